@@ -69,7 +69,7 @@ def main() -> None:
             for kind, (warm_topics, environment) in kinds.items():
                 with sidecar(kafka.bootstrap_servers, {}, warm_topics, **environment) as ours:
                     times[kind].append(_produced(ours, knows=kind is not WITHOUT))
-    _tell(times)
+    _report(times)
 
 
 def _document(cluster_id: str) -> dict[str, object]:
@@ -110,7 +110,7 @@ def _record_ms(connection: http.client.HTTPConnection) -> float:
     return took_ms
 
 
-def _tell(times: Mapping[str, Sequence[Times]]) -> None:
+def _report(times: Mapping[str, Sequence[Times]]) -> None:
     middle = {
         kind: Times(*map(statistics.median, zip(*of_kind, strict=True))) for kind, of_kind in times.items()
     }
@@ -119,8 +119,14 @@ def _tell(times: Mapping[str, Sequence[Times]]) -> None:
         f"the first produce after a start, ms, medians of {rounds} starts each",
         ("sidecar", "ready to topic known", "first record", "second record", "slowest first"),
         [
-            (kind, told.known_ms, told.first_ms, told.second_ms, max(one.first_ms for one in times[kind]))
-            for kind, told in middle.items()
+            (
+                kind,
+                reported.known_ms,
+                reported.first_ms,
+                reported.second_ms,
+                max(one.first_ms for one in times[kind]),
+            )
+            for kind, reported in middle.items()
         ],
     )
     without = middle[WITHOUT].first_ms

@@ -192,7 +192,7 @@ class BareProducer:
                 else:
                     self._receive(key.data, finished)
             if finished:
-                self._post(_tell, finished)
+                self._post(_report, finished)
             self._fill()
             for node in self._nodes:
                 self._send(node)
@@ -292,7 +292,7 @@ class BareProducer:
                     finished.append(handed)
 
 
-def _tell(finished: list[Handed]) -> None:
+def _report(finished: list[Handed]) -> None:
     for handed in finished:
         handed.done(handed)
 

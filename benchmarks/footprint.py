@@ -105,9 +105,9 @@ def _at_rest(idle_s: float, requests: int) -> Sequence[Goal]:
         threads_file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "threads.json"
         names = [topic_name(n) for n in range(TOPICS)]
         running = {size: stack.enter_context(sidecar(servers, {}, names[:size])) for size in SIZES}
-        told = {named_threads.FILE_VARIABLE: str(threads_file)}
+        reported = {named_threads.FILE_VARIABLE: str(threads_file)}
         watched = stack.enter_context(
-            sidecar(servers, {}, names[:10], module="benchmarks.named_threads", **told)
+            sidecar(servers, {}, names[:10], module="benchmarks.named_threads", **reported)
         )
         for size, ours in running.items():
             ours.await_partitions(size * PARTITIONS)

@@ -57,7 +57,7 @@ def _park(producer: KafkaProducer, count: int) -> list[Ticket]:
     """Has so many wait, and returns when they do."""
     deadline_ms = producer.clock.now_ms() + WAIT_MS
     tickets = [
-        producer.request_topics([MISSING], deadline_ms=deadline_ms, settle=False, done=_told)
+        producer.request_topics([MISSING], deadline_ms=deadline_ms, settle=False, done=_reported)
         if number % 2
         else producer.submit(
             MISSING,
@@ -65,7 +65,7 @@ def _park(producer: KafkaProducer, count: int) -> list[Ticket]:
             block_deadline_ms=deadline_ms,
             deadline_ms=deadline_ms,
             create=False,
-            done=_told,
+            done=_reported,
         )
         for number in range(count)
     ]
@@ -73,7 +73,7 @@ def _park(producer: KafkaProducer, count: int) -> list[Ticket]:
     return tickets
 
 
-def _told(_: Result) -> None:
+def _reported(_: Result) -> None:
     """Who leaves is told nothing."""
 
 

@@ -76,8 +76,8 @@ def await_answer(server: subprocess.Popen[bytes], port: int, path: str) -> float
     started = time.perf_counter()
     while time.perf_counter() - started < PATIENCE_S:
         if server.poll() is not None:
-            told = server.stderr.read().decode() if server.stderr else ""
-            raise SystemExit(f"the server ended with {server.returncode}:\n{told}")
+            reported = server.stderr.read().decode() if server.stderr else ""
+            raise SystemExit(f"the server ended with {server.returncode}:\n{reported}")
         with contextlib.suppress(OSError, http.client.HTTPException):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
             connection.request("GET", path)
@@ -128,14 +128,14 @@ def load(
         command += ["-s", str(script)]
     cpu_s = math.nan if pid is None else process_cpu_s(pid)
     ran = subprocess.run([*command, url], capture_output=True, text=True)
-    told = ran.stdout
+    reported = ran.stdout
     cpu_s = math.nan if pid is None else process_cpu_s(pid) - cpu_s
-    counted = re.search(r"(\d+) requests in ([\d.]+(?:us|ms|s|m))", told)
-    slowest = re.search(r"Latency +\S+ +\S+ +(\S+) ", told)
-    spread = dict(re.findall(r"^ +(\d+)% +(\S+)$", told, re.MULTILINE))
-    is_whole = {"50", "99"} <= spread.keys() and "Non-2xx" not in told
+    counted = re.search(r"(\d+) requests in ([\d.]+(?:us|ms|s|m))", reported)
+    slowest = re.search(r"Latency +\S+ +\S+ +(\S+) ", reported)
+    spread = dict(re.findall(r"^ +(\d+)% +(\S+)$", reported, re.MULTILINE))
+    is_whole = {"50", "99"} <= spread.keys() and "Non-2xx" not in reported
     if ran.returncode or counted is None or slowest is None or not is_whole or counted[1] == "0":
-        raise SystemExit(f"wrk did not get what it asked for at {url}:\n{told}{ran.stderr}")
+        raise SystemExit(f"wrk did not get what it asked for at {url}:\n{reported}{ran.stderr}")
     sample = Sample(int(counted[1]), _milliseconds(counted[2]) / 1_000, cpu_s)
     p50_ms, p99_ms = _milliseconds(spread["50"]), _milliseconds(spread["99"])
     return Load(sample, p50_ms, p99_ms, _milliseconds(slowest[1]))
@@ -144,7 +144,7 @@ def load(
 _MILLISECONDS: Final = {"us": 0.001, "ms": 1.0, "s": 1_000.0, "m": 60_000.0}
 
 
-def _milliseconds(told: str) -> float:
+def _milliseconds(reported: str) -> float:
     """`1.25ms` as wrk writes it."""
-    number = told.rstrip("usm")
-    return float(number) * _MILLISECONDS[told[len(number) :]]
+    number = reported.rstrip("usm")
+    return float(number) * _MILLISECONDS[reported[len(number) :]]

@@ -22,7 +22,7 @@ IO_THREAD: Final = "pilotfish-io"
 _LOOK_S: Final = 0.02
 
 
-def _tell(path: Path) -> None:
+def _report(path: Path) -> None:
     while True:
         threads = {thread.name: thread.native_id for thread in threading.enumerate()}
         if threads.get(IO_THREAD) is not None:  # a thread is listed a moment before it has a number
@@ -32,5 +32,5 @@ def _tell(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_tell, args=(Path(os.environ[FILE_VARIABLE]),), daemon=True).start()
+    threading.Thread(target=_report, args=(Path(os.environ[FILE_VARIABLE]),), daemon=True).start()
     main()

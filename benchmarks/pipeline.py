@@ -119,7 +119,7 @@ def by_duckdb(size: int, events: Path, out: Path, tables: Path) -> Run:
     log = _log("duckdb")
     cost = run_tree([*_python("benchmarks.pipeline_duckdb"), str(events), str(out)], log)
     shutil.rmtree(out)
-    theirs: dict[str, int] = _told(log)
+    theirs: dict[str, int] = _reported(log)
     for name, rows in theirs.items():
         ours = _rows(tables / name)
         if ours != rows:
@@ -132,13 +132,13 @@ def leader_history(size: int, tables: Path, rounds: int, scratch: Path) -> list[
     _say(f"leader history over {size:,} events, {rounds} rounds")
     log = scratch / "history.log"
     run_tree([*_python("benchmarks.pipeline_history"), str(tables), str(rounds)], log)
-    told: dict[str, Any] = _told(log)
-    cpu_s = {name: median(cpu for cpu, _ in costs) for name, costs in told["costs"].items()}
-    wall_s = {name: median(wall for _, wall in costs) for name, costs in told["costs"].items()}
+    reported: dict[str, Any] = _reported(log)
+    cpu_s = {name: median(cpu for cpu, _ in costs) for name, costs in reported["costs"].items()}
+    wall_s = {name: median(wall for _, wall in costs) for name, costs in reported["costs"].items()}
     table(
         f"leader history over {size:,} events",
         ("contestant", "CPU s", "wall s", "rows"),
-        [(name, cpu_s[name], wall_s[name], told["rows"][name]) for name in cpu_s],
+        [(name, cpu_s[name], wall_s[name], reported["rows"][name]) for name in cpu_s],
     )
     millions = f"{size / 1_000_000:g}M"
     return [
@@ -208,11 +208,11 @@ def _rows(folder: Path) -> int:
     return int(ds.dataset(str(folder), format="parquet").count_rows())
 
 
-def _told(log: Path) -> dict[str, Any]:
+def _reported(log: Path) -> dict[str, Any]:
     """The JSON object that a contestant printed, among what Spark said."""
     line = next(line for line in reversed(log.read_text().splitlines()) if line.startswith("{"))
-    told: dict[str, Any] = json.loads(line)
-    return told
+    reported: dict[str, Any] = json.loads(line)
+    return reported
 
 
 def _python(module: str) -> list[str]:

@@ -83,8 +83,8 @@ def lags(events: DataFrame) -> DataFrame:
 
 
 def _sightings(events: DataFrame) -> DataFrame:
-    told = events.where((F.col("type") == PARTITION) & (F.col("leader_epoch") >= 0))
-    return told.withColumn("topic_key", F.coalesce("topic_id", "topic"))
+    reported = events.where((F.col("type") == PARTITION) & (F.col("leader_epoch") >= 0))
+    return reported.withColumn("topic_key", F.coalesce("topic_id", "topic"))
 
 
 def _history(firsts: DataFrame, leader: str, *more: str) -> DataFrame:

@@ -61,8 +61,8 @@ class Sidecar:
 
     def metadata(self) -> dict[str, int]:
         """What /v1/status tells of metadata: update_version, topics, partitions …"""
-        told: dict[str, Any] = json.loads(self.get("/v1/status"))
-        found: dict[str, int] = told["metadata"]
+        reported: dict[str, Any] = json.loads(self.get("/v1/status"))
+        found: dict[str, int] = reported["metadata"]
         return found
 
     def await_partitions(self, count: int) -> None:

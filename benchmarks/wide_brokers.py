@@ -56,10 +56,10 @@ def wide_brokers(topics: int, partitions: int) -> Iterator[str]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as brokers:
         assert brokers.stdout is not None
         try:
-            told = brokers.stdout.readline().strip()
-            if not told:
+            reported = brokers.stdout.readline().strip()
+            if not reported:
                 raise SystemExit("the brokers of this benchmark ended at their start; their words are above")
-            yield told
+            yield reported
         finally:
             brokers.communicate(timeout=_PATIENCE_S)  # the end of its input is its end
 
@@ -84,10 +84,10 @@ class WideCluster:
             raise EndConnectionError
         asked = MetadataRequest.decode(payload, header.version, header.body_offset).topics
         names = self._names if asked is None else [topic.name or "" for topic in asked]
-        told = [self._topics[name] for name in names if name in self._topics]
-        if len(told) > 1:
+        reported = [self._topics[name] for name in names if name in self._topics]
+        if len(reported) > 1:
             self._change()
-        return b"".join((self._head, _unsigned_varint(len(told) + 1), *told, self._tail))
+        return b"".join((self._head, _unsigned_varint(len(reported) + 1), *reported, self._tail))
 
     def _change(self) -> None:
         """Prepares the next answer: other leaders for the first topic, and for the next of the others."""
@@ -138,10 +138,10 @@ def _handle(
     cluster: WideCluster, header: RequestHeader, payload: bytes, _: Reaction, __: SaslSession
 ) -> Answer:
     if header.api is ApiKey.API_VERSIONS:
-        told, version = api_versions.answer(
+        reported, version = api_versions.answer(
             api_versions.KAFKA_4_3, payload, header.version, header.body_offset
         )
-        return Answer(told.encode(version), version)
+        return Answer(reported.encode(version), version)
     if header.api is ApiKey.METADATA:
         return Answer(cluster.answer(payload, header), header.version)
     if header.api is ApiKey.INIT_PRODUCER_ID:  # the sidecar asks for one as it starts

@@ -42,12 +42,12 @@ class UncaughtErrors:
         #: All of them.
         self.count = 0
         #: Those that no line tells of yet.
-        self.untold = 0
+        self.unreported = 0
 
     def __repr__(self) -> str:
         return f"<UncaughtErrors in {self._where} count={self.count} kinds={len(self._repeated)}>"
 
-    def tell(self, error: BaseException, now_ms: int) -> None:
+    def report(self, error: BaseException, now_ms: int) -> None:
         """Counts an error; logs it where it is a new one, with its stack."""
         self.count += 1
         kind = _kind_of(error)
@@ -60,7 +60,7 @@ class UncaughtErrors:
             self._log.error("Uncaught error in %s", self._where, exc_info=error)
             return
         self._repeated[kind] = repeated + 1  # and is the last one seen
-        self.untold += 1
+        self.unreported += 1
         self.sum_up_when_due(now_ms)
 
     def sum_up_when_due(self, now_ms: int) -> None:
@@ -89,7 +89,7 @@ class UncaughtErrors:
                     repeated,
                 )
                 self._repeated[kind] = 0
-        self.untold = 0
+        self.unreported = 0
 
 
 def _kind_of(error: BaseException) -> _Kind:

@@ -59,9 +59,9 @@ def many(items: Schema) -> Schema:
 def own_settings() -> Schema:
     """As pydantic checks them. A list may be a text with commas, as everywhere."""
     properties: Schema = {}
-    for name, told in Settings.model_json_schema()["properties"].items():
+    for name, reported in Settings.model_json_schema()["properties"].items():
         if name in OWN_NAMES:
-            checked = {key: value for key, value in told.items() if key not in ("title", "default")}
+            checked = {key: value for key, value in reported.items() if key not in ("title", "default")}
             if checked.get("type") == "array":
                 checked["type"] = ["array", "string"]
             properties[name] = checked

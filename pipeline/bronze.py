@@ -299,11 +299,11 @@ def _event_fault() -> str:
         (f"{kind} NOT IN ({_TYPES})", fault(UNKNOWN_TYPE, kind)),
         (f"{missing} IS NOT NULL", fault(MISSING_FIELD, missing)),
     ]
-    told = {name: f"'{name}: ' || {_said(name)}" for name in _TIMES}
+    reported = {name: f"'{name}: ' || {_said(name)}" for name in _TIMES}
     unread = {name: f"{_said(name)} IS NOT NULL AND {_read_as(name)} IS NULL" for name in _TIMES}
-    found += [(unread[name], fault(BAD_TIME, told[name])) for name in _TIMES]
-    found += [(f"{_read_as(name)} > {_LATEST}", fault(CLOCK_AHEAD, told[name])) for name in _TIMES]
-    found += [(f"{_read_as(name)} < {_OLDEST}", fault(TOO_OLD, told[name])) for name in _TIMES]
+    found += [(unread[name], fault(BAD_TIME, reported[name])) for name in _TIMES]
+    found += [(f"{_read_as(name)} > {_LATEST}", fault(CLOCK_AHEAD, reported[name])) for name in _TIMES]
+    found += [(f"{_read_as(name)} < {_OLDEST}", fault(TOO_OLD, reported[name])) for name in _TIMES]
     of_fields = "CASE " + " ".join(f"WHEN {is_so} THEN {what}" for is_so, what in found) + " END"
     return f"coalesce({of_fields}, {fault_of_values(_said, _read_as)})"
 

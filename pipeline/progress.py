@@ -32,12 +32,12 @@ class Progress:
         self._started_s = clock_s()
         self._spoke_s = self._started_s
         self._lines: dict[int, int] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     @property
     def awaits_batches(self) -> bool:
         """Whether lines were read of which Spark has not told yet how long they took."""
-        return len(self._told) < len(self._lines)
+        return len(self._reported) < len(self._lines)
 
     def read(self, batch: int, lines: int) -> None:
         """So many lines were in a batch; its time is not known yet."""
@@ -61,12 +61,12 @@ class Progress:
         for batch in progress:
             lines = self._lines.get(batch.batchId)
             # A query that finds nothing new tells that too, under the number of the batch before.
-            if lines is None or batch.batchId in self._told:
+            if lines is None or batch.batchId in self._reported:
                 continue
-            self._told.add(batch.batchId)
+            self._reported.add(batch.batchId)
             seconds = batch.durationMs.get("triggerExecution", 0) / 1000
             rate = f", {lines / seconds:,.0f} lines/s" if seconds else ""
-            all_lines = sum(self._lines[told] for told in self._told)
+            all_lines = sum(self._lines[reported] for reported in self._reported)
             self.done(
                 f"batch {batch.batchId}: {lines:,} lines in {seconds:.1f} s{rate} ({all_lines:,} in all)"
             )

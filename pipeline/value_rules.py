@@ -100,7 +100,7 @@ def breaks_a_rule(said: Callable[[str], str], read_as: Callable[[str], str]) -> 
 def fault_of_values(said: Callable[[str], str], read_as: Callable[[str], str]) -> str:
     """struct<reason, detail> for the first rule that is broken; null if none is."""
     cases = " ".join(
-        f"WHEN {rule.is_broken} THEN {fault(rule.reason, _told(rule.field, said))}"
+        f"WHEN {rule.is_broken} THEN {fault(rule.reason, _reported(rule.field, said))}"
         for rule in _rules(said, read_as)
     )
     return f"CASE {cases} END"
@@ -114,10 +114,10 @@ def fault_of_histogram(said: Callable[[str], str]) -> str:
     total = f"aggregate(map_values({said('latency_us')}), 0L, (sum, records) -> sum + records)"
     is_window = f"{said('type')} = '{event_v1.WINDOW}'"
     return f"""CASE WHEN {is_window} AND {total} <> {said("records")}
-        THEN {fault(INCONSISTENT, _told("latency_us", said))} END"""
+        THEN {fault(INCONSISTENT, _reported("latency_us", said))} END"""
 
 
-def _told(field: str, said: Callable[[str], str]) -> str:
+def _reported(field: str, said: Callable[[str], str]) -> str:
     return f"'{field}: ' || CAST({said(field)} AS STRING)"
 
 

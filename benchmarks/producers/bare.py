@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-def _on_its_thread(tell: Callable[[list[Handed]], None], finished: list[Handed]) -> None:
-    tell(finished)
+def _on_its_thread(report: Callable[[list[Handed]], None], finished: list[Handed]) -> None:
+    report(finished)
 
 
 class Bare:

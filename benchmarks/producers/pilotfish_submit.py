@@ -24,15 +24,15 @@ class PilotfishSubmit:
         self.producer.start()
 
     def run(self, value: bytes, records: int) -> int:
-        told = acknowledged = 0
+        reported = acknowledged = 0
         all_told = threading.Event()
 
         def done(result: Result) -> None:
-            nonlocal told, acknowledged
+            nonlocal reported, acknowledged
             assert isinstance(result, ProduceResult)
-            told += len(result.outcomes)
+            reported += len(result.outcomes)
             acknowledged += sum(isinstance(outcome, RecordMetadata) for outcome in result.outcomes)
-            if told == records:
+            if reported == records:
                 all_told.set()
 
         deadline_ms = self.producer.clock.now_ms() + int(PATIENCE_S * 1_000)

@@ -148,7 +148,7 @@ class CredentialRenewal:
         self._look_ms = 0
         self._begins_ms = 0
         self._is_proved = False
-        self._is_refusal_told = False
+        self._is_refusal_reported = False
         self._tried: int | None = None
         self._is_trying = False
         self._held: int | None = None
@@ -200,7 +200,7 @@ class CredentialRenewal:
         is_settled = self._seen == self._target
         if not is_settled and now_ms - self._seen_ms >= SETTLE_MS:
             self._target, is_settled = version, True
-            self._is_proved = self._is_refusal_told = False
+            self._is_proved = self._is_refusal_reported = False
             self._begins_ms, self._tried = now_ms, None
             self._let_go()  # of what was held for others, which a broker had taken
         self._look_ms = now_ms + (LOOK_MS if is_settled else SETTLE_MS)
@@ -232,21 +232,21 @@ class CredentialRenewal:
         if trial.state is ConnectionState.READY:
             _log.info("Node %s takes the new credentials; connections are made anew, one by one", self._tried)
             self._is_proved = True
-            if self._is_refusal_told:
+            if self._is_refusal_reported:
                 self._events.emit(SecretReloaded(_NAME, None))
         else:
             self._begins_ms = now_ms + RETRY_MS
-            self._tell_refusal(
+            self._report_refusal(
                 trial.last_error or "the connection ended", trial.authentication_error is not None
             )
         self._ends.end_trial(now_ms)
 
-    def _tell_refusal(self, reason: str, is_refused: bool) -> None:
+    def _report_refusal(self, reason: str, is_refused: bool) -> None:
         """Once for each change, and if it is the broker's word and no accident."""
-        if self._is_refusal_told or not is_refused:
+        if self._is_refusal_reported or not is_refused:
             _log.debug("The new credentials could not be tried at node %s: %s", self._tried, reason)
             return
-        self._is_refusal_told = True
+        self._is_refusal_reported = True
         _log.warning(
             "Node %s does not take the new credentials: %s; connections that stand keep those of before",
             self._tried,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from client_core.client.metadata_news import MetadataNews
+from client_core.client.refresh_log_limiter import RefreshLogLimiter
 from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.errors import IllegalStateError
@@ -160,10 +160,10 @@ class DefaultMetadataUpdater:
         #: When the attempts began that have not succeeded yet (UPD-12).
         self._attempt_start_ms: int | None = None
         self._broker_asks_for_rebootstrap = False
-        self._has_told_no_node = False
+        self._has_reported_no_node = False
         #: Whose answer is in doubt: another broker is to be asked next, if there is one that can be.
         self._doubted_node_id: int | None = None
-        self._news = MetadataNews()
+        self._log_limiter = RefreshLogLimiter()
 
     def __repr__(self) -> str:
         return f"<DefaultMetadataUpdater in_progress={self._in_progress}>"
@@ -195,7 +195,7 @@ class DefaultMetadataUpdater:
         if self._config.rebootstraps and not least_loaded.has_node_available_or_connection_ready:
             least_loaded = self._choose_again(now_ms, client)
         if least_loaded.node is None:
-            self._tell_no_node(now_ms)
+            self._report_no_node(now_ms)
             return self._look_again_ms  # UPD-03
         return self._ask(least_loaded.node, now_ms, client)
 
@@ -205,7 +205,7 @@ class DefaultMetadataUpdater:
         Where only these are known there is nothing to forget. Java does it all the same, and says so, at
         every turn of an outage.
         """
-        self._news.no_node(now_ms)
+        self._log_limiter.no_node(now_ms)
         if self._metadata.fetch().is_bootstrap_configured:
             self._attempt_start_ms = now_ms
         else:
@@ -221,7 +221,7 @@ class DefaultMetadataUpdater:
             self._in_progress = _InProgress(
                 asked.request_version, asked.is_partial, asked.reason, now_ms, node.id
             )
-            self._has_told_no_node = False
+            self._has_reported_no_node = False
             _log.debug("Sending metadata request (%s) %s to node %s", asked.reason, asked.builder, node)
             client.send_internal_metadata_request(asked.builder, node.id, now_ms)
             return self._config.request_timeout_ms  # UPD-04
@@ -233,11 +233,13 @@ class DefaultMetadataUpdater:
             return self._look_again_ms  # UPD-06
         return FOREVER_MS  # UPD-07: connected but busy, or checking versions; the network will wake us
 
-    def _tell_no_node(self, now_ms: int) -> None:
+    def _report_no_node(self, now_ms: int) -> None:
         _log.debug("Give up sending metadata request since no node is available")
-        if not self._has_told_no_node:  # once, not twenty times a second for as long as the cluster is away
-            self._has_told_no_node = True
-            self._news.no_node(now_ms)
+        if (
+            not self._has_reported_no_node
+        ):  # once, not twenty times a second for as long as the cluster is away
+            self._has_reported_no_node = True
+            self._log_limiter.no_node(now_ms)
             reason = self._metadata.refresh_reason
             self._events.emit(MetadataRefreshFailed(reason, "no_node", "no node is available"))
 
@@ -265,12 +267,12 @@ class DefaultMetadataUpdater:
             raise IllegalStateError(f"{response!r} is no answer to a metadata request")
         in_progress, self._in_progress = self._in_progress, None
         correlation_id = answered.request.correlation_id
-        self._news.response_came(response, correlation_id, now_ms)
+        self._log_limiter.response_came(response, correlation_id, now_ms)
         if response.error_code == Errors.REBOOTSTRAP_REQUIRED.code and self._config.rebootstraps:
             _log.info("Rebootstrap requested by server.")
             self._broker_asks_for_rebootstrap = True
             detail = "the broker asked to begin again with bootstrap.servers"
-            self._tell_failure(now_ms, in_progress, "error", detail)
+            self._report_failure(now_ms, in_progress, "error", detail)
         elif not response.brokers:
             # A broker that is just starting knows no brokers yet, itself included.
             _log.debug("Ignoring empty metadata response with correlation id %d.", correlation_id)
@@ -282,20 +284,22 @@ class DefaultMetadataUpdater:
             summary = self._metadata.update(request_version, response, is_partial, now_ms, node_id)
             self._doubted_node_id = node_id if self._metadata.is_in_doubt else None
             self._attempt_start_ms = None
-            self._news.refreshed(now_ms)
+            self._log_limiter.refreshed(now_ms)
             self._events.emit(_refreshed(in_progress, summary, now_ms))
 
     def _failed(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
         self._metadata.failed_update(now_ms)
-        self._tell_failure(now_ms, in_progress, outcome, detail)
+        self._report_failure(now_ms, in_progress, outcome, detail)
 
-    def _tell_failure(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
+    def _report_failure(
+        self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str
+    ) -> None:
         if in_progress is None:
             failed = MetadataRefreshFailed(self._metadata.refresh_reason, outcome, detail)
         else:
             _, _, reason, sent_ms, node_id = in_progress
             failed = MetadataRefreshFailed(reason, outcome, detail, now_ms - sent_ms, node_id)
-        self._news.failed(failed.reason, outcome, detail, now_ms)
+        self._log_limiter.failed(failed.reason, outcome, detail, now_ms)
         self._events.emit(failed)
 
     # -- beginning again -------------------------------------------------------------------------------------

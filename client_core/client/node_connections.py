@@ -63,7 +63,7 @@ MOST_NODES: Final = 1_000
 _MOST_WAYS: Final = 8
 
 
-class _Told:
+class _Reported:
     """Of one node: the ways of failing that were told, and how often it has failed since it was ready."""
 
     __slots__ = ("failures", "is_ready", "ways")
@@ -74,39 +74,39 @@ class _Told:
         self.is_ready = False
 
 
-class ConnectionNews:
+class ConnectionLogLimiter:
     """What was told of each node that is not at work."""
 
     def __init__(self) -> None:
         #: By node id; empty while every node serves.
-        self.told: Final[dict[int, _Told]] = {}
+        self.reported: Final[dict[int, _Reported]] = {}
 
     def ended(self, node_id: int, ended: Disconnection, *, was_up: bool) -> int:
         """The level at which the end of a connection is told; `was_up`: not of an attempt to make one."""
-        told = self.told.setdefault(node_id, _Told())
+        reported = self.reported.setdefault(node_id, _Reported())
         if not was_up:
-            told.failures += 1
-            told.is_ready = False
+            reported.failures += 1
+            reported.is_ready = False
         # Timeouts are worded with their milliseconds, which grow.
         way = (ended.reason, "" if ended.timed_out else ended.detail)
-        if way in told.ways or len(told.ways) >= _MOST_WAYS:
+        if way in reported.ways or len(reported.ways) >= _MOST_WAYS:
             return logging.DEBUG
-        told.ways.add(way)
+        reported.ways.add(way)
         return ended.log_level
 
     def ready(self, node_id: int) -> tuple[int, int]:
         """The level at which that is told, and how many attempts had failed before."""
-        told = self.told.setdefault(node_id, _Told())
-        if told.is_ready:
+        reported = self.reported.setdefault(node_id, _Reported())
+        if reported.is_ready:
             return logging.DEBUG, 0
-        failures = told.failures
-        told.is_ready, told.failures = True, 0
-        told.ways.clear()
+        failures = reported.failures
+        reported.is_ready, reported.failures = True, 0
+        reported.ways.clear()
         return logging.INFO, failures
 
     def forget(self, node_id: int) -> None:
         """It serves, or is no node any more."""
-        self.told.pop(node_id, None)
+        self.reported.pop(node_id, None)
 
 
 def choose_least_loaded(
@@ -191,7 +191,7 @@ class NodeConnections:
         self._may_want_sasl: set[int] = set()
         # Not shown: nothing is wrong with them, they are not needed.
         self._left: set[int] = set()
-        self._news = ConnectionNews()
+        self._log_limiter = ConnectionLogLimiter()
         self._published: tuple[ConnectionFacts, ...] = ()
         #: Whether `publish` has something to tell.
         self.has_changed = False
@@ -314,7 +314,7 @@ class NodeConnections:
         if not self._config.uses_sasl:
             self._may_want_sasl.add(node_id)
         self._events.emit(NodeReady(node_id))
-        level, failures = self._news.ready(node_id)
+        level, failures = self._log_limiter.ready(node_id)
         before = f"; attempts that failed before: {failures}" if failures else ""
         _log.log(level, "%s is ready%s", self._called(node_id), before)
 
@@ -330,8 +330,8 @@ class NodeConnections:
     def served(self, node_id: int) -> None:
         """The node has answered a request: it takes us as we are."""
         self._may_want_sasl.discard(node_id)
-        if self._news.told:  # rarely: this is called for each answer
-            self._news.forget(node_id)
+        if self._log_limiter.reported:  # rarely: this is called for each answer
+            self._log_limiter.forget(node_id)
 
     def explained(self, node_id: int, ended: Disconnection, in_flight: int) -> Disconnection:
         """The end of a connection with what the node's answers so far make of it."""
@@ -357,7 +357,7 @@ class NodeConnections:
         self, node_id: int, ended: Disconnection, in_flight: int, backoff_ms: int, *, was_up: bool
     ) -> None:
         """Once for each way in which it fails; the other times at DEBUG, where each attempt is."""
-        level, called = self._news.ended(node_id, ended, was_up=was_up), self._called(node_id)
+        level, called = self._log_limiter.ended(node_id, ended, was_up=was_up), self._called(node_id)
         if node_id < 0 and node_id != TRIAL_NODE_ID and level == logging.INFO:
             level = logging.WARNING  # it went before it told of any broker (UPD-08)
         if was_up:
@@ -396,7 +396,7 @@ class NodeConnections:
         self._forget_versions(node_id)
         self._left.add(node_id)
         self.states.disconnected(node_id, now_ms)
-        self._news.forget(node_id)
+        self._log_limiter.forget(node_id)
         _log.info("%s is left: the brokers are known by now", self._called(node_id))
 
     def forget(self, node_id: int) -> None:
@@ -404,7 +404,7 @@ class NodeConnections:
         self.has_changed = True
         self._stop_resolving(node_id)
         self.states.remove(node_id)
-        self._news.forget(node_id)
+        self._log_limiter.forget(node_id)
         self._left.discard(node_id)
         self._forget_versions(node_id)
 

@@ -124,7 +124,7 @@ class RequestSender:
     ) -> ClientResponse:
         """The end of a request that was answered, or sent where no answer is expected (NET-10)."""
         received_bytes = 0 if payload_bytes is None else _SIZE_BYTES + payload_bytes
-        self._tell(in_flight, now_ms, received_bytes, Errors.NONE)
+        self._report(in_flight, now_ms, received_bytes, Errors.NONE)
         request = in_flight.request
         return ClientResponse(request, in_flight.version, now_ms, now_ms - request.created_ms, body)
 
@@ -135,7 +135,7 @@ class RequestSender:
         error = Errors.REQUEST_TIMED_OUT if ended.timed_out else Errors.NETWORK_EXCEPTION
         for cancelled in self.in_flight.clear_all(node_id):
             _log.debug("Cancelled %r: %s", cancelled, ended.detail)
-            self._tell(cancelled, now_ms, 0, error)
+            self._report(cancelled, now_ms, 0, error)
             request = cancelled.request
             age_ms = now_ms - request.created_ms
             response = ClientResponse(
@@ -143,7 +143,7 @@ class RequestSender:
             )
             yield cancelled, response
 
-    def _tell(self, ended: InFlightRequest, now_ms: int, received_bytes: int, error: Errors) -> None:
+    def _report(self, ended: InFlightRequest, now_ms: int, received_bytes: int, error: Errors) -> None:
         request, latency_ms = ended.request, now_ms - ended.sent_ms
         api = request.builder.api.name
         self._events.emit(

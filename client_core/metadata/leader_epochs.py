@@ -155,7 +155,7 @@ class LastSeenEpochs:
                 del self._tables[topic]
                 self._explicit.pop(topic, None)
 
-    def is_told_by(self, table: TopicTable) -> bool:
+    def is_reported_by(self, table: TopicTable) -> bool:
         """Whether this very table was believed last: there is nothing to accept then."""
         return self._tables.get(table.name) is table
 

@@ -308,7 +308,7 @@ class Metadata:
         )
         _log.debug("Updated metadata: %s", summary)
         self._announce(before, after, response.differences)
-        self._tell_listeners()
+        self._notify_listeners()
         return summary
 
     def _apply(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> MetadataCache:
@@ -366,7 +366,7 @@ class Metadata:
         """Has `listener` called after each update, fatal error and close, on that thread, unlocked."""
         self._listeners.append(listener)
 
-    def _tell_listeners(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in self._listeners:
             listener()
 
@@ -393,14 +393,14 @@ class Metadata:
         with self._lock:
             self._errors.fatal = error
             self._changed.notify_all()
-        self._tell_listeners()
+        self._notify_listeners()
 
     def close(self) -> None:
         """Ends all waiting; updates are refused from now on."""
         with self._lock:
             self._is_closed = True
             self._changed.notify_all()
-        self._tell_listeners()
+        self._notify_listeners()
 
     @property
     def is_closed(self) -> bool:

@@ -68,7 +68,7 @@ def sort_answers(
             _sort_failure(topic, answers)
             continue
         cached = known_tables.get(name)
-        if topic is cached and last_seen.is_told_by(topic):
+        if topic is cached and last_seen.is_reported_by(topic):
             table, made_progress = topic, False
         else:
             table, made_progress = last_seen.accept(

@@ -84,8 +84,8 @@ class TopicConfigsRequestBuilder:
     def decode_response(self, body: bytes, version: int) -> DescribedTopics:
         """What is said of topics; of anything else nothing is kept. Raises SchemaError."""
         response = DescribeConfigsResponse.decode(body, version)
-        told = {r.resource_name: _configs_of(r) for r in response.results if r.resource_type == _TOPIC}
-        return DescribedTopics(MappingProxyType(told), response.throttle_time_ms)
+        reported = {r.resource_name: _configs_of(r) for r in response.results if r.resource_type == _TOPIC}
+        return DescribedTopics(MappingProxyType(reported), response.throttle_time_ms)
 
 
 def _configs_of(result: DescribeConfigsResult) -> TopicConfigs | TopicConfigsFailure:

@@ -240,7 +240,7 @@ class TopicTable:
         the bytes don't tell: overlays, other partitions, partitions of many sizes.
         """
         located, was = self._located, earlier._located
-        is_told = (
+        is_reported = (
             located.stride
             and was.stride
             and located.numbers == was.numbers
@@ -249,7 +249,7 @@ class TopicTable:
             and not self.overlay
             and not earlier.overlay
         )
-        return changed_leaders(earlier.raw, was, self.raw, located) if is_told else None
+        return changed_leaders(earlier.raw, was, self.raw, located) if is_reported else None
 
     def leaders_and_epochs(self) -> list[tuple[int, ...]]:
         """Leader id and epoch of each raw number in order, negative for none. Of a partition that the

@@ -294,7 +294,7 @@ class Selector:
             self._write_new_sends()
         # Something to do or to tell is no reason to wait; Java would let what it has to tell wait.
         now_ms = self._take_turns(0 if self._due or self.disconnected else timeout_ms)
-        if timeout_ms and not writes_end_it and not self._has_news:
+        if timeout_ms and not writes_end_it and not self._has_completed:
             now_ms = self._take_turns(timeout_ms)
         idle_expiry = self._idle_expiry
         if idle_expiry is not None and now_ms > idle_expiry.next_check_ms:
@@ -312,7 +312,7 @@ class Selector:
                 self._take_turn(channel, 0, now_ms)
 
     @property
-    def _has_news(self) -> bool:
+    def _has_completed(self) -> bool:
         """Whether this poll has something to tell or to do at once, or was woken."""
         return bool(
             self._is_woken

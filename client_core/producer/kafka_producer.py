@@ -209,7 +209,7 @@ class KafkaProducer:
             self._accumulator,
             self._pool,
             self.io_thread,
-            parked.held_back,
+            parked.gate,
             self._completions,
             clock,
             events,
@@ -220,7 +220,7 @@ class KafkaProducer:
             clock,
             most_bytes=largest_sure_to_fit(config.max_request_size, config.buffer_memory),
             ignore_keys=config.partitioner_ignore_keys,
-            held_topics=parked.held_back.topics,
+            held_topics=parked.gate.topics,
         )
         unclosed_producers.watch(self.io_thread, config.client_id, config.exit_flush_timeout_ms)
         self._closed = False
@@ -361,7 +361,7 @@ class KafkaProducer:
         settled: Done | None = None,
         since_ms: int | None = None,
         checked: bool = False,
-        in_portions: bool = False,
+        in_chunks: bool = False,
     ) -> Ticket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
@@ -396,7 +396,7 @@ class KafkaProducer:
             deadline_ms=deadline_ms,
             may_create=create,
             settled=settled,
-            in_portions=in_portions,
+            in_chunks=in_chunks,
         )
         submissions = self._submissions
         submissions.take(request, now_ms)

@@ -105,10 +105,10 @@ def read_produce_response(body: bytes, version: int) -> ProduceResponse | None:
             at += 1
             partitions: list[PartitionProduceResponse] = []
             for _ in range(partition_count - 1):
-                partition, error, *told, record_errors, message, tags = _STORED.unpack_from(body, at)
+                partition, error, *reported, record_errors, message, tags = _STORED.unpack_from(body, at)
                 if error or (record_errors, message, tags) != _PLAIN_END:
                     return None
-                partitions.append(PartitionProduceResponse(partition, 0, *told))
+                partitions.append(PartitionProduceResponse(partition, 0, *reported))
                 at += _STORED.size
             if body[at]:
                 return None

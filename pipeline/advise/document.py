@@ -157,13 +157,13 @@ def file_content(entries: Sequence[Entry]) -> bytes:
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
-    told = {
+    reported = {
         **{name: row[name] for name in ("cluster_id", "service", "warm_topics", "refresh_max_age_ms")},
         "computed_at": _rfc3339(row["computed_at"]),
         "ttl_ms": row["ttl_ms"],
         "evidence": row["evidence"],
     }
-    return Entry(row["cluster_id"], row["service"], told)
+    return Entry(row["cluster_id"], row["service"], reported)
 
 
 def _rfc3339(at: datetime) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from pipeline.advise.document import document
-from pipeline.datasource.answers import Again, Patience, Refused, Written, verdict_of
+from pipeline.datasource.answers import Again, Patience, Refused, Written, delivery_outcome_of
 from pipeline.datasource.options import Access, address_of
 from pipeline.datasource.sidecar_http import SidecarConnection, SidecarUnreachableError
 from pipeline.errors import PipelineError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from pipeline.advise.document import Entry
-    from pipeline.datasource.answers import Verdict
+    from pipeline.datasource.answers import DeliveryOutcome
     from pipeline.datasource.sidecar_http import Answer
 
     class Asks(Protocol):
@@ -67,25 +67,25 @@ def _publish(sidecar: Asks, topic: str, entries: Sequence[Entry], patience: Pati
     records = [{"key": entry.key, "value": document([entry]).decode().rstrip("\n")} for entry in entries]
     body = json.dumps({"key_format": "text", "value_format": "text", "records": records}).encode()
     while True:
-        verdict = _verdict(sidecar, topic, body, len(records))
-        after_ms = verdict.after_ms if isinstance(verdict, Again) else 0
-        if isinstance(verdict, Written):
-            if not verdict.failed:
+        outcome = _outcome(sidecar, topic, body, len(records))
+        after_ms = outcome.after_ms if isinstance(outcome, Again) else 0
+        if isinstance(outcome, Written):
+            if not outcome.failed:
                 return
-            worst = min(verdict.failed, key=lambda item: item.retriable)
+            worst = min(outcome.failed, key=lambda item: item.retriable)
             reason = (
-                f"{len(verdict.failed)} of {len(records)} failed, {entries[worst.place].key}: {worst.message}"
+                f"{len(outcome.failed)} of {len(records)} failed, {entries[worst.place].key}: {worst.message}"
             )
             is_final = not worst.retriable
         else:
-            reason, is_final = verdict.reason, isinstance(verdict, Refused)
+            reason, is_final = outcome.reason, isinstance(outcome, Refused)
         if is_final or not patience.wait(after_ms):
             raise NotPublishedError(f"The advice is not all in topic {topic}: {reason}")
 
 
-def _verdict(sidecar: Asks, topic: str, body: bytes, records: int) -> Verdict:
+def _outcome(sidecar: Asks, topic: str, body: bytes, records: int) -> DeliveryOutcome:
     path = f"/v1/topics/{quote(topic, safe='')}/records"
     try:
-        return verdict_of(sidecar.ask("POST", path, body), records)
+        return delivery_outcome_of(sidecar.ask("POST", path, body), records)
     except SidecarUnreachableError as error:
         return Again(0, str(error))

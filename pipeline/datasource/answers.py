@@ -138,27 +138,27 @@ class Refused(NamedTuple):
     reason: str
 
 
-Verdict = Written | Again | Refused
+DeliveryOutcome = Written | Again | Refused
 
 
-def verdict_of(answer: Answer, records: int) -> Verdict:
+def delivery_outcome_of(answer: Answer, records: int) -> DeliveryOutcome:
     """What to do after this answer to a request of so many records."""
     replayed = answer.headers.get(REPLAYED) == "true"
     if answer.status in (200, 202):
         return Written((), replayed)
-    told = _document(answer)
-    if told is None:
+    reported = _document(answer)
+    if reported is None:
         reason = f"{answer.status}, and not as Pilotfish's API answers"
         # Something in between, such as a proxy that found nobody.
         return Again(retry_after_ms(answer), reason) if answer.status >= 500 else Refused(reason)
-    results = told.get("results")
+    results = reported.get("results")
     failed = _failed(results) if isinstance(results, list) and len(results) == records else None
     if failed is not None and answer.status in (207, 504):
         if replayed or not any(item.is_unknown for item in failed):
             return Written(failed, replayed)
         return Again(0, "the outcome of some records is not known yet")
-    reason = _reason(answer.status, told)
-    if answer.status in (408, 429, 503, 504) or (answer.status != 404 and told.get("retriable") is True):
+    reason = _reason(answer.status, reported)
+    if answer.status in (408, 429, 503, 504) or (answer.status != 404 and reported.get("retriable") is True):
         return Again(retry_after_ms(answer), reason)
     return Refused(reason)
 
@@ -171,10 +171,10 @@ def retry_after_ms(answer: Answer) -> int:
 
 def reason_of(answer: Answer) -> str:
     """The sidecar's own words about a look-up that failed, with a remedy."""
-    told = _document(answer)
-    if told is None:
+    reported = _document(answer)
+    if reported is None:
         return f"{answer.status}, and not as Pilotfish's API answers; is that a Pilotfish?"
-    return _reason(answer.status, told)
+    return _reason(answer.status, reported)
 
 
 def _document(answer: Answer) -> dict[str, Any] | None:
@@ -203,8 +203,8 @@ def _failed(results: Sequence[Any]) -> list[Item] | None:
     return found
 
 
-def _reason(status: int, told: dict[str, Any]) -> str:
-    detail = told.get("detail") or told.get("title") or "no reason given"
-    name = told.get("kafka_error")
+def _reason(status: int, reported: dict[str, Any]) -> str:
+    detail = reported.get("detail") or reported.get("title") or "no reason given"
+    name = reported.get("kafka_error")
     remedy = _REMEDIES.get(status)
     return f"{status}: {detail}" + (f" [{name}]" if name else "") + (f"; {remedy}" if remedy else "")

@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
-from pipeline.datasource.answers import Again, Item, Patience, Refused, Verdict, verdict_of
+from pipeline.datasource.answers import Again, DeliveryOutcome, Item, Patience, Refused, delivery_outcome_of
 from pipeline.datasource.chunks import key_of
 from pipeline.datasource.sidecar_http import DeliveryFailedError, SidecarUnreachableError
 
@@ -98,7 +98,7 @@ class Delivery:
             left, resend = left.only([item.place for item in again]), resend + 1
         self.counts.retries += patience.retries
         if hopeless:
-            raise DeliveryFailedError(self._told_of(chunk, hopeless, patience))
+            raise DeliveryFailedError(self._reported_of(chunk, hopeless, patience))
 
     def _outcome(self, chunk: Chunk, resend: int, patience: Patience) -> Sequence[Item]:
         """The records that are not written, once the request has its outcome."""
@@ -106,26 +106,26 @@ class Delivery:
         key = key_of(self._keys.write_id, self._keys.partition, chunk.number, resend, body)
         path = f"/v1/topics/{quote(chunk.topic, safe='')}/records?timeout_ms={self._timeout_ms}"
         while True:
-            verdict = self._verdict(path, body, key, len(chunk.records))
-            if isinstance(verdict, Refused):
-                raise DeliveryFailedError(f"{self._place(chunk)}: {verdict.reason}")
-            if not isinstance(verdict, Again):
+            answer = self._request(path, body, key, len(chunk.records))
+            if isinstance(answer, Refused):
+                raise DeliveryFailedError(f"{self._place(chunk)}: {answer.reason}")
+            if not isinstance(answer, Again):
                 self.counts.bytes += len(body)
-                self.counts.replayed += verdict.replayed
-                return verdict.failed
-            if not patience.wait(verdict.after_ms):
+                self.counts.replayed += answer.replayed
+                return answer.failed
+            if not patience.wait(answer.after_ms):
                 raise DeliveryFailedError(
-                    f"{self._place(chunk)}: {verdict.reason}; tried {patience.retries + 1} times in "
+                    f"{self._place(chunk)}: {answer.reason}; tried {patience.retries + 1} times in "
                     f"{patience.spent_ms} ms (option retry_timeout_ms)"
                 )
 
-    def _verdict(self, path: str, body: bytes, key: str, records: int) -> Verdict:
+    def _request(self, path: str, body: bytes, key: str, records: int) -> DeliveryOutcome:
         self.counts.requests += 1
         try:
             answer = self._sidecar.ask("POST", path, body, {"Idempotency-Key": f'"{key}"'})
         except SidecarUnreachableError as error:
             return Again(0, str(error))
-        return verdict_of(answer, records)
+        return delivery_outcome_of(answer, records)
 
     def _place(self, chunk: Chunk) -> str:
         first, last = chunk.rows[0], chunk.rows[-1]
@@ -133,7 +133,7 @@ class Delivery:
             f"rows {first} to {last} of task {self._keys.partition} to topic {chunk.topic} at {self._where}"
         )
 
-    def _told_of(self, chunk: Chunk, failed: Sequence[tuple[int, Item]], patience: Patience) -> str:
+    def _reported_of(self, chunk: Chunk, failed: Sequence[tuple[int, Item]], patience: Patience) -> str:
         shown = "; ".join(f"row {row}: {item.message}" for row, item in sorted(failed)[:_SHOWN])
         more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
         return (

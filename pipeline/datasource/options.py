@@ -127,8 +127,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     own = {"retry_timeout_ms": str(_READ_RETRY_TIMEOUT_MS)} | _known(given, _OF_READS, "read")
     table = own.get("table")
     if table not in TABLES:
-        told = "is missing" if table is None else f"can't be {table!r}"
-        raise InvalidOptionError(f"option table {told}; it is one of {', '.join(TABLES)}")
+        reported = "is missing" if table is None else f"can't be {table!r}"
+        raise InvalidOptionError(f"option table {reported}; it is one of {', '.join(TABLES)}")
     topics = tuple(filter(None, (name.strip() for name in own.get("topics", "").split(","))))
     for name in topics:
         if "*" in name[:-1]:

@@ -100,9 +100,9 @@ class SidecarConnection:
             return Answer(response.status, named, response.read())
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             self._connection.close()
-            raise SidecarUnreachableError(self._told(error)) from error
+            raise SidecarUnreachableError(self._reported(error)) from error
 
-    def _told(self, error: Exception) -> str:
+    def _reported(self, error: Exception) -> str:
         where = f"the sidecar at {self.address}"
         if isinstance(error, ConnectionRefusedError | FileNotFoundError | socket.gaierror):
             return (

@@ -75,11 +75,11 @@ class RecordsWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are through: their records are in the log already."""
-        logger.info("written: %s", told_of(messages))
+        logger.info("written: %s", reported_of(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task failed. What others wrote stays: a log takes nothing back."""
-        logger.warning("the write failed; what finished tasks wrote stays: %s", told_of(messages))
+        logger.warning("the write failed; what finished tasks wrote stays: %s", reported_of(messages))
 
     def _records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
         rows = 0
@@ -101,21 +101,21 @@ class StreamedRecordsWriter(RecordsWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int | None = None,
     ) -> None:
-        logger.info("batch %s written: %s", batchId, told_of(messages))
+        logger.info("batch %s written: %s", batchId, reported_of(messages))
 
     def abort(  # likewise
         self,
         messages: Sequence[WriterCommitMessage | None],
         batchId: int | None = None,
     ) -> None:
-        logger.warning("batch %s failed; what finished tasks wrote stays: %s", batchId, told_of(messages))
+        logger.warning("batch %s failed; what finished tasks wrote stays: %s", batchId, reported_of(messages))
 
 
-def told_of(messages: Sequence[WriterCommitMessage | None]) -> str:
+def reported_of(messages: Sequence[WriterCommitMessage | None]) -> str:
     """The sums over tasks, on one line."""
     sums: Counter[str] = Counter()
     done = [message for message in messages if isinstance(message, Delivered)]
     for message in done:
         sums.update(asdict(message.counts))
-    told: dict[str, Any] = {name: sums[name] for name in asdict(Counts())}
-    return f"tasks={len(done)} " + " ".join(f"{name}={count}" for name, count in told.items())
+    reported: dict[str, Any] = {name: sums[name] for name in asdict(Counts())}
+    return f"tasks={len(done)} " + " ".join(f"{name}={count}" for name, count in reported.items())

@@ -192,9 +192,9 @@ def _staleness(rows: DataFrame) -> DataFrame:
     delay_ms, interval_ms = f.col("delay_ms"), f.col("metadata_max_age_ms")
     is_first = ~f.col("is_censored") & (delay_ms <= 0)
     ended_early = f.col("is_censored") & (delay_ms < interval_ms)
-    told = rows.where((interval_ms > 0) & ~is_first & ~ended_early)
+    reported = rows.where((interval_ms > 0) & ~is_first & ~ended_early)
     permille = f.floor(f.least(delay_ms, interval_ms) * 1000 / interval_ms)
-    return told.groupBy(*_SERVICE).agg(
+    return reported.groupBy(*_SERVICE).agg(
         f.count("*").alias("staleness_observations"),
         f.floor(f.sum(permille) / f.count("*")).alias("staleness_permille"),
     )

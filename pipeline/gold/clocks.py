@@ -50,8 +50,8 @@ LONGEST_INTERVAL_MS: Final = 365 * 24 * 3_600_000
 
 def interval_us() -> Column:
     """The refresh interval of a boot, from 0 to a year: microseconds that can be added to any time."""
-    told_ms = f.coalesce("metadata_max_age_ms", f.lit(_DEFAULT_INTERVAL_MS))
-    return f.greatest(f.least(told_ms, f.lit(LONGEST_INTERVAL_MS)), f.lit(0)) * 1_000
+    reported_ms = f.coalesce("metadata_max_age_ms", f.lit(_DEFAULT_INTERVAL_MS))
+    return f.greatest(f.least(reported_ms, f.lit(LONGEST_INTERVAL_MS)), f.lit(0)) * 1_000
 
 
 def boots(read: Read) -> DataFrame:

@@ -33,8 +33,8 @@ _PERCENTS: Final = (50, 95, 99)
 
 def produce_slo(read: Read) -> DataFrame:
     """gold_produce_slo. Latencies are null where nothing was acknowledged."""
-    told = read(SILVER_PRODUCE_WINDOWS).select(*BOOT_KEY, "window.*")
-    windows = set_right(read, told, "started_at").select(
+    reported = read(SILVER_PRODUCE_WINDOWS).select(*BOOT_KEY, "window.*")
+    windows = set_right(read, reported, "started_at").select(
         "cluster_id", hour_of("started_at"), "topic", "broker", *_COUNTS, "errors", "latency"
     )
     totals = windows.groupBy(*_KEY).agg(*(f.try_sum(name).alias(name) for name in _COUNTS))

@@ -37,7 +37,7 @@ def topic_ends(read: Read) -> DataFrame:
         .groupBy("topic", *_TOPIC_KEY)
         .agg(f.min("first.seen_at").alias("first_seen"), f.max("last_seen").alias("last_told"))
     )
-    ends = _told(read, lives).unionByName(_superseded(lives))
+    ends = _reported(read, lives).unionByName(_superseded(lives))
     by_whom = ends.groupBy(*_TOPIC_KEY).agg(
         f.array_sort(f.collect_set(f.when(f.col("is_believed"), f.col("ended_at")))).alias("believed"),
         f.array_sort(f.collect_set("ended_at")).alias("all_ends"),
@@ -51,12 +51,12 @@ def first_end_after(time: Column) -> Column:
     return f.array_min(f.filter("ends", lambda end: end > time))
 
 
-def _told(read: Read, lives: DataFrame) -> DataFrame:
-    last_told = lives.groupBy(*_TOPIC_KEY).agg(f.max("last_told").alias("last_told"))
+def _reported(read: Read, lives: DataFrame) -> DataFrame:
+    last_reported = lives.groupBy(*_TOPIC_KEY).agg(f.max("last_told").alias("last_told"))
     ends = read(SILVER_TOPIC_ENDS).where(f.col("change").isin(GONE, RECREATED))
     return (
         set_right(read, ends, "observed_at")
-        .join(last_told, [*_TOPIC_KEY], "left")
+        .join(last_reported, [*_TOPIC_KEY], "left")
         .where(f.col("last_told").isNull() | (f.col("last_told") <= f.col("observed_at")))
         .select(
             *_TOPIC_KEY,
@@ -71,5 +71,5 @@ def _superseded(lives: DataFrame) -> DataFrame:
     later = later_first.rowsBetween(Window.unboundedPreceding, -1)
     of_an_id = f.when(f.col("topic_key") != f.col("topic"), f.col("first_seen"))
     ended_at = f.last(of_an_id, ignorenulls=True).over(later).alias("ended_at")
-    told = lives.select(*_TOPIC_KEY, ended_at, f.lit(True).alias("is_believed"))
-    return told.where(f.col("ended_at").isNotNull())
+    reported = lives.select(*_TOPIC_KEY, ended_at, f.lit(True).alias("is_believed"))
+    return reported.where(f.col("ended_at").isNotNull())

@@ -50,13 +50,13 @@ def slow_brokers(view: ClusterView) -> Iterator[Finding]:
     medians_against = _against_others(
         typical_hour(view.produce, ["topic", "broker"], "p50_us").unstack("broker")
     )
-    told: set[int] = set()
+    reported: set[int] = set()
     for broker, ratio in against.items():
         ratio = ratio[per_topic[broker] >= _SLOW_LEAST_US].dropna()
         slow = ratio[ratio >= _SLOW].sort_values(ascending=False, kind="stable")
         known = int(per_topic[broker].notna().sum())
         if len(slow) >= 2 and len(slow) >= _SLOW_AS_A_WHOLE * known:
-            told.add(broker)
+            reported.add(broker)
             topic = slow.index[0]
             is_always = medians_against[broker].reindex(slow.index).median() >= _SLOW_AT_ALL
             yield Finding(
@@ -74,7 +74,7 @@ def slow_brokers(view: ClusterView) -> Iterator[Finding]:
         (
             (float(ratio[topic]), str(topic), int(broker))
             for broker, ratio in against.items()
-            if broker not in told
+            if broker not in reported
             for topic in ratio.index
             if ratio[topic] >= _SLOW
             and per_topic[broker][topic] >= _SLOW_LEAST_US

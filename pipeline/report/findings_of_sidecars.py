@@ -52,7 +52,7 @@ def held_back(view: ClusterView) -> Iterator[Finding]:
         return
     worst = trusted.iloc[0]
     more = len(trusted) - 1
-    told = [
+    reported = [
         f"{words.name(row.sidecar_id)} ({words.count(row.beyond_twice_the_interval)})"
         for row in trusted.itertuples()
     ]
@@ -66,7 +66,7 @@ def held_back(view: ClusterView) -> Iterator[Finding]:
         " refresh interval.",
         f"Of {words.counted(worst['observations'], 'new leader')} that the fleet saw, the last after"
         f" {words.duration(worst['max_ms'])}.{never}"
-        + (f" All of them: {words.listed(told, 6)}." if more else ""),
+        + (f" All of them: {words.listed(reported, 6)}." if more else ""),
         "Its process was held up: a CPU limit that throttles it, a frozen or swapping host, no way to any"
         " broker. Its /v1/status says which; services on it produced to brokers that no longer lead.",
         "staleness",
@@ -121,12 +121,15 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
     wrong = wrong.drop_duplicates("sidecar_id")
     if wrong.empty:
         return
-    told = [f"{words.name(row.sidecar_id)} ({_how_wrong(row.clock_offset_ms)})" for row in wrong.itertuples()]
+    reported = [
+        f"{words.name(row.sidecar_id)} ({_how_wrong(row.clock_offset_ms)})" for row in wrong.itertuples()
+    ]
     if not view.quality["is_left_out"].any():
         yield Finding(
             Grade.NOW,
             f"Clocks can't be judged: {words.counted(len(wrong), 'sidecar differs', 'sidecars differ')} from"
-            f" the middle of the fleet, half of those that can be compared or more: {words.listed(told)}.",
+            " the middle of the fleet, half of those that can be compared or more:"
+            f" {words.listed(reported)}.",
             "Which half is right can't be told from events. So nobody is left out: first sights, shortages of"
             " replicas, delays and advice may be made up by clocks.",
             "Have all hosts keep time (NTP, chrony), and don't act on times in this report before that.",
@@ -137,7 +140,7 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
     yield Finding(
         Grade.SOON,
         f"The clock of {words.counted(len(wrong), 'sidecar')} {'is' if is_certain else 'seems to be'} wrong:"
-        f" {words.listed(told)}.",
+        f" {words.listed(reported)}.",
         "Measured against the rest of the fleet, by when each first saw the same new leaders, beyond what"
         " refresh intervals explain: it may be more."
         + ("" if is_certain else " One that seems ahead may be right, and always be held back."),
@@ -174,12 +177,12 @@ def failed_tables(failed: Mapping[str, str]) -> Iterator[Finding]:
     if not failed:
         return
     names = [words.name(name) for name in failed]
-    told = [f"{words.name(name)}: {words.name(why, _LONGEST_REASON)}" for name, why in failed.items()]
+    reported = [f"{words.name(name)}: {words.name(why, _LONGEST_REASON)}" for name, why in failed.items()]
     yield Finding(
         Grade.NOW,
         f"{words.counted(len(failed), 'table is', 'tables are')} not up to date, as the last run could not"
         f" make {'it' if len(failed) == 1 else 'them'}: {words.listed(names, 13)}.",
-        " ".join(told),
+        " ".join(reported),
         "What is said below of these tables is of an earlier run, or missing. Run the job again with"
         " --verbose and see what Spark says; --rebuild makes silver and gold of all of bronze.",
         "quality",

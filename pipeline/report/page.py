@@ -94,10 +94,10 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
         names = [words.name(sidecar_id) for sidecar_id in lost["sidecar_id"].unique()]
         said = f"{words.counted(len(names), 'sidecar')} never reached a cluster: {words.listed(names)}."
         parts.append(paragraph(said))
-    told = findings_of_rejects(rejects)
+    reported = findings_of_rejects(rejects)
     lines = [
         element("h2", text("Lines that could not be read"), id="rejects"),
-        *([_list(told, "rejects-advice", "")] if told else []),
+        *([_list(reported, "rejects-advice", "")] if reported else []),
         sections_of_sidecars.rejects(rejects),
     ]
     parts.append(element("section", *lines, aria_labelledby="rejects"))

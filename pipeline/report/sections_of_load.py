@@ -154,11 +154,11 @@ def skew(view: ClusterView, prefix: str) -> Section:
         )
         for row in chosen.itertuples()
     ]
-    told = "; ".join(f"{row[0]} leads {row[2]} and takes {row[5]}" for row in rows[:10])
+    reported = "; ".join(f"{row[0]} leads {row[2]} and takes {row[5]}" for row in rows[:10])
     drawn = share_bars(
         f"{prefix}-skew-plot",
         "Share of leaders and of records, by broker",
-        f"{told}.",
+        f"{reported}.",
         [row[0] for row in rows],
         list(chosen["share"]),
         list(chosen["load_share"].fillna(0.0)),

@@ -41,7 +41,7 @@ def figures(view: ClusterView) -> Markup:
     p99 = typical_hour(view.produce, ["cluster_id"], "p99_us")
     quality = view.quality
     lost = quality["missing"].sum()
-    told = [
+    reported = [
         (
             "Sidecars",
             words.count(quality["sidecar_id"].nunique()),
@@ -74,7 +74,7 @@ def figures(view: ClusterView) -> Markup:
             element("dd", text(value)),
             element("dd", text(more), class_="more"),
         )
-        for name, value, more in told
+        for name, value, more in reported
     ]
     return element("dl", *cards, class_="figures")
 
@@ -172,7 +172,7 @@ def quality(view: ClusterView) -> Section:
     )
     suspects = view.history["is_clock_suspect"].sum()
     missed = view.history["missed_epochs"].sum()
-    told = [
+    reported = [
         paragraph(
             f"{words.counted(len(boots), 'boot')} of"
             f" {words.counted(boots['sidecar_id'].nunique(), 'sidecar')}; {words.counted(len(bad), 'boot')}"
@@ -205,10 +205,10 @@ def quality(view: ClusterView) -> Section:
             )
             for row in bad.head(_MOST).itertuples()
         ]
-        told.append(table("Sidecars with something to say about", heads, rows))
+        reported.append(table("Sidecars with something to say about", heads, rows))
         if len(bad) > _MOST:
-            told.append(paragraph(f"And {words.counted(len(bad) - _MOST, 'more boot')}.", class_="rest"))
-    return Section("quality", title, how, together(told))
+            reported.append(paragraph(f"And {words.counted(len(bad) - _MOST, 'more boot')}.", class_="rest"))
+    return Section("quality", title, how, together(reported))
 
 
 def _offset(milliseconds: float) -> str:

@@ -100,10 +100,10 @@ TOPIC_ENDS: Final = SilverTable(
 )
 
 
-def _told(events: DataFrame) -> DataFrame:
-    told = of_type(events, PARTITION).where(f.col("leader_epoch") >= 0)
+def _reported(events: DataFrame) -> DataFrame:
+    reported = of_type(events, PARTITION).where(f.col("leader_epoch") >= 0)
     leader = f.when(f.col("leader") >= 0, f.col("leader"))
-    return told.select(
+    return reported.select(
         cluster_id(),
         topic_key(),
         "partition",
@@ -138,7 +138,7 @@ EPOCH_SIGHTS: Final = SilverTable(
     SILVER_EPOCH_SIGHTS,
     # A topic's id has one name and a boot one service: in the key they cost less than as a least text.
     keys=(*_EPOCH_KEY, *BOOT_KEY, "topic", "service"),
-    rows=_told,
+    rows=_reported,
     merges=_FACTS,
 )
 

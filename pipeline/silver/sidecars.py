@@ -76,7 +76,7 @@ PRODUCE_WINDOWS: Final = SilverTable(
 
 def _sidecars(events: DataFrame) -> DataFrame:
     """Merged by service and version, too: Spark hashes for a least number, but sorts for a least text."""
-    told = events.select(
+    reported = events.select(
         cluster_id(),
         *BOOT_KEY,
         service(),
@@ -88,7 +88,7 @@ def _sidecars(events: DataFrame) -> DataFrame:
         "metadata_max_age_ms",
     )
     numbers = [merge.aggregate(name).alias(name) for name, merge in _NUMBERS.items()]
-    return told.groupBy(*_SIDECAR_KEY, "service", "version").agg(*numbers)
+    return reported.groupBy(*_SIDECAR_KEY, "service", "version").agg(*numbers)
 
 
 def _lines(events: DataFrame) -> DataFrame:

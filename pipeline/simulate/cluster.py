@@ -238,9 +238,9 @@ class _Model:
             copy.epoch += 1
         if isr is not None:
             copy.isr = isr
-        self._tell(at_us, slot, cause)
+        self._report(at_us, slot, cause)
 
-    def _tell(self, at_us: int, slot: int, cause: str) -> None:
+    def _report(self, at_us: int, slot: int, cause: str) -> None:
         copy = self.copies[slot]
         offline = tuple(broker for broker in self.slots[slot].replicas if broker in self.down)
         state = State(copy.leader, copy.epoch, tuple(copy.isr), offline)
@@ -253,7 +253,7 @@ class _Model:
         replicas = self.slots[slot].replicas
         copy.isr = [broker for broker in replicas if broker not in self.down] or [replicas[0]]
         copy.leader = copy.isr[0] if copy.isr[0] not in self.down else NO_LEADER
-        self._tell(at_us, slot, cause)
+        self._report(at_us, slot, cause)
 
     def _created(self, action: _Action) -> None:
         life = self.lives[action.subject]

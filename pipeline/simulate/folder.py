@@ -65,18 +65,18 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     scene, members = _scene(plan)
     started = time.monotonic()
-    told: list[SidecarTruth] = []
+    reported: list[SidecarTruth] = []
     lines = 0
     if processes is None:
         processes = 1 if plan.events < _WORTH_PROCESSES else os.cpu_count() or 1
     for one in _written(plan, folder, len(members), processes):
-        told.append(one)
+        reported.append(one)
         lines += one.lines
         if progress is not None:
             spent = time.monotonic() - started
-            progress(f"{len(told):,} of {len(members):,} sidecars, {lines:,} lines, {spent:.0f} s")
-    told.sort(key=lambda one: one.number)
-    whole = truth_of(plan, scene.timeline, members, told)
+            progress(f"{len(reported):,} of {len(members):,} sidecars, {lines:,} lines, {spent:.0f} s")
+    reported.sort(key=lambda one: one.number)
+    whole = truth_of(plan, scene.timeline, members, reported)
     truth.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     return whole
 

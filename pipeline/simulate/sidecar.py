@@ -135,7 +135,7 @@ class _Speaking:
         self._places: Final[dict[int, str]] = {}
 
     def speak(
-        self, items: list[Item], ticks: range | list[int], windows: int, told: list[BootTruth]
+        self, items: list[Item], ticks: range | list[int], windows: int, reported: list[BootTruth]
     ) -> Iterator[Said]:
         """Everything of the boot in the order of time; its numbers are put to `told` at the end."""
         due = iter([*items, None])
@@ -160,7 +160,7 @@ class _Speaking:
             item = next(due)
         yield Said(self._boot.ended_us, self._boot, rest)
         events = len(items) + windows
-        told.append(BootTruth(self._boot.boot_id, events, self._seq, self._dropped, self._hot))
+        reported.append(BootTruth(self._boot.boot_id, events, self._seq, self._dropped, self._hot))
 
     def _say(self, item: Item) -> str:
         member = self._member

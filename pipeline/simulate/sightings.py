@@ -79,14 +79,14 @@ class Views:
 
 def sightings(source: random.Random, views: Views, member: Member, boot: Boot) -> list[Item]:
     """All that the boot says but its produce windows, in the order of time."""
-    told = [*_Looking(source, views, member).refreshed(_refreshes(source, views, member, boot))]
-    told += _connections(source, views.timeline, member, boot)
-    told += _heartbeats(told, boot)
-    told.sort(key=lambda item: item.at_us)
+    reported = [*_Looking(source, views, member).refreshed(_refreshes(source, views, member, boot))]
+    reported += _connections(source, views.timeline, member, boot)
+    reported += _heartbeats(reported, boot)
+    reported.sort(key=lambda item: item.at_us)
     if member.held_back is not None:
         from_us, to_us = member.held_back
-        told = [item for item in told if not from_us <= item.at_us < to_us]
-    return told
+        reported = [item for item in reported if not from_us <= item.at_us < to_us]
+    return reported
 
 
 def _refreshes(source: random.Random, views: Views, member: Member, boot: Boot) -> Iterator[tuple[int, str]]:
@@ -126,7 +126,7 @@ class _Looking:
         self._views: Final = views
         self._brokers: Final = sorted({b for slot in views.timeline.slots[:64] for b in slot.replicas})
         self._member: Final = member
-        self._told: Final[dict[int, State]] = {}
+        self._reported: Final[dict[int, State]] = {}
         self._lives: Final[dict[int, int]] = {}
         self._version = 0
         self._seen_partitions = self._seen_topics = 0
@@ -141,7 +141,7 @@ class _Looking:
                 tail = lines.refresh_tail(
                     duration_us,
                     None if outcome == "no_node" else broker,
-                    (len(self._lives), len(self._told), 0),
+                    (len(self._lives), len(self._reported), 0),
                     reason,
                     outcome,
                     self._version,
@@ -162,16 +162,16 @@ class _Looking:
         self._seen_partitions = max(partitions, self._seen_partitions)
         self._seen_topics = max(topics, self._seen_topics)
         self._version += bool(latest or topic_changes)
-        told = self._topics(at_us, topic_changes, latest)
+        reported = self._topics(at_us, topic_changes, latest)
         changed = 0
         for slot, state in latest.items():
-            if self._told.get(slot) != state:
-                self._told[slot] = state
+            if self._reported.get(slot) != state:
+                self._reported[slot] = state
                 changed += 1
-                told.append(self._partition(at_us, slot, state, broker, reason))
-        counts = (len(self._lives), len(self._told), changed)
+                reported.append(self._partition(at_us, slot, state, broker, reason))
+        counts = (len(self._lives), len(self._reported), changed)
         tail = lines.refresh_tail(duration_us, broker, counts, reason, "ok", self._version)
-        return [Item(at_us, event_v1.REFRESH, tail, _NOTHING, None), *told]
+        return [Item(at_us, event_v1.REFRESH, tail, _NOTHING, None), *reported]
 
     def _partition(self, at_us: int, slot: int, state: State, broker: int, reason: str) -> Item:
         place = self._views.timeline.slots[slot]
@@ -191,25 +191,25 @@ class _Looking:
             else:
                 after[change.life] = change.partitions
         names_after = {lives[life].name for life in after}
-        told = []
+        reported = []
         for life, count in self._lives.items():
             if life not in after:
                 for slot in _slots_of(lives[life]):
-                    self._told.pop(slot, None)
+                    self._reported.pop(slot, None)
                 word = "recreated" if lives[life].name in names_after else "gone"
                 tail = lines.topic_tail(word, lives[life], None, self._version)
-                told.append(Item(at_us, event_v1.TOPIC, tail, _slots_of(lives[life]), None))
+                reported.append(Item(at_us, event_v1.TOPIC, tail, _slots_of(lives[life]), None))
             elif after[life] != count:
                 tail = lines.topic_tail("grew", lives[life], after[life], self._version)
-                told.append(Item(at_us, event_v1.TOPIC, tail, _NOTHING, None))
+                reported.append(Item(at_us, event_v1.TOPIC, tail, _NOTHING, None))
         names_before = {lives[life].name for life in self._lives}
         for life, count in after.items():
             if life not in self._lives and lives[life].name not in names_before:
                 tail = lines.topic_tail("appeared", lives[life], count, self._version)
-                told.append(Item(at_us, event_v1.TOPIC, tail, _NOTHING, None))
+                reported.append(Item(at_us, event_v1.TOPIC, tail, _NOTHING, None))
         self._lives.clear()
         self._lives.update(after)
-        return told
+        return reported
 
 
 def _slots_of(life: Life) -> range:
@@ -221,17 +221,17 @@ def _connections(source: random.Random, timeline: Timeline, member: Member, boot
         tail = lines.connection_tail(broker, state, reason)
         return Item(at_us, event_v1.CONNECTION, tail, _NOTHING, None)
 
-    told = [said(boot.started_us + 20_000, timeline.slow_broker, "ready", None)]
+    reported = [said(boot.started_us + 20_000, timeline.slow_broker, "ready", None)]
     for failure in timeline.failures:
         lost_us = failure.down_us + round(source.uniform(0, SECOND_US))
         found_us = failure.back_us + round(source.uniform(0.1, 10) * SECOND_US)
         if not member.is_idle and boot.started_us + SECOND_US < lost_us and found_us < boot.ended_us:
-            told.append(said(lost_us, failure.broker, "disconnected", "remote_close"))
-            told.append(said(found_us, failure.broker, "ready", None))
-    return told
+            reported.append(said(lost_us, failure.broker, "disconnected", "remote_close"))
+            reported.append(said(found_us, failure.broker, "ready", None))
+    return reported
 
 
-def _heartbeats(told: list[Item], boot: Boot) -> Iterator[Item]:
+def _heartbeats(reported: list[Item], boot: Boot) -> Iterator[Item]:
     """Once a minute, first and last; what they count is put in when they are said."""
     last = [boot.ended_us] if boot.end == "goodbye" else []
     for at_us in [*range(boot.started_us, boot.ended_us, HEARTBEAT_US), *last]:

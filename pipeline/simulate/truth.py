@@ -44,22 +44,22 @@ class SidecarTruth(NamedTuple):
 
 
 def truth_of(
-    plan: Plan, timeline: Timeline, members: Sequence[Member], told: Sequence[SidecarTruth]
+    plan: Plan, timeline: Timeline, members: Sequence[Member], reported: Sequence[SidecarTruth]
 ) -> dict[str, object]:
     """The whole truth, fit for JSON."""
     leader_changes, isr_changes = _changes(timeline)
-    events = sum(boot.events for one in told for boot in one.boots)
-    hot = sum(boot.on_hot_partition for one in told for boot in one.boots)
+    events = sum(boot.events for one in reported for boot in one.boots)
+    hot = sum(boot.on_hot_partition for one in reported for boot in one.boots)
     return {
         "plan": asdict(plan) | {"end": Clock().at(plan.end_us)},
         "cluster_id": timeline.cluster_id,
         "start": Clock().at(plan.start_us),
         "end": Clock().at(plan.end_us),
         "events": events,
-        "lines": sum(one.lines for one in told),
-        "bytes": sum(one.bytes_written for one in told),
-        "duplicates": sum(one.duplicates for one in told),
-        "late": sum(one.late for one in told),
+        "lines": sum(one.lines for one in reported),
+        "bytes": sum(one.bytes_written for one in reported),
+        "duplicates": sum(one.duplicates for one in reported),
+        "late": sum(one.late for one in reported),
         "slow_broker": timeline.slow_broker,
         "hot_partition": {
             "topic": timeline.lives[0].name,
@@ -73,9 +73,9 @@ def truth_of(
         "topics": list(_topics(timeline)),
         "leader_changes": leader_changes,
         "isr_changes": isr_changes,
-        "sidecars": [_sidecar(member, one) for member, one in zip(members, told, strict=True)],
-        "rejects": dict(sorted(Counter(r.reason for one in told for r in one.rejected).items())),
-        "rejected": [r._asdict() for one in told for r in one.rejected],
+        "sidecars": [_sidecar(member, one) for member, one in zip(members, reported, strict=True)],
+        "rejects": dict(sorted(Counter(r.reason for one in reported for r in one.rejected).items())),
+        "rejected": [r._asdict() for one in reported for r in one.rejected],
     }
 
 
@@ -123,7 +123,7 @@ def _change(timeline: Timeline, change: PartitionChange, clock: Clock) -> dict[s
     }
 
 
-def _sidecar(member: Member, told: SidecarTruth) -> dict[str, object]:
+def _sidecar(member: Member, reported: SidecarTruth) -> dict[str, object]:
     clock = Clock()
     held = member.held_back
     return {
@@ -142,6 +142,6 @@ def _sidecar(member: Member, told: SidecarTruth) -> dict[str, object]:
                 "last_seq": said.last_seq,
                 "dropped": said.dropped,
             }
-            for boot, said in zip(member.boots, told.boots, strict=True)
+            for boot, said in zip(member.boots, reported.boots, strict=True)
         ],
     }

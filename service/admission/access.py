@@ -142,13 +142,13 @@ def authorizations_of(scope: Scope) -> list[bytes]:
 class Access:
     """The tokens that are in force."""
 
-    def __init__(self, tokens_file: str, told: Callable[[Event], None]) -> None:
+    def __init__(self, tokens_file: str, reported: Callable[[Event], None]) -> None:
         """Reads the file; raises FileFaultError. `told` hears of each time that it is read again."""
 
         def make(contents: Sequence[bytes]) -> Tokens:
             return parse_tokens(tokens_file, contents[0])
 
-        self._files: Final = WatchedFiles("tokens_file", [tokens_file], make, told=told)
+        self._files: Final = WatchedFiles("tokens_file", [tokens_file], make, reported=reported)
 
     def judge(self, authorizations: Sequence[bytes]) -> tuple[bytes, Caller] | Problem:
         """The token's digest and its caller, from the Authorization headers of a request; or the refusal."""

@@ -54,7 +54,7 @@ class RetryAfter:
     """Puts Retry-After on problems."""
 
     def __init__(
-        self, clock: Clock, room: WaitingRoom, drain: Drain, config: ProducerConfig, settings: Settings
+        self, clock: Clock, room: AdmissionControl, drain: Drain, config: ProducerConfig, settings: Settings
     ) -> None:
         self._clock = clock
         self._room = room
@@ -108,7 +108,7 @@ class _Share:
         self.bytes = 0
 
 
-class WaitingRoom:
+class AdmissionControl:
     """Bounds what waits in this sidecar, and knows how fast it empties."""
 
     def __init__(
@@ -223,7 +223,7 @@ class Place:
 
     __slots__ = ("_handed_on", "_room", "bytes", "share")
 
-    def __init__(self, room: WaitingRoom, share: _Share | None) -> None:
+    def __init__(self, room: AdmissionControl, share: _Share | None) -> None:
         self._room = room
         self._handed_on = False
         self.share = share

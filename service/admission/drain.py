@@ -112,10 +112,10 @@ Refuse = Callable[[Scope, Send, Problem], Awaitable[None]]
 class QuitToken:
     """The token of quit_token_file, as it is now."""
 
-    def __init__(self, token_file: str, told: Callable[[Event], None]) -> None:
+    def __init__(self, token_file: str, reported: Callable[[Event], None]) -> None:
         """Reads the file; raises FileFaultError. `told` hears of each time that it is read again."""
         self._path: Final = Path(token_file)
-        self._files: Final = WatchedFiles(_SETTING, [token_file], self._digest_in, told=told)
+        self._files: Final = WatchedFiles(_SETTING, [token_file], self._digest_in, reported=reported)
 
     def fault_of(self, authorizations: Sequence[bytes]) -> Problem | None:
         """What is wrong with the Authorization headers of a request; None: the token is among them."""
@@ -172,7 +172,7 @@ class Quit:
         if problem is not None:
             await refuse(scope, send, problem)
             return
-        self._metrics.tally("POST", PATH, 200).add(0.0)
+        self._metrics.route_counters("POST", PATH, 200).add(0.0)
         await respond_with(send, 200, _JSON, b'{"shutting_down":true}', [_NO_STORE])
         if self._drain.ask():
             _log.info("POST %s: shutting down", PATH)

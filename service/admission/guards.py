@@ -57,7 +57,7 @@ from service.wire.asgi import (
     respond_with,
 )
 from service.wire.cors import Cors, is_form, is_preflight, preflight_headers
-from service.wire.errors import ErrorFaces, Problem
+from service.wire.errors import ErrorFormats, Problem
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -115,7 +115,7 @@ class Guards:
         cors: Cors,
         max_body_bytes: int,
         drain: Drain,
-        faces: ErrorFaces,
+        error_formats: ErrorFormats,
         metrics: HttpMetrics,
         retry_after: RetryAfter,
         access: Access | None = None,
@@ -135,7 +135,7 @@ class Guards:
         self._cors = cors
         self._max_body_bytes = max_body_bytes
         self._drain = drain
-        self._faces = faces
+        self._error_formats = error_formats
         self._metrics = metrics
         self._retry_after = retry_after
         self._access = access
@@ -250,14 +250,14 @@ class Guards:
     # -- doing -----------------------------------------------------------------------------------------------
 
     async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
-        self._metrics.tally(scope["method"], OTHER, problem.status).add(0.0)
-        told = self._faces.of(scope["path"])(problem)
-        headers = [*problem.all_headers(), *told.headers]
-        await respond_with(send, told.status, told.media_type, told.body, headers)
+        self._metrics.route_counters(scope["method"], OTHER, problem.status).add(0.0)
+        answer = self._error_formats.of(scope["path"])(problem)
+        headers = [*problem.all_headers(), *answer.headers]
+        await respond_with(send, answer.status, answer.media_type, answer.body, headers)
 
     async def _allow(self, scope: Scope, send: Send) -> None:
         """Tells a browser what an allowed origin's page may send."""
-        self._metrics.tally("OPTIONS", OTHER, 204).add(0.0)
+        self._metrics.route_counters("OPTIONS", OTHER, 204).add(0.0)
         await respond(send, 204, preflight_headers(scope), b"")
 
     def _counted(self, receive: Receive) -> Receive:

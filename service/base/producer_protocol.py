@@ -71,5 +71,5 @@ class Producer(Protocol):
         settled: Done | None = None,
         since_ms: int | None = None,
         checked: bool = False,
-        in_portions: bool = False,
+        in_chunks: bool = False,
     ) -> Ticket: ...

@@ -120,12 +120,12 @@ class WatchedFiles(Generic[_Made]):
         paths: Sequence[str | Path],
         make: Callable[[Sequence[bytes]], _Made],
         *,
-        told: Callable[[Event], None],
+        reported: Callable[[Event], None],
     ) -> None:
         """`setting` is what the files are called in logs, and to `told`, which hears of each reload."""
         self._setting = setting
         self._paths = [Path(path) for path in paths]
-        self._told = told
+        self._reported = reported
         try:
             self._in_force = InForce(make, read_files(self._paths))
         except FileFaultError as error:
@@ -161,7 +161,7 @@ class WatchedFiles(Generic[_Made]):
             _log.info("%s: read again", self._setting)
         else:
             _log.warning("%s: %s; what was read before stays in force", self._setting, reload.fault)
-        self._told(SecretReloaded(self._setting, reload.fault))
+        self._reported(SecretReloaded(self._setting, reload.fault))
 
 
 def read_files(paths: Sequence[Path]) -> Reading:

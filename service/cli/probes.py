@@ -56,13 +56,13 @@ def wait(timeout_s: float, admin_host: str, admin_port: int) -> None:
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
-            code, told = _probe(sidecar, "/startupz")
+            code, reported = _probe(sidecar, "/startupz")
             if code == 200:
                 return
         except SidecarFailedError as error:
-            told = error.message
+            reported = error.message
         if time.monotonic() >= deadline_s:
-            raise SidecarFailedError(f"not started after {timeout_s:g} s: {told}")
+            raise SidecarFailedError(f"not started after {timeout_s:g} s: {reported}")
         time.sleep(_LOOK_INTERVAL_S)
 
 
@@ -79,10 +79,10 @@ def wait(timeout_s: float, admin_host: str, admin_port: int) -> None:
 @_asks_admin
 def healthcheck(timeout_s: float, admin_host: str, admin_port: int) -> None:
     """Exits 0 if the sidecar is alive. For HEALTHCHECK and exec probes in images without curl."""
-    code, told = _probe(_probes(admin_host, admin_port, timeout_s), "/livez")
+    code, reported = _probe(_probes(admin_host, admin_port, timeout_s), "/livez")
     if code != 200:
-        raise SidecarFailedError(told)
-    click.echo(told)
+        raise SidecarFailedError(reported)
+    click.echo(reported)
 
 
 def _probes(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> Sidecar:

@@ -59,7 +59,7 @@ class ByteStream(Protocol):
     def read1(self, size: int = -1, /) -> bytes: ...
 
 
-class Portion(NamedTuple):
+class Chunk(NamedTuple):
     """Some lines without their ends; the first of them has this number, counted from 1."""
 
     first: int
@@ -75,14 +75,14 @@ class LineTooLongError(Exception):
     """A line without an end."""
 
 
-def portions(source: ByteStream) -> Iterator[Portion]:
+def chunks(source: ByteStream) -> Iterator[Chunk]:
     """Every line of the source, in order. Raises LineTooLongError before it fills the memory."""
     first = 1
     for ready in _ready_lines(source):
         while ready:
             lines = _cut(ready)
             del ready[: len(lines)]
-            yield Portion(first, lines)
+            yield Chunk(first, lines)
             first += len(lines)
 
 
@@ -247,12 +247,12 @@ class _Run:
 
     def lines(self, source: ByteStream) -> None:
         """Produces a stream, portion by portion."""
-        under_way: Portion | None = None
+        under_way: Chunk | None = None
         try:
-            for portion in _named_portions(source):
-                body = self._body_of(portion)
-                under_way = portion
-                self._tell(portion, self._post_portion(portion, body))
+            for chunk in _named_chunks(source):
+                body = self._body_of(chunk)
+                under_way = chunk
+                self._report(chunk, self._post_chunk(chunk, body))
                 under_way = None
         except KeyboardInterrupt as interrupt:
             perhaps = f"; {under_way.name} may be written too" if under_way else ""
@@ -263,20 +263,20 @@ class _Run:
             click.echo(_sum(self._acknowledged, self._failed), err=True)
         self._end()
 
-    def _body_of(self, portion: Portion) -> bytes:
-        numbers = range(portion.first, portion.first + len(portion.lines))
+    def _body_of(self, chunk: Chunk) -> bytes:
+        numbers = range(chunk.first, chunk.first + len(chunk.lines))
         try:
-            values = [_decoded(number, line) for number, line in zip(numbers, portion.lines, strict=True)]
+            values = [_decoded(number, line) for number, line in zip(numbers, chunk.lines, strict=True)]
             return self._form.body(values, [f"line {number}" for number in numbers])
         except ValueError as error:
-            raise SidecarFailedError(f"{error}; {self._so_far(portion)}") from error
+            raise SidecarFailedError(f"{error}; {self._so_far(chunk)}") from error
 
-    def _post_portion(self, portion: Portion, body: bytes) -> Sequence[Result]:
+    def _post_chunk(self, chunk: Chunk, body: bytes) -> Sequence[Result]:
         try:
             return self._post(body)
         except SidecarFailedError as error:
-            told = _with_line(portion, error.message)
-            raise SidecarFailedError(f"{told}\n{self._so_far(portion)}") from error
+            reported = _with_line(chunk, error.message)
+            raise SidecarFailedError(f"{reported}\n{self._so_far(chunk)}") from error
 
     def _post(self, body: bytes) -> Sequence[Result]:
         answer: Answer[ProduceAnswer] = self._sidecar.post(
@@ -290,18 +290,18 @@ class _Run:
             click.echo(json.dumps(answer.raw))
         return results
 
-    def _tell(self, portion: Portion, results: Sequence[Result]) -> None:
+    def _report(self, chunk: Chunk, results: Sequence[Result]) -> None:
         """A line of output for a portion, a line on stderr for each record that failed."""
         if not self._as_json:
-            click.echo(f"{portion.name}: {_where(results)}")
-        for number, result in enumerate(results, start=portion.first):
+            click.echo(f"{chunk.name}: {_where(results)}")
+        for number, result in enumerate(results, start=chunk.first):
             if isinstance(result, FailedItem):
                 click.echo(f"line {number}: {_failure(result)}", err=True)
 
-    def _so_far(self, portion: Portion) -> str:
-        if portion.first == 1:
+    def _so_far(self, chunk: Chunk) -> str:
+        if chunk.first == 1:
             return "nothing was acknowledged"
-        return f"{self._acknowledged} records before line {portion.first} were acknowledged, none after"
+        return f"{self._acknowledged} records before line {chunk.first} were acknowledged, none after"
 
     def _end(self) -> None:
         if self._failed:
@@ -319,9 +319,9 @@ def _standard_input() -> ByteStream:
     return cast("ByteStream", sys.stdin.buffer)
 
 
-def _named_portions(source: ByteStream) -> Iterator[Portion]:
+def _named_chunks(source: ByteStream) -> Iterator[Chunk]:
     try:
-        yield from portions(source)
+        yield from chunks(source)
     except LineTooLongError as error:
         raise SidecarFailedError(f"a line is {error}; it was not sent, nor what follows it") from error
 
@@ -378,12 +378,12 @@ def _where(results: Sequence[Result]) -> str:
     return ", ".join([_sum(len(results) - failed, failed, what=""), *places])
 
 
-def _with_line(portion: Portion, message: str) -> str:
+def _with_line(chunk: Chunk, message: str) -> str:
     """A problem with the place that a user knows: a line, where the sidecar knows a record of a request."""
     found = _PLACE.match(message)
     if found is None:
-        return f"{portion.name}: {message}"
-    return f"line {portion.first + int(found['index'])}: {message[found.end() :]}"
+        return f"{chunk.name}: {message}"
+    return f"line {chunk.first + int(found['index'])}: {message[found.end() :]}"
 
 
 def _span(offsets: Sequence[int]) -> str:
@@ -394,5 +394,5 @@ def _span(offsets: Sequence[int]) -> str:
 
 
 def _sum(acknowledged: int, failed: int, what: str = " records") -> str:
-    told = f"{acknowledged}{what} acknowledged"
-    return f"{told}, {failed} failed" if failed else told
+    reported = f"{acknowledged}{what} acknowledged"
+    return f"{reported}, {failed} failed" if failed else reported

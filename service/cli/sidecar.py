@@ -177,12 +177,16 @@ def _problem(status: int, answer: object) -> str:
     """What problem+json says, on one line."""
     if not isinstance(answer, dict):
         return f"the sidecar answered {status}"
-    told = harmless(str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}"))
+    reported = harmless(str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}"))
     if status == 401:
-        told = f"{told}. Give one in {TOKEN_VARIABLE}, or in a file by --token-file"
+        reported = f"{reported}. Give one in {TOKEN_VARIABLE}, or in a file by --token-file"
     name = answer.get("kafka_error")
-    told = f"{told} [{harmless(str(name))}]" if name else told
-    return f"{told} (it may have been written all the same)" if answer.get("written") == "unknown" else told
+    reported = f"{reported} [{harmless(str(name))}]" if name else reported
+    return (
+        f"{reported} (it may have been written all the same)"
+        if answer.get("written") == "unknown"
+        else reported
+    )
 
 
 def _reason(error: Exception) -> str:

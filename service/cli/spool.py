@@ -20,7 +20,7 @@ from service.cli.options import asks_api, render, topic_name
 from service.cli.sidecar import Sidecar, SidecarFailedError
 from service.native.schemas import RequeueAnswer
 from service.spool.contents import Contents, RequeueError, contents_of, discard, requeue
-from service.spool.dead_letters import REASONS, SetAside
+from service.spool.dead_letters import REASONS, DeadLetter
 from service.spool.folder import FolderError, FolderInUseError
 
 #: How many of the records that were set aside are listed, unless more are asked for.
@@ -108,8 +108,8 @@ def discard_command(folder: Path, topic: str | None, reason: str | None, of_all:
     click.echo(f"{taken} records are gone from {folder}")
 
 
-def _choice(topic: str | None, reason: str | None) -> Callable[[SetAside], bool]:
-    def chosen(one: SetAside) -> bool:
+def _choice(topic: str | None, reason: str | None) -> Callable[[DeadLetter], bool]:
+    def chosen(one: DeadLetter) -> bool:
         return (reason is None or one.reason == reason) and topic in (None, one.topic)
 
     return chosen

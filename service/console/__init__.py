@@ -4,6 +4,6 @@
 there: HTML, one style sheet and JavaScript modules, with no build step and no third party.
 """
 
-from service.console.pages import DOCS, OPEN_PATHS, PAGE_PATHS, console_routes, docs_error_face
+from service.console.pages import DOCS, OPEN_PATHS, PAGE_PATHS, console_routes, docs_error_format
 
-__all__ = ["DOCS", "OPEN_PATHS", "PAGE_PATHS", "console_routes", "docs_error_face"]
+__all__ = ["DOCS", "OPEN_PATHS", "PAGE_PATHS", "console_routes", "docs_error_format"]

@@ -147,7 +147,7 @@ def served(asset: Asset) -> Callable[[Request], Awaitable[Response]]:
     return serve
 
 
-def docs_error_face(problem: Problem) -> Refusal:
+def docs_error_format(problem: Problem) -> Refusal:
     """A problem under /docs: where a token is needed, the page itself, which asks for one; else as JSON."""
     if problem.status != 401:
         return native(problem)

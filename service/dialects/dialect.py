@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from service.wire.asgi import Scope
-from service.wire.errors import ErrorFace
+from service.wire.errors import ErrorFormat
 from service.wire.schemas import Examples
 
 
@@ -24,7 +24,7 @@ class Dialect(NamedTuple):
 
     routes: Sequence[BaseRoute]
     prefixes: tuple[str, ...]
-    error_face: ErrorFace
+    error_format: ErrorFormat
     error_model: type[BaseModel]
     is_stream: Callable[[Scope], bool] = lambda _: False
     open_paths: tuple[str, ...] = ()

@@ -79,10 +79,10 @@ class EventFiles:
 
     def begin(self) -> None:
         """Finishes what an earlier start of this sidecar left."""
-        with self._faults_told():
+        with self._faults_reported():
             for path in sorted(self._folder.iterdir()):
                 if path.name[:1] == "." and self._finished_name.fullmatch(path.name[1:]):
-                    with self._faults_told():  # the others are finished all the same
+                    with self._faults_reported():  # the others are finished all the same
                         _finish_left_over(path, self._disk)
             self._delete_oldest()
 
@@ -114,7 +114,7 @@ class EventFiles:
                 self._open = self._new_file(now_ms)
             self._append(self._open, data)
         except OSError as error:
-            self._tell(error)
+            self._report(error)
             return False
         self._recovered()
         self.written += len(lines)
@@ -152,7 +152,7 @@ class EventFiles:
         if self._open is None:
             return
         (path, descriptor, _), self._open = self._open, None
-        with self._faults_told():
+        with self._faults_reported():
             try:
                 self._sync(path, descriptor)
                 # Under its name before the lock is gone, or another process would take it for left behind.
@@ -179,14 +179,14 @@ class EventFiles:
     # -- faults ----------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _faults_told(self) -> Iterator[None]:
+    def _faults_reported(self) -> Iterator[None]:
         """Ends with a fault of the folder or the disk, which is told."""
         try:
             yield
         except OSError as error:
-            self._tell(error)
+            self._report(error)
 
-    def _tell(self, error: OSError) -> None:
+    def _report(self, error: OSError) -> None:
         """Once, until something was written."""
         fault = error.strerror or str(error)
         if fault != self._fault:

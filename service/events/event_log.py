@@ -41,9 +41,9 @@ from service.events.inbox import (
     Notice,
     SnapshotNotice,
 )
-from service.events.outbox import Line, Outbox, Sink, all_untold
+from service.events.outbox import Line, Outbox, Sink, all_unreported
 from service.events.produce_windows import ProduceWindow
-from service.events.told_metadata import PIECE, ToldMetadata
+from service.events.reported_metadata import PIECE, ReportedMetadata
 
 _log: Final = logging.getLogger(__name__)
 
@@ -94,8 +94,8 @@ class EventLog:
         self._seq = 0
         self._began_ms = clock.now_ms()
         self._cluster_id: str | None = None
-        self._told = ToldMetadata()
-        self._telling: Iterator[Event | None] = iter(())
+        self._reported = ReportedMetadata()
+        self._reporting: Iterator[Event | None] = iter(())
         self._window = ProduceWindow(self._began_ms)
         self._window_events: list[WindowEvent] = []
         self._heartbeat_at_ms = self._began_ms
@@ -175,7 +175,7 @@ class EventLog:
             self._guarded(self.begin)
             while self._close_by_ms is None:
                 self._wait_until(self._guarded(self.turn))
-                if self._uncaught.untold:
+                if self._uncaught.unreported:
                     self._uncaught.sum_up_when_due(self._clock.now_ms())
             self._guarded(lambda: self.end(self._close_by_ms or 0))
             self._uncaught.end(self._clock.now_ms())
@@ -186,7 +186,7 @@ class EventLog:
         try:
             return step()
         except BaseException as error:  # noqa: BLE001 -- outermost, and a sink's: a bug must not end the log
-            self._uncaught.tell(error, self._clock.now_ms())
+            self._uncaught.report(error, self._clock.now_ms())
             return None
 
     def _wait_until(self, due_ms: int | None) -> None:
@@ -216,8 +216,8 @@ class EventLog:
         if now_ms >= window_ends_ms:
             self._close_window(now_ms)
             window_ends_ms = now_ms + self._config.window_ms
-        has_more |= self._tell_windows(PIECE)
-        has_more |= self._tell_metadata()
+        has_more |= self._report_windows(PIECE)
+        has_more |= self._report_metadata()
         self._turn_sinks(now_ms)
         due_ms = PAUSE_MS if has_more else TICK_MS
         return min(now_ms + due_ms, window_ends_ms, self._heartbeat_at_ms)
@@ -227,7 +227,7 @@ class EventLog:
         while self._take_finished():
             self._turn_sinks(self._clock.now_ms())
         self._close_window(self._clock.now_ms())
-        while self._tell_windows(PIECE) or self._tell_metadata():
+        while self._report_windows(PIECE) or self._report_metadata():
             self._turn_sinks(self._clock.now_ms())
             if self._clock.now_ms() >= deadline_ms:
                 break
@@ -255,14 +255,14 @@ class EventLog:
     def _close_window(self, now_ms: int) -> None:
         self._window_events += self._window.close(now_ms, self._clock.wall_ms())
 
-    def _tell_windows(self, most: int) -> bool:
+    def _report_windows(self, most: int) -> bool:
         """Tells rows of windows that are over; whether there are more."""
         for event in self._window_events[:most]:
             self._queue(event)
         del self._window_events[:most]
         return bool(self._window_events)
 
-    def _tell_metadata(self) -> bool:
+    def _report_metadata(self) -> bool:
         """Tells a piece of how snapshots differ, and notices; whether there may be more to tell at once.
 
         While no sink has room there is not: it calls when it has, or the next tick finds out.
@@ -270,7 +270,7 @@ class EventLog:
         had_room = False
         while any(outbox.has_room for _, outbox in self._channels):
             had_room = True
-            event = next(self._telling, _IT_ENDED)
+            event = next(self._reporting, _IT_ENDED)
             if event is None:
                 break
             if event is not _IT_ENDED:
@@ -279,7 +279,7 @@ class EventLog:
             notice = self._inbox.take_notice()
             if notice is None:
                 return False
-            self._telling = self._events_of(notice)
+            self._reporting = self._events_of(notice)
         return had_room
 
     def _events_of(self, notice: Notice) -> Iterator[Event | None]:
@@ -295,8 +295,8 @@ class EventLog:
         changed, cache = 0, notice.cache
         if cache is not None:
             self._cluster_id = cache.cluster_id
-            untold = all_untold(outbox.take_untold() for _, outbox in self._channels)
-            for event in self._told.tell(notice, cache, untold):
+            unreported = all_unreported(outbox.take_unreported() for _, outbox in self._channels)
+            for event in self._reported.report(notice, cache, unreported):
                 changed += isinstance(event, PartitionEvent)
                 yield event
         refreshed = notice.refreshed
@@ -314,7 +314,7 @@ class EventLog:
             )
 
     def _failure_event(self, notice: FailedNotice) -> Event:
-        failed, cache = notice.failed, self._told.cache
+        failed, cache = notice.failed, self._reported.cache
         return RefreshEvent(
             observed_at=time_text(notice.wall_ms),
             duration_us=failed.duration_ms * 1000,

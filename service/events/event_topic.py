@@ -187,7 +187,7 @@ class EventTopic:
                     self._refuse(outbox, [line], str(outcome.error))
                 else:
                     failed.append(line)
-                    self._tell(outcome.error)
+                    self._report(outcome.error)
         if failed:
             self._resumes_ms = now_ms + PAUSE_MS
             outbox.put_back(failed)
@@ -200,7 +200,7 @@ class EventTopic:
             _log.warning("events_topic %s: an event is lost, and so will be its like: %s", self._topic, why)
         self._refused += len(lines)
 
-    def _tell(self, error: KafkaError) -> None:
+    def _report(self, error: KafkaError) -> None:
         if isinstance(error.__cause__, UnknownTopicOrPartitionError):
             self._warn("it is not there: make it (docs/events.md says how); events wait")
         else:

@@ -63,7 +63,7 @@ class Line(NamedTuple):
 
 
 #: Topics with lost lines that are remembered by name; beyond so many all topics are told anew.
-MOST_UNTOLD: Final = 10_000
+MOST_UNREPORTED: Final = 10_000
 
 
 class EveryTopic:
@@ -73,13 +73,13 @@ class EveryTopic:
         return True
 
 
-def all_untold(of_sinks: Iterable[set[str] | EveryTopic]) -> Container[str]:
+def all_unreported(of_sinks: Iterable[set[str] | EveryTopic]) -> Container[str]:
     """What any of the sinks has not been told."""
     names: set[str] = set()
-    for untold in of_sinks:
-        if isinstance(untold, EveryTopic):
-            return untold
-        names |= untold
+    for unreported in of_sinks:
+        if isinstance(unreported, EveryTopic):
+            return unreported
+        names |= unreported
     return names
 
 
@@ -93,8 +93,8 @@ class Outbox:
         self.waiting_bytes = 0
         #: Lines that were given up because there was no room.
         self.dropped = 0
-        self._untold: set[str] = set()
-        self._is_all_untold = False
+        self._unreported: set[str] = set()
+        self._is_all_unreported = False
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -132,13 +132,13 @@ class Outbox:
         for line in lines:
             self._lost(line)
 
-    def take_untold(self) -> set[str] | EveryTopic:
+    def take_unreported(self) -> set[str] | EveryTopic:
         """The topics whose lines were lost since this was asked last; none while there is no room."""
         if not self.has_room:
             return set()
-        untold, self._untold = self._untold, set()
-        is_all, self._is_all_untold = self._is_all_untold, False
-        return EveryTopic() if is_all else untold
+        unreported, self._unreported = self._unreported, set()
+        is_all, self._is_all_unreported = self._is_all_unreported, False
+        return EveryTopic() if is_all else unreported
 
     def _give_up_oldest(self) -> None:
         while self.waiting_bytes > self._max_bytes:
@@ -148,8 +148,8 @@ class Outbox:
 
     def _lost(self, line: Line) -> None:
         self.dropped += 1
-        if line.topic is None or self._is_all_untold:
+        if line.topic is None or self._is_all_unreported:
             return
-        self._untold.add(line.topic)
-        if len(self._untold) > MOST_UNTOLD:
-            self._untold, self._is_all_untold = set(), True
+        self._unreported.add(line.topic)
+        if len(self._unreported) > MOST_UNREPORTED:
+            self._unreported, self._is_all_unreported = set(), True

@@ -42,7 +42,7 @@ _IDLE_S: Final = 1.0
 _MAKE_ROOM_FOR: Final = 0.01
 
 #: A crowd is told of so often.
-_TELL_S: Final = 60.0
+_REPORT_S: Final = 60.0
 
 #: Why connections are ended by us.
 REASONS: Final = ("slow_head", "slow_body", "stalled", "unsent_bytes", "made_room", "handshake")
@@ -104,7 +104,7 @@ class Connections(Collector):
         self._room_wanted: set[Callable[[], None]] = set()
         self._behind: dict[Connection, int] = {}
         self.unsent_bytes = 0
-        self._told_s: float | None = None
+        self._reported_s: float | None = None
         self._ended = counters("pilotfish_http_connections_ended", "Connections ended by us.", "reason")
         for reason in REASONS:
             self._ended.child(reason)
@@ -120,8 +120,8 @@ class Connections(Collector):
 
         `now_s` is the loop's time, as it is in `Connection.waits_since_s`.
         """
-        if self._told_s is None or now_s - self._told_s >= _TELL_S:
-            self._told_s = now_s
+        if self._reported_s is None or now_s - self._reported_s >= _REPORT_S:
+            self._reported_s = now_s
             _log.warning(
                 "%d connections are open, and no more are taken (max_connections) until some end", self.open
             )

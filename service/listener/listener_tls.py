@@ -38,13 +38,13 @@ class ListenerTls:
 
     def __init__(self, certificate_file: str, key_file: str, client_ca_file: str = "") -> None:
         """Reads the files; raises FileFaultError that names the setting."""
-        self._told: Callable[[Event], None] = lambda _: None
+        self._reported: Callable[[Event], None] = lambda _: None
         paths = [certificate_file, key_file, *([client_ca_file] if client_ca_file else [])]
 
         def make(contents: Sequence[bytes]) -> _Made:
             return _make(paths, contents)
 
-        self._files = WatchedFiles("api_tls_certificate_file", paths, make, told=self._tell)
+        self._files = WatchedFiles("api_tls_certificate_file", paths, make, reported=self._report)
 
     @property
     def expires_at_s(self) -> int:
@@ -61,7 +61,7 @@ class ListenerTls:
 
     def report_to(self, emit: Callable[[Event], None]) -> None:
         """Emits an event each time that the files are read again."""
-        self._told = emit
+        self._reported = emit
 
     def look(self, now_ms: int) -> None:
         """Looks at the files once, as `watch` does again and again."""
@@ -71,8 +71,8 @@ class ListenerTls:
         """Follows the files no more. Idempotent."""
         self._files.close()
 
-    def _tell(self, event: Event) -> None:
-        self._told(event)
+    def _report(self, event: Event) -> None:
+        self._reported(event)
 
 
 def tls_of(settings: Settings) -> ListenerTls | None:

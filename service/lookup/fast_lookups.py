@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from service.admission.caller import ANYONE, Caller, caller_of
 from service.lookup.lookup_table import TOPICS, Entry, LookupTable
 from service.lookup.lookups import Demands, Lookups
-from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteTally
+from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteCounters
 from service.wire.asgi import (
     ANSWER,
     Answer,
@@ -101,13 +101,13 @@ class ParkedLookups:
         if problem is None:
             await self._app(scope, receive, send)
             return
-        told = native(problem)
-        await respond_with(send, told.status, told.media_type, told.body, problem.all_headers())
-        self._count(scope, asked, told.status, started)
+        reported = native(problem)
+        await respond_with(send, reported.status, reported.media_type, reported.body, problem.all_headers())
+        self._count(scope, asked, reported.status, started)
 
     def _count(self, scope: Scope, asked: _Asked, status: int, started: float) -> None:
         traceparent = self._metrics.traceparent_of(scope)
-        self._metrics.tally("GET", asked.route, status).add(perf_counter() - started, traceparent)
+        self._metrics.route_counters("GET", asked.route, status).add(perf_counter() - started, traceparent)
 
 
 def parked_route(scope: Scope) -> str | None:
@@ -151,7 +151,7 @@ class FastLookups:
         self._app = app
         self._table = table
         self._metrics = metrics
-        self._tallies: dict[tuple[str, int], RouteTally] = {}
+        self._counters_by_route: dict[tuple[str, int], RouteCounters] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """No coroutine of its own: what falls through may wait for minutes, and what does not is over."""
@@ -197,10 +197,12 @@ class FastLookups:
         self._count(route, status, started, traceparent)
 
     def _count(self, route: str, status: int, started: float, traceparent: bytes | None) -> None:
-        tally = self._tallies.get((route, status))
-        if tally is None:
-            tally = self._tallies[route, status] = self._metrics.tally("GET", route, status)
-        tally.add(perf_counter() - started, traceparent)
+        route_counters = self._counters_by_route.get((route, status))
+        if route_counters is None:
+            route_counters = self._counters_by_route[route, status] = self._metrics.route_counters(
+                "GET", route, status
+            )
+        route_counters.add(perf_counter() - started, traceparent)
 
     def _entry(self, path: bytes, query: bytes) -> Entry | None:
         """The answer to a path with a query: the leader of a partition, or of a plain text key."""

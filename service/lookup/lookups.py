@@ -27,7 +27,7 @@ from client_core import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from service.admission.admission_control import WaitingRoom
+from service.admission.admission_control import AdmissionControl
 from service.admission.caller import ANYONE, Caller, not_authorized
 from service.base.producer_protocol import Producer
 from service.base.topic_names import fault_of_topic_name
@@ -60,7 +60,7 @@ class Lookups:
         *,
         boot: str,
         lookup_wait_ms: int,
-        room: WaitingRoom,
+        room: AdmissionControl,
         unknown: UnknownTopics,
     ) -> None:
         self._producer = producer

@@ -85,13 +85,13 @@ class ConfigsOfTopics:
         await asyncio.wait([asked], timeout=self._wait_ms / 1000)
 
     def _request(self, topic: TopicTable) -> asyncio.Future[None]:
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked[topic.name] = told
+        reported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked[topic.name] = reported
 
         def done(result: Result) -> None:
             del self._asked[topic.name]
             self._keep(topic, cast("TopicConfigsResult", result))
-            told.set_result(None)
+            reported.set_result(None)
 
         deadline_ms = self._clock.now_ms() + self._wait_ms
         try:
@@ -99,7 +99,7 @@ class ConfigsOfTopics:
         except (KafkaError, IllegalStateError) as e:
             # The producer was closed: there is nobody left to ask.
             done(TopicConfigsResult(None, error=e if isinstance(e, KafkaError) else KafkaError(str(e))))
-        return told
+        return reported
 
     def _keep(self, topic: TopicTable, result: TopicConfigsResult) -> None:
         if result.configs is None:

@@ -20,7 +20,7 @@ from service.wire.responses import of_json, problems
 from service.wire.schemas import NoQuery, WaitQuery
 
 if TYPE_CHECKING:  # a sidecar without a spool loads none of it
-    from service.spool.dead_letters import SetAside
+    from service.spool.dead_letters import DeadLetter
     from service.spool.requeue import Requeued
 
 router = APIRouter(tags=["operations"])
@@ -56,7 +56,7 @@ async def requeue(request: Request, sidecar: SidecarDep, query: Annotated[Requeu
     if sidecar.spool is None:
         raise refused(400, "there is no spool here (spool_folder is not set)")
 
-    def chosen(one: SetAside) -> bool:
+    def chosen(one: DeadLetter) -> bool:
         topic = one.topic
         return (
             topic is not None
@@ -67,11 +67,11 @@ async def requeue(request: Request, sidecar: SidecarDep, query: Annotated[Requeu
 
     ended: asyncio.Future[Requeued] = asyncio.get_running_loop().create_future()
 
-    def tell(result: Requeued) -> None:
+    def report(result: Requeued) -> None:
         if not ended.done():
             ended.set_result(result)
 
-    if not sidecar.spool.requeue(chosen, tell):
+    if not sidecar.spool.requeue(chosen, report):
         raise refused(429, "other requeues wait for the disk of the spool already", retriable=True)
     wait_ms = sidecar.config.max_block_ms if query.max_block_ms is None else query.max_block_ms
     try:

@@ -60,8 +60,8 @@ def _plain_lines(metric: Metric) -> Iterable[str]:
     # A counter is called by its sample's name here, and info and unknown are kinds of OpenMetrics only: none
     # of ours is one.
     name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-    told = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
-    yield f"# HELP {name} {told}\n# TYPE {name} {metric.type}\n"
+    reported = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
+    yield f"# HELP {name} {reported}\n# TYPE {name} {metric.type}\n"
     for sample in metric.samples:
         yield f"{sample.name}{_labels(sample.labels)} {_number(sample.value)}\n"
 

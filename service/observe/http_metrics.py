@@ -66,7 +66,7 @@ def produce_outcome(failed: int, records: int) -> str:
     return "success" if not failed else "partial" if failed < records else "error"
 
 
-class RouteTally:
+class RouteCounters:
     """One route, method and status: what a fast path holds so that counting is two additions."""
 
     __slots__ = ("_read_trace", "_requests", "_seconds")
@@ -143,10 +143,10 @@ class HttpMetrics(Collector):
         self.keys_forgotten_early = self._keys_forgotten.child()
         self.in_progress = 0
 
-    def tally(self, method: str, route: str, status: int) -> RouteTally:
-        """The tally to add to; hold on to it where it is wanted often."""
+    def route_counters(self, method: str, route: str, status: int) -> RouteCounters:
+        """The counters of a route; callers on a hot path keep them."""
         method = method if method in METHODS else OTHER
-        return RouteTally(
+        return RouteCounters(
             self._requests.child(method, route, str(status)),
             self._seconds.child(method, route),
             recorded_trace if self._exemplars else _no_trace,
@@ -206,4 +206,6 @@ class Observed:
             self._metrics.in_progress -= 1
             route = getattr(scope.get("route"), "path", OTHER)
             traceparent = self._metrics.traceparent_of(scope)
-            self._metrics.tally(scope["method"], route, status).add(perf_counter() - started, traceparent)
+            self._metrics.route_counters(scope["method"], route, status).add(
+                perf_counter() - started, traceparent
+            )

@@ -192,7 +192,7 @@ class AdminThread:
                 try:
                     self._serve()
                 except BaseException as error:  # noqa: BLE001 -- without this thread nobody probes or scrapes
-                    uncaught.tell(error, clock.now_ms())
+                    uncaught.report(error, clock.now_ms())
                 if not self._stopped.wait(self._pause_s):
                     _log.warning("the admin listener has ended by itself and begins anew")
 
@@ -236,7 +236,7 @@ def start_admin(
     `collectors` are those of the server; the app's own are known.
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
-    registry = make_registry(app, [*collectors, health.standstills])
+    registry = make_registry(app, [*collectors, health.loop_watchdog])
     admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings))
     admin = AdminThread(admin_app, bound, watch=health.watch)
     admin.start()

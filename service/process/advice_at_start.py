@@ -127,7 +127,7 @@ class AdviceAtStart(Collector):
         self.outcome = Outcome.USED
         producer.lower_metadata_max_age(max(advice.refresh_max_age_ms, SHORTEST_MAX_AGE_MS))
         if not advice.warm_topics:
-            self._tell(advice)
+            self._report(advice)
             return
         deadline_ms = producer.clock.now_ms() + _LOOK_UP_MS
         producer.request_topics(
@@ -146,7 +146,7 @@ class AdviceAtStart(Collector):
     def _looked_up(self, _: Result) -> None:
         self._keep_topics()
         if self._in_force is not None:
-            self._tell(self._in_force)
+            self._report(self._in_force)
 
     def _keep_topics(self) -> None:
         """Marks the advised topics that are there as used."""
@@ -158,7 +158,7 @@ class AdviceAtStart(Collector):
             table.use.touched = True
         self.topics_kept = len(tables)
 
-    def _tell(self, advice: Advice) -> None:
+    def _report(self, advice: Advice) -> None:
         assert self._producer is not None, "advice is in force for a producer"
         _log.info(
             "advice: %s: %s, computed at %s: %d of %d topics are there and kept known; metadata is refreshed "

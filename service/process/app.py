@@ -39,7 +39,7 @@ from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
 from service.base.version import pilotfish_version
-from service.console import DOCS, OPEN_PATHS, console_routes, docs_error_face
+from service.console import DOCS, OPEN_PATHS, console_routes, docs_error_format
 from service.dialects.dialect import Dialect
 from service.dialects.table import dialects_of
 from service.events.event_metrics import EventMetrics
@@ -60,7 +60,7 @@ from service.spool.spool_metrics import SpoolMetrics
 from service.watch.notice import SnapshotNotice
 from service.wire.asgi import ASGIApp, Receive, Scope, Send
 from service.wire.cors import Cors
-from service.wire.errors import ErrorFaces
+from service.wire.errors import ErrorFormats
 from service.wire.schemas import ProblemAnswer
 
 if TYPE_CHECKING:
@@ -167,13 +167,13 @@ class App:
         self.sidecar: Final = build_sidecar(settings, producer, boot, slowness, notice, self.spool)
         endpoint = _produce_endpoint(_never, self.sidecar)
         dialects = dialects_of(self.sidecar)
-        by_prefix = {prefix: d.error_face for d in dialects for prefix in d.prefixes}
-        faces = ErrorFaces(by_prefix | ({DOCS: docs_error_face} if settings.console else {}))
+        by_prefix = {prefix: d.error_format for d in dialects for prefix in d.prefixes}
+        error_formats = ErrorFormats(by_prefix | ({DOCS: docs_error_format} if settings.console else {}))
         routes = [*records_router(endpoint).routes, *(route for d in dialects for route in d.routes)]
         if settings.console:
             routes += console_routes()
         models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
-        self.api: Final = _make_api(self.sidecar, routes, models, dialects, faces, self._lifespan)
+        self.api: Final = _make_api(self.sidecar, routes, models, dialects, error_formats, self._lifespan)
         inner = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         parked = ParkedLookups(inner, self.sidecar.lookups, self._knows, self.sidecar.http)
         in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
@@ -183,7 +183,7 @@ class App:
             cors=self.cors,
             max_body_bytes=settings.max_body_bytes,
             drain=self.sidecar.drain,
-            faces=faces,
+            error_formats=error_formats,
             metrics=self.sidecar.http,
             retry_after=self.sidecar.retry_after,
             access=self.access,
@@ -367,7 +367,7 @@ def _make_api(
     own_routes: Iterable[BaseRoute],
     error_models: Collection[type[BaseModel]],
     dialects: Sequence[Dialect],
-    faces: ErrorFaces,
+    error_formats: ErrorFormats,
     lifespan: Any,
 ) -> FastAPI:
     shared = (metadata.router, leaders.router, watch.router, operations.router)
@@ -386,7 +386,7 @@ def _make_api(
         routes=[*(route for router in shared for route in router.routes), *own_routes],
     )
     api.state.sidecar = sidecar
-    answer_errors(api, faces, sidecar.retry_after)
+    answer_errors(api, error_formats, sidecar.retry_after)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, Never
 
 from client_core import ClientStatus, UncaughtErrors
-from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, Standstills
+from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, LoopWatchdog
 from service.sidecar.sidecar import Sidecar
 
 _log: Final = logging.getLogger(__name__)
@@ -38,14 +38,14 @@ class Health:
         sidecar: Sidecar,
         api_loop: asyncio.AbstractEventLoop,
         listening: Callable[[], bool],
-        standstills: Standstills | None = None,
+        loop_watchdog: LoopWatchdog | None = None,
     ) -> None:
         self._sidecar = sidecar
         self._producer = sidecar.producer
         self._clock = sidecar.producer.clock
         self._api_loop = api_loop
         self._listening = listening
-        self.standstills = standstills or Standstills()
+        self.loop_watchdog = loop_watchdog or LoopWatchdog()
         self._made_ms = self._clock.now_ms()
         self._uncaught = UncaughtErrors(_log, "the watch over both loops")
 
@@ -72,7 +72,7 @@ class Health:
             is_late = loop.time() >= deadline
             if is_late or not stand:
                 asked = {POLL_LOOP, EVENT_LOOP} if polls else {EVENT_LOOP}
-                self.standstills.judged(turned=asked.difference(stand), stand=stand, after_ms=within_ms)
+                self.loop_watchdog.judged(turned=asked.difference(stand), stand=stand, after_ms=within_ms)
             if not stand:
                 return None
             if is_late:
@@ -86,7 +86,7 @@ class Health:
             try:
                 await self.fault_of_life()
             except Exception as error:  # noqa: BLE001 -- without the watch nobody may ever notice a standstill
-                self._uncaught.tell(error, self._clock.now_ms())
+                self._uncaught.report(error, self._clock.now_ms())
 
     def fault_of_readiness(self) -> str | None:
         if self._sidecar.drain.announced or self._sidecar.drain.begun:

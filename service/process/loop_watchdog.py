@@ -68,25 +68,25 @@ def _calls(frame: FrameType | None) -> str:
     return "\n".join(calls)
 
 
-class Standstills(Collector):
+class LoopWatchdog(Collector):
     """Which loops stand still, and how often each came to that."""
 
     def __init__(self, take_stacks: Callable[[], Sequence[ThreadStack]] = stacks) -> None:
         self._stacks = take_stacks
-        self._standing: set[str] = set()
+        self._stalled: set[str] = set()
         self._count = {POLL_LOOP: 0, EVENT_LOOP: 0}
 
     def judged(self, *, turned: Iterable[str], stand: Iterable[str], after_ms: int) -> None:
         """Somebody saw that these turned, and that those did not within that time."""
         for loop in turned:
-            if loop in self._standing:
-                self._standing.discard(loop)
+            if loop in self._stalled:
+                self._stalled.discard(loop)
                 _log.warning("the %s turns again", loop)
-        new = [loop for loop in stand if loop not in self._standing]
+        new = [loop for loop in stand if loop not in self._stalled]
         if not new:
             return
         for loop in new:
-            self._standing.add(loop)
+            self._stalled.add(loop)
             self._count[loop] += 1
         standing = self._stacks()
         _log.error(

@@ -166,7 +166,7 @@ class SidecarServer:
             _address(self._admin_socket),
         )
         asked = loop.create_task(self._asked_to_end.wait())
-        telling = loop.create_task(self._tell_start())
+        reporting = loop.create_task(self._report_start())
         try:
             await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
@@ -177,12 +177,12 @@ class SidecarServer:
         finally:
             garbage.end()
             asked.cancel()
-            telling.cancel()
+            reporting.cancel()
             if self._tls is not None:
                 self._tls.close()
             admin.stop(timeout_s=2)
 
-    async def _tell_start(self) -> None:
+    async def _report_start(self) -> None:
         if self._when_started is None:
             return
         producer = self._app.sidecar.producer

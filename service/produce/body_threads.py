@@ -54,7 +54,7 @@ def is_light(body: bytes) -> bool:
     return len(body.translate(None, _NO_MEMBERS)) <= _LIGHT_MEMBERS
 
 
-class Aside:
+class BodyThreads:
     """The threads of one sidecar. None is started before there is something for it to do."""
 
     def __init__(self) -> None:
@@ -75,11 +75,11 @@ class Aside:
         ProblemError (503) where memory does not hold it.
         """
         try:
-            return await self.tell(work)
+            return await self.report(work)
         except MemoryError as e:
             raise out_of_memory() from e
 
-    async def tell(self, work: Callable[[], T]) -> T:
+    async def report(self, work: Callable[[], T]) -> T:
         """The same for an answer about records that were sent: a MemoryError is raised as it is.
 
         Nobody may be told then that nothing was written.

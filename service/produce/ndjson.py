@@ -26,10 +26,10 @@ import msgspec
 
 from service.admission.caller import caller_of
 from service.admission.guards import CLOSE
-from service.produce.body_threads import Aside, is_light
+from service.produce.body_threads import BodyThreads, is_light
 from service.produce.produce_answers import line_of
 from service.produce.produce_forms import DELIVERY, format_of, is_spooled, parameters, times_of
-from service.produce.producing import Producing, Told
+from service.produce.producing import Producing, RecordOutcome
 from service.produce.record_stream import IDLE, Item, RecordStream, Streams, converse
 from service.produce.records_codec import LineCodec
 from service.wire.asgi import HeaderPairs, Receive, Scope, header
@@ -135,7 +135,7 @@ class NdjsonProduce:
         self,
         producing: Producing,
         streams: Streams,
-        body_threads: Aside,
+        body_threads: BodyThreads,
     ) -> None:
         self._producing = producing
         self._streams = streams
@@ -192,7 +192,7 @@ class _Conversation:
     def __init__(
         self,
         streams: Streams,
-        body_threads: Aside,
+        body_threads: BodyThreads,
         stream: RecordStream,
         codec: LineCodec,
         receive: Receive,
@@ -211,7 +211,7 @@ class _Conversation:
 
     async def hold(self) -> None:
         """Reads and tells until the end, and sums up. Raises CallerGoneError."""
-        await converse(self._stream, self._drain, self._receive, self._read, self._tell)
+        await converse(self._stream, self._drain, self._receive, self._read, self._report)
         records, failed = self._stream.records, self._failed
         summary = {
             "records": records,
@@ -221,9 +221,9 @@ class _Conversation:
         }
         await self._outlet.write(msgspec.json.encode({"summary": summary}) + b"\n")
 
-    async def _tell(self, outcomes: Sequence[tuple[int, Told]]) -> None:
-        self._failed += sum(isinstance(told, Problem) for _, told in outcomes)
-        await self._outlet.write(b"".join([line_of(index, told) for index, told in outcomes]))
+    async def _report(self, outcomes: Sequence[tuple[int, RecordOutcome]]) -> None:
+        self._failed += sum(isinstance(outcome, Problem) for _, outcome in outcomes)
+        await self._outlet.write(b"".join([line_of(index, outcome) for index, outcome in outcomes]))
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 from client_core import Clock, Phase, ProducerRecord, Result, Ticket
 from service.admission.admission_control import Place
 from service.base.fast_metrics import Counter
-from service.produce.body_threads import FEW_RECORDS, Aside
+from service.produce.body_threads import FEW_RECORDS, BodyThreads
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem
 from service.produce.produce_forms import Form
-from service.produce.producing import Checked, Producing, Times, Told
+from service.produce.producing import Checked, Producing, RecordOutcome, Times
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, problem_of_bug
 from service.wire.waiting import wait_for_result
@@ -52,7 +52,7 @@ class Once:
         clock: Clock,
         acknowledged: int,
         replays: Counter,
-        aside: Aside,
+        aside: BodyThreads,
     ) -> None:
         """`acknowledged` is the status where all is well."""
         self._producing = producing
@@ -141,7 +141,7 @@ class Once:
         if len(records) <= FEW_RECORDS:
             then(_or_unknown(work))
             return
-        spelling = asyncio.ensure_future(self._aside.tell(work))
+        spelling = asyncio.ensure_future(self._aside.report(work))
         # Where that fails, for want of memory or in a shutdown, it is done here: somebody waits for it.
         spelling.add_done_callback(
             lambda spelt: then(
@@ -150,11 +150,11 @@ class Once:
         )
 
     def _outcome(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> _Outcome:
-        told = self._producing.outcomes(records, result)
+        outcomes = self._producing.outcomes(records, result)
         return _Outcome(
-            answer_of(topic, told, self._acknowledged),
-            written=any(not isinstance(one, Problem) or _is_unknown(one) for one in told),
-            is_unknown=any(_is_unknown(one) for one in told),
+            answer_of(topic, outcomes, self._acknowledged),
+            written=any(not isinstance(one, Problem) or _is_unknown(one) for one in outcomes),
+            is_unknown=any(_is_unknown(one) for one in outcomes),
         )
 
     def _end(self, attempt: Attempt, outcome: _Outcome) -> None:
@@ -172,8 +172,8 @@ def _or_unknown(work: Callable[[], _Outcome]) -> _Outcome:
         return _Outcome(answer, written=True, is_unknown=True)
 
 
-def _is_unknown(told: Told) -> bool:
-    return isinstance(told, Problem) and told.written != "no"
+def _is_unknown(outcome: RecordOutcome) -> bool:
+    return isinstance(outcome, Problem) and outcome.written != "no"
 
 
 async def outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: Receive) -> Answer:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from client_core import AcknowledgedRun, RecordMetadata
-from service.produce.producing import Told
+from service.produce.producing import RecordOutcome
 from service.wire.asgi import HeaderPairs
 from service.wire.errors import PROBLEM_TYPE, Problem, error_item, gravest
 
@@ -35,14 +35,14 @@ class Answer(NamedTuple):
     outcome: str
 
 
-def answer_of(topic: str, told: Sequence[Told], acknowledged: int) -> Answer:
+def answer_of(topic: str, outcomes: Sequence[RecordOutcome], acknowledged: int) -> Answer:
     """The answer to a request; `acknowledged` is the status where all is well."""
-    problems = [one for one in told if isinstance(one, Problem)]
+    problems = [one for one in outcomes if isinstance(one, Problem)]
     if not problems:
-        body = _results_body(topic, cast("Sequence[RecordMetadata]", told))
+        body = _results_body(topic, cast("Sequence[RecordMetadata]", outcomes))
         return Answer(acknowledged, _headers(_JSON, body), body, "success")
-    items = _items(told)
-    if len(problems) == len(told):
+    items = _items(outcomes)
+    if len(problems) == len(outcomes):
         return answer_of_problem(in_common(problems, items))
     results = b",".join([msgspec.json.encode(items[at : at + _AT_ONCE])[1:-1] for at in _starts(len(items))])
     body = b'{"topic":"%s","results":[%s]}' % (topic.encode(), results)
@@ -50,11 +50,11 @@ def answer_of(topic: str, told: Sequence[Told], acknowledged: int) -> Answer:
     return Answer(207, headers, body, "partial")
 
 
-def _items(told: Sequence[Told]) -> list[object]:
+def _items(outcomes: Sequence[RecordOutcome]) -> list[object]:
     """Each record's item; records that failed alike share theirs."""
     of_problem: dict[int, object] = {}
     items: list[object] = []
-    for one in told:
+    for one in outcomes:
         if isinstance(one, Problem):
             item = of_problem.get(id(one))
             if item is None:
@@ -121,11 +121,11 @@ def receipt_item(receipt: RecordMetadata) -> dict[str, int | None]:
     }
 
 
-def line_of(index: int, told: Told) -> bytes:
+def line_of(index: int, outcomes: RecordOutcome) -> bytes:
     """One record's line in the answer to a stream: its item, and which it is."""
-    if isinstance(told, Problem):
-        return msgspec.json.encode({"index": index, **error_item(told)}) + b"\n"
-    _, partition, offset, timestamp_ms = told
+    if isinstance(outcomes, Problem):
+        return msgspec.json.encode({"index": index, **error_item(outcomes)}) + b"\n"
+    _, partition, offset, timestamp_ms = outcomes
     return b'{"index":%d,"partition":%d,"offset":%s,"timestamp":%d}\n' % (
         index,
         partition,

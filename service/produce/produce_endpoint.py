@@ -26,7 +26,7 @@ from client_core import ProduceResult, ProducerRecord, Result
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.admission.guards import BodyTooLargeError
-from service.observe.http_metrics import RouteTally
+from service.observe.http_metrics import RouteCounters
 from service.produce.body_threads import FEW_RECORDS, let_go
 from service.produce.idempotency import Name, key_of
 from service.produce.ndjson import NdjsonProduce, is_ndjson
@@ -40,9 +40,9 @@ from service.wire.strict_json import BodyError
 from service.wire.waiting import CALLER_GONE, CallerGoneError
 
 if TYPE_CHECKING:
-    from service.admission.admission_control import RetryAfter, WaitingRoom
+    from service.admission.admission_control import AdmissionControl, RetryAfter
     from service.observe.http_metrics import HttpMetrics
-    from service.produce.body_threads import Aside
+    from service.produce.body_threads import BodyThreads
     from service.produce.idempotency import IdempotencyKeys
     from service.produce.producing import Producing
     from service.produce.record_stream import Streams
@@ -66,8 +66,8 @@ class ProduceEndpoint:
         producing: Producing,
         streams: Streams,
         *,
-        body_threads: Aside,
-        room: WaitingRoom,
+        body_threads: BodyThreads,
+        room: AdmissionControl,
         keys: IdempotencyKeys,
         limits: BodyLimits,
         metrics: HttpMetrics,
@@ -87,9 +87,9 @@ class ProduceEndpoint:
         self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
         self._spooled = spooled
         self._ndjson = NdjsonProduce(producing, streams, body_threads)
-        self._tallies: dict[int, RouteTally] = {}
+        self._counters_by_route: dict[int, RouteCounters] = {}
         for status in (429, 503):  # the series that an alert looks at begin at 0
-            self._tally(status)
+            self._route_counters(status)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         topic = None
@@ -112,7 +112,7 @@ class ProduceEndpoint:
                     await respond(send, status, answer.headers, answer.body)
         finally:
             self._metrics.in_progress -= 1
-            self._tally(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
+            self._route_counters(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         """What the stream brings is counted where it is produced; here only that it was one request."""
@@ -127,7 +127,7 @@ class ProduceEndpoint:
             await respond(send, status, answer.headers, answer.body)
         finally:
             self._metrics.in_progress -= 1
-            self._tally(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
+            self._route_counters(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
         """The answer to an NDJSON request, which must be called. Raises ProblemError: nothing was written."""
@@ -189,25 +189,27 @@ class ProduceEndpoint:
                 topic, records, form.times, since_ms=now_ms, place=place, receive=receive
             )
         if len(records) <= FEW_RECORDS:
-            return self._told(topic, records, result)
-        return await self._aside.tell(lambda: self._told_of_many(topic, records, result))
+            return self._answer_of(topic, records, result)
+        return await self._aside.report(lambda: self._reported_of_many(topic, records, result))
 
-    def _told_of_many(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
-        answer = self._told(topic, records, result)
+    def _reported_of_many(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
+        answer = self._answer_of(topic, records, result)
         let_go(records)
         return answer
 
-    def _told(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
+    def _answer_of(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
         runs = result.acknowledged_runs() if isinstance(result, ProduceResult) else None
         if runs is not None:
             return answer_of_runs(topic, runs, self._acknowledged)
         return answer_of(topic, self._producing.outcomes(records, result), self._acknowledged)
 
-    def _tally(self, status: int) -> RouteTally:
-        tally = self._tallies.get(status)
-        if tally is None:
-            tally = self._tallies[status] = self._metrics.tally("POST", ROUTE, status)
-        return tally
+    def _route_counters(self, status: int) -> RouteCounters:
+        route_counters = self._counters_by_route.get(status)
+        if route_counters is None:
+            route_counters = self._counters_by_route[status] = self._metrics.route_counters(
+                "POST", ROUTE, status
+            )
+        return route_counters
 
 
 def topic_of_path(raw_path: bytes) -> str | None:

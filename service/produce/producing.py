@@ -37,7 +37,7 @@ from service.base.topic_names import fault_of_topic_name
 from service.lookup.unknown_topics import UnknownTopics
 from service.observe.http_metrics import produce_outcome
 from service.observe.request_trace import REQUEST_TRACE, ProduceSpan
-from service.produce.body_threads import FEW_RECORDS, Aside, let_go
+from service.produce.body_threads import FEW_RECORDS, BodyThreads, let_go
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.wire.waiting import refusal_of, wait_for_result
@@ -48,12 +48,12 @@ _T = TypeVar("_T")
 _LONG_KEYS_BYTES: Final = 32 * 1024
 
 #: What one record became.
-Told = RecordMetadata | Problem
+RecordOutcome = RecordMetadata | Problem
 
 
-def outcome_of(told: Sequence[Told]) -> str:
+def outcome_of(outcomes: Sequence[RecordOutcome]) -> str:
     """How the metrics call a request whose records became these."""
-    return produce_outcome(sum(isinstance(one, Problem) for one in told), len(told))
+    return produce_outcome(sum(isinstance(one, Problem) for one in outcomes), len(outcomes))
 
 
 def _nothing_to_forget() -> None:
@@ -87,7 +87,7 @@ class Producing:
         settings: Settings,
         unknown: UnknownTopics,
         retry_after: RetryAfter,
-        aside: Aside,
+        aside: BodyThreads,
     ) -> None:
         self._producer = producer
         self._clock = producer.clock
@@ -144,7 +144,10 @@ class Producing:
             raise ProblemError(refusal_of(e)) from e
 
     async def answered(
-        self, records: Sequence[ProducerRecord], result: Result, spell: Callable[[Sequence[Told]], _T]
+        self,
+        records: Sequence[ProducerRecord],
+        result: Result,
+        spell: Callable[[Sequence[RecordOutcome]], _T],
     ) -> _T:
         """What `spell` makes of the records' outcomes: at once where they are few, else aside.
 
@@ -158,7 +161,7 @@ class Producing:
             let_go(records)
             return answer
 
-        return await self._aside.tell(spelled)
+        return await self._aside.report(spelled)
 
     async def deliver(
         self,
@@ -235,7 +238,7 @@ class Producing:
                 settled=released,
                 create=self._create,
                 checked=checked is not None,
-                in_portions=checked is not None or _has_long_keys(records, place.bytes),
+                in_chunks=checked is not None or _has_long_keys(records, place.bytes),
             )
         except (KafkaError, IllegalStateError) as e:
             if span is not None:
@@ -291,7 +294,7 @@ class Producing:
         self._unknown.begin(topic, since_ms, caller)
         return partial(self._unknown.end, topic)
 
-    def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[Told]:
+    def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[RecordOutcome]:
         """One receipt or Problem per record, in order."""
         outcomes = result.outcomes
         if result.error is not None and not outcomes:
@@ -302,10 +305,10 @@ class Producing:
         count = self._producer.cache.partition_count(records[0].topic)
         #: What fails by the thousand fails for a few reasons: each is spelled once.
         known: dict[tuple[object, ...], Problem] = {}
-        told: list[Told] = []
+        of_records: list[RecordOutcome] = []
         for record, outcome in zip(records, outcomes, strict=True):
             if not isinstance(outcome, RecordFailure):
-                told.append(outcome)
+                of_records.append(outcome)
                 continue
             partition = record.partition
             is_missing = partition is not None and count is not None and partition >= count
@@ -314,8 +317,8 @@ class Producing:
             if problem is None:
                 problem = self._retry_after.on(_problem(outcome, is_missing=is_missing), request_bytes)
                 known[reason] = problem
-            told.append(problem)
-        return told
+            of_records.append(problem)
+        return of_records
 
 
 def _begun(topic: str, records: Sequence[ProducerRecord], *, in_envelopes: bool) -> Checked:

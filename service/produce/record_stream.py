@@ -32,13 +32,13 @@ from client_core import (
     RecordTooLargeError,
     Result,
 )
-from service.admission.admission_control import FAIR_SHARE, Place, WaitingRoom, is_one_too_many
+from service.admission.admission_control import FAIR_SHARE, AdmissionControl, Place, is_one_too_many
 from service.admission.caller import Caller
 from service.admission.drain import Drain
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.observe.http_metrics import HttpMetrics
-from service.produce.producing import Producing, Times, Told, outcome_of
+from service.produce.producing import Producing, RecordOutcome, Times, outcome_of
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError
 from service.wire.waiting import CallerGoneError, refusal_of
@@ -52,7 +52,7 @@ COMPLETE: Final = "complete"
 _LOOK_AGAIN_S: Final = 0.02
 
 #: Outcomes that are told at once at most: about 2 ms of encoding.
-_TOLD_AT_ONCE: Final = 1_000
+_REPORTED_AT_ONCE: Final = 1_000
 
 Item = ProducerRecord | Problem
 
@@ -96,7 +96,7 @@ class Streams:
         self,
         producer: Producer,
         producing: Producing,
-        room: WaitingRoom,
+        room: AdmissionControl,
         drain: Drain,
         http: HttpMetrics,
         limits: StreamLimits,
@@ -126,9 +126,9 @@ class Streams:
             raise ProblemError(Problem(429, detail, retriable=True, written="no"))
         return RecordStream(self, topic, caller, times, self.room.enter(0, caller))
 
-    def count(self, told: Sequence[Told], took_s: float) -> None:
+    def count(self, outcomes: Sequence[RecordOutcome], took_s: float) -> None:
         """What was put together counts as a produce request does, which it is to the client."""
-        self._http.produced(outcome_of(told)).observe(took_s)
+        self._http.produced(outcome_of(outcomes)).observe(took_s)
 
 
 @dataclass(eq=False, slots=True)
@@ -139,7 +139,7 @@ class _Chunk:
     items: Sequence[Item]
     body_bytes: int
     since_s: float
-    told: Sequence[Told] | None = None
+    outcomes: Sequence[RecordOutcome] | None = None
 
 
 class RecordStream:
@@ -239,24 +239,24 @@ class RecordStream:
         """The index and outcome of each item, in order: all that are known, as soon as they are."""
         return self
 
-    async def __anext__(self) -> Sequence[tuple[int, Told]]:
+    async def __anext__(self) -> Sequence[tuple[int, RecordOutcome]]:
         while True:
             self._outcome.clear()
-            told = self._known()
-            if told:
+            outcomes = self._known()
+            if outcomes:
                 self._progress.set()
-                return told
+                return outcomes
             if self.ended is not None and not self._chunks:
                 raise StopAsyncIteration
             await self._outcome.wait()
 
-    def _known(self) -> list[tuple[int, Told]]:
-        told: list[tuple[int, Told]] = []
-        while self._chunks and self._chunks[0].told is not None and len(told) < _TOLD_AT_ONCE:
+    def _known(self) -> list[tuple[int, RecordOutcome]]:
+        outcomes: list[tuple[int, RecordOutcome]] = []
+        while self._chunks and self._chunks[0].outcomes is not None and len(outcomes) < _REPORTED_AT_ONCE:
             chunk = self._chunks.popleft()
-            told.extend(enumerate(chunk.told or (), chunk.first))
-        self._open_records -= len(told)
-        return told
+            outcomes.extend(enumerate(chunk.outcomes or (), chunk.first))
+        self._open_records -= len(outcomes)
+        return outcomes
 
     # -- room ------------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class RecordStream:
                     self._times(),
                     since_ms=since_ms,
                     place=place,
-                    done=lambda result: self._tell(chunk, records, result),
+                    done=lambda result: self._report(chunk, records, result),
                 )
                 return
             except RecordTooLargeError as e:
@@ -313,7 +313,7 @@ class RecordStream:
         place.settled()
         self._fail(chunk, problem)
 
-    def _tell(self, chunk: _Chunk, records: Sequence[ProducerRecord], result: Result) -> None:
+    def _report(self, chunk: _Chunk, records: Sequence[ProducerRecord], result: Result) -> None:
         """The client has accounted for the chunk's records."""
         if self._abandoned:
             return
@@ -325,14 +325,14 @@ class RecordStream:
 
     def _fail(self, chunk: _Chunk, problem: Problem | None) -> None:
         """None of the chunk's records was taken by the client; None: it has none."""
-        told = [item if isinstance(item, Problem) else problem for item in chunk.items]
-        self._end(chunk, [one for one in told if one is not None])
+        outcomes = [item if isinstance(item, Problem) else problem for item in chunk.items]
+        self._end(chunk, [one for one in outcomes if one is not None])
 
-    def _end(self, chunk: _Chunk, told: Sequence[Told]) -> None:
-        chunk.told = told
+    def _end(self, chunk: _Chunk, outcomes: Sequence[RecordOutcome]) -> None:
+        chunk.outcomes = outcomes
         chunk.items = ()
         self._open_bytes -= chunk.body_bytes
-        self._streams.count(told, perf_counter() - chunk.since_s)
+        self._streams.count(outcomes, perf_counter() - chunk.since_s)
         self._wake()
 
     def _wake(self) -> None:
@@ -350,7 +350,7 @@ async def converse(
     drain: Drain,
     receive: Receive,
     read: Callable[[], Awaitable[None]],
-    tell: Callable[[Sequence[tuple[int, Told]]], Awaitable[None]],
+    report: Callable[[Sequence[tuple[int, RecordOutcome]]], Awaitable[None]],
 ) -> None:
     """Reads and tells at once, until all that was taken on is told.
 
@@ -367,11 +367,11 @@ async def converse(
             continue  # what comes behind the end is read, so that the caller gets to reading
         raise CallerGoneError("the caller closed the connection")
 
-    async def telling() -> None:
-        async for told in stream:
-            await tell(told)
+    async def reporting() -> None:
+        async for outcomes in stream:
+            await report(outcomes)
 
-    tasks = (asyncio.ensure_future(reading()), asyncio.ensure_future(telling()))
+    tasks = (asyncio.ensure_future(reading()), asyncio.ensure_future(reporting()))
 
     def shut_down() -> None:
         stream.finish(SHUTDOWN)

@@ -20,7 +20,7 @@ from client_core import Errors, KafkaError, Phase, ProducerRecord, Ticket
 from service.base.fast_metrics import Counter
 from service.base.producer_protocol import Producer
 from service.observe.request_trace import REQUEST_TRACE, marked
-from service.produce.body_threads import Aside
+from service.produce.body_threads import BodyThreads
 from service.produce.idempotency import REPLAYED, IdempotencyKeys, Name, digest_of
 from service.produce.once import STAYS, outcome_of
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
@@ -45,7 +45,7 @@ class SpooledProduce:
         producer: Producer,
         keys: IdempotencyKeys,
         replays: Counter,
-        aside: Aside,
+        aside: BodyThreads,
         *,
         trace_headers: bool,
     ) -> None:
@@ -154,7 +154,7 @@ class SpooledProduce:
 
     def _submit(self, topic: str, records: Sequence[ProducerRecord], done: Callable[[Answer], None]) -> None:
         try:
-            self._spool.submit(records, lambda told: done(_answer_of(topic, told)))
+            self._spool.submit(records, lambda outcomes: done(_answer_of(topic, outcomes)))
         except SpoolFullError as e:
             raise ProblemError(
                 Problem(503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,))
@@ -165,17 +165,17 @@ class SpooledProduce:
             ) from e
 
 
-def _answer_of(topic: str, told: Spooled | SpoolFault) -> Answer:
-    if isinstance(told, SpoolFault):
+def _answer_of(topic: str, outcomes: Spooled | SpoolFault) -> Answer:
+    if isinstance(outcomes, SpoolFault):
         headers = (_FAULT_RETRY_AFTER,)
         return answer_of_problem(
-            Problem(503, told.detail, retriable=True, written=told.written, headers=headers)
+            Problem(503, outcomes.detail, retriable=True, written=outcomes.written, headers=headers)
         )
     document = {
         "topic": topic,
-        "spooled": told.records,
-        "first_sequence": told.first_sequence,
-        "last_sequence": told.first_sequence + told.records - 1,
+        "spooled": outcomes.records,
+        "first_sequence": outcomes.first_sequence,
+        "last_sequence": outcomes.first_sequence + outcomes.records - 1,
         "status": "/v1/status",
     }
     return json_answer(202, msgspec.json.encode(document))

@@ -15,7 +15,7 @@ from starlette.routing import Match, Route
 
 from service.admission.admission_control import RetryAfter
 from service.wire.asgi import HeaderPairs, Scope
-from service.wire.errors import ErrorFaces, Problem, ProblemError, problem_of_body, problem_of_bug
+from service.wire.errors import ErrorFormats, Problem, ProblemError, problem_of_body, problem_of_bug
 from service.wire.responses import of_refusal
 from service.wire.strict_json import BodyError
 from service.wire.waiting import CALLER_GONE, CallerGoneError
@@ -23,12 +23,12 @@ from service.wire.waiting import CALLER_GONE, CallerGoneError
 _log: Final = logging.getLogger(__name__)
 
 
-def answer_errors(api: FastAPI, faces: ErrorFaces, retry_after: RetryAfter) -> None:
+def answer_errors(api: FastAPI, error_formats: ErrorFormats, retry_after: RetryAfter) -> None:
     """Has the API's errors answered in these faces."""
 
     def answered(request: Request, problem: Problem) -> Response:
         problem = retry_after.on(problem)
-        return of_refusal(faces.of(request.url.path)(problem), problem)
+        return of_refusal(error_formats.of(request.url.path)(problem), problem)
 
     async def on_problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, ProblemError)

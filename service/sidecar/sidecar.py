@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Depends, Request
 
 from client_core import ProducerConfig
-from service.admission.admission_control import RetryAfter, WaitingRoom
+from service.admission.admission_control import AdmissionControl, RetryAfter
 from service.admission.drain import Drain
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
@@ -24,7 +24,7 @@ from service.lookup.topic_configs import ConfigsOfTopics
 from service.lookup.unknown_topics import UnknownTopics
 from service.observe.http_metrics import HttpMetrics
 from service.observe.slowness.collector import Slowness
-from service.produce.body_threads import Aside
+from service.produce.body_threads import BodyThreads
 from service.produce.idempotency import IdempotencyKeys, KeyLimits
 from service.produce.producing import Producing
 from service.produce.record_stream import StreamLimits, Streams
@@ -46,7 +46,7 @@ class Sidecar:
     settings: Settings
     config: ProducerConfig
     limits: BodyLimits
-    aside: Aside
+    aside: BodyThreads
     producer: Producer
     boot: str
     slices: Slices
@@ -54,7 +54,7 @@ class Sidecar:
     lookups: Lookups
     listing: Listing
     configs: ConfigsOfTopics
-    room: WaitingRoom
+    room: AdmissionControl
     unknown: UnknownTopics
     producing: Producing
     streams: Streams
@@ -77,7 +77,7 @@ def build_sidecar(
 ) -> Sidecar:
     """The parts, put together over a producer, among whose event sinks `slowness` and `notice` must be."""
     config = settings.producer_config()
-    room = WaitingRoom(
+    room = AdmissionControl(
         producer.clock,
         settings.max_waiting_requests,
         settings.max_waiting_bytes,
@@ -91,7 +91,7 @@ def build_sidecar(
         producer, config, boot=boot, lookup_wait_ms=settings.lookup_wait_ms, room=room, unknown=unknown
     )
     feed = make_feed(producer, lookups, drain, settings, boot, notice)
-    aside = Aside()
+    aside = BodyThreads()
     producing = Producing(producer, config, settings, unknown, retry_after, aside)
     return Sidecar(
         settings=settings,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from client_core import Backlog, BatchCount, Phase, ProducerConfig, TopicWait
-from service.admission.admission_control import WaitingRoom
+from service.admission.admission_control import AdmissionControl
 from service.admission.caller import Caller
 from service.admission.drain import Drain
 from service.base.producer_protocol import Producer
@@ -43,7 +43,7 @@ class StatusReport:
     boot: str
     slow_after_ms: int
     slowness: Slowness
-    room: WaitingRoom
+    room: AdmissionControl
     http: HttpMetrics
     drain: Drain
     watchers: Callable[[], int]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from client_core import Clock
 from service.base.disk import Disk
-from service.spool.dead_letters import Aside, aside_bytes_in, damaged_in, set_aside_in
+from service.spool.dead_letters import BodyThreads, damaged_in, dead_letter_bytes_in, dead_letters_in
 from service.spool.entry import Entry, EntryError, entry_of, next_frame
 from service.spool.folder import FolderError, SpoolFolder, read_mark
 from service.spool.requeue import Chosen, Requeue, Requeued
@@ -32,7 +32,7 @@ class TopicContents(NamedTuple):
     oldest_wall_ms: int
 
 
-class AsideRow(NamedTuple):
+class DeadLetterRow(NamedTuple):
     """A record that was set aside. `topic` None: this version does not understand it."""
 
     sequence: int
@@ -47,7 +47,7 @@ class Contents(NamedTuple):
 
     topics: list[TopicContents]
     bytes: int
-    aside: list[AsideRow]
+    aside: list[DeadLetterRow]
     damaged: list[tuple[str, int]]
 
 
@@ -67,10 +67,10 @@ def contents_of(path: Path) -> Contents:
         _, records, oldest_wall_ms = topics.get(topic, TopicContents(topic, 0, entry.accepted_wall_ms))
         oldest_wall_ms = min(oldest_wall_ms, entry.accepted_wall_ms)
         topics[topic] = TopicContents(topic, records + 1, oldest_wall_ms)
-    total_bytes = sum(segments_in(path).values()) + aside_bytes_in(path)
+    total_bytes = sum(segments_in(path).values()) + dead_letter_bytes_in(path)
     aside = [
-        AsideRow(one.sequence, one.topic, one.reason, one.detail, one.at_wall_ms)
-        for file in set_aside_in(path)
+        DeadLetterRow(one.sequence, one.topic, one.reason, one.detail, one.at_wall_ms)
+        for file in dead_letters_in(path)
         for one in file.records
     ]
     return Contents(sorted(topics.values()), total_bytes, aside, damaged_in(path))
@@ -85,9 +85,9 @@ def discard(path: Path, chosen: Chosen) -> int:
     folder = SpoolFolder(path)
     disk = Disk()
     try:
-        aside = Aside(path, disk, read_mark(path, disk))
+        aside = BodyThreads(path, disk, read_mark(path, disk))
         taken = 0
-        for file in set_aside_in(path):
+        for file in dead_letters_in(path):
             left = [one for one in file.records if not chosen(one)]
             if len(left) < len(file.records):
                 aside.leave_only(file, left)
@@ -108,7 +108,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     try:
         disk = Disk()
         mark = read_mark(path, disk)
-        aside = Aside(path, disk, mark)
+        aside = BodyThreads(path, disk, mark)
         segments = Segments(path, disk)
         segments.next_sequence = max(segments.next_sequence, mark.done)
         writer = SpoolWriter(
@@ -117,7 +117,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
             WriterLimits(_NO_LIMIT, _SEGMENT_BYTES),
             call=lambda function: function(),
             committed=lambda: None,
-            aside_bytes=lambda: 0,
+            dead_letter_bytes=lambda: 0,
         )
         ends: list[Requeued] = []
         requeue = Requeue(aside, writer.put_back, chosen, wake=lambda: None, ended=ends.append)

@@ -71,7 +71,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Payload).decode
 
 
-class SetAside(NamedTuple):
+class DeadLetter(NamedTuple):
     """One record that was set aside."""
 
     sequence: int
@@ -96,11 +96,11 @@ class SetAside(NamedTuple):
         return None if entry is None else entry.record.topic
 
 
-class AsideFile(NamedTuple):
+class DeadLetterFile(NamedTuple):
     """A file of records, what is sound in it, and how many bytes are not."""
 
     path: Path
-    records: list[SetAside]
+    records: list[DeadLetter]
     unsound_bytes: int
 
 
@@ -116,7 +116,7 @@ class _Open:
         self.end = 0
 
 
-class Aside:
+class BodyThreads:
     """The folder of what was set aside."""
 
     def __init__(self, folder: Path, disk: Disk, mark: Mark) -> None:
@@ -168,7 +168,7 @@ class Aside:
     def add(self, records: Iterable[tuple[Stored, Reason, str]], at_wall_ms: int) -> None:
         """Has records on the disk as set aside, each with reason and detail. Raises OSError: here or not."""
         new = [
-            SetAside(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
+            DeadLetter(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
             for one, reason, detail in records
             if one.sequence not in self._known
         ]
@@ -206,9 +206,9 @@ class Aside:
         if opened is not None:
             self._disk.close(opened.descriptor)
 
-    def read(self, path: Path) -> AsideFile:
+    def read(self, path: Path) -> DeadLetterFile:
         """A file's records; what is damaged is passed over. Raises OSError, but not for what is lost."""
-        return read_aside(path, self._disk)
+        return read_dead_letters(path, self._disk)
 
     # -- taking away -----------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Aside:
         self.close()
         return [path for path, _ in _sizes_in(self._folder) if _RECORDS.fullmatch(path.name) is not None]
 
-    def leave_only(self, file: AsideFile, left: Sequence[SetAside]) -> None:
+    def leave_only(self, file: DeadLetterFile, left: Sequence[DeadLetter]) -> None:
         """Of a file's records only these are here any more. Raises OSError."""
         data = _bytes_of(left, _salt_of(file.path))
         try:
@@ -306,7 +306,7 @@ class Aside:
         self._damaged_files = len(damaged_in(self._folder.parent))
 
 
-def set_aside_in(folder: Path) -> Iterator[AsideFile]:
+def dead_letters_in(folder: Path) -> Iterator[DeadLetterFile]:
     """What was set aside of the spool in a folder, in the order in which it was. Raises OSError."""
     return _files_in(folder / _FOLDER, Disk())
 
@@ -316,7 +316,7 @@ def damaged_in(folder: Path) -> list[tuple[str, int]]:
     return [(path.name, size) for path, size in _sizes_in(folder / _FOLDER) if path.name.endswith(_DAMAGED)]
 
 
-def aside_bytes_in(folder: Path) -> int:
+def dead_letter_bytes_in(folder: Path) -> int:
     """How much lies aside of the spool in a folder. Raises OSError."""
     return sum(size for _, size in _sizes_in(folder / _FOLDER))
 
@@ -327,10 +327,10 @@ def _sizes_in(folder: Path) -> list[tuple[Path, int]]:
     return [(path, path.stat().st_size) for path in sorted(folder.iterdir())]
 
 
-def _files_in(folder: Path, disk: Disk) -> Iterator[AsideFile]:
+def _files_in(folder: Path, disk: Disk) -> Iterator[DeadLetterFile]:
     for path, _ in _sizes_in(folder):
         if _RECORDS.fullmatch(path.name) is not None:
-            yield read_aside(path, disk)
+            yield read_dead_letters(path, disk)
 
 
 def _salt_of(path: Path) -> bytes:
@@ -339,14 +339,14 @@ def _salt_of(path: Path) -> bytes:
     return bytes.fromhex(match["salt"])
 
 
-def _bytes_of(records: Sequence[SetAside], salt: bytes) -> bytes:
+def _bytes_of(records: Sequence[DeadLetter], salt: bytes) -> bytes:
     return b"".join(
         frame_of(salt, r.sequence, _encode(_Payload(r.reason, r.detail, r.at_wall_ms, r.version, r.payload)))
         for r in records
     )
 
 
-def read_aside(path: Path, disk: Disk) -> AsideFile:
+def read_dead_letters(path: Path, disk: Disk) -> DeadLetterFile:
     """The records of a file; what is damaged is passed over. Raises OSError, but not for what is lost."""
     salt = _salt_of(path)
     try:
@@ -354,8 +354,8 @@ def read_aside(path: Path, disk: Disk) -> AsideFile:
     except OSError as e:
         if e.errno != errno.EIO:
             raise
-        return AsideFile(path, [], disk.size(path))
-    found: list[SetAside] = []
+        return DeadLetterFile(path, [], disk.size(path))
+    found: list[DeadLetter] = []
     at = sound_bytes = 0
     while (there := next_frame(salt, data, at)) is not None:
         start, frame = there
@@ -366,6 +366,6 @@ def read_aside(path: Path, disk: Disk) -> AsideFile:
             continue
         sound_bytes += frame.end - start
         found.append(
-            SetAside(frame.sequence, held.reason, held.detail, held.at_wall_ms, held.version, held.payload)
+            DeadLetter(frame.sequence, held.reason, held.detail, held.at_wall_ms, held.version, held.payload)
         )
-    return AsideFile(path, found, len(data) - sound_bytes)
+    return DeadLetterFile(path, found, len(data) - sound_bytes)

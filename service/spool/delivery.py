@@ -37,8 +37,8 @@ from client_core import (
 from service.base.disk import DISK_IS_FULL
 from service.base.fast_metrics import counters
 from service.base.producer_protocol import Producer
-from service.spool.dead_letters import REASONS, Aside, Reason
-from service.spool.delivery_outcome import Verdict, verdict_of, verdict_of_refusal
+from service.spool.dead_letters import REASONS, BodyThreads, Reason
+from service.spool.delivery_outcome import DeliveryOutcome, delivery_outcome_of, delivery_outcome_of_refusal
 from service.spool.folder import Mark, write_mark
 from service.spool.lanes import CHUNK_BYTES, LANE_BYTES, UNREADABLE, Lane, Lanes, View
 from service.spool.reader import Stored
@@ -70,7 +70,7 @@ class Delivery:
     def __init__(
         self,
         segments: Segments,
-        aside: Aside,
+        aside: BodyThreads,
         mark: Mark,
         producer: Producer,
         clock: Clock,
@@ -172,7 +172,7 @@ class Delivery:
             try:
                 until_ms = self.turn(now_ms)
             except OSError as e:
-                self._tell(e.strerror or str(e))
+                self._report(e.strerror or str(e))
                 until_ms = now_ms + PAUSE_MS
             except Exception:  # noqa: BLE001
                 # A bug: told, counted, and tried again, or nothing would ever be delivered any more.
@@ -201,49 +201,49 @@ class Delivery:
             self._judge(lane, result, now_ms)
 
     def _judge(self, lane: Lane, result: Result, now_ms: int) -> None:
-        verdicts: list[tuple[Stored, Verdict]] = []
+        deliveries: list[tuple[Stored, DeliveryOutcome]] = []
         for stored, outcome in zip(lane.in_flight, result.outcomes, strict=True):
             if not isinstance(outcome, RecordFailure):
                 self.delivered += 1
                 lane.patience.delivered()
                 continue
             attempts = lane.attempts.get(stored.sequence, 0) + 1
-            verdict = verdict_of(outcome, attempts, lacks_partition=self._lacks_partition(stored))
+            delivery = delivery_outcome_of(outcome, attempts, lacks_partition=self._lacks_partition(stored))
             if self._closed:  # it failed because the producer ends
-                verdict = Verdict(None, verdict.detail)
+                delivery = DeliveryOutcome(None, delivery.detail)
             else:
                 self.last_error = LastError(outcome.error.error.name, now_ms)
-            verdicts.append((stored, verdict))
-        if not verdicts and self._fault is not None:
+            deliveries.append((stored, delivery))
+        if not deliveries and self._fault is not None:
             self._fault = None
             _log.info("spool: records are delivered again")
-        self._settle(lane, verdicts, now_ms)
+        self._settle(lane, deliveries, now_ms)
 
     def _lacks_partition(self, stored: Stored) -> bool:
         record = _record_of(stored)
         count = self._producer.cache.partition_count(record.topic)
         return record.partition is not None and count is not None and record.partition >= count
 
-    def _settle(self, lane: Lane, verdicts: Sequence[tuple[Stored, Verdict]], now_ms: int) -> None:
+    def _settle(self, lane: Lane, deliveries: Sequence[tuple[Stored, DeliveryOutcome]], now_ms: int) -> None:
         """Sets aside what is to be, and puts the rest back to the front of its lane."""
         is_alone = len(lane.in_flight) == 1
         back: list[Stored] = []
         aside: list[tuple[Stored, Reason, str]] = []
-        attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in verdicts}
+        attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in deliveries}
         pause = halve = False
-        for stored, verdict in verdicts:
-            halve = halve or verdict.alone  # and what is alone stays so for as long as it waits
-            if verdict.alone and not is_alone:
+        for stored, delivery in deliveries:
+            halve = halve or delivery.alone  # and what is alone stays so for as long as it waits
+            if delivery.alone and not is_alone:
                 back.append(stored)
-            elif verdict.reason is not None and self._gives_up(lane, verdict.reason, verdict, now_ms):
-                aside.append((stored, verdict.reason, verdict.detail))
+            elif delivery.reason is not None and self._gives_up(lane, delivery.reason, delivery, now_ms):
+                aside.append((stored, delivery.reason, delivery.detail))
             else:
                 back.append(stored)
                 pause = True
-                if verdict.reason is None:
+                if delivery.reason is None:
                     lane.patience.interrupted()
-                self._tell(f"topic {lane.topic}: {verdict.detail}")
-        if aside and not self._put_aside(lane, aside):
+                self._report(f"topic {lane.topic}: {delivery.detail}")
+        if aside and not self._put_dead_letter(lane, aside):
             back += [stored for stored, *_ in aside]
             pause = True
         back.sort(key=_sequence_of)
@@ -252,18 +252,18 @@ class Delivery:
         if pause:
             lane.resumes_ms = now_ms + PAUSE_MS
 
-    def _gives_up(self, lane: Lane, reason: Reason, verdict: Verdict, now_ms: int) -> bool:
+    def _gives_up(self, lane: Lane, reason: Reason, delivery: DeliveryOutcome, now_ms: int) -> bool:
         """Whether a record that is refused is to be set aside now; else it waits."""
-        if verdict.at_once:
+        if delivery.at_once:
             return True
-        return lane.patience.is_over(reason, verdict.detail, now_ms, self._topic_wait_ms)
+        return lane.patience.is_over(reason, delivery.detail, now_ms, self._topic_wait_ms)
 
-    def _put_aside(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
+    def _put_dead_letter(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
         """All of them or none, in their order, which is that in which they can be put back."""
         try:
             self._aside.add(records, self._clock.wall_ms())
         except OSError as e:
-            self._tell(f"can't set records aside: {e.strerror or e}")
+            self._report(f"can't set records aside: {e.strerror or e}")
             return False
         for (reason, detail), count in Counter((reason, detail) for _, reason, detail in records).items():
             self.set_aside.child(reason).add(count)
@@ -298,7 +298,7 @@ class Delivery:
         if lane.topic == UNREADABLE:
             self._settle(
                 lane,
-                [(stored, Verdict("unreadable", stored.fault, at_once=True)) for stored in chunk],
+                [(stored, DeliveryOutcome("unreadable", stored.fault, at_once=True)) for stored in chunk],
                 now_ms,
             )
             return
@@ -312,10 +312,10 @@ class Delivery:
                 create=self._create,
             )
         except (KafkaError, IllegalArgumentError) as e:
-            verdict = verdict_of_refusal(e)
-            self._settle(lane, [(stored, verdict) for stored in chunk], now_ms)
+            delivery = delivery_outcome_of_refusal(e)
+            self._settle(lane, [(stored, delivery) for stored in chunk], now_ms)
         except IllegalStateError as e:
-            self._settle(lane, [(stored, Verdict(None, str(e))) for stored in chunk], now_ms)
+            self._settle(lane, [(stored, DeliveryOutcome(None, str(e))) for stored in chunk], now_ms)
 
     def _on_done(self, lane: Lane, result: Result) -> None:
         """Producer's I/O thread."""
@@ -369,7 +369,7 @@ class Delivery:
             self._written = mark
             self._take_away(mark)
         except OSError as e:
-            self._tell(f"can't tidy up: {e.strerror or e}")
+            self._report(f"can't tidy up: {e.strerror or e}")
 
     def _take_away(self, mark: Mark) -> None:
         for segment in self._segments.wholly_before(mark.low):
@@ -383,7 +383,7 @@ class Delivery:
         self._damaged.add(segment)
         self.lost += entries
 
-    def _tell(self, fault: str) -> None:
+    def _report(self, fault: str) -> None:
         """Once, until something was delivered."""
         if self._fault is None:
             _log.warning("spool: %s; records wait", fault)

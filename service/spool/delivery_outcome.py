@@ -58,7 +58,7 @@ _OF_RECORD: Final[Mapping[Errors, Reason]] = {
 }
 
 
-class Verdict(NamedTuple):
+class DeliveryOutcome(NamedTuple):
     """`reason` None: it waits for as long as it takes.
 
     `alone`: the reason counts only where a request had no other record. `at_once`: it is not waited for.
@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
     at_once: bool = False
 
 
-def verdict_of(failure: RecordFailure, attempts: int, *, lacks_partition: bool) -> Verdict:
+def delivery_outcome_of(failure: RecordFailure, attempts: int, *, lacks_partition: bool) -> DeliveryOutcome:
     """What is to become of a record that failed for the so-manieth time.
 
     `lacks_partition`: the topic is known, and has no partition of the record's number.
@@ -78,31 +78,31 @@ def verdict_of(failure: RecordFailure, attempts: int, *, lacks_partition: bool) 
     error = explained(failure.error)
     detail = _detail(error, error.message)
     if isinstance(error, _OF_SIDECAR):
-        return Verdict(None, detail)
+        return DeliveryOutcome(None, detail)
     # The client has waited for the topic, or the partition, for as long as it may.
     waited = failure.phase is Phase.METADATA and isinstance(failure.error, TimeoutError)
     if waited and lacks_partition:
-        return Verdict("partition_gone", detail, at_once=True)
+        return DeliveryOutcome("partition_gone", detail, at_once=True)
     reason = _OF_TOPIC.get(error.error)
     if reason is not None:
         # A broker that is asked to append may not know the topic yet, or no more, while others do.
         gone = failure.phase is Phase.METADATA or not error.retriable
-        return Verdict(reason if gone else None, detail, at_once=waited)
+        return DeliveryOutcome(reason if gone else None, detail, at_once=waited)
     reason = _OF_RECORD.get(error.error)
     if reason is not None:
-        return Verdict(reason, detail, alone=True)
+        return DeliveryOutcome(reason, detail, alone=True)
     if isinstance(error, SerializationError):
-        return Verdict("invalid", detail, alone=True, at_once=True)
+        return DeliveryOutcome("invalid", detail, alone=True, at_once=True)
     if error.retriable or attempts < MOST_ATTEMPTS:
-        return Verdict(None, detail)
-    return Verdict("refused", detail, alone=True)
+        return DeliveryOutcome(None, detail)
+    return DeliveryOutcome("refused", detail, alone=True)
 
 
-def verdict_of_refusal(error: KafkaError | IllegalArgumentError) -> Verdict:
+def delivery_outcome_of_refusal(error: KafkaError | IllegalArgumentError) -> DeliveryOutcome:
     """What is to become of records of which the client takes none: one of them is at fault, and stays so."""
     said = error.message if isinstance(error, KafkaError) else str(error)
     known = _OF_RECORD.get(error.error) if isinstance(error, KafkaError) else None
-    return Verdict(known or "invalid", _detail(error, said), alone=True, at_once=True)
+    return DeliveryOutcome(known or "invalid", _detail(error, said), alone=True, at_once=True)
 
 
 def _detail(error: Exception, said: str) -> str:

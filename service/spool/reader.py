@@ -41,7 +41,7 @@ class SpoolReader:
     ) -> None:
         """`missing` is told of a file, and from which number on and below which its entries are not there."""
         self._segments = segments
-        self._tell_missing = missing
+        self._report_missing = missing
         self._segment: Segment | None = None
         self._offset = 0
         #: The number of the next entry.
@@ -140,7 +140,7 @@ class SpoolReader:
 
     def _missing(self, segment: Segment, until: int) -> None:
         if self.sequence < until:
-            self._tell_missing(segment, self.sequence, until)
+            self._report_missing(segment, self.sequence, until)
 
 
 def _check_lost(error: OSError) -> None:

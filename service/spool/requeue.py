@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from client_core import ProducerRecord
-from service.spool.dead_letters import Aside, AsideFile, SetAside
-from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError, Told
+from service.spool.dead_letters import BodyThreads, DeadLetter, DeadLetterFile
+from service.spool.writer import Completion, SpoolClosedError, Spooled, SpoolFault, SpoolFullError
 
-Chosen = Callable[[SetAside], bool]
-PutBack = Callable[[Sequence[ProducerRecord], Told], None]
+Chosen = Callable[[DeadLetter], bool]
+PutBack = Callable[[Sequence[ProducerRecord], Completion], None]
 
 
 class Requeued(NamedTuple):
@@ -28,10 +28,10 @@ class Requeued(NamedTuple):
     fault: str | None = None
 
 
-class _Portion(NamedTuple):
-    file: AsideFile
-    taken: list[SetAside]
-    left: list[SetAside]
+class _Chunk(NamedTuple):
+    file: DeadLetterFile
+    taken: list[DeadLetter]
+    left: list[DeadLetter]
 
 
 class Requeue:
@@ -39,7 +39,7 @@ class Requeue:
 
     def __init__(
         self,
-        aside: Aside,
+        aside: BodyThreads,
         put_back: PutBack,
         chosen: Chosen,
         *,
@@ -54,9 +54,9 @@ class Requeue:
         self._put_back = put_back
         self._chosen = chosen
         self._wake = wake
-        self._tell_ended = ended
+        self._report_ended = ended
         self._paths: list[Path] | None = None
-        self._portion: _Portion | None = None
+        self._chunk: _Chunk | None = None
         self._outcome: Spooled | SpoolFault | None = None
         self._records = 0
         #: Whether it is over.
@@ -70,15 +70,15 @@ class Requeue:
     @property
     def waits(self) -> bool:
         """Whether the disk has yet to answer."""
-        return self._portion is not None and self._outcome is None
+        return self._chunk is not None and self._outcome is None
 
     def go_on(self) -> None:
         """Takes the next step, if the disk has answered to the last one; any fault ends it."""
         try:
-            if self._portion is None:
-                self._begin_portion()
+            if self._chunk is None:
+                self._begin_chunk()
             elif self._outcome is not None:
-                self._end_portion(self._portion, self._outcome)
+                self._end_chunk(self._chunk, self._outcome)
         except OSError as e:
             self.give_up(e.strerror or str(e))
         except (SpoolClosedError, SpoolFullError) as e:
@@ -91,43 +91,43 @@ class Requeue:
         """What went back went back; the rest stays where it is."""
         self._end(fault)
 
-    def _begin_portion(self) -> None:
+    def _begin_chunk(self) -> None:
         if self._paths is None:
             self._paths = self._aside.leave_files()
         if not self._paths:
             self._end(None)
             return
         file = self._aside.read(self._paths.pop(0))
-        taken: list[SetAside] = []
-        left: list[SetAside] = []
+        taken: list[DeadLetter] = []
+        left: list[DeadLetter] = []
         for one in sorted(file.records, key=_sequence_of):
             (taken if one.entry is not None and self._chosen(one) else left).append(one)
         if taken:
-            self._portion = _Portion(file, taken, left)
-            self._put_back([_record_of(one) for one in taken], self._told)
+            self._chunk = _Chunk(file, taken, left)
+            self._put_back([_record_of(one) for one in taken], self._reported)
 
-    def _told(self, outcome: Spooled | SpoolFault) -> None:
+    def _reported(self, outcome: Spooled | SpoolFault) -> None:
         self._outcome = outcome
         self._wake()
 
-    def _end_portion(self, portion: _Portion, outcome: Spooled | SpoolFault) -> None:
+    def _end_chunk(self, chunk: _Chunk, outcome: Spooled | SpoolFault) -> None:
         if isinstance(outcome, SpoolFault):
             self.give_up(outcome.detail)
             return
-        self._aside.leave_only(portion.file, portion.left)
-        self._records += len(portion.taken)
-        self._portion = self._outcome = None
+        self._aside.leave_only(chunk.file, chunk.left)
+        self._records += len(chunk.taken)
+        self._chunk = self._outcome = None
 
     def _end(self, fault: str | None) -> None:
         self.is_over = True
-        self._tell_ended(Requeued(self._records, fault))
+        self._report_ended(Requeued(self._records, fault))
 
 
-def _sequence_of(one: SetAside) -> int:
+def _sequence_of(one: DeadLetter) -> int:
     return one.sequence
 
 
-def _record_of(one: SetAside) -> ProducerRecord:
+def _record_of(one: DeadLetter) -> ProducerRecord:
     """The record; without a time of its own it keeps that at which it was accepted."""
     assert one.entry is not None
     record, accepted_wall_ms = one.entry

@@ -16,13 +16,13 @@ from service.base.disk import Disk
 from service.base.producer_protocol import Producer
 from service.base.settings import SIDECAR_DEFAULTS, Settings
 from service.base.settings_sources import SettingsError
-from service.spool.dead_letters import Aside
+from service.spool.dead_letters import BodyThreads
 from service.spool.delivery import Delivery
 from service.spool.folder import FolderError, SpoolFolder, read_mark
 from service.spool.lanes import CHUNK_BYTES
 from service.spool.requeue import Chosen, Requeued
 from service.spool.segments import Segments
-from service.spool.writer import SpoolWriter, Told, WriterLimits
+from service.spool.writer import Completion, SpoolWriter, WriterLimits
 
 _log: Final = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Spool:
             self.segments: Final = Segments(path, disk)
             # What was delivered once is done, though a crash of the machine may have taken it from the end.
             self.segments.next_sequence = max(self.segments.next_sequence, mark.done)
-            self.aside: Final = Aside(path, disk, mark)
+            self.aside: Final = BodyThreads(path, disk, mark)
         except OSError as e:
             self._folder.close()
             raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e
@@ -73,7 +73,7 @@ class Spool:
             WriterLimits(self.max_bytes, segment_bytes),
             call=lambda function: self._call(function),
             committed=lambda: self.delivery.wake(),
-            aside_bytes=lambda: self.aside.total_bytes,
+            dead_letter_bytes=lambda: self.aside.total_bytes,
         )
         self.delivery: Final = Delivery(
             self.segments,
@@ -95,9 +95,9 @@ class Spool:
         if self.entries:
             _log.info("spool: %d records of %s are to be delivered", self.entries, self._folder.path)
 
-    def submit(self, records: Sequence[ProducerRecord], told: Told) -> None:
+    def submit(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
         """See SpoolWriter.submit."""
-        self.writer.submit(records, told)
+        self.writer.submit(records, on_done)
 
     def requeue(self, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
         """Puts what was set aside and is chosen behind what is to be delivered; `ended` on the event loop.

@@ -50,7 +50,7 @@ class SpoolFault(NamedTuple):
     written: Literal["no", "unknown"]
 
 
-Told = Callable[[Spooled | SpoolFault], None]
+Completion = Callable[[Spooled | SpoolFault], None]
 
 
 class SpoolFullError(Exception):
@@ -72,7 +72,7 @@ class WriterLimits:
 class _Waiting(NamedTuple):
     records: Sequence[ProducerRecord]
     most_bytes: int
-    told: Told
+    on_done: Completion
 
 
 class _Open:
@@ -97,7 +97,7 @@ class SpoolWriter:
         *,
         call: Callable[[Callable[[], None]], None],
         committed: Callable[[], None],
-        aside_bytes: Callable[[], int],
+        dead_letter_bytes: Callable[[], int],
     ) -> None:
         """`committed` is called on the writer's thread when there are more records to deliver."""
         self._segments = segments
@@ -105,8 +105,8 @@ class SpoolWriter:
         self._clock = clock
         self._limits = limits
         self._call = call
-        self._tell_committed = committed
-        self._aside_bytes = aside_bytes
+        self._report_committed = committed
+        self._dead_letter_bytes = dead_letter_bytes
         self._condition = threading.Condition()
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
@@ -124,24 +124,26 @@ class SpoolWriter:
     @property
     def held_bytes(self) -> int:
         """What counts against the limit, without what is queued."""
-        return self._segments.total_bytes + self._aside_bytes()
+        return self._segments.total_bytes + self._dead_letter_bytes()
 
     def start(self) -> None:
         """Starts the thread. Once."""
         self._thread.start()
 
-    def submit(self, records: Sequence[ProducerRecord], told: Told) -> None:
+    def submit(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
         """Has `told` called when the records are on the disk, or are not and will not be.
 
         Raises SpoolFullError or SpoolClosedError: nothing was taken.
         """
-        self._queue_up(records, told, self._limits.max_bytes)
+        self._queue_up(records, on_done, self._limits.max_bytes)
 
-    def put_back(self, records: Sequence[ProducerRecord], told: Told) -> None:
+    def put_back(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
         """The same for records that are in the folder already: what counts against the limit is not more."""
-        self._queue_up(records, told, None)
+        self._queue_up(records, on_done, None)
 
-    def _queue_up(self, records: Sequence[ProducerRecord], told: Told, max_bytes: int | None) -> None:
+    def _queue_up(
+        self, records: Sequence[ProducerRecord], on_done: Completion, max_bytes: int | None
+    ) -> None:
         most_bytes = sum(map(most_bytes_of, records))
         held_bytes = self.held_bytes
         with self._condition:
@@ -156,7 +158,7 @@ class SpoolWriter:
                 raise SpoolFullError(
                     f"the disk of the spool is behind: {self._queued_bytes} bytes wait to be written"
                 )
-            self._queue.append(_Waiting(records, most_bytes, told))
+            self._queue.append(_Waiting(records, most_bytes, on_done))
             self._queued_bytes += most_bytes
             self._condition.notify()
 
@@ -200,7 +202,7 @@ class SpoolWriter:
         finally:
             with self._condition:
                 self._queued_bytes -= sum(waiting.most_bytes for waiting in group)
-            self._call(lambda: _tell(group, outcomes))
+            self._call(lambda: _report(group, outcomes))
 
     def _take_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []
@@ -226,7 +228,7 @@ class SpoolWriter:
             return [fault] * len(group)
         self.spooled += sequence - self.committed_sequence
         self.committed_sequence = sequence
-        self._tell_committed()
+        self._report_committed()
         return outcomes
 
     def _append(self, payloads: Sequence[bytes]) -> SpoolFault | None:
@@ -310,10 +312,10 @@ class SpoolWriter:
         return SpoolFault(f"the spool could not take the records: {reason}", written)
 
 
-def _tell(group: Sequence[_Waiting], outcomes: Sequence[Spooled | SpoolFault]) -> None:
+def _report(group: Sequence[_Waiting], outcomes: Sequence[Spooled | SpoolFault]) -> None:
     for waiting, outcome in zip(group, outcomes, strict=True):
         try:
-            waiting.told(outcome)
+            waiting.on_done(outcome)
         except Exception:  # noqa: BLE001
             # One caller's fault must not cost the others their answers.
             _log.exception("spool: telling of a request failed")

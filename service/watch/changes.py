@@ -158,14 +158,14 @@ class _Collected:
 
     def full_events(self) -> Iterator[Change]:
         while len(self._partitions) >= PARTITIONS_PER_EVENT:
-            yield self._told(self._partitions[:PARTITIONS_PER_EVENT])
+            yield self._reported(self._partitions[:PARTITIONS_PER_EVENT])
             del self._partitions[:PARTITIONS_PER_EVENT]
 
     def last_event(self) -> Iterator[Change]:
         if self._partitions:
-            yield self._told(self._partitions)
+            yield self._reported(self._partitions)
 
-    def _told(self, partitions: Sequence[Mapping[str, Any]]) -> Change:
+    def _reported(self, partitions: Sequence[Mapping[str, Any]]) -> Change:
         data = {"topic": self._topic, "at": self._at, "partitions": partitions}
         return Change(self._event, self._topic, _encode(data))
 

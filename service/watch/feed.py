@@ -173,7 +173,7 @@ class ChangeFeed:
         #: The loop that the feed runs on; None while it rests.
         self._loop: asyncio.AbstractEventLoop | None = None
         #: The snapshot that the log has led to.
-        self._told = MetadataCache.empty()
+        self._reported = MetadataCache.empty()
         self._subscriptions: set[Subscription] = set()
         self._by_caller: Counter[str] = Counter()
         self._beginners: list[_Beginner] = []
@@ -213,8 +213,8 @@ class ChangeFeed:
 
     async def begin(self, subscription: Subscription, reason: str | None = None) -> None:
         """Has a watcher begin, with all that the client knows by now; `reason`: why it begins anew."""
-        if self._round is None and self._producer.cache is self._told:
-            subscription.begin_at(Start(self._told, self.log.number, reason))
+        if self._round is None and self._producer.cache is self._reported:
+            subscription.begin_at(Start(self._reported, self.log.number, reason))
             return
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._beginners.append(_Beginner(subscription, reason, begun))
@@ -243,7 +243,7 @@ class ChangeFeed:
         self._topics.begin_anew()
         # From here on: what is swapped before the snapshot is read below needs no notice.
         self._notice.begin(loop.call_soon_threadsafe, self._begin_round)
-        self._told = self._producer.cache
+        self._reported = self._producer.cache
         self.log.begin_anew()
 
     def _rest_later(self) -> None:
@@ -255,7 +255,7 @@ class ChangeFeed:
         if self._round is not None:
             self._round.cancel()
         self._loop = self._rest = None
-        self._told = MetadataCache.empty()
+        self._reported = MetadataCache.empty()
         self.texts.clear()
 
     # -- rounds ----------------------------------------------------------------------------------------------
@@ -269,13 +269,13 @@ class ChangeFeed:
         """Compares until the present snapshot is told; who waited for a round begins after it."""
         beginners: list[_Beginner] = []
         try:
-            while self._beginners or self._producer.cache is not self._told:
+            while self._beginners or self._producer.cache is not self._reported:
                 # Together with the snapshot, so that it is none from before they came.
                 beginners, self._beginners = self._beginners, []
-                await self._tell(self._producer.cache)
+                await self._report(self._producer.cache)
                 for subscription, reason, begun in beginners:
                     if not begun.done():
-                        subscription.begin_at(Start(self._told, self.log.number, reason))
+                        subscription.begin_at(Start(self._reported, self.log.number, reason))
                         begun.set_result(None)
         finally:
             if self._round is asyncio.current_task():
@@ -284,30 +284,30 @@ class ChangeFeed:
                 if not begun.done():
                     begun.set_exception(RuntimeError("the snapshots could not be compared"))
 
-    async def _tell(self, present: MetadataCache) -> None:
+    async def _report(self, present: MetadataCache) -> None:
         """Logs how the present snapshot differs from the one that was told last."""
-        if present is self._told:
+        if present is self._reported:
             return
         self._topics.touch()
-        if present.cluster_id != self._told.cluster_id:
-            self._tell_cluster(present)
+        if present.cluster_id != self._reported.cluster_id:
+            self._report_cluster(present)
             return
         loop = asyncio.get_running_loop()
         at = rfc3339(self._producer.clock.wall_ms())
         slice_ends = loop.time() + SLICE_S
-        for change in changes_between(self._told, present, at):
+        for change in changes_between(self._reported, present, at):
             if change is not None:
                 self.log.append(change)
             if loop.time() >= slice_ends:
                 self._wake_watchers()
                 await asyncio.sleep(0)
                 slice_ends = loop.time() + SLICE_S
-        self._told = present
+        self._reported = present
         self._wake_watchers()
 
-    def _tell_cluster(self, present: MetadataCache) -> None:
+    def _report_cluster(self, present: MetadataCache) -> None:
         """Another cluster, or the first that answers: nothing that was told before holds."""
-        self._told = present
+        self._reported = present
         self.log.begin_anew()
         start = Start(present, self.log.number, CLUSTER_CHANGED)
         for subscription in self._subscriptions:

@@ -234,7 +234,7 @@ class Refusal(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-ErrorFace = Callable[[Problem], Refusal]
+ErrorFormat = Callable[[Problem], Refusal]
 
 
 def native(problem: Problem) -> Refusal:
@@ -242,15 +242,15 @@ def native(problem: Problem) -> Refusal:
     return Refusal(problem.status, PROBLEM_TYPE, problem.body())
 
 
-class ErrorFaces:
+class ErrorFormats:
     """Faces by the path they hold under: `/v3` is that of `/v3` and of `/v3/…`, not of `/v3x`."""
 
-    def __init__(self, by_prefix: Mapping[str, ErrorFace]) -> None:
+    def __init__(self, by_prefix: Mapping[str, ErrorFormat]) -> None:
         self._by_prefix = dict(by_prefix)
 
-    def of(self, path: str) -> ErrorFace:
+    def of(self, path: str) -> ErrorFormat:
         """The face for a request's path; native where no dialect holds."""
-        for prefix, face in self._by_prefix.items():
+        for prefix, error_format in self._by_prefix.items():
             if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/"):
-                return face
+                return error_format
         return native

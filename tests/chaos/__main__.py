@@ -91,7 +91,7 @@ def _played(faults: Iterable[Fault], seed: int, deadline_s: float) -> list[Row]:
                     break
                 row = play(stage, fault)
                 rows.append(row)
-                _tell(row)
+                _report(row)
     return rows
 
 
@@ -99,7 +99,7 @@ def _machine() -> str:
     return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
-def _tell(row: Row) -> None:
+def _report(row: Row) -> None:
     print(
         f"{'ok ' if row.withstood else 'NOT'} {row.seconds:5.1f} s  {row.fault}: "
         f"{row.acknowledged} acknowledged, "

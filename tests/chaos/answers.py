@@ -10,19 +10,19 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.chaos.history import Told
+from tests.chaos.history import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TOLD_OF_WRITTEN: Final = {"no": Told.NOT_WRITTEN, "unknown": Told.UNKNOWN}
+_TOLD_OF_WRITTEN: Final = {"no": Outcome.NOT_WRITTEN, "unknown": Outcome.UNKNOWN}
 _DETAIL_CHARACTERS: Final = 300
 
 
 class End(NamedTuple):
     """Of one record."""
 
-    told: Told
+    reported: Outcome
     partition: int | None = None
     offset: int | None = None
     detail: str = ""
@@ -33,7 +33,7 @@ def ends_of_v1(status: int, body: bytes, count: int) -> list[End]:
     document = _document(status, body)
     results = document.get("results")
     if status == HTTPStatus.ACCEPTED and results is None:
-        return [End(Told.TAKEN)] * count
+        return [End(Outcome.TAKEN)] * count
     if results is not None:
         assert len(results) == count, f"{len(results)} results for {count} records: {body!r}"
         return [end_of_result(result) for result in results]
@@ -44,7 +44,7 @@ def end_of_result(result: Mapping[str, Any]) -> End:
     """Of an item of `results`, or a line of a stream's answer."""
     error = result.get("error")
     if error is None:
-        return End(Told.STORED, result["partition"], result["offset"])
+        return End(Outcome.STORED, result["partition"], result["offset"])
     return _failed(error.get("written"), error)
 
 
@@ -52,13 +52,13 @@ def ends_of_v2(status: int, body: bytes, count: int) -> list[End]:
     """Of REST Proxy v2's produce, whose failures do not say whether anything was written."""
     document = _document(status, body)
     if status != HTTPStatus.OK:
-        return [End(Told.UNKNOWN, detail=_short(document))] * count
+        return [End(Outcome.UNKNOWN, detail=_short(document))] * count
     offsets = document["offsets"]
     assert len(offsets) == count, f"{len(offsets)} offsets for {count} records: {body!r}"
     return [
-        End(Told.STORED, each["partition"], each["offset"])
+        End(Outcome.STORED, each["partition"], each["offset"])
         if each.get("error_code") is None
-        else End(Told.UNKNOWN, detail=_short(each))
+        else End(Outcome.UNKNOWN, detail=_short(each))
         for each in offsets
     ]
 
@@ -66,13 +66,13 @@ def ends_of_v2(status: int, body: bytes, count: int) -> list[End]:
 def ends_of_v3(status: int, body: bytes, count: int) -> list[End]:
     """Of REST Proxy v3's delivery reports; its failures do not say whether anything was written."""
     if status != HTTPStatus.OK:
-        return [End(Told.UNKNOWN, detail=_short(_document(status, body)))] * count
+        return [End(Outcome.UNKNOWN, detail=_short(_document(status, body)))] * count
     reports = [json.loads(line) for line in body.splitlines()]
     assert len(reports) == count, f"{len(reports)} reports for {count} records: {body!r}"
     return [
-        End(Told.STORED, each["partition_id"], each["offset"])
+        End(Outcome.STORED, each["partition_id"], each["offset"])
         if each["error_code"] == HTTPStatus.OK
-        else End(Told.UNKNOWN, detail=_short(each))
+        else End(Outcome.UNKNOWN, detail=_short(each))
         for each in reports
     ]
 
@@ -80,8 +80,8 @@ def ends_of_v3(status: int, body: bytes, count: int) -> list[End]:
 def ends_of_dapr(status: int, body: bytes, count: int) -> list[End]:
     """Of a Dapr publish, which names no place."""
     if status == HTTPStatus.NO_CONTENT:
-        return [End(Told.PLACELESS)] * count
-    return [End(Told.UNKNOWN, detail=_short(_document(status, body)))] * count
+        return [End(Outcome.PLACELESS)] * count
+    return [End(Outcome.UNKNOWN, detail=_short(_document(status, body)))] * count
 
 
 def _document(status: int, body: bytes) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.chaos.answers import End, end_of_result
 from tests.chaos.dialects import Record, v1_record
-from tests.chaos.history import Attempt, Told
+from tests.chaos.history import Attempt, Outcome
 from tests.chaos.http_streams import Connection, NobodyListensError
 from tests.support.java_peer import now_ms
 
@@ -37,7 +37,7 @@ _MOST_OPEN: Final = 64
 _MOST_LINES: Final = 400
 _TIMEOUTS_MS: Final = (300, 1_000, 3_000, None)
 _MAX_BLOCKS_MS: Final = (200, 1_000, None)
-_UNDECIDED: Final = frozenset({Told.UNKNOWN, Told.UNANSWERED})
+_UNDECIDED: Final = frozenset({Outcome.UNKNOWN, Outcome.UNANSWERED})
 _HTTP_ERRORS: Final = (OSError, EOFError, TimeoutError)
 
 
@@ -161,9 +161,9 @@ class Caller:
         except _HTTP_ERRORS as error:
             was_cut = cut_after_s is not None and isinstance(error, TimeoutError)
             connection.cut()
-            ends = [End(Told.UNANSWERED, detail=repr(error))] * len(records)
+            ends = [End(Outcome.UNANSWERED, detail=repr(error))] * len(records)
         self._note(records, ends, sent_ms, timeout_ms, lane=lane, status=status, was_cut=was_cut)
-        return any(end.told in _UNDECIDED for end in ends)
+        return any(end.reported in _UNDECIDED for end in ends)
 
     def _note(
         self,
@@ -188,7 +188,7 @@ class Caller:
                 asked_partition=record.partition,
                 sent_ms=sent_ms,
                 ended_ms=ended_ms,
-                told=end.told,
+                reported=end.reported,
                 partition=end.partition,
                 offset=end.offset,
                 status=status,
@@ -266,28 +266,30 @@ class StreamCaller(Caller):
         answered: list[End],
         timeout_ms: int | None,
         lane: str,
-    ) -> Told:
+    ) -> Outcome:
         """What became of the lines that are not answered."""
         text = b""
         try:
             async for piece in connection.pieces():
                 *whole, text = (text + piece).split(b"\n")
                 if connection.status != 200:
-                    return Told.NOT_WRITTEN
-                for told in map(json.loads, whole):
-                    if "summary" in told:
-                        return Told.NOT_WRITTEN  # lines after the last one that was answered were not taken
-                    index = told["index"]
+                    return Outcome.NOT_WRITTEN
+                for reported in map(json.loads, whole):
+                    if "summary" in reported:
+                        return (
+                            Outcome.NOT_WRITTEN
+                        )  # lines after the last one that was answered were not taken
+                    index = reported["index"]
                     assert index <= len(answered), f"line {index} is answered before line {len(answered)}"
                     line = lines[index]
                     again = index < len(answered)
-                    end = end_of_result(told)
+                    end = end_of_result(reported)
                     self._note([line.record], [end], line.sent_ms, timeout_ms, lane=lane, answers=1 + again)
                     if not again:
                         answered.append(end)
         except _HTTP_ERRORS:
             pass  # cut off, perhaps within a line
-        return Told.UNANSWERED
+        return Outcome.UNANSWERED
 
 
 def of_partition(plan: Plan, partition: int) -> Plan:

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tests.chaos.history import Told
+from tests.chaos.history import Outcome
 from tests.chaos.trace import WireTrace
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID: the producer must begin a new epoch.
 _FORGOTTEN: Final = frozenset({45, 59})
-_OPEN_ENDED: Final = frozenset({Told.UNKNOWN, Told.UNANSWERED})
+_OPEN_ENDED: Final = frozenset({Outcome.UNKNOWN, Outcome.UNANSWERED})
 
 
 class Rule(enum.Enum):
@@ -50,14 +50,14 @@ def rule_of(attempts: Sequence[Attempt], copies: int, seen: Circumstances) -> Ru
     batches = {sent.batch for sent in sends}
     has_more_producers = len({batch.producer_id for batch in batches}) > 1
     *earlier, last = attempts
-    again = any(attempt.told in _OPEN_ENDED for attempt in earlier)
+    again = any(attempt.reported in _OPEN_ENDED for attempt in earlier)
     # Each attempt explains one copy, but for one that was said not to be written.
-    explained = sum(attempt.told is not Told.NOT_WRITTEN for attempt in attempts) >= copies
+    explained = sum(attempt.reported is not Outcome.NOT_WRITTEN for attempt in attempts) >= copies
     if again and explained and not last.has_idempotency_key:
         return Rule.RETRIED
     if again and explained and seen.kills_sidecar and has_more_producers:
         return Rule.SIDECAR_ENDED
-    spooled = any(a.told is Told.TAKEN or a.caller == "spool" for a in attempts)
+    spooled = any(a.reported is Outcome.TAKEN or a.caller == "spool" for a in attempts)
     if spooled and len(batches) >= copies and (has_more_producers or _sent_after_no_answer(sends)):
         return Rule.SPOOL
     if seen.kills_brokers and (seen.is_untraced or _forgotten(sends, seen.trace)):

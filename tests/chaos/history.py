@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class Told(enum.Enum):
+class Outcome(enum.Enum):
     """What became of a record, as far as its caller knows."""
 
     STORED = "acknowledged, with its place"
@@ -29,7 +29,7 @@ class Told(enum.Enum):
 
     @property
     def is_acknowledged(self) -> bool:
-        return self in {Told.STORED, Told.TAKEN, Told.PLACELESS}
+        return self in {Outcome.STORED, Outcome.TAKEN, Outcome.PLACELESS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Attempt:
     asked_partition: int | None
     sent_ms: int
     ended_ms: int
-    told: Told
+    reported: Outcome
     partition: int | None = None
     offset: int | None = None
     status: int | None = None
@@ -113,6 +113,6 @@ class History:
         """By caller: how many records that were sent since then have been acknowledged."""
         counts: dict[str, int] = {}
         for attempt in self.attempts():
-            if attempt.sent_ms >= since_ms and attempt.told.is_acknowledged:
+            if attempt.sent_ms >= since_ms and attempt.reported.is_acknowledged:
                 counts[attempt.caller] = counts.get(attempt.caller, 0) + 1
         return counts

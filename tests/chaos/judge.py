@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos.duplicates import Circumstances, rule_of
-from tests.chaos.history import Lag, Told
+from tests.chaos.history import Lag, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(slots=True)
-class Verdict:
+class DeliveryOutcome:
     """Counts, a sentence for the first few of each kind that must not be, and the rules of duplicates."""
 
     attempts: Sequence[Attempt]
@@ -62,15 +62,15 @@ class Verdict:
 
     @property
     def acknowledged(self) -> int:
-        return sum(attempt.told.is_acknowledged for attempt in self.attempts)
+        return sum(attempt.reported.is_acknowledged for attempt in self.attempts)
 
     @property
     def failed(self) -> int:
-        return sum(attempt.told in {Told.NOT_WRITTEN, Told.UNKNOWN} for attempt in self.attempts)
+        return sum(attempt.reported in {Outcome.NOT_WRITTEN, Outcome.UNKNOWN} for attempt in self.attempts)
 
     @property
     def unanswered(self) -> int:
-        return sum(attempt.told is Told.UNANSWERED for attempt in self.attempts)
+        return sum(attempt.reported is Outcome.UNANSWERED for attempt in self.attempts)
 
     @property
     def broken_promises(self) -> int:
@@ -91,7 +91,7 @@ def judge(
     kept_since_ms: int | None = None,
     seen: Circumstances | None = None,
     lag: Lag | None = None,
-) -> Verdict:
+) -> DeliveryOutcome:
     """The verdict over one topic.
 
     `is_foreign` knows the records of others who write to it. Of a topic that was deleted meanwhile only what
@@ -105,16 +105,16 @@ def judge(
     for attempt in attempts:
         of_value[attempt.value].append(attempt)
     by_place = {(record.partition, record.offset): record for record in stored}
-    verdict = Verdict(attempts)
+    outcome = DeliveryOutcome(attempts)
     asked_for = [a for a in attempts if kept_since_ms is None or a.sent_ms >= kept_since_ms]
     for attempt in asked_for:
-        _judge_place(attempt, copies, by_place, verdict)
+        _judge_place(attempt, copies, by_place, outcome)
     for attempt in attempts:
-        _judge_answer(attempt, lag or Lag(), verdict)
+        _judge_answer(attempt, lag or Lag(), outcome)
     for value, records in copies.items():
-        _judge_copies(value, records, of_value.get(value), seen or Circumstances(), verdict)
-    _judge_order(asked_for, copies, verdict)
-    return verdict
+        _judge_copies(value, records, of_value.get(value), seen or Circumstances(), outcome)
+    _judge_order(asked_for, copies, outcome)
+    return outcome
 
 
 def gap_sentence(gap_ms: int | None, javas_ms: int | None) -> str | None:
@@ -129,23 +129,25 @@ def _named(attempt: Attempt) -> str:
 
 
 def _judge_place(
-    attempt: Attempt, copies: Copies, by_place: Mapping[tuple[int, int], ReadRecord], verdict: Verdict
+    attempt: Attempt, copies: Copies, by_place: Mapping[tuple[int, int], ReadRecord], outcome: DeliveryOutcome
 ) -> None:
-    if not attempt.told.is_acknowledged:
+    if not attempt.reported.is_acknowledged:
         return
     if attempt.value not in copies:
-        verdict.add("lost", f"{_named(attempt)} was acknowledged ({attempt.told.value}), and is not there")
-    elif attempt.told is Told.STORED:
+        outcome.add(
+            "lost", f"{_named(attempt)} was acknowledged ({attempt.reported.value}), and is not there"
+        )
+    elif attempt.reported is Outcome.STORED:
         place = (attempt.partition or 0, attempt.offset or 0)
         found = by_place.get(place)
         if found is None or found.value != attempt.value:
             there = "nothing" if found is None else repr(found.value)
-            verdict.add("misplaced", f"{_named(attempt)} was answered with {place}, where {there} is")
+            outcome.add("misplaced", f"{_named(attempt)} was answered with {place}, where {there} is")
 
 
-def _judge_answer(attempt: Attempt, lag: Lag, verdict: Verdict) -> None:
+def _judge_answer(attempt: Attempt, lag: Lag, outcome: DeliveryOutcome) -> None:
     if attempt.answers > 1:
-        verdict.add("answered_twice", f"{_named(attempt)} was answered {attempt.answers} times")
+        outcome.add("answered_twice", f"{_named(attempt)} was answered {attempt.answers} times")
     if attempt.timeout_ms is None or attempt.was_cut:
         return
     over_ms: float = attempt.ended_ms - attempt.sent_ms - attempt.timeout_ms - LATE_MS
@@ -154,10 +156,10 @@ def _judge_answer(attempt: Attempt, lag: Lag, verdict: Verdict) -> None:
         over_ms -= lag.within(max(due_ms, attempt.sent_ms + LATE_MS), due_ms + LATE_MS)
         over_ms -= lag.within(attempt.sent_ms, attempt.sent_ms + LATE_MS)
     if over_ms > 0:
-        verdict.add(
+        outcome.add(
             "late",
             f"{_named(attempt)} ended {attempt.ended_ms - attempt.sent_ms} ms after it was sent "
-            f"({attempt.told.name} {attempt.status}), with timeout_ms={attempt.timeout_ms}",
+            f"({attempt.reported.name} {attempt.status}), with timeout_ms={attempt.timeout_ms}",
         )
 
 
@@ -166,28 +168,28 @@ def _judge_copies(
     records: Sequence[ReadRecord],
     attempts: Sequence[Attempt] | None,
     seen: Circumstances,
-    verdict: Verdict,
+    outcome: DeliveryOutcome,
 ) -> None:
     if not attempts:
-        verdict.add("strangers", f"{value[:40]!r} in partition {records[0].partition} was sent by nobody")
+        outcome.add("strangers", f"{value[:40]!r} in partition {records[0].partition} was sent by nobody")
         return
     attempt = attempts[0]
     # What was sent again may be there by one of its other attempts.
-    if all(each.told is Told.NOT_WRITTEN for each in attempts):
-        verdict.add("denied", f"{_named(attempt)} was said not to be written, and is there: {attempt.detail}")
+    if all(each.reported is Outcome.NOT_WRITTEN for each in attempts):
+        outcome.add("denied", f"{_named(attempt)} was said not to be written, and is there: {attempt.detail}")
     if len(records) > 1:
-        verdict.duplicated += 1
+        outcome.duplicated += 1
         rule = rule_of(attempts, len(records), seen)
         if rule is None:
             places = ", ".join(f"{r.partition}:{r.offset}" for r in records)
             sends = [(sent.broker, *sent.batch, sent.error) for sent in seen.trace.of_value(value)]
-            told = [each.told.name for each in attempts]
-            verdict.add("unattributed", f"{_named(attempt)} {told} is at {places}; on the wire: {sends}")
+            reported = [each.reported.name for each in attempts]
+            outcome.add("unattributed", f"{_named(attempt)} {reported} is at {places}; on the wire: {sends}")
         else:
-            verdict.rules[rule] = verdict.rules.get(rule, 0) + 1
+            outcome.rules[rule] = outcome.rules.get(rule, 0) + 1
     for record in records:
         for what, wanted, found in _differences(attempt, record):
-            verdict.add("altered", f"{_named(attempt)} has the {what} {found!r} for {wanted!r}")
+            outcome.add("altered", f"{_named(attempt)} has the {what} {found!r} for {wanted!r}")
 
 
 def _differences(attempt: Attempt, record: ReadRecord) -> Iterable[tuple[str, object, object]]:
@@ -205,13 +207,13 @@ def _differences(attempt: Attempt, record: ReadRecord) -> Iterable[tuple[str, ob
         yield "headers", attempt.headers, record.headers
 
 
-def _judge_order(attempts: Sequence[Attempt], copies: Copies, verdict: Verdict) -> None:
+def _judge_order(attempts: Sequence[Attempt], copies: Copies, outcome: DeliveryOutcome) -> None:
     groups: dict[tuple[str, bytes, int], list[tuple[int, Attempt]]] = defaultdict(list)
     seen: set[bytes] = set()
     first_sent_ms: dict[bytes, int] = {}
     for attempt in attempts:
         first_sent_ms.setdefault(attempt.value, attempt.sent_ms)
-        if attempt.told.is_acknowledged and attempt.value in copies and attempt.value not in seen:
+        if attempt.reported.is_acknowledged and attempt.value in copies and attempt.value not in seen:
             seen.add(attempt.value)
             # Read in the order of offsets, so that the first is the earliest of its partition.
             record = copies[attempt.value][0]
@@ -224,6 +226,6 @@ def _judge_order(attempts: Sequence[Attempt], copies: Copies, verdict: Verdict) 
         for offset, attempt in group:
             overtaken = first_ended_ms < first_sent_ms[attempt.value]
             if overtaken or lowest.get(attempt.lane, attempt.number) < attempt.number:
-                verdict.add("disordered", f"{_named(attempt)} is at {offset}, before what was sent earlier")
+                outcome.add("disordered", f"{_named(attempt)} is at {offset}, before what was sent earlier")
             lowest[attempt.lane] = min(lowest.get(attempt.lane, attempt.number), attempt.number)
             first_ended_ms = min(first_ended_ms, attempt.ended_ms)

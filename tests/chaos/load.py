@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from tests.chaos import dialects
 from tests.chaos.callers import ANSWER_TIMEOUT_S, Caller, Plan, StreamCaller, of_partition
-from tests.chaos.history import History, Told
+from tests.chaos.history import History, Outcome
 from tests.support.java_peer import longest_gap_ms, now_ms
 from tests.support.waiting import wait_until
 
@@ -123,15 +123,15 @@ class Load:
 
     def failed(self) -> list[str]:
         """The last few failures, for a message."""
-        told = [a for a in self.history.attempts() if not a.told.is_acknowledged]
-        return [f"{a.caller} {a.status} {a.told.name} {a.detail}" for a in told[-5:]]
+        reported = [a for a in self.history.attempts() if not a.reported.is_acknowledged]
+        return [f"{a.caller} {a.status} {a.reported.name} {a.detail}" for a in reported[-5:]]
 
     def longest_gap_ms(self, since_ms: int, until_ms: int) -> int:
         """The longest time within the window in which the caller of some partition had no success."""
         successes = (
             (attempt.asked_partition, attempt.ended_ms)
             for attempt in self.history.attempts()
-            if attempt.asked_partition is not None and attempt.told is Told.STORED
+            if attempt.asked_partition is not None and attempt.reported is Outcome.STORED
         )
         return longest_gap_ms(successes, self._partitions, since_ms, until_ms)
 

@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.chaos.fault import Fault
-    from tests.chaos.judge import Verdict
+    from tests.chaos.judge import DeliveryOutcome
     from tests.chaos.stage import Stage
     from tests.support.java_peer import JavaPeer
     from tests.support.kafka_admin import ReadRecord
@@ -108,7 +108,7 @@ def play(stage: Stage, fault: Fault) -> Row:
         if fault.spool:
             acted.wait_for_an_empty_spool()
         read = stage.cluster.kafka.read_back(topic)
-    verdict = judge(
+    outcome = judge(
         load.history.attempts(),
         read,
         is_foreign=_is_javas,
@@ -123,7 +123,7 @@ def play(stage: Stage, fault: Fault) -> Row:
     )
     javas = Counter(record.value for record in read if _is_javas(record))
     acted.java_duplicated = sum(copies > 1 for copies in javas.values()) if java is not None else None
-    return _row(fault, acted, verdict, (now_ms() - began_ms) / 1_000)
+    return _row(fault, acted, outcome, (now_ms() - began_ms) / 1_000)
 
 
 def _is_javas(record: ReadRecord) -> bool:
@@ -203,27 +203,27 @@ def _spooled(sidecar: Sidecar) -> float | None:
     return sidecar.metric("pilotfish_spool_records")
 
 
-def _row(fault: Fault, act: _Act, verdict: Verdict, seconds: float) -> Row:
+def _row(fault: Fault, act: _Act, outcome: DeliveryOutcome, seconds: float) -> Row:
     gap = gap_sentence(act.gap_ms, act.java_gap_ms) if fault.judges_gap else None
     if gap is not None:
         act.sentences.append(gap)
     return Row(
         fault=fault.name,
         group=fault.group,
-        at_least_once="; ".join(f"{count}: {rule.value}" for rule, count in verdict.rules.items()),
+        at_least_once="; ".join(f"{count}: {rule.value}" for rule, count in outcome.rules.items()),
         callers=act.callers,
         requests=act.requests,
-        acknowledged=verdict.acknowledged,
-        failed=verdict.failed,
-        unanswered=verdict.unanswered,
-        duplicated=verdict.duplicated,
-        **verdict.counts,
+        acknowledged=outcome.acknowledged,
+        failed=outcome.failed,
+        unanswered=outcome.unanswered,
+        duplicated=outcome.duplicated,
+        **outcome.counts,
         gap_ms=act.gap_ms,
         java_gap_ms=act.java_gap_ms,
         java_duplicated=act.java_duplicated,
         before_mb=act.before_mb,
         after_mb=act.after_mb,
         seconds=seconds,
-        withstood=not (act.sentences or verdict.broken_promises),
-        sentences=(*act.sentences, *verdict.sentences),
+        withstood=not (act.sentences or outcome.broken_promises),
+        sentences=(*act.sentences, *outcome.sentences),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from tests.chaos.history import Told
+from tests.chaos.history import Outcome
 from tests.support.java_peer import now_ms
 from tests.support.waiting import wait_until
 
@@ -75,8 +75,8 @@ class Scene:
         since_ms = now_ms()
 
         def taken() -> bool:
-            told = self.load.history.attempts()
-            return sum(a.sent_ms >= since_ms and a.told is Told.TAKEN for a in told) >= count
+            reported = self.load.history.attempts()
+            return sum(a.sent_ms >= since_ms and a.reported is Outcome.TAKEN for a in reported) >= count
 
         wait_until(taken, what=f"{count} records in the spool")
 
@@ -86,7 +86,9 @@ class Scene:
 
         def seen() -> bool:
             self.load.raise_failures()
-            told = [a for a in self.load.history.attempts() if a.sent_ms >= since_ms and a.status == status]
-            return len(told) >= count
+            reported = [
+                a for a in self.load.history.attempts() if a.sent_ms >= since_ms and a.status == status
+            ]
+            return len(reported) >= count
 
         wait_until(seen, what=f"answers of {status}", timeout_s=timeout_s, last_seen=self.load.failed)

@@ -7,13 +7,13 @@ from typing import Any, Final
 import pytest
 
 from tests.chaos.duplicates import Circumstances, Rule
-from tests.chaos.history import Attempt, History, Lag, Told
+from tests.chaos.history import Attempt, History, Lag, Outcome
 from tests.chaos.judge import BROKEN, LATE_MS, gap_sentence, judge
 from tests.chaos.trace import BatchId, WireTrace
 from tests.support.kafka_admin import ReadRecord
 
 
-def attempt(number: int, told: Told = Told.STORED, **changes: Any) -> Attempt:
+def attempt(number: int, reported: Outcome = Outcome.STORED, **changes: Any) -> Attempt:
     """Of one caller and key, in partition 0 at the offset of its number unless changed."""
     given: dict[str, Any] = {
         "caller": "a",
@@ -23,9 +23,9 @@ def attempt(number: int, told: Told = Told.STORED, **changes: Any) -> Attempt:
         "asked_partition": None,
         "sent_ms": 1_000 + number,
         "ended_ms": 1_000 + number + 1,
-        "told": told,
+        "told": reported,
     }
-    if told is Told.STORED:
+    if reported is Outcome.STORED:
         given |= {"partition": 0, "offset": number}
     return Attempt(**given | changes)
 
@@ -50,18 +50,18 @@ BATCH: Final = BatchId(0, 7, 0, 5)
 LATER: Final = BATCH._replace(sequence=9)
 NEXT_EPOCH: Final = BATCH._replace(epoch=1)
 NEXT_LIFE: Final = BATCH._replace(producer_id=8)
-NO: Final = Told.NOT_WRITTEN
-OPEN: Final = Told.UNKNOWN
+NO: Final = Outcome.NOT_WRITTEN
+OPEN: Final = Outcome.UNKNOWN
 H: Final = ("h", b"1")
 
 #: What was planted: attempts, what is stored, and the one kind of finding; "" for none.
 HISTORIES: Final[dict[str, tuple[list[Attempt], list[ReadRecord], str]]] = {
     "as answered": ([attempt(0), attempt(1)], [stored(0, 0), stored(1, 1)], ""),
     "lost": ([attempt(0)], [], "lost"),
-    "lost by the spool": ([attempt(0, Told.TAKEN)], [], "lost"),
-    "lost by Dapr": ([attempt(0, Told.PLACELESS)], [], "lost"),
+    "lost by the spool": ([attempt(0, Outcome.TAKEN)], [], "lost"),
+    "lost by Dapr": ([attempt(0, Outcome.PLACELESS)], [], "lost"),
     "nobody knows, not there": ([attempt(0, OPEN)], [], ""),
-    "nobody knows, there": ([attempt(0, Told.UNANSWERED)], [stored(0, 0)], ""),
+    "nobody knows, there": ([attempt(0, Outcome.UNANSWERED)], [stored(0, 0)], ""),
     "no, and not there": ([attempt(0, NO)], [], ""),
     "no, and there": ([attempt(0, NO)], [stored(0, 0)], "denied"),
     "no, then sent again": ([attempt(0, NO), attempt(0)], [stored(0, 0)], ""),
@@ -122,7 +122,7 @@ HISTORIES: Final[dict[str, tuple[list[Attempt], list[ReadRecord], str]]] = {
     "not acknowledged": ([attempt(0, OPEN), attempt(1, offset=0)], [stored(0, 1), stored(1, 0)], ""),
     "sent again later": (
         [
-            attempt(0, Told.UNANSWERED, has_idempotency_key=True),
+            attempt(0, Outcome.UNANSWERED, has_idempotency_key=True),
             attempt(1, lane="y"),
             attempt(0, lane="z", sent_ms=2_000, ended_ms=2_001, has_idempotency_key=True),
         ],
@@ -130,16 +130,20 @@ HISTORIES: Final[dict[str, tuple[list[Attempt], list[ReadRecord], str]]] = {
         "",
     ),
     "order of first copies": (
-        [attempt(n, Told.TAKEN, caller="spool") for n in (0, 1)],
+        [attempt(n, Outcome.TAKEN, caller="spool") for n in (0, 1)],
         [stored(0, 0), stored(1, 1), stored(2, 0), stored(3, 1)],
         "unattributed",
     ),
     "there twice": ([attempt(0)], [stored(0, 0), stored(7, 0)], "unattributed"),
     "late": ([attempt(0, timeout_ms=100, ended_ms=1_101 + LATE_MS)], [stored(0, 0)], "late"),
-    "never answered": ([attempt(0, Told.UNANSWERED, timeout_ms=100, ended_ms=9_000)], [], "late"),
+    "never answered": ([attempt(0, Outcome.UNANSWERED, timeout_ms=100, ended_ms=9_000)], [], "late"),
     "in time": ([attempt(0, timeout_ms=100, ended_ms=1_100 + LATE_MS)], [stored(0, 0)], ""),
     "without a deadline": ([attempt(0, ended_ms=90_000)], [stored(0, 0)], ""),
-    "cut by its caller": ([attempt(0, Told.UNANSWERED, timeout_ms=1, ended_ms=9_000, was_cut=True)], [], ""),
+    "cut by its caller": (
+        [attempt(0, Outcome.UNANSWERED, timeout_ms=1, ended_ms=9_000, was_cut=True)],
+        [],
+        "",
+    ),
     "answered twice": ([attempt(0, answers=2)], [stored(0, 0)], "answered_twice"),
 }
 
@@ -147,9 +151,9 @@ HISTORIES: Final[dict[str, tuple[list[Attempt], list[ReadRecord], str]]] = {
 @pytest.mark.parametrize("planted", HISTORIES)
 def test_a_planted_violation_is_found_and_nothing_else(planted: str) -> None:
     attempts, read, kind = HISTORIES[planted]
-    verdict = judge(attempts, read)
-    assert {name for name, count in verdict.counts.items() if count} == ({kind} if kind else set())
-    assert bool(verdict.sentences) == bool(verdict.broken_promises) == bool(kind)
+    outcome = judge(attempts, read)
+    assert {name for name, count in outcome.counts.items() if count} == ({kind} if kind else set())
+    assert bool(outcome.sentences) == bool(outcome.broken_promises) == bool(kind)
 
 
 def test_every_kind_of_finding_is_planted() -> None:
@@ -157,9 +161,12 @@ def test_every_kind_of_finding_is_planted() -> None:
 
 
 TWICE: Final = [stored(0, 0), stored(7, 0)]
-AGAIN: Final = [attempt(0, Told.UNANSWERED), attempt(0)]
-KEYED: Final = [attempt(0, Told.UNANSWERED, has_idempotency_key=True), attempt(0, has_idempotency_key=True)]
-SPOOLED: Final = [attempt(0, Told.TAKEN)]
+AGAIN: Final = [attempt(0, Outcome.UNANSWERED), attempt(0)]
+KEYED: Final = [
+    attempt(0, Outcome.UNANSWERED, has_idempotency_key=True),
+    attempt(0, has_idempotency_key=True),
+]
+SPOOLED: Final = [attempt(0, Outcome.TAKEN)]
 
 
 def killed(trace: WireTrace, **more: bool) -> Circumstances:
@@ -190,10 +197,10 @@ def killed(trace: WireTrace, **more: bool) -> Circumstances:
 def test_a_duplicate_is_attributed_by_evidence_or_not_at_all(
     attempts: list[Attempt], seen: Circumstances, rule: Rule | None
 ) -> None:
-    verdict = judge(attempts, TWICE, seen=seen)
-    assert verdict.duplicated == 1
-    assert verdict.rules == ({} if rule is None else {rule: 1})
-    assert verdict.counts["unattributed"] == (rule is None)
+    outcome = judge(attempts, TWICE, seen=seen)
+    assert outcome.duplicated == 1
+    assert outcome.rules == ({} if rule is None else {rule: 1})
+    assert outcome.counts["unattributed"] == (rule is None)
 
 
 @pytest.mark.parametrize(
@@ -248,5 +255,5 @@ def test_of_a_topic_that_was_deleted_only_what_was_sent_since_is_asked_for() -> 
 
 def test_a_history_counts_what_was_sent_and_acknowledged_since() -> None:
     history = History()
-    history.add([attempt(0), attempt(1), attempt(2, Told.UNKNOWN), attempt(3, caller="b")])
+    history.add([attempt(0), attempt(1), attempt(2, Outcome.UNKNOWN), attempt(3, caller="b")])
     assert history.acknowledged_since(1_001) == {"a": 1, "b": 1}

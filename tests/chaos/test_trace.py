@@ -38,8 +38,8 @@ def test_records_lead_to_every_batch_that_held_them_and_its_answer(piece: int) -
         frame(encode_request_header(ApiKey.PRODUCE, VERSION, 2, "c") + produce),
         frame(encode_request_header(ApiKey.PRODUCE, VERSION, 3, "c") + produce),
     )
-    told = (PartitionProduceResponse(0, 45), PartitionProduceResponse(3, 0))
-    answer = ProduceResponse((TopicProduceResponse("t", partition_responses=told),)).encode(VERSION)
+    reported = (PartitionProduceResponse(0, 45), PartitionProduceResponse(3, 0))
+    answer = ProduceResponse((TopicProduceResponse("t", partition_responses=reported),)).encode(VERSION)
     sent, answered = b"".join(requests), frame(encode_response_header(ApiKey.PRODUCE, VERSION, 2) + answer)
     trace = WireTrace()
     conversation = trace.conversation(1)

@@ -331,10 +331,10 @@ def test_what_the_broker_refuses_costs_no_connection_and_is_told_once() -> None:
     assert set(trials) == {TRIAL_NODE_ID}
     assert len(trials) == pytest.approx(60 / 10, abs=2), "it is tried again, and not all the time"
     assert all(bench.client.is_ready(node, bench.now_ms) for node in NODES)
-    told = bench.sink.of(SecretReloaded)
-    assert len(told) == 1
-    assert "Authentication failed" in str(told[0])
-    assert "refused by node 0: " in str(told[0]), "the first trial was there"
+    reported = bench.sink.of(SecretReloaded)
+    assert len(reported) == 1
+    assert "Authentication failed" in str(reported[0])
+    assert "refused by node 0: " in str(reported[0]), "the first trial was there"
     assert bench.recorded.disconnected == []
     assert bench.recorded.fatal is None, "nobody who waits for metadata is told"
 

@@ -25,7 +25,7 @@ from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse
 from client_core.network.network_receive import NetworkReceive
 from client_core.producer.sender.produce_request import PartitionRecords, ProduceRequestBuilder, leader_nodes
-from client_core.producer.sender.produce_request import partition_responses as verdicts
+from client_core.producer.sender.produce_request import partition_responses as outcomes
 from client_core.producer.sender.transaction_manager import InitProducerIdRequestBuilder
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import encode_request_header
@@ -115,7 +115,7 @@ def _look_at(body: object, random: Random) -> None:
         assert cache.leaderless_total <= cache.partition_total
         assert all(not node.is_empty for node in cache.nodes_by_id.values())
     elif isinstance(body, ProduceResponse):
-        tuple(verdicts(body, {}))
+        tuple(outcomes(body, {}))
         leader_nodes(body)
     elif isinstance(body, ApiVersionsResponse):
         assert str(NodeApiVersions.of_response(body))

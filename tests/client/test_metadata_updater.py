@@ -390,8 +390,8 @@ def test_that_no_node_is_available_is_an_event_once_and_again_after_one_was() ->
     for seen in (1, 2):
         for now_ms in (10_000 * seen, 10_000 * seen + 1):
             updater.maybe_update(now_ms, client)
-        told = [event for event in sink.events if isinstance(event, MetadataRefreshFailed)]
-        assert [event.outcome for event in told].count("no_node") == seen
+        reported = [event for event in sink.events if isinstance(event, MetadataRefreshFailed)]
+        assert [event.outcome for event in reported].count("no_node") == seen
         client.node, client.can_send = NODE, True
         updater.maybe_update(10_000 * seen + 2, client)
         assert len(client.sent) == seen

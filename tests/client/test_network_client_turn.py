@@ -43,10 +43,10 @@ def test_a_turn_goes_through_sends_receives_disconnections_and_timeouts_before_a
     bench = Bench(RecordingUpdater(FOUR))
     for node in FOUR:
         bench.ready(node)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     def note(response: ClientResponse) -> None:
-        told.append((response.destination, bench.client.in_flight_request_count()))
+        reported.append((response.destination, bench.client.in_flight_request_count()))
 
     bench.send(NODE_3, request_timeout_ms=10, on_complete=note)
     bench.send(NODE_2, request_timeout_ms=60_000, on_complete=note)
@@ -59,7 +59,7 @@ def test_a_turn_goes_through_sends_receives_disconnections_and_timeouts_before_a
     bench.selector.disconnect(NODE_2.id)
     responses = bench.poll()
     assert [response.destination for response in responses] == [0, 1, 2, 3]
-    assert told == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert reported == [(0, 0), (1, 0), (2, 0), (3, 0)]
 
 
 @pytest.mark.behaviour("NET-08")

@@ -123,17 +123,17 @@ def opened(cluster: FakeCluster, allowed: str, tmp_path: Path) -> Iterator[Sidec
 def calls_from(browser: Chrome, origin: str, sidecar: Sidecar) -> dict[str, Any]:
     browser.get(origin)
     browser.set_script_timeout(30)
-    told: dict[str, Any] = browser.execute_async_script(CALLS, sidecar.api_url)
-    return told
+    reported: dict[str, Any] = browser.execute_async_script(CALLS, sidecar.api_url)
+    return reported
 
 
 def test_a_page_of_an_allowed_origin_looks_up_produces_and_watches(
     browser: Chrome, opened: Sidecar, allowed: str
 ) -> None:
-    told = calls_from(browser, allowed, opened)
-    assert told.pop("etag").startswith('"')
-    assert "-" in told.pop("version")
-    assert told == {
+    reported = calls_from(browser, allowed, opened)
+    assert reported.pop("etag").startswith('"')
+    assert "-" in reported.pop("version")
+    assert reported == {
         "get": [200, "orders"],
         "conditional": 304,
         "post": [200, 1],
@@ -143,8 +143,8 @@ def test_a_page_of_an_allowed_origin_looks_up_produces_and_watches(
 
 
 def test_a_page_of_another_origin_gets_nothing(browser: Chrome, opened: Sidecar, other: str) -> None:
-    told = calls_from(browser, other, opened)
-    assert told == {
+    reported = calls_from(browser, other, opened)
+    assert reported == {
         **dict.fromkeys(("get", "conditional", "post", "refused"), "TypeError"),
         "events": "error",
     }

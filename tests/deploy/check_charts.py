@@ -112,11 +112,12 @@ def _said(program: Path, folder: Path, version: str, text: str) -> str:
         timeout=_TIMEOUT_S,
         check=False,
     )
-    told = json.loads(ran.stdout) if ran.stdout else {}
-    if ran.returncode == 0 and told["summary"]["valid"] and not told["summary"]["skipped"]:
+    reported = json.loads(ran.stdout) if ran.stdout else {}
+    if ran.returncode == 0 and reported["summary"]["valid"] and not reported["summary"]["skipped"]:
         return ""
     return (
-        "; ".join(f"{it['kind']} {it['name']}: {it['msg']}" for it in told.get("resources", ())) or ran.stderr
+        "; ".join(f"{it['kind']} {it['name']}: {it['msg']}" for it in reported.get("resources", ()))
+        or ran.stderr
     )
 
 

@@ -24,8 +24,8 @@ class ProgramFailedError(Exception):
     """A program ended with another code than 0. The text is its call, its code and what it said last."""
 
     def __init__(self, command: Sequence[str], code: int, said: str) -> None:
-        told = "\n".join(said.strip().splitlines()[-_TOLD_LINES:])
-        super().__init__(f"`{' '.join(command)}` ended with {code}:\n{told}")
+        reported = "\n".join(said.strip().splitlines()[-_TOLD_LINES:])
+        super().__init__(f"`{' '.join(command)}` ended with {code}:\n{reported}")
         self.said = said
 
 

@@ -53,16 +53,16 @@ class ImageBuilder:
     def config(self, name: str) -> ImageConfig:
         """What the image tells those who run it."""
         everything = self._buildah("inspect", "--type", "image", name)
-        told: dict[str, Any] = json.loads(everything)["Docker"]["config"]
+        reported: dict[str, Any] = json.loads(everything)["Docker"]["config"]
         return ImageConfig(
-            user=told["User"],
-            entrypoint=tuple(told["Entrypoint"] or ()),
-            command=tuple(told["Cmd"] or ()),
-            environment=dict(pair.split("=", 1) for pair in told["Env"]),
-            exposed_ports=tuple(told["ExposedPorts"] or ()),
-            stop_signal=told.get("StopSignal", ""),
-            labels=dict(told["Labels"] or {}),
-            healthcheck=tuple(told.get("Healthcheck", {}).get("Test", ())),
+            user=reported["User"],
+            entrypoint=tuple(reported["Entrypoint"] or ()),
+            command=tuple(reported["Cmd"] or ()),
+            environment=dict(pair.split("=", 1) for pair in reported["Env"]),
+            exposed_ports=tuple(reported["ExposedPorts"] or ()),
+            stop_signal=reported.get("StopSignal", ""),
+            labels=dict(reported["Labels"] or {}),
+            healthcheck=tuple(reported.get("Healthcheck", {}).get("Test", ())),
             everything=everything,
         )
 

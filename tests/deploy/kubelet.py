@@ -190,7 +190,7 @@ class Kubelet:
         self._running: dict[str, _Running] = {}
         #: What happened, in order: "started NAME", "startup NAME" (its probe said yes), "hooked NAME" (its
         #: postStart hook is over), "terminated NAME", "killed NAME", "ended NAME CODE".
-        self.told: list[str] = []
+        self.reported: list[str] = []
         #: Probes that said no, and what was ended for it.
         self.failures: list[str] = []
         self.probes_answered = 0
@@ -268,7 +268,7 @@ class Kubelet:
         log = self._folder / f"{container.name}.log"
         running = _Running(container, self._guard.start(command, log=log, cwd=self._folder))
         self._running[container.name] = running
-        self.told.append(f"started {container.name}")
+        self.reported.append(f"started {container.name}")
         return running
 
     def _await_startup(self, running: _Running) -> None:
@@ -284,7 +284,7 @@ class Kubelet:
                 running.probes_end.wait(probe.period_s)
             else:
                 raise self._failed(container, f"has not started: {fault}")
-            self.told.append(f"startup {container.name}")
+            self.reported.append(f"startup {container.name}")
         if container.liveness is not None:
             running.prober = threading.Thread(target=self._probe_life, args=(running, container.liveness))
             running.prober.start()
@@ -319,28 +319,28 @@ class Kubelet:
             raise self._failed(
                 container, f"its postStart hook failed: {hook.stderr.decode(errors='replace')}"
             )
-        self.told.append(f"hooked {container.name}")
+        self.reported.append(f"hooked {container.name}")
 
     def _terminate(self, running: _Running) -> None:
         self._end_probes(running)
         if running.process.poll() is None:
             running.process.send_signal(signal.SIGTERM)
-            self.told.append(f"terminated {running.container.name}")
+            self.reported.append(f"terminated {running.container.name}")
 
     def _end_by(self, running: _Running, deadline_s: float) -> None:
         try:
             self._end_of(running, max(deadline_s - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             running.process.kill()
-            self.told.append(f"killed {running.container.name}")
+            self.reported.append(f"killed {running.container.name}")
             self._end_of(running, _PATIENCE_S)
 
     def _end_of(self, running: _Running, timeout_s: float) -> int:
         code = running.process.wait(timeout=timeout_s)
         self._end_probes(running)
-        told = f"ended {running.container.name} {code}"
-        if told not in self.told:
-            self.told.append(told)
+        reported = f"ended {running.container.name} {code}"
+        if reported not in self.reported:
+            self.reported.append(reported)
         return code
 
     def _end_probes(self, running: _Running) -> None:

@@ -75,7 +75,7 @@ def test_the_app_starts_when_the_sidecar_has_said_yes_and_ends_before_it(tmp_pat
         kubelet.start()
         is_ready(kubelet, "app")
         kubelet.delete()
-    assert kubelet.told == [
+    assert kubelet.reported == [
         "started side",
         "startup side",
         "started app",
@@ -91,7 +91,7 @@ def test_an_init_container_that_is_no_sidecar_runs_to_its_end_first(tmp_path: Pa
     pod = Pod((python("init", "print('done')"),), (python("app", _ENDS_IN_ORDER),))
     with Kubelet(pod, tmp_path) as kubelet:
         kubelet.start()
-    assert kubelet.told == ["started init", "ended init 0", "started app"]
+    assert kubelet.reported == ["started init", "ended init 0", "started app"]
 
 
 def test_a_sidecar_that_never_says_yes_keeps_the_app_from_starting(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_job_completes_and_its_sidecar_is_ended_then(tmp_path: Path) -> None:
     with Kubelet(Pod((server.container,), (python("app", "print('work')"),)), tmp_path) as kubelet:
         kubelet.start()
         kubelet.wait_until_completed()
-    assert kubelet.told[2:] == ["started app", "ended app 0", "terminated side", "ended side -15"]
+    assert kubelet.reported[2:] == ["started app", "ended app 0", "terminated side", "ended side -15"]
 
 
 def test_who_does_not_end_within_the_grace_period_is_killed_and_the_sidecar_has_a_moment_left(
@@ -127,7 +127,7 @@ def test_who_does_not_end_within_the_grace_period_is_killed_and_the_sidecar_has_
         kubelet.start()
         is_ready(kubelet, "app", "side")
         kubelet.delete()
-    assert kubelet.told[2:] == [
+    assert kubelet.reported[2:] == [
         "terminated app",
         "killed app",
         "ended app -9",
@@ -144,7 +144,7 @@ def test_a_hook_holds_the_next_container_back(tmp_path: Path) -> None:
         kubelet.start()
         wait_until(lambda: not kubelet.is_running("app"), what="the app's end", every_s=0.01)
         kubelet.delete()
-    assert "ended app 0" in kubelet.told
+    assert "ended app 0" in kubelet.reported
 
 
 def test_a_hook_that_fails_fails_the_pod(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_native_sidecar_is_there_before_the_app_and_until_it_has_ended(
         play.wait_for_records(20)
         before = len(play.acknowledged())
         kubelet.delete()
-        assert kubelet.told == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
+        assert kubelet.reported == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
         assert kubelet.failures == []
     acknowledged = play.acknowledged()
     assert len(acknowledged) >= before + LAST_RECORDS
@@ -58,7 +58,7 @@ def test_a_job_with_a_native_sidecar_completes(cluster: FakeCluster, tmp_path: P
     with play.kubelet() as kubelet:
         kubelet.start()
         kubelet.wait_until_completed()
-        assert kubelet.told[-3:] == ["ended nightly 0", "terminated pilotfish", "ended pilotfish 0"]
+        assert kubelet.reported[-3:] == ["ended nightly 0", "terminated pilotfish", "ended pilotfish 0"]
         assert kubelet.failures == []
     assert stored(cluster) == play.acknowledged() == numbers(100)
 
@@ -76,7 +76,7 @@ def test_a_job_with_a_sidecar_of_the_older_form_completes_because_it_quits_it(
     with play.kubelet() as kubelet:
         kubelet.start()
         kubelet.wait_until_completed()
-        assert kubelet.told == [  # and nobody sent a signal
+        assert kubelet.reported == [  # and nobody sent a signal
             "started pilotfish",
             "hooked pilotfish",
             "startup pilotfish",
@@ -105,7 +105,7 @@ def test_in_the_older_form_the_sidecar_serves_on_while_the_app_drains(
         play.wait_for_records(20)
         before = len(play.acknowledged())
         kubelet.delete()
-        assert {"ended once 0", "ended pilotfish 0"} <= set(kubelet.told), kubelet.log("once")
+        assert {"ended once 0", "ended pilotfish 0"} <= set(kubelet.reported), kubelet.log("once")
         assert kubelet.failures == []
     acknowledged = play.acknowledged()
     assert len(acknowledged) >= before + LAST_RECORDS

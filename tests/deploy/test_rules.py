@@ -129,11 +129,11 @@ def test_an_alert_asks_for_series_that_are_there_before_anything_has_happened(
 def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert rule["labels"]["component"] == "pilotfish"
-    told = rule["annotations"]
-    assert set(told) == {"summary", "description", "runbook"}
-    assert "{{ $labels.instance }}" in told["summary"]
-    assert told["description"].endswith(".")
-    assert told["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
+    reported = rule["annotations"]
+    assert set(reported) == {"summary", "description", "runbook"}
+    assert "{{ $labels.instance }}" in reported["summary"]
+    assert reported["description"].endswith(".")
+    assert reported["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
 
 
 @by_name

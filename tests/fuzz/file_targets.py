@@ -12,7 +12,7 @@ from service.base.watched_file import FileFaultError
 from service.cli.inject.container import Sidecar
 from service.cli.inject.faults import InjectError
 from service.cli.inject.manifests import Source, inject, uninject
-from service.cli.produce import LineTooLongError, portions
+from service.cli.produce import LineTooLongError, chunks
 from service.process.advice_document import AdviceIgnoredError, parse_advice
 from tests.fuzz.json_texts import spoilt, tree, written
 from tests.fuzz.target import Target
@@ -112,7 +112,7 @@ def targets() -> Iterator[Target]:
         _read_settings,
         (SettingsError,),
         _TOML_TOKENS,
-        is_told=False,
+        is_reported=False,
         bytes_per_byte=600,
     )
     yield Target(
@@ -121,7 +121,7 @@ def targets() -> Iterator[Target]:
         _check_values,
         (SettingsError,),
         (b"9" * 5_000, b"_", b"inf"),
-        is_told=False,
+        is_reported=False,
     )
     yield _manifest("manifest, inject", lambda text: inject([text], Sidecar("pilotfish:1", {"A": "b"})))
     yield _manifest("manifest, uninject", lambda text: uninject([text]))
@@ -196,7 +196,7 @@ def _lines(random: Random) -> bytes:
 
 
 def _read_lines(data: bytes) -> None:
-    read = [line for portion in portions(io.BytesIO(data)) for line in portion.lines]
+    read = [line for chunk in chunks(io.BytesIO(data)) for line in chunk.lines]
     assert sum(map(len, read)) <= len(data)
 
 
@@ -225,7 +225,7 @@ def _manifest(name: str, change: Callable[[Source], object]) -> Target:
         read,
         (InjectError,),
         _YAML_TOKENS,
-        is_told=False,
+        is_reported=False,
         bytes_per_byte=4_000,
         bytes_at_least=2_000_000,
     )

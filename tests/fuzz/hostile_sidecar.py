@@ -113,19 +113,19 @@ def _heal(seed: int, cluster: FakeCluster, sidecar: Sidecar) -> None:
         cluster.drop_connections(broker_id)
     cluster.create_topic("later", partitions=3, replication_factor=3)
 
-    told = ""
+    reported = ""
 
     def works() -> bool:
-        nonlocal told
+        nonlocal reported
         answer = sidecar.produce("later", [{"value": "x"}])
-        told = answer.text
+        reported = answer.text
         return answer.status_code == 200
 
     wait_until(
         works,
         what=f"seed {seed}: honest brokers",
         timeout_s=_HEALS_S,
-        last_seen=lambda: f"{told}\n{sidecar.api.get('/v1/status').text}\n{sidecar.log()}",
+        last_seen=lambda: f"{reported}\n{sidecar.api.get('/v1/status').text}\n{sidecar.log()}",
     )
     wait_until(lambda: sidecar.admin.get("/readyz").status_code == 200, what="readiness", timeout_s=_HEALS_S)
 

@@ -92,8 +92,8 @@ def ask(
 
 def _is_daprs(answer: Response) -> bool:
     """Whether a 500 is Dapr's own, for what was not delivered, and no fault that nobody foresaw."""
-    told = answer.json()
-    return isinstance(told, dict) and told.get("errorCode") not in (None, "ERR_INTERNAL")
+    reported = answer.json()
+    return isinstance(reported, dict) and reported.get("errorCode") not in (None, "ERR_INTERNAL")
 
 
 def _hurry(case: Case[Any]) -> None:

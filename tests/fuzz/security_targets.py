@@ -117,8 +117,10 @@ def targets() -> Iterator[Target]:
     yield Target(
         "DER of a certificate", lambda _: CERTIFICATE, certificate_expires_at_s, (ValueError,), EXTREMES
     )
-    yield Target("bootstrap.servers", _servers, _addresses, (ConfigError,), _CONFIG_TOKENS, is_told=False)
-    yield Target("producer settings", _settings, _configure, (ConfigError,), _CONFIG_TOKENS, is_told=False)
+    yield Target("bootstrap.servers", _servers, _addresses, (ConfigError,), _CONFIG_TOKENS, is_reported=False)
+    yield Target(
+        "producer settings", _settings, _configure, (ConfigError,), _CONFIG_TOKENS, is_reported=False
+    )
 
 
 def _text(data: bytes) -> str:

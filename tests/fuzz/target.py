@@ -34,7 +34,7 @@ BYTES_PER_BYTE: Final = 220
 BYTES_AT_LEAST: Final = 150_000
 
 
-class Verdict(Enum):
+class DeliveryOutcome(Enum):
     """How a decoder ended that did what it promises."""
 
     READ = "read"
@@ -66,7 +66,7 @@ class Target:
     bytes_per_byte: int = BYTES_PER_BYTE
     bytes_at_least: int = BYTES_AT_LEAST
     #: Whether what its errors say goes out as UTF-8; what a terminal is told of our own settings needs not.
-    is_told: bool = True
+    is_reported: bool = True
 
     def __repr__(self) -> str:
         return f"<Target {self.name}>"
@@ -82,32 +82,32 @@ class Target:
         return mutated(spoilt, lambda: self.make(random), self.tokens, random)
 
 
-def judge(target: Target, data: bytes, *, weighs: bool = False) -> Verdict:
+def judge(target: Target, data: bytes, *, weighs: bool = False) -> DeliveryOutcome:
     """Decodes once; with `weighs` a second time, and looks at the memory."""
-    verdict = _read(target, data)
+    outcome = _read(target, data)
     if weighs:
         # Once before: what is imported or prepared at first use is not this input's.
         allowed = target.bytes_at_least + target.bytes_per_byte * len(data)
         peak = min(_peak_bytes(target, data) for _ in range(2))
         if peak > allowed:
             raise FaultError(f"{target.name}: {len(data)} bytes took {peak} at their peak: {shown(data)}")
-    return verdict
+    return outcome
 
 
-def _read(target: Target, data: bytes) -> Verdict:
+def _read(target: Target, data: bytes) -> DeliveryOutcome:
     try:
         target.read(data)
     except target.refusals as refusal:
         try:
-            str(refusal).encode(errors="strict" if target.is_told else "backslashreplace")
+            str(refusal).encode(errors="strict" if target.is_reported else "backslashreplace")
         except UnicodeEncodeError as error:
             raise FaultError(f"{target.name}: {refusal!r} can't be shown: {shown(data)}") from error
-        return Verdict.REFUSED
+        return DeliveryOutcome.REFUSED
     except _TooLateError as error:
         raise FaultError(f"{target.name}: not over in time: {shown(data)}") from error
     except Exception as error:
         raise FaultError(f"{target.name}: {type(error).__name__}: {error}: {shown(data)}") from error
-    return Verdict.READ
+    return DeliveryOutcome.READ
 
 
 def _peak_bytes(target: Target, data: bytes) -> int:
@@ -169,13 +169,13 @@ def try_inputs(target: Target, name: str, numbers: range, *, weigh_every: int = 
             data = target.input(Random(f"{name}/{target.name}/{number}"))
             alarm.begin()
             try:
-                verdict = judge(target, data, weighs=number % weigh_every == 0)
+                outcome = judge(target, data, weighs=number % weigh_every == 0)
             except FaultError as fault:
                 tried.faults.append(f"seed {name}, input {number}: {fault}")
                 tried.broke.append(data)
             else:
-                tried.read += verdict is Verdict.READ
-                tried.refused += verdict is Verdict.REFUSED
+                tried.read += outcome is DeliveryOutcome.READ
+                tried.refused += outcome is DeliveryOutcome.REFUSED
     return tried
 
 

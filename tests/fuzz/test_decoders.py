@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.fuzz.decoders import ALL, GROUPS
-from tests.fuzz.target import FaultError, Target, Verdict, deadline, judge
+from tests.fuzz.target import DeliveryOutcome, FaultError, Target, deadline, judge
 
 #: How many inputs a group gets, shared by its targets.
 _EXAMPLES: Final = 600
@@ -38,7 +38,7 @@ def test_hostile_input_is_read_or_refused_as_documented(target: Target, examples
 @pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
 def test_what_is_spoilt_was_valid_before(target: Target) -> None:
     """Lest everything be refused at its first byte."""
-    assert any(judge(target, target.make(Random(seed))) is Verdict.READ for seed in range(200))
+    assert any(judge(target, target.make(Random(seed))) is DeliveryOutcome.READ for seed in range(200))
 
 
 def test_targets_have_names_that_a_seed_can_hang_on() -> None:
@@ -56,13 +56,13 @@ def _kept(data: bytes) -> None:
 
 def test_a_decoder_that_breaks_its_promise_is_told_of() -> None:
     refusing = Target("refusing", lambda _: b"", _refusing, (ValueError,))
-    assert judge(refusing, b"x") is Verdict.REFUSED
+    assert judge(refusing, b"x") is DeliveryOutcome.REFUSED
     with pytest.raises(FaultError, match="can't be shown"):
         judge(refusing, b"surrogate")
     with pytest.raises(FaultError, match="ValueError: no"):
         judge(Target("raising", lambda _: b"", _refusing, (KeyError,)), b"x")
     keeping = Target("keeping", lambda _: b"", _kept, ())
-    assert judge(keeping, b"100000", weighs=True) is Verdict.READ
+    assert judge(keeping, b"100000", weighs=True) is DeliveryOutcome.READ
     with pytest.raises(FaultError, match="6 bytes took"):
         judge(keeping, b"999999", weighs=True)
 

@@ -19,7 +19,7 @@ from client_core.metadata.topic_listing import TopicListingRequestBuilder
 from client_core.metadata.topic_table import TopicTable
 from client_core.network.network_receive import NetworkReceive
 from client_core.producer.sender.produce_request import PartitionRecords, ProduceRequestBuilder, leader_nodes
-from client_core.producer.sender.produce_request import partition_responses as verdicts
+from client_core.producer.sender.produce_request import partition_responses as outcomes
 from client_core.producer.sender.transaction_manager import InitProducerIdRequestBuilder
 from client_core.protocol.header import decode_request_header, encode_request_header, encode_response_header
 from client_core.protocol.messages import metadata_response as wire
@@ -109,7 +109,7 @@ def _look_at(body: Any) -> None:
     if isinstance(body, MetadataResponse):
         _take_in(body)
     elif isinstance(body, ProduceResponse):
-        tuple(verdicts(body, {}))
+        tuple(outcomes(body, {}))
         leader_nodes(body)
     elif isinstance(body, ApiVersionsResponse):
         assert str(NodeApiVersions.of_response(body))

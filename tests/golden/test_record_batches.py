@@ -47,7 +47,7 @@ def _head(batch: RecordBatch) -> dict[str, Any]:
     }
 
 
-def _told(batch: RecordBatch) -> list[tuple[object, ...]]:
+def _reported(batch: RecordBatch) -> list[tuple[object, ...]]:
     """Offset, timestamp, key, value and headers of each record."""
     return [
         (r.offset, _NO_TIMESTAMP if r.timestamp_ms is None else r.timestamp_ms, r.key, r.value, r.headers)
@@ -95,7 +95,7 @@ def test_the_head_of_a_batch_of_any_codec_is_read(case: dict[str, Any]) -> None:
 
 @pytest.mark.golden("record_batches.json")
 def test_the_records_of_a_batch_of_any_codec_are_javas(case: dict[str, Any]) -> None:
-    assert _told(decode_record_batch(bytes.fromhex(case["batch"]))) == _expected(case)
+    assert _reported(decode_record_batch(bytes.fromhex(case["batch"]))) == _expected(case)
 
 
 @pytest.mark.golden("record_batches.json")
@@ -120,7 +120,7 @@ def test_a_compressed_batch_of_ours_says_what_javas_does(case: dict[str, Any]) -
     ours = _repacked(case)
     head = _head(decode_record_batch(ours))
     assert head | {"crc": 0, "size": 0} == {name: case[name] for name in head} | {"crc": 0, "size": 0}
-    assert _told(decode_record_batch(ours)) == _expected(case)
+    assert _reported(decode_record_batch(ours)) == _expected(case)
 
 
 @pytest.mark.golden("record_batches.json")

@@ -44,11 +44,11 @@ def _produce(settings: Mapping[str, Any], topic: str, partition: int = 0) -> str
     """Writes a record by librdkafka; the name of the error, None when it was acknowledged."""
     ends: list[str | None] = []
 
-    def told(error: KafkaError | None, _: Message) -> None:
+    def reported(error: KafkaError | None, _: Message) -> None:
         ends.append(None if error is None else error.name())
 
     producer = Producer({**_QUIET, "message.timeout.ms": 30_000, **settings})
-    producer.produce(topic, b"x", partition=partition, on_delivery=told)
+    producer.produce(topic, b"x", partition=partition, on_delivery=reported)
     producer.flush(60)
     return ends[0]
 
@@ -103,9 +103,9 @@ def test_all_brokers_move_and_only_the_front_door_is_where_it_was(chaos: ChaosCl
     chaos.move_all_brokers()
     chaos.kafka.admin.wait_until_in_sync(topic)
 
-    told = _told_addresses(chaos.front_door.bootstrap_servers)
+    reported = _told_addresses(chaos.front_door.bootstrap_servers)
     after = {broker_id: proxy.address[1] for broker_id, proxy in chaos.proxies.items()}
-    assert told == {broker_id: (PROXIED_HOST, port) for broker_id, port in after.items()}
+    assert reported == {broker_id: (PROXIED_HOST, port) for broker_id, port in after.items()}
     assert not before & set(after.values())
     for port in (address.rsplit(":", 1)[1] for address in old_bootstrap.split(",")):
         with pytest.raises(ConnectionRefusedError):
@@ -145,7 +145,7 @@ def test_a_certificate_of_another_authority_is_shown(chaos: ChaosCluster, tmp_pa
 def test_a_quota_throttles_until_it_is_removed(chaos: ChaosCluster, topic: str) -> None:
     throttled: list[float] = []
 
-    def told(event: ThrottleEvent) -> None:
+    def reported(event: ThrottleEvent) -> None:
         throttled.append(event.throttle_time)
 
     producer = Producer(
@@ -154,7 +154,7 @@ def test_a_quota_throttles_until_it_is_removed(chaos: ChaosCluster, topic: str) 
             "bootstrap.servers": chaos.bootstrap_servers,
             "client.id": "greedy",
             "linger.ms": 0,
-            "throttle_cb": told,
+            "throttle_cb": reported,
         }
     )
 

@@ -137,9 +137,9 @@ def test_with_every_broker_dead_it_is_alive_and_not_ready_and_answers_with_an_ag
         kafka.kill(broker_id)
     wait_until(lambda: sidecar.admin.get("/readyz", timeout=5).status_code == 503, what="not being ready")
     assert sidecar.admin.get("/livez", timeout=5).status_code == 200
-    told = sidecar.api.get(f"/v1/topics/{topic}/leader?key=a", timeout=5)
-    assert told.status_code == 200
-    assert int(told.headers["age"]) >= 0
+    reported = sidecar.api.get(f"/v1/topics/{topic}/leader?key=a", timeout=5)
+    assert reported.status_code == 200
+    assert int(reported.headers["age"]) >= 0
 
 
 def test_an_unknown_topic_costs_one_wait_however_many_records_there_are(

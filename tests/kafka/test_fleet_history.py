@@ -236,17 +236,17 @@ def _run_the_pipeline(kafka: KraftCluster, events: str, tables: Path) -> None:
 
 
 def test_the_history_holds_every_change_that_another_client_saw_in_its_order(fleet: Fleet) -> None:
-    told: dict[tuple[str, int], dict[int, Row]] = {}
+    reported: dict[tuple[str, int], dict[int, Row]] = {}
     for row in fleet.rows("gold_leader_history"):
-        told.setdefault((row["topic_key"], row["partition"]), {})[row["leader_epoch"]] = row
+        reported.setdefault((row["topic_key"], row["partition"]), {})[row["leader_epoch"]] = row
     assert len(fleet.seen) == 4 + 2 + 2 + 2
     for key, epochs in fleet.seen.items():
-        missing = {e: leader for e, leader in epochs.items() if e not in told[key]}
-        assert missing == {}, f"{key}: {missing}, told {sorted(told[key])}"
-        assert {e: told[key][e]["leader"] for e in epochs} == epochs, key
+        missing = {e: leader for e, leader in epochs.items() if e not in reported[key]}
+        assert missing == {}, f"{key}: {missing}, told {sorted(reported[key])}"
+        assert {e: reported[key][e]["leader"] for e in epochs} == epochs, key
         # In its order: who looked at the clock of one machine sees epochs in time.
         assert list(epochs) == sorted(epochs)
-        times = [told[key][e]["valid_from"] for e in sorted(told[key])]
+        times = [reported[key][e]["valid_from"] for e in sorted(reported[key])]
         assert times == sorted(times)
 
 

@@ -16,7 +16,7 @@ from client_core import ProducerRecord
 from client_core.record.compression import Codec
 from client_core.record.record_batch import LOG_OVERHEAD, decode_record_batch
 from tests.support.kafka_admin import ReadRecord
-from tests.support.live_producer import PATIENCE_MS, Told, live_producer
+from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer
 from tests.support.other_consumers import read_by_aiokafka, read_by_java
 
 if TYPE_CHECKING:
@@ -113,16 +113,16 @@ def _write(
     # Batches of several blocks; linger, so that a batch is full before it goes.
     batches: dict[str, str | int] = {"compression.type": codec, "batch.size": 150_000, "linger.ms": 20}
     with live_producer(kafka.bootstrap_servers, {**batches, **settings}) as producer:
-        told = Told()
+        reported = Outcome()
         now_ms = producer.clock.now_ms()
         producer.submit(
             topic,
             records,
             block_deadline_ms=now_ms + PATIENCE_MS,
             deadline_ms=now_ms + PATIENCE_MS,
-            done=told,
+            done=reported,
         )
-        assert len(told.offsets()) == len(records)
+        assert len(reported.offsets()) == len(records)
     return records
 
 

@@ -29,7 +29,7 @@ def _end_in_order(kubelet: Kubelet, play: Play) -> None:
     """Deletes the pod while its app produces; nothing may be wrong."""
     before = len(play.acknowledged())
     kubelet.delete()
-    assert kubelet.told == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
+    assert kubelet.reported == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
     assert kubelet.failures == []
     assert kubelet.probes_answered > 0
     assert "everything that was accepted is acknowledged" in kubelet.log("pilotfish")
@@ -67,7 +67,7 @@ def test_a_job_completes_and_its_records_are_there(
     with play.kubelet() as kubelet:
         kubelet.start()
         kubelet.wait_until_completed()
-        assert {"ended once 0", "ended pilotfish 0"} <= set(kubelet.told), kubelet.log("once")
+        assert {"ended once 0", "ended pilotfish 0"} <= set(kubelet.reported), kubelet.log("once")
     assert len(play.acknowledged()) == 100
     _is_all_there(kafka, topic, play)
 
@@ -103,7 +103,7 @@ def test_a_secret_that_is_rotated_under_a_running_pod_costs_no_record(
         )
         play.wait_for_records(50, what="records behind the rotation")
         _end_in_order(kubelet, play)
-        told = kubelet.log("pilotfish") + kubelet.log("orders")
-    assert _FIRST not in told
-    assert _SECOND not in told
+        reported = kubelet.log("pilotfish") + kubelet.log("orders")
+    assert _FIRST not in reported
+    assert _SECOND not in reported
     _is_all_there(secured_kafka.cluster, topic, play)

@@ -132,6 +132,6 @@ def test_prometheus_keeps_exemplars_and_promtool_accepts_what_real_brokers_leave
     assert sidecar.produce(topic, [{"value": "a"}]).is_success
     wait_for(prometheus, 'pilotfish_produce_duration_seconds_count{outcome="success"} == 1')
     for buckets in PRODUCES, REQUESTED:
-        told = wait_until(partial(prometheus.exemplars, buckets), what="an exemplar")
-        assert {labels["trace_id"] for labels in told} == {TRACE}
+        reported = wait_until(partial(prometheus.exemplars, buckets), what="an exemplar")
+        assert {labels["trace_id"] for labels in reported} == {TRACE}
     assert check_metrics(sidecar.admin.get("/metrics").text) == ""

@@ -114,9 +114,9 @@ def test_every_refusal_has_its_status_its_code_and_writes_nothing(
             content=case.body if case.method == "POST" else None,
             headers={"content-type": JSON} if case.method == "POST" else {},
         )
-        told = answer.json() if answer.headers.get("content-type") == V2 else {}
-        seen = (answer.status_code, told.get("error_code"), set(told))
-        if seen != (case.status, case.code, {"error_code", "message"}) or not told["message"]:
+        reported = answer.json() if answer.headers.get("content-type") == V2 else {}
+        seen = (answer.status_code, reported.get("error_code"), set(reported))
+        if seen != (case.status, case.code, {"error_code", "message"}) or not reported["message"]:
             wrong.append(f"{case.claim}: {answer.status_code} {answer.text[:200]}")
     assert wrong == []
     assert kafka.read_back(topic) == []
@@ -324,10 +324,10 @@ def test_with_all_brokers_away_look_ups_go_on_and_a_produce_ends_in_time(
     }
     for broker_id in kafka.broker_ids:
         kafka.kill(broker_id)
-    for path, told in before.items():
+    for path, reported in before.items():
         answer = sidecar.api.get(path)
         assert answer.status_code == 200, (path, answer.text)
-        assert answer.json() == told
+        assert answer.json() == reported
     began = time.monotonic()
     answer = post(sidecar, f"/topics/{topic}", ONE)
     assert (answer.status_code, answer.json()["error_code"]) in ((503, 50302), (500, 50003))

@@ -167,9 +167,9 @@ def test_partitions_and_replicas_are_those_that_another_client_sees(
 ) -> None:
     seen = kafka.admin.partitions(topic)
     assert seen is not None
-    told = get(sidecar, f"{root}/topics/{topic}/partitions")["data"]
-    assert [p["partition_id"] for p in told] == [s.partition for s in seen]
-    for partition, expected in zip(told, seen, strict=True):
+    reported = get(sidecar, f"{root}/topics/{topic}/partitions")["data"]
+    assert [p["partition_id"] for p in reported] == [s.partition for s in seen]
+    for partition, expected in zip(reported, seen, strict=True):
         assert sidecar.api.get(partition["metadata"]["self"]).json() == partition
         assert partition["leader"]["related"].endswith(f"/replicas/{expected.leader}")
         replicas = sidecar.api.get(partition["replicas"]["related"]).json()["data"]
@@ -195,7 +195,7 @@ def test_records_are_read_back_as_they_were_sent(
         (bytes(range(256)), bytes(range(255, -1, -1)), (), "2023-11-14T22:13:20.002Z", 1),
         ("ключ".encode(), b"x" * 500_000, (("ü", b"big"),), "2023-11-14T22:13:20.003Z", 2),
     ]
-    told = reports(
+    reported = reports(
         sidecar,
         f"{root}/topics/{topic}/records",
         *(
@@ -211,7 +211,7 @@ def test_records_are_read_back_as_they_were_sent(
     )
     read = by_place(kafka, topic)
     assert len(read) == len(sent)
-    for (key, value, headers, timestamp, partition), report in zip(sent, told, strict=True):
+    for (key, value, headers, timestamp, partition), report in zip(sent, reported, strict=True):
         assert (report["error_code"], report["cluster_id"]) == (200, kafka.cluster_id)
         assert (report["topic_name"], report["partition_id"]) == (topic, partition)
         assert report["timestamp"] == timestamp
@@ -226,7 +226,7 @@ def test_a_bad_record_takes_no_other_with_it(
     kafka: KraftCluster, topic: str, sidecar: Sidecar, root: str
 ) -> None:
     too_large = {"value": {"type": "STRING", "data": "x" * (MAX_REQUEST_BYTES + 1)}}
-    told = reports(
+    reported = reports(
         sidecar,
         f"{root}/topics/{topic}/records",
         {"value": {"type": "STRING", "data": "first"}, "partition_id": 0},
@@ -237,7 +237,7 @@ def test_a_bad_record_takes_no_other_with_it(
         {"timestamp": "9999-01-01T00:00:00Z", "partition_id": 1},
         {"value": {"type": "STRING", "data": "last"}, "partition_id": 2},
     )
-    assert [report["error_code"] for report in told] == [200, 400, 415, 413, 40402, 422, 200]
+    assert [report["error_code"] for report in reported] == [200, 400, 415, 413, 40402, 422, 200]
     assert sorted(r.value or b"" for r in kafka.read_back(topic)) == [b"first", b"last"]
 
 
@@ -276,9 +276,9 @@ def test_an_open_stream_ends_in_good_order_when_the_sidecar_is_stopped(
     with Duplex(sidecar, f"{root}/topics/{topic}/records") as stream:
         stream.send(b'{"value":{"type":"STRING","data":"told"}}')
         assert stream.head() == "HTTP/1.1 200 OK"
-        told = stream.report()
-        assert told is not None
-        assert told["error_code"] == 200
+        reported = stream.report()
+        assert reported is not None
+        assert reported["error_code"] == 200
         assert sidecar.terminate() == 0
         last = stream.report()
         assert last is not None

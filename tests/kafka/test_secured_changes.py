@@ -267,7 +267,7 @@ def test_a_right_that_is_taken_and_given_back_needs_no_restart(
         assert isinstance(outcome(), RecordMetadata)
         with secured_kafka.security.denied(BOB, operation, topic=topic):
             refused = wait_until(
-                lambda: [told for told in [outcome()] if isinstance(told, RecordFailure)],
+                lambda: [reported for reported in [outcome()] if isinstance(reported, RecordFailure)],
                 what="a record that is refused",
                 every_s=0.0,
             )

@@ -44,7 +44,7 @@ class _Client:
         )
 
     def produce(self, topic: str) -> None:
-        self._producer.produce(topic, b"x", partition=0, on_delivery=self._told)
+        self._producer.produce(topic, b"x", partition=0, on_delivery=self._reported)
 
     def offset(self, topic: str) -> int:
         """Produces one record, and returns its offset."""
@@ -76,7 +76,7 @@ class _Client:
         self._turn()
         return bool(self.delivered)
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
+    def _reported(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.complaints.append(error.str())
             return

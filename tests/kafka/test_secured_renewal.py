@@ -70,7 +70,7 @@ def _with_password(secured: SecuredKraft, protocol: str, folder: Path) -> tuple[
 
 def _refused(events: RecordedEvents) -> Callable[[], bool]:
     """Whether a broker has refused what a file says."""
-    return lambda: any(told.failure for told in events.of(SecretReloaded))
+    return lambda: any(reported.failure for reported in events.of(SecretReloaded))
 
 
 def _in_order(secured: SecuredKraft, topic: str, sent: int) -> None:
@@ -138,6 +138,6 @@ def test_after_another_certificate_the_connection_shows_it_and_no_record_fails(
         keep_sending(flow, until=_is_made_anew(producer, events), what="a new connection")
         keep_sending(flow, until=flow.one_more(), what="records on the new connection")
         assert secured_kafka.ssl_proxy.accepted == accepted + 2, "the trial, and the new connection"
-        assert {told.failure for told in events.of(SecretReloaded)} == {None}
+        assert {reported.failure for reported in events.of(SecretReloaded)} == {None}
         sent = flow.all_acknowledged()
     _in_order(secured_kafka, topic, sent)

@@ -72,14 +72,14 @@ def test_a_hundred_thousand_records_in_one_stream_are_read_back_in_order(
     lines = [b'{"key":"%d","value":%d}\n' % (number % KEYS, number) for number in range(RECORDS)]
     bodies = (b"".join(lines[start : start + LINES_PER_SEND]) for start in range(0, RECORDS, LINES_PER_SEND))
     with stream_to(sidecar, topic) as stream, Sender(stream, bodies):
-        *told, last = stream
+        *reported, last = stream
     assert last == {
         "summary": {"records": RECORDS, "acknowledged": RECORDS, "failed": 0, "ended": "complete"}
     }
-    assert [one["index"] for one in told] == list(range(RECORDS))
+    assert [one["index"] for one in reported] == list(range(RECORDS))
     read = kafka.read_back(topic)
     assert {(r.partition, r.offset): r.value for r in read} == {
-        (one["partition"], one["offset"]): b"%d" % one["index"] for one in told
+        (one["partition"], one["offset"]): b"%d" % one["index"] for one in reported
     }
     by_key: dict[bytes | None, list[int]] = defaultdict(list)
     for record in sorted(read, key=lambda r: (r.partition, r.offset)):
@@ -173,10 +173,10 @@ def test_a_shutdown_ends_an_open_stream_with_all_that_was_taken_on(
         exit_codes: list[int] = []
         ending = threading.Thread(target=lambda: exit_codes.append(sidecar.terminate()))
         ending.start()
-        told = [first, *stream]
+        reported = [first, *stream]
         ending.join(patient(60))
     assert exit_codes == [0]
-    assert told[-1]["summary"] == {"records": 100, "acknowledged": 100, "failed": 0, "ended": "shutdown"}
+    assert reported[-1]["summary"] == {"records": 100, "acknowledged": 100, "failed": 0, "ended": "shutdown"}
     assert len(kafka.read_back(topic)) == 100
 
 

@@ -96,23 +96,23 @@ def test_a_produce_that_waits_for_a_dead_leader_is_explained_by_its_node(
         url, body = f"/v1/topics/{topic}/records?timeout_ms=4000", {"records": [{"value": 1}]}
         with watching(sidecar, "status_ms=250") as watch:
             waiting = another.build_request("POST", url, json=body)
-            told: list[Any] = []
-            answer = _while_sending(another, waiting, watch, told)
+            reported: list[Any] = []
+            answer = _while_sending(another, waiting, watch, reported)
     assert answer.status_code in (503, 504)
-    details = [finding["detail"] for slow in told for finding in slow if finding["phase"] != "metadata"]
-    assert any("1 record of 1 partition waits for" in detail for detail in details), told
-    assert any(finding["node"] == 3 for slow in told for finding in slow), told
+    details = [finding["detail"] for slow in reported for finding in slow if finding["phase"] != "metadata"]
+    assert any("1 record of 1 partition waits for" in detail for detail in details), reported
+    assert any(finding["node"] == 3 for slow in reported for finding in slow), reported
     assert sidecar.api.get("/v1/status").json()["produce"]["requests"] == 2
 
 
 def _while_sending(
-    client: httpx.Client, request: httpx.Request, watch: LiveWatch, told: list[Any]
+    client: httpx.Client, request: httpx.Request, watch: LiveWatch, reported: list[Any]
 ) -> httpx.Response:
     """Sends a request, and collects what each status until its answer calls slow."""
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(client.send, request)
         while not sending.done():
-            told.append(watch.next("status").data["slow"])
+            reported.append(watch.next("status").data["slow"])
         return sending.result()
 
 

@@ -274,25 +274,27 @@ def _refused(name: str, call: Callable[[], object]) -> None:
 def public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
     """Each public call with arguments that the parent's producer takes. `close` is not among them."""
     record = ProducerRecord(TOPIC, b"of the child")
-    told: dict[str, Any] = {"deadline_ms": producer.clock.now_ms() + 20_000, "done": lambda result: None}
+    reported: dict[str, Any] = {"deadline_ms": producer.clock.now_ms() + 20_000, "done": lambda result: None}
     return {
         "__enter__": producer.__enter__,
         "backlog": producer.backlog,
         "cache": lambda: producer.cache,
         "check": lambda: producer.check(TOPIC, [record]),
         "configure_topics": lambda: producer.configure_topics([TOPIC]),
-        "describe_topic_configs": lambda: producer.describe_topic_configs(TOPIC, **told),
+        "describe_topic_configs": lambda: producer.describe_topic_configs(TOPIC, **reported),
         "flush": producer.flush,
-        "list_topics": lambda: producer.list_topics(**told),
+        "list_topics": lambda: producer.list_topics(**reported),
         "loop_work": producer.loop_work,
         "lower_metadata_max_age": lambda: producer.lower_metadata_max_age(1_000),
         "partitions_for": lambda: producer.partitions_for(TOPIC),
-        "request_topics": lambda: producer.request_topics([TOPIC], **told),
-        "request_update": lambda: producer.request_update(**told),
+        "request_topics": lambda: producer.request_topics([TOPIC], **reported),
+        "request_update": lambda: producer.request_update(**reported),
         "send": lambda: producer.send(record),
         "start": producer.start,
         "status": producer.status,
-        "submit": lambda: producer.submit(TOPIC, [record], block_deadline_ms=told["deadline_ms"], **told),
+        "submit": lambda: producer.submit(
+            TOPIC, [record], block_deadline_ms=reported["deadline_ms"], **reported
+        ),
         "wait_on_metadata": lambda: producer.wait_on_metadata(TOPIC, None, 20_000),
         "wakeup": producer.wakeup,
     }

@@ -182,9 +182,9 @@ def test_a_piece_of_a_giant_is_a_short_turn(name: str) -> None:
         ("a tagged field", "of more than 1048576 bytes"),
     ],
 )
-def test_a_limit_is_named_with_what_exceeded_it(name: str, told: str) -> None:
+def test_a_limit_is_named_with_what_exceeded_it(name: str, reported: str) -> None:
     body = body_of(_honest(), GIANTS[name](16_000_000))
-    with pytest.raises(SchemaError, match=told):
+    with pytest.raises(SchemaError, match=reported):
         _feed(MetadataReader(len(body), VERSION, asked=[ASKED]), body)
 
 

@@ -284,23 +284,23 @@ def test_a_fatal_error_is_raised_once(metadata: Metadata) -> None:
 
 
 def test_listeners_are_told_of_updates_fatal_errors_and_close_without_the_lock(metadata: Metadata) -> None:
-    told: list[int] = []
+    reported: list[int] = []
 
     def listen() -> None:
-        other = threading.Thread(target=lambda: told.append(metadata.time_to_next_update(0)))
+        other = threading.Thread(target=lambda: reported.append(metadata.time_to_next_update(0)))
         other.start()
         other.join(patient(30))
 
     metadata.on_change(listen)
     metadata.bootstrap([("localhost", 9092)])
     metadata.failed_update(0)
-    assert len(told) == 0
+    assert len(reported) == 0
     answer(metadata, 1, {"topic": 1})
     metadata.update_partition_leadership({TP: LeaderIdAndEpoch(0, 1)}, [])
-    assert len(told) == 1
+    assert len(reported) == 1
     metadata.fatal_error(AuthenticationError())
     metadata.close()
-    assert len(told) == 3
+    assert len(reported) == 3
     assert metadata.is_closed
 
 
@@ -376,12 +376,12 @@ def test_concurrent_update_and_fetch_for_snapshot_and_cluster(metadata: Metadata
 
 @pytest.mark.java("MetadataTest.ClusterListenerGetsNotifiedOfUpdate")
 def test_cluster_listener_gets_notified_of_update(metadata: Metadata) -> None:
-    told: list[str | None] = []
-    metadata.on_change(lambda: told.append(metadata.fetch().cluster_id))
+    reported: list[str | None] = []
+    metadata.on_change(lambda: reported.append(metadata.fetch().cluster_id))
     metadata.bootstrap([("www.example.com", 9002)])
-    assert told == []
+    assert reported == []
     answer(metadata, 1, {"topic": 1, "topic1": 1}, cluster_id="dummy", now_ms=100)
-    assert told == ["dummy"]
+    assert reported == ["dummy"]
 
 
 def test_what_was_known_goes_on_being_served_after_a_rebootstrap(metadata: Metadata) -> None:

@@ -281,19 +281,19 @@ def test_each_topic_knows_when_it_was_refreshed(metadata: ProducerMetadata, cloc
 
 
 def test_a_topic_that_expired_is_not_told_to_be_gone(clock: MockClock) -> None:
-    told: list[object] = []
+    reported: list[object] = []
 
     class Sink:
         def emit(self, event: object, /) -> None:
-            told.append(event)
+            reported.append(event)
 
     metadata = ProducerMetadata(CONFIG, Random(0), clock, Sink())
     metadata.add("t", 0)
     answer(metadata)
-    told.clear()
+    reported.clear()
     answer(metadata, now_ms=IDLE_MS)
     assert not metadata.contains_topic("t")
-    assert told == []
+    assert reported == []
 
 
 # -- errors --------------------------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ TOPIC, BROKER = 2, 4
 
 
 def described(version: int, *results: DescribeConfigsResult, throttle_ms: int = 0) -> DescribedTopics:
-    told = BUILDER.decode_response(DescribeConfigsResponse(throttle_ms, results).encode(version), version)
-    assert isinstance(told, DescribedTopics)
-    return told
+    reported = BUILDER.decode_response(DescribeConfigsResponse(throttle_ms, results).encode(version), version)
+    assert isinstance(reported, DescribedTopics)
+    return reported
 
 
 def test_it_speaks_every_version_that_is_known() -> None:
@@ -53,7 +53,7 @@ def test_it_asks_for_all_configs_of_each_topic_and_for_no_more(version: int) -> 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_it_tells_values_and_where_they_come_from(version: int) -> None:
-    told = described(
+    reported = described(
         version,
         DescribeConfigsResult(
             resource_type=TOPIC,
@@ -65,7 +65,7 @@ def test_it_tells_values_and_where_they_come_from(version: int) -> None:
             ),
         ),
     )
-    assert told.by_topic == {
+    assert reported.by_topic == {
         "orders": {
             "retention.ms": TopicConfig("17"),
             "cleanup.policy": TopicConfig("delete", is_default=True),
@@ -76,21 +76,23 @@ def test_it_tells_values_and_where_they_come_from(version: int) -> None:
 
 def test_a_sensitive_value_is_none_whatever_a_broker_sends() -> None:
     secret = DescribeConfigsResourceResult("password", "hunter2", config_source=1, is_sensitive=True)
-    told = described(4, DescribeConfigsResult(resource_type=TOPIC, resource_name="orders", configs=(secret,)))
-    assert told.by_topic == {"orders": {"password": TopicConfig(None, is_sensitive=True)}}
-    assert "hunter2" not in repr(told)
+    reported = described(
+        4, DescribeConfigsResult(resource_type=TOPIC, resource_name="orders", configs=(secret,))
+    )
+    assert reported.by_topic == {"orders": {"password": TopicConfig(None, is_sensitive=True)}}
+    assert "hunter2" not in repr(reported)
 
 
 def test_an_error_is_that_of_its_topic_alone() -> None:
     refused = Errors.TOPIC_AUTHORIZATION_FAILED.code
-    told = described(
+    reported = described(
         4,
         DescribeConfigsResult(refused, "not for you", TOPIC, "orders"),
         DescribeConfigsResult(resource_type=TOPIC, resource_name="audit"),
         throttle_ms=30,
     )
-    assert told.by_topic == {"orders": TopicConfigsFailure(refused, "not for you"), "audit": {}}
-    assert throttle_time_ms(told) == 30
+    assert reported.by_topic == {"orders": TopicConfigsFailure(refused, "not for you"), "audit": {}}
+    assert throttle_time_ms(reported) == 30
 
 
 def test_what_is_no_topic_is_not_taken_for_one() -> None:

@@ -24,7 +24,7 @@ import pytest
 from pipeline.jars.connector_jars import JarsMissingError
 from pipeline.java import JavaMissingError
 from tests.pipeline.fleets import examples_of, fleets
-from tests.pipeline.stories import Told
+from tests.pipeline.stories import Outcome
 from tests.pipeline.whole_pipeline import ManyFleets, Tables
 from tests.support.spark import LEFT_SOCKETS, spark_of_the_session
 
@@ -59,17 +59,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def told() -> Told:
+def reported() -> Outcome:
     """The stories of the modules that were collected; see the module's docstring."""
-    return Told()
+    return Outcome()
 
 
 @pytest.fixture(scope="session")
-def everything(request: pytest.FixtureRequest, spark: SparkSession, told: Told) -> ManyFleets:
+def everything(request: pytest.FixtureRequest, spark: SparkSession, reported: Outcome) -> ManyFleets:
     """The stories; and fleets to compare all tables by, if there is a test that does."""
     compares = any("many_fleets" in getattr(item, "fixturenames", ()) for item in request.session.items)
     drawn = examples_of(fleets(), 120) if compares else []
-    return ManyFleets(spark, {**dict(enumerate(drawn)), **told.events}, mangles=compares)
+    return ManyFleets(spark, {**dict(enumerate(drawn)), **reported.events}, mangles=compares)
 
 
 @pytest.fixture(scope="session")

@@ -69,13 +69,15 @@ class Oracle:
             seen[Partition(e["cluster_id"], e["topic_id"] or e["topic"], e["partition"])].add(
                 Seen(e["observed_at"], boot, e["topic"], e["service"], epoch, leader, isr, replicas)
             )
-        return {key: sorted(told, key=lambda s: (s.epoch, s.at, s.boot)) for key, told in seen.items()}
+        return {
+            key: sorted(reported, key=lambda s: (s.epoch, s.at, s.boot)) for key, reported in seen.items()
+        }
 
     @cached_property
     def _epochs(self) -> dict[Partition, dict[int, list[Seen]]]:
         """The same, of epochs that can be relied on, by epoch, ascending."""
         return {
-            partition: {epoch: list(told) for epoch, told in groupby(reliable, lambda s: s.epoch)}
+            partition: {epoch: list(reported) for epoch, reported in groupby(reliable, lambda s: s.epoch)}
             for partition, seen in self._seen.items()
             if (reliable := [s for s in seen if s.epoch >= 0])
         }
@@ -127,20 +129,20 @@ class Oracle:
     def _ends(self) -> dict[tuple[str, str], list[datetime]]:
         """When each topic is believed to have ended."""
         ends: dict[tuple[str, str], list[datetime]] = defaultdict(list)
-        last_told: dict[tuple[str, str], datetime] = {}
+        last_reported: dict[tuple[str, str], datetime] = {}
         lives: dict[tuple[str, str], dict[str, datetime]] = defaultdict(dict)
         for partition, epochs in self._epochs.items():
             key = partition.cluster_id, partition.topic_key
-            for told in epochs.values():
-                first, last, _ = self._sight(told)
-                last_told[key] = max(last_told.get(key, last), last)
-                life = lives[partition.cluster_id, told[0].topic]
+            for reported in epochs.values():
+                first, last, _ = self._sight(reported)
+                last_reported[key] = max(last_reported.get(key, last), last)
+                life = lives[partition.cluster_id, reported[0].topic]
                 life[partition.topic_key] = min(life.get(partition.topic_key, first[0]), first[0])
         by_others: dict[tuple[str, str], list[datetime]] = defaultdict(list)
         for (cluster, topic_key, boot), told_ends in self._ends_of_boots.items():
             for told_at, change in told_ends:
                 at = self._right(told_at, boot)
-                if change != "forgotten" and last_told.get((cluster, topic_key), at) <= at:
+                if change != "forgotten" and last_reported.get((cluster, topic_key), at) <= at:
                     (by_others if boot in self._left_out else ends)[cluster, topic_key].append(at)
         for (cluster, name), life in lives.items():
             for topic_key, began in life.items():
@@ -182,10 +184,10 @@ class Oracle:
     def _right(self, at: datetime, boot: Boot) -> datetime:
         return at - timedelta(milliseconds=self._left_out.get(boot, 0))
 
-    def _sight(self, told: Sequence[Seen]) -> tuple[tuple[datetime, str], datetime, bool]:
+    def _sight(self, reported: Sequence[Seen]) -> tuple[tuple[datetime, str], datetime, bool]:
         """Of an epoch: when and by whom it was first seen, when last told; whether that is believed."""
-        believed = [s for s in told if s.boot not in self._left_out]
-        times = [(self._right(s.at, s.boot), s.boot.sidecar_id) for s in believed or told]
+        believed = [s for s in reported if s.boot not in self._left_out]
+        times = [(self._right(s.at, s.boot), s.boot.sidecar_id) for s in believed or reported]
         return min(times), max(times)[0], bool(believed)
 
     # -- leaders -------------------------------------------------------------------------------------------
@@ -196,14 +198,14 @@ class Oracle:
         for partition, epochs in self._epochs.items():
             before: Row | None = None
             all_told = list(epochs.values())
-            for n, (epoch, told) in enumerate(epochs.items()):
-                leaders = sorted({s.leader for s in told if s.leader >= 0}) or [-1]
-                (seen_at, observer), last_seen, is_believed = self._sight(told)
+            for n, (epoch, reported) in enumerate(epochs.items()):
+                leaders = sorted({s.leader for s in reported if s.leader >= 0}) or [-1]
+                (seen_at, observer), last_seen, is_believed = self._sight(reported)
                 if not is_believed and n + 1 < len(all_told):
                     seen_at = min(seen_at, self._sight(all_told[n + 1])[0][0])
                 row = {
                     "cluster_id": partition.cluster_id,
-                    "topic": min(s.topic for s in told),
+                    "topic": min(s.topic for s in reported),
                     "topic_key": partition.topic_key,
                     "partition": partition.partition,
                     "leader_epoch": epoch,
@@ -213,7 +215,7 @@ class Oracle:
                     "is_current": False,
                     "first_observer": observer,
                     "last_seen": last_seen,
-                    "observers": len({s.boot.sidecar_id for s in told}),
+                    "observers": len({s.boot.sidecar_id for s in reported}),
                     "missed_epochs": 0 if before is None else epoch - before["leader_epoch"] - 1,
                     "is_conflict": len(leaders) > 1,
                     "is_clock_suspect": not is_believed
@@ -362,12 +364,12 @@ class Oracle:
         return [
             row
             for partition, epochs in self._epochs.items()
-            for epoch, told in epochs.items()
+            for epoch, reported in epochs.items()
             for boot in {s.boot for of_epoch in epochs.values() for s in of_epoch}
-            if (row := self._wait(partition, epoch, told, boot)) is not None
+            if (row := self._wait(partition, epoch, reported, boot)) is not None
         ]
 
-    def _wait(self, partition: Partition, epoch: int, told: Sequence[Seen], boot: Boot) -> Row | None:
+    def _wait(self, partition: Partition, epoch: int, reported: Sequence[Seen], boot: Boot) -> Row | None:
         """How long the boot waited for the epoch; None if it was not at risk."""
         own = [
             s._replace(at=self._right(s.at, boot))
@@ -375,7 +377,7 @@ class Oracle:
             for s in of_epoch
             if s.boot == boot
         ]
-        (began, _), _, is_believed = self._sight(told)
+        (began, _), _, is_believed = self._sight(reported)
         lower = [s for s in own if s.epoch < epoch]
         reached_at = min((s.at for s in own if s.epoch >= epoch), default=None)
         alive_until = self._right(self._boots[boot]["last_event"], boot)
@@ -392,7 +394,7 @@ class Oracle:
         interval_ms = self._boots[boot]["metadata_max_age_ms"]
         return {
             "cluster_id": partition.cluster_id,
-            "topic": min(s.topic for s in told),
+            "topic": min(s.topic for s in reported),
             "topic_key": partition.topic_key,
             "partition": partition.partition,
             "leader_epoch": epoch,
@@ -559,12 +561,12 @@ class Oracle:
         behinds: dict[Boot, list[Fraction]] = defaultdict(list)
         for epochs in self._epochs.values():
             lowest: dict[Boot, int] = {}
-            for epoch, told in epochs.items():
-                for s in told:
+            for epoch, reported in epochs.items():
+                for s in reported:
                     lowest.setdefault(s.boot, epoch)
-            for epoch, told in epochs.items():
+            for epoch, reported in epochs.items():
                 first: dict[Boot, int] = {}
-                for s in sorted(told, key=lambda s: s.at):
+                for s in sorted(reported, key=lambda s: s.at):
                     if lowest[s.boot] < epoch:
                         first.setdefault(s.boot, _epoch_us(s.at))
                 if len({boot.sidecar_id for boot in first}) >= 3:

@@ -61,7 +61,7 @@ class Stories:
         return marked
 
 
-class Told:
+class Outcome:
     """All stories, begun; `events` are what each of them told, by a number of its own."""
 
     def __init__(self) -> None:

@@ -170,8 +170,8 @@ def problem(status: int, **members: Any) -> Answer:
 
 
 def results(*errors: dict[str, Any] | None) -> Answer:
-    told = [{"offset": 1} if error is None else {"error": error} for error in errors]
-    return Answer(207, {}, json.dumps({"results": told}).encode())
+    reported = [{"offset": 1} if error is None else {"error": error} for error in errors]
+    return Answer(207, {}, json.dumps({"results": reported}).encode())
 
 
 @pytest.fixture
@@ -244,10 +244,10 @@ def test_what_may_do_better_later_is_asked_again(
     ],
 )
 def test_what_stays_so_is_told_at_once(
-    patience: Callable[[int], Patience], answer: Answer, told: str
+    patience: Callable[[int], Patience], answer: Answer, reported: str
 ) -> None:
     sidecar = Scripted(answer)
-    with pytest.raises(NotPublishedError, match=told):
+    with pytest.raises(NotPublishedError, match=reported):
         publish(sidecar, "t", entries_of(ROWS), patience(60_000))
     assert len(sidecar.asked) == 1
 
@@ -305,9 +305,11 @@ def test_the_command_writes_to_a_topic_through_a_sidecar(tables: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_word_ends_it_with_2_and_a_sentence(tables: Path, words: tuple[str, ...], told: str) -> None:
+def test_a_wrong_word_ends_it_with_2_and_a_sentence(
+    tables: Path, words: tuple[str, ...], reported: str
+) -> None:
     code, said = advise("--tables", tables, *words)
-    assert (code, told in said) == (2, True), said
+    assert (code, reported in said) == (2, True), said
 
 
 def test_a_folder_without_the_table_is_told_apart_from_one_of_another_store(

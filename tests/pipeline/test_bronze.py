@@ -425,7 +425,7 @@ def classified(spark: SparkSession) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def verdicts(classified: DataFrame) -> dict[str, list[Row]]:
+def outcomes(classified: DataFrame) -> dict[str, list[Row]]:
     """By the name of the case, the rows that its line became."""
     found: dict[str, list[Row]] = {}
     for row in classified.drop("line").collect():
@@ -434,25 +434,25 @@ def verdicts(classified: DataFrame) -> dict[str, list[Row]]:
 
 
 @pytest.mark.parametrize("name", _CATALOGUE)
-def test_a_line_is_what_the_catalogue_says(name: str, verdicts: dict[str, list[Row]]) -> None:
+def test_a_line_is_what_the_catalogue_says(name: str, outcomes: dict[str, list[Row]]) -> None:
     case = _CATALOGUE[name]
-    (verdict,) = verdicts[name]
-    assert verdict[bronze.REJECT_REASON] == case.reason
+    (outcome,) = outcomes[name]
+    assert outcome[bronze.REJECT_REASON] == case.reason
     if case.detail is not None:
-        assert verdict[bronze.REJECT_DETAIL] == case.detail
+        assert outcome[bronze.REJECT_DETAIL] == case.detail
 
 
 def test_every_reason_is_in_the_catalogue() -> None:
     assert {case.reason for case in _CATALOGUE.values()} == {None, *REASONS}
 
 
-def test_an_empty_line_is_nothing(verdicts: dict[str, list[Row]]) -> None:
-    assert verdicts.keys() == _CATALOGUE.keys()
+def test_an_empty_line_is_nothing(outcomes: dict[str, list[Row]]) -> None:
+    assert outcomes.keys() == _CATALOGUE.keys()
 
 
 @pytest.mark.parametrize("kind", event_v1.OF_TYPE)
-def test_an_event_has_the_values_that_its_line_has(kind: str, verdicts: dict[str, list[Row]]) -> None:
-    (found,) = verdicts[f"a good {kind}"]
+def test_an_event_has_the_values_that_its_line_has(kind: str, outcomes: dict[str, list[Row]]) -> None:
+    (found,) = outcomes[f"a good {kind}"]
     wanted: dict[str, Any] = dict.fromkeys(event_v1.SCHEMA.names) | good(kind)
     for name in ("observed_at", "started_at"):
         if wanted[name] is not None:
@@ -464,8 +464,8 @@ def test_an_event_has_the_values_that_its_line_has(kind: str, verdicts: dict[str
     assert got == wanted
 
 
-def test_the_last_of_a_field_given_twice_counts(verdicts: dict[str, list[Row]]) -> None:
-    assert [row["topic"] for row in verdicts["a field twice, both right"]] == ["second"]
+def test_the_last_of_a_field_given_twice_counts(outcomes: dict[str, list[Row]]) -> None:
+    assert [row["topic"] for row in outcomes["a field twice, both right"]] == ["second"]
 
 
 def test_both_tables_have_the_columns_that_they_are_said_to_have(classified: DataFrame) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.pipeline.fleets import Event
-    from tests.pipeline.stories import Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Story, Tale
     from tests.pipeline.whole_pipeline import Tables
 
 story = Stories()
@@ -74,5 +74,5 @@ def two_runs_of_one_partition_are_two_rows() -> Story:
 
 
 @story.test
-def test_churn(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_churn(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)

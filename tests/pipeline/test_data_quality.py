@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.pipeline.fleets import Event
-    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Rows, Story, Tale
     from tests.pipeline.whole_pipeline import Tables
 
 story = Stories()
@@ -174,8 +174,8 @@ def a_boot_that_saw_an_epoch_with_two_leaders_has_a_conflict() -> Story:
 
 
 @story.test
-def test_data_quality(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_data_quality(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)
 
 
 def test_a_rejected_line_counts_once_by_reason_and_the_least_is_the_example(spark: SparkSession) -> None:

@@ -92,7 +92,7 @@ def test_nobody_there_is_told_with_a_remedy() -> None:
 
 
 def test_the_fake_sidecar_answers_keys_as_the_real_one_does(cluster: EmbeddedCluster, tmp_path: Path) -> None:
-    def told(url: str) -> list[tuple[Any, ...]]:
+    def reported(url: str) -> list[tuple[Any, ...]]:
         answers = []
         with SidecarConnection(access_to(url)) as connection:
             for key, value in (("k", "a"), ("k", "a"), ("k", "b"), ("l", "b")):
@@ -110,8 +110,8 @@ def test_the_fake_sidecar_answers_keys_as_the_real_one_does(cluster: EmbeddedClu
         Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as real,
     ):
         assert (
-            told(fake.url)
-            == told(real.api_url)
+            reported(fake.url)
+            == reported(real.api_url)
             == [(200, None, 1), (200, "true", 1), (422, None, 0), (200, None, 1)]
         )
         assert fake.values() == [b"a", b"b"]

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.datasource.answers import Again, Item, Patience, Refused, Written, asked, verdict_of
+from pipeline.datasource.answers import Again, Item, Patience, Refused, Written, asked, delivery_outcome_of
 from pipeline.datasource.chunks import Chunk, Record, chunks_of, columns_of, key_of, records_of
 from pipeline.datasource.delivery import Counts, Delivery, TaskKeys
 from pipeline.datasource.options import WriteOptions, address_of, read_options, write_options
@@ -235,8 +235,8 @@ def test_chunks_hold_every_row_once_in_order_within_their_bounds(
     chunks = list(chunks_of(records, max_records, max_bytes))
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
     for topic in "abc":
-        told = [row for chunk in chunks if chunk.topic == topic for row in chunk.rows]
-        assert told == [row for row, (name, _) in enumerate(rows) if name == topic]
+        reported = [row for chunk in chunks if chunk.topic == topic for row in chunk.rows]
+        assert reported == [row for row, (name, _) in enumerate(rows) if name == topic]
     for chunk in chunks:
         assert [records[row].json for row in chunk.rows] == chunk.records
         assert len(chunk.records) <= max_records
@@ -289,8 +289,8 @@ def test_a_key_is_of_the_write_the_place_and_the_rows() -> None:
         (Answer(404, {}, b"[]"), Refused("404, and not as Pilotfish's API answers")),
     ],
 )
-def test_what_an_answer_means(answer: Answer, verdict: object) -> None:
-    assert verdict_of(answer, 2) == verdict
+def test_what_an_answer_means(answer: Answer, outcome: object) -> None:
+    assert delivery_outcome_of(answer, 2) == outcome
 
 
 # -- a chunk until it has an outcome -------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Clock:
         self.now_ms += ms
 
 
-class Told:
+class Outcome:
     """Answers one after the other; the last one goes on for ever."""
 
     def __init__(self, *answers: Answer | None) -> None:
@@ -324,11 +324,11 @@ class Told:
         return answer
 
 
-def deliver(told: Told, clock: Clock, budget_ms: int = 60_000) -> Counts:
+def deliver(reported: Outcome, clock: Clock, budget_ms: int = 60_000) -> Counts:
     def patience() -> Patience:
         return Patience(budget_ms, Random(7), now_ms=lambda: clock.now_ms, sleep_ms=clock.sleep_ms)
 
-    delivery = Delivery(told, "here", TaskKeys("w", 3), COLUMNS, timeout_ms=1000, patience=patience)
+    delivery = Delivery(reported, "here", TaskKeys("w", 3), COLUMNS, timeout_ms=1000, patience=patience)
     records = [b'{"value":"a"}', b'{"value":"b"}']
     delivery.write(Chunk("orders", 0, [40, 41], records))
     return delivery.counts
@@ -336,9 +336,9 @@ def deliver(told: Told, clock: Clock, budget_ms: int = 60_000) -> Counts:
 
 def test_what_breaks_is_asked_again_under_the_same_key_after_retry_after() -> None:
     clock = Clock()
-    told = Told(None, problem(429, "3"), results(200, OK, OK, replayed=True))
-    counts = deliver(told, clock)
-    assert told.asked == [("spark-w-3-0.0", ["a", "b"])] * 3
+    reported = Outcome(None, problem(429, "3"), results(200, OK, OK, replayed=True))
+    counts = deliver(reported, clock)
+    assert reported.asked == [("spark-w-3-0.0", ["a", "b"])] * 3
     assert 80 <= clock.slept[0] <= 120
     assert clock.slept[1] == 3000
     assert (counts.records, counts.requests, counts.retries, counts.replayed) == (2, 3, 2, 1)
@@ -347,7 +347,7 @@ def test_what_breaks_is_asked_again_under_the_same_key_after_retry_after() -> No
 def test_backoff_doubles_up_to_five_seconds() -> None:
     clock = Clock()
     with pytest.raises(DeliveryFailedError, match=r"nobody answers at here; tried \d+ times in \d+ ms"):
-        deliver(Told(None), clock)
+        deliver(Outcome(None), clock)
     assert all(0.8 * base <= ms <= 1.2 * base for ms, base in zip(clock.slept, (100, 200, 400), strict=False))
     assert max(clock.slept) <= 6_000
     assert sum(clock.slept) <= 60_000
@@ -356,41 +356,41 @@ def test_backoff_doubles_up_to_five_seconds() -> None:
 def test_a_retry_after_beyond_the_budget_is_not_waited_for() -> None:
     clock = Clock()
     with pytest.raises(DeliveryFailedError, match="503: told; tried 1 times in 0 ms"):
-        deliver(Told(problem(503, "30")), clock, budget_ms=20_000)
+        deliver(Outcome(problem(503, "30")), clock, budget_ms=20_000)
     assert clock.slept == []
 
 
 def test_only_what_failed_is_sent_again_under_a_new_key() -> None:
-    told = Told(results(207, OK, error("no")), results(200, OK))
-    counts = deliver(told, Clock())
-    assert told.asked == [("spark-w-3-0.0", ["a", "b"]), ("spark-w-3-0.1", ["b"])]
+    reported = Outcome(results(207, OK, error("no")), results(200, OK))
+    counts = deliver(reported, Clock())
+    assert reported.asked == [("spark-w-3-0.0", ["a", "b"]), ("spark-w-3-0.1", ["b"])]
     assert (counts.records, counts.doubtful) == (2, 0)
 
 
 def test_an_unknown_outcome_is_asked_for_until_it_is_final_and_then_risks_a_double() -> None:
     unknown = (OK, error("unknown", retriable=False))
-    told = Told(results(504, *unknown), results(207, *unknown, replayed=True), results(200, OK))
-    counts = deliver(told, Clock())
-    assert told.asked == [("spark-w-3-0.0", ["a", "b"])] * 2 + [("spark-w-3-0.1", ["b"])]
+    reported = Outcome(results(504, *unknown), results(207, *unknown, replayed=True), results(200, OK))
+    counts = deliver(reported, Clock())
+    assert reported.asked == [("spark-w-3-0.0", ["a", "b"])] * 2 + [("spark-w-3-0.1", ["b"])]
     assert counts.doubtful == 1
 
 
 def test_what_is_hopeless_fails_by_row_when_the_others_are_through() -> None:
-    told = Told(results(207, error("no"), error("no", retriable=False)), results(200, OK))
+    reported = Outcome(results(207, error("no"), error("no", retriable=False)), results(200, OK))
     with pytest.raises(DeliveryFailedError) as raised:
-        deliver(told, Clock())
+        deliver(reported, Clock())
     assert str(raised.value).startswith(
         "rows 40 to 41 of task 3 to topic orders at here: 1 of 2 records were not written"
     )
     assert "row 41: why [NAME]" in str(raised.value)
-    assert told.asked[1] == ("spark-w-3-0.1", ["a"])
+    assert reported.asked[1] == ("spark-w-3-0.1", ["a"])
 
 
 def test_a_refusal_is_not_asked_again() -> None:
-    told = Told(problem(403))
+    reported = Outcome(problem(403))
     with pytest.raises(DeliveryFailedError, match="403: told; the token's entry"):
-        deliver(told, Clock())
-    assert len(told.asked) == 1
+        deliver(reported, Clock())
+    assert len(reported.asked) == 1
 
 
 def test_a_look_up_honours_retry_after_too() -> None:
@@ -461,10 +461,10 @@ def test_a_commit_tells_the_sums_over_tasks(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.INFO):
         writer.commit(messages)
         writer.abort(messages)
-    told = "tasks=2 records=5 bytes=0 requests=1 retries=0 replayed=0 doubtful=0"
+    reported = "tasks=2 records=5 bytes=0 requests=1 retries=0 replayed=0 doubtful=0"
     assert [record.getMessage() for record in caplog.records] == [
-        f"written: {told}",
-        f"the write failed; what finished tasks wrote stays: {told}",
+        f"written: {reported}",
+        f"the write failed; what finished tasks wrote stays: {reported}",
     ]
 
 

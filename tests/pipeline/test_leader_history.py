@@ -9,7 +9,7 @@ from tests.pipeline.fleets import ID, NEXT_ID, Boot, at
 from tests.pipeline.stories import Stories
 
 if TYPE_CHECKING:
-    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Rows, Story, Tale
     from tests.pipeline.whole_pipeline import Row, Tables
 
 story = Stories()
@@ -233,5 +233,5 @@ def partitions_and_clusters_have_histories_of_their_own() -> Story:
 
 
 @story.test
-def test_leader_history(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_leader_history(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)

@@ -9,7 +9,7 @@ from tests.pipeline.fleets import Boot
 from tests.pipeline.stories import Stories
 
 if TYPE_CHECKING:
-    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Rows, Story, Tale
     from tests.pipeline.whole_pipeline import Row, Tables
 
 story = Stories()
@@ -67,5 +67,5 @@ def without_leaders_and_load_there_are_no_shares() -> Story:
 
 
 @story.test
-def test_leader_skew(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_leader_skew(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)

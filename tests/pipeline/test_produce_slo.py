@@ -17,7 +17,7 @@ from tests.pipeline.whole_pipeline import Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Rows, Story, Tale
     from tests.pipeline.whole_pipeline import Row
 
 story = Stories()
@@ -106,8 +106,8 @@ def of_two_windows_with_one_line_number_one_is_counted() -> Story:
 
 
 @story.test
-def test_produce_slo(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_produce_slo(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)
 
 
 @pytest.fixture(scope="module")

@@ -32,8 +32,8 @@ class Run:
 
 def finished(number: int, seconds: float) -> StreamingQueryProgress:
     """As Spark tells of a batch."""
-    told: Any = SimpleNamespace(batchId=number, durationMs={"triggerExecution": seconds * 1000})
-    return cast("StreamingQueryProgress", told)
+    reported: Any = SimpleNamespace(batchId=number, durationMs={"triggerExecution": seconds * 1000})
+    return cast("StreamingQueryProgress", reported)
 
 
 def test_a_terminal_shows_each_table_in_place() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NOTHING = "Nothing to do."
 
 
-class Told(HTMLParser):
+class Outcome(HTMLParser):
     """The tags of a page and its text, as a browser would take them."""
 
     def __init__(self, page: str) -> None:
@@ -66,7 +66,7 @@ def troubled_page(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_healthy_fleet_is_told_that_there_is_nothing_to_do(tmp_path: Path) -> None:
     gold = healthy()
     assert sentences(tmp_path / "a", gold) == []
-    page = Told(page_of(tmp_path / "b", gold)).text
+    page = Outcome(page_of(tmp_path / "b", gold)).text
     assert NOTHING in page
     assert "Every line could be read." in page
 
@@ -149,11 +149,11 @@ def test_a_wrong_clock_is_not_taken_for_a_sidecar_that_was_held_back(tmp_path: P
 
 
 def test_who_is_left_out_is_named_before_anything_else_is_said(tmp_path: Path) -> None:
-    page = Told(page_of(tmp_path, troubled())).text
+    page = Outcome(page_of(tmp_path, troubled())).text
     said = "1 boot of 24 boots left out, as the clocks are wrong: of checkout-002. They date no leader"
     assert said in page
     assert page.index(said) < page.index("What to do")
-    assert "left out" not in Told(page_of(tmp_path / "healthy", healthy())).text
+    assert "left out" not in Outcome(page_of(tmp_path / "healthy", healthy())).text
 
 
 def test_clocks_of_which_half_differ_cannot_be_judged_and_that_comes_first(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_tables_that_could_not_be_made_are_named_with_the_reason(tmp_path: Path)
     folder = write_gold(tmp_path, healthy())
     failed = {"gold_urp": "[ARITHMETIC_OVERFLOW] long overflow"}
     (folder / "_failed.json").write_text(json.dumps(failed))
-    page = Told(report_html(ParquetGold(folder))).text
+    page = Outcome(report_html(ParquetGold(folder))).text
     assert "1 table is not up to date, as the last run could not make it: gold_urp." in page
     assert failed["gold_urp"] in page
 
@@ -205,8 +205,8 @@ def test_whatever_names_hold_is_text_and_nothing_else(tmp_path: Path) -> None:
         row["sidecar_id"] = row["sidecar_id"] and f"{row['sidecar_id']}{bad}"
     gold[tables.GOLD_REJECTS][0]["reason"] = bad
     page = page_of(tmp_path, gold)
-    told = Told(page)
-    assert {tag for tag, _ in told.tags} & {
+    reported = Outcome(page)
+    assert {tag for tag, _ in reported.tags} & {
         "script",
         "img",
         "iframe",
@@ -215,14 +215,14 @@ def test_whatever_names_hold_is_text_and_nothing_else(tmp_path: Path) -> None:
         "base",
         "form",
     } == set()
-    assert [name for _, attributes in told.tags for name in attributes if name.startswith("on")] == []
-    assert bad in told.text
+    assert [name for _, attributes in reported.tags for name in attributes if name.startswith("on")] == []
+    assert bad in reported.text
     assert "\u202e" not in page
     assert "\x00" not in page
 
 
 def test_nothing_comes_from_elsewhere(troubled_page: str) -> None:
-    for tag, attributes in Told(troubled_page).tags:
+    for tag, attributes in Outcome(troubled_page).tags:
         for name in ("href", "src", "xlink:href", "style", "action", "content"):
             value = attributes.get(name) or ""
             assert "//" not in value, (tag, name, value)
@@ -262,7 +262,7 @@ def test_a_large_fleet_gets_hardly_more_of_a_page_and_is_told_what_is_not_shown(
     """Of 200 topics and 50 brokers few more than of 12 and 6 are to be seen."""
     large = page_of(tmp_path, troubled(topics=200, brokers=50, sidecars=36))
     assert len(large) < 1.8 * len(troubled_page)
-    text = Told(large).text
+    text = Outcome(large).text
     assert "And 180 more topics." in text
     assert "And 30 more brokers." in text
     assert re.search(r"And [\d,]+ more such times\.", text)
@@ -270,9 +270,9 @@ def test_a_large_fleet_gets_hardly_more_of_a_page_and_is_told_what_is_not_shown(
 
 def test_several_clusters_are_told_apart_and_one_can_be_chosen(tmp_path: Path) -> None:
     gold = joined(healthy(), troubled(cluster="second", sidecars=6))
-    both = Told(page_of(tmp_path, gold)).text
+    both = Outcome(page_of(tmp_path, gold)).text
     assert both.index(f"Cluster {CLUSTER}") < both.index("Cluster second")
-    one = Told(page_of(tmp_path, gold, "second")).text
+    one = Outcome(page_of(tmp_path, gold, "second")).text
     assert CLUSTER not in one
     with pytest.raises(StoreError, match=r"No sidecar told of a cluster third: known: \S+ and second\."):
         page_of(tmp_path, gold, "third")
@@ -282,7 +282,7 @@ def test_sidecars_that_never_reached_a_cluster_are_named(tmp_path: Path) -> None
     gold = healthy()
     lost = dict(gold[tables.GOLD_DATA_QUALITY][0], cluster_id="", sidecar_id="lonely-000")
     gold[tables.GOLD_DATA_QUALITY].append(lost)
-    assert "1 sidecar never reached a cluster: lonely-000." in Told(page_of(tmp_path, gold)).text
+    assert "1 sidecar never reached a cluster: lonely-000." in Outcome(page_of(tmp_path, gold)).text
 
 
 def test_tables_without_rows_are_said_to_be_so(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.pipeline.stories import Stories
 
 if TYPE_CHECKING:
     from pipeline.silver import SilverTable
-    from tests.pipeline.stories import Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Story, Tale
     from tests.pipeline.whole_pipeline import Tables
 
 story = Stories()
@@ -184,8 +184,8 @@ def each_line_is_a_bit_of_its_boot() -> Story:
 
 
 @story.test
-def test_silver(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_silver(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)
 
 
 @pytest.mark.parametrize("table", SILVER, ids=lambda table: table.name)

@@ -125,27 +125,27 @@ def test_nobody_sees_an_epoch_before_it_began_or_with_another_leader(run: Run) -
 
 
 def test_a_partition_is_told_again_only_when_something_of_it_is_other(run: Run) -> None:
-    told: dict[tuple[int, str, int], list[Any]] = {}
+    reported: dict[tuple[int, str, int], list[Any]] = {}
     for event in epochs_seen(run):
         state = [event[field] for field in ("leader", "leader_epoch", "isr", "replicas", "offline")]
         key = (event["boot_id"], event["topic_id"], event["partition"])
-        assert told.get(key) != state
-        told[key] = state
+        assert reported.get(key) != state
+        reported[key] = state
 
 
 def test_after_each_refresh_a_boot_has_told_how_the_cluster_is(run: Run) -> None:
     changes: dict[tuple[str, int], list[Event]] = defaultdict(list)
     for change in run.truth["leader_changes"]:
         changes[change["topic_id"], change["partition"]].append(change)
-    told: dict[tuple[int, str, int], Event] = {}
+    reported: dict[tuple[int, str, int], Event] = {}
     refreshed: dict[int, datetime] = {}
     for event in run.events:
         if event["type"] == "metadata.partition":
-            told[event["boot_id"], event["topic_id"], event["partition"]] = event
+            reported[event["boot_id"], event["topic_id"], event["partition"]] = event
         elif event["type"] == "metadata.refresh" and event["outcome"] == "ok":
             refreshed[event["boot_id"]] = time_of(event["observed_at"])
-    assert len(told) > 200
-    for (boot_id, topic_id, partition), event in told.items():
+    assert len(reported) > 200
+    for (boot_id, topic_id, partition), event in reported.items():
         # What it had a second to see.
         seen_by = refreshed[boot_id] - timedelta(seconds=1)
         true = [c for c in changes[topic_id, partition] if time_of(c["at"]) <= seen_by]
@@ -171,8 +171,8 @@ def late_by_s(run: Run) -> dict[str, float]:
         sights[seen["sidecar_id"], seen["boot_id"]][seen["topic_id"], seen["partition"]].append(seen)
     longest: dict[str, float] = defaultdict(float)
     for (sidecar_id, _), partitions in sights.items():
-        for partition, told in partitions.items():
-            for earlier, later in itertools.pairwise(told):
+        for partition, reported in partitions.items():
+            for earlier, later in itertools.pairwise(reported):
                 for change in changes[partition]:
                     if earlier["leader_epoch"] < change["leader_epoch"] <= later["leader_epoch"]:
                         delay = time_of(later["observed_at"]) - time_of(change["at"])

@@ -15,7 +15,7 @@ from tests.pipeline.stories import Stories
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Rows, Story, Tale
     from tests.pipeline.whole_pipeline import Tables
 
 story = Stories()
@@ -209,8 +209,8 @@ def the_summary_has_a_row_for_each_sidecar_each_service_and_the_cluster() -> Sto
 
 
 @story.test
-def test_staleness(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_staleness(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)
 
 
 #: Weeks of remission of 21 patients (Freireich et al., 1963), as every textbook has them; censored: True.

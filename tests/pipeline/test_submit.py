@@ -50,9 +50,9 @@ def test_the_arguments_are_ones_that_the_command_takes() -> None:
 
 
 def test_no_secret_stands_in_the_manifest() -> None:
-    told = yaml.safe_dump(APPLICATION)
+    reported = yaml.safe_dump(APPLICATION)
     for word in ("password", "jaas", "token"):
-        assert word not in told.lower()
+        assert word not in reported.lower()
     (kafka,) = [volume for volume in APPLICATION["volumes"] if volume["name"] == "kafka"]
     assert kafka["secret"]["secretName"]
     files = [option for option in APPLICATION["arguments"] if option.startswith("--kafka-file=")]

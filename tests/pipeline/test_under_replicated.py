@@ -9,7 +9,7 @@ from tests.pipeline.fleets import Boot, at
 from tests.pipeline.stories import Stories
 
 if TYPE_CHECKING:
-    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.stories import Outcome, Rows, Story, Tale
     from tests.pipeline.whole_pipeline import Tables
 
 story = Stories()
@@ -133,5 +133,5 @@ def brokers_that_tell_no_epochs_have_shortages_too() -> Story:
 
 
 @story.test
-def test_under_replicated(story: Tale, told: Told, tables: Tables) -> None:
-    told.check(story, tables)
+def test_under_replicated(story: Tale, reported: Outcome, tables: Tables) -> None:
+    reported.check(story, tables)

@@ -81,16 +81,16 @@ class ManyFleets:
 
     def __init__(self, spark: SparkSession, fleets: Mapping[int, list[Event]], *, mangles: bool) -> None:
         self.of = fleets
-        told = [event for n, fleet in fleets.items() for event in numbered(fleet, n)]
-        self.tables: Final = Tables(spark, told)
+        reported = [event for n, fleet in fleets.items() for event in numbered(fleet, n)]
+        self.tables: Final = Tables(spark, reported)
         if mangles:
             batches: list[list[Event]] = [[], []]
             for n, fleet in fleets.items():
                 for batch, part in zip(batches, mangled(fleet, n), strict=True):
                     batch += numbered(part, self.mangled_from + n)
             self.tables.merge(batches)
-            told += [event for batch in batches for event in batch]
-        self.oracle: Final = Oracle(told)
+            reported += [event for batch in batches for event in batch]
+        self.oracle: Final = Oracle(reported)
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:

@@ -292,8 +292,12 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def get_well(self) -> None:
         for _ in range(400):
-            told = all(request.settled for request in self.requests)
-            if told and all(sent.done() for sent in self.sent.values()) and not self.rig.client.requests:
+            all_settled = all(request.settled for request in self.requests)
+            if (
+                all_settled
+                and all(sent.done() for sent in self.sent.values())
+                and not self.rig.client.requests
+            ):
                 break
             self.learn()
             self.turn(stale=False, applied=True)

@@ -356,8 +356,8 @@ class SenderMachine(RuleBasedStateMachine):
         assert not stored & self.not_written, "what was not written is in a log"
         self.a_logs_records_are_in_order()
         if self.idempotent and not self.has_overtaken:
-            for told in self.told_order.values():
-                assert told == sorted(told), f"who wrote first heard later: {told}"
+            for reported in self.told_order.values():
+                assert reported == sorted(reported), f"who wrote first heard later: {reported}"
 
 
 class IdempotentMachine(SenderMachine):

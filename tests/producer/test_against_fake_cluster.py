@@ -26,7 +26,7 @@ from tests.support.fake_cluster import KAFKA_2_1, KAFKA_4_3, FakeCluster
 from tests.support.live_producer import (
     PATIENCE_MS,
     PATIENCE_S,
-    Told,
+    Outcome,
     live_producer,
     look_up,
     producing,
@@ -38,16 +38,16 @@ def values(cluster: FakeCluster, topic: str, partition: int | None = None) -> li
     return [record.value for record in cluster.records(topic, partition)]
 
 
-def listing(producer: KafkaProducer) -> Told:
-    told = Told()
-    producer.list_topics(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=told)
-    return told
+def listing(producer: KafkaProducer) -> Outcome:
+    reported = Outcome()
+    producer.list_topics(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=reported)
+    return reported
 
 
-def refresh(producer: KafkaProducer) -> Told:
-    told = Told()
-    producer.request_update(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=told)
-    return told
+def refresh(producer: KafkaProducer) -> Outcome:
+    reported = Outcome()
+    producer.request_update(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=reported)
+    return reported
 
 
 # -- versions ------------------------------------------------------------------------------------------------
@@ -58,8 +58,8 @@ def test_brokers_as_old_as_2_1_are_produced_to_and_looked_up(idempotent: bool) -
     with FakeCluster(brokers=3, versions=KAFKA_2_1) as cluster:
         cluster.create_topic("orders", partitions=3)
         with live_producer(cluster.bootstrap_servers, {"enable.idempotence": idempotent}) as producer:
-            told = [submit(producer, "orders", [b"%d" % p], partition=p) for p in range(3)]
-            assert [one.offsets() for one in told] == [[0], [0], [0]]
+            reported = [submit(producer, "orders", [b"%d" % p], partition=p) for p in range(3)]
+            assert [one.offsets() for one in reported] == [[0], [0], [0]]
             assert (
                 producer.send(ProducerRecord("orders", b"last", partition=0)).result(PATIENCE_S).offset == 1
             )
@@ -130,11 +130,11 @@ def test_a_leader_that_moves_with_five_batches_in_flight_costs_neither_order_nor
         with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
             assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
             hold = cluster.hold_next(ApiKey.PRODUCE, broker_id=1)
-            told = [submit(producer, "orders", [b"%060d" % n], partition=0) for n in range(20)]
+            reported = [submit(producer, "orders", [b"%060d" % n], partition=0) for n in range(20)]
             hold.wait_until_held()
             cluster.move_leader("orders", 0, 2)  # the first of them is stored, the others are not
             hold.release()
-            assert [one.offsets() for one in told] == [[n + 1] for n in range(20)]
+            assert [one.offsets() for one in reported] == [[n + 1] for n in range(20)]
         assert values(cluster, "orders") == [b"first", *(b"%060d" % n for n in range(20))]
 
 
@@ -142,12 +142,12 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
     with producing(brokers=2, replication_factor=2) as (cluster, producer):
         assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
         cluster.move_leader("orders", 0, None)
-        told = submit(producer, "orders", [b"b"], partition=0)
+        reported = submit(producer, "orders", [b"b"], partition=0)
         seen = len(cluster.requests(ApiKey.METADATA))
         cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
-        assert not told.is_told
+        assert not reported.is_reported
         cluster.move_leader("orders", 0, 2)
-        assert told.offsets() == [1]
+        assert reported.offsets() == [1]
 
 
 def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
@@ -167,12 +167,12 @@ def test_the_death_of_a_leader_that_nobody_has_noticed_is_survived() -> None:
     with producing({"batch.size": 1}, brokers=3, replication_factor=3) as (cluster, producer):
         assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
         cluster.kill(1, elect=False)
-        told = [submit(producer, "orders", [b"%d" % n], partition=0) for n in range(10)]
+        reported = [submit(producer, "orders", [b"%d" % n], partition=0) for n in range(10)]
         seen = len(cluster.requests(ApiKey.METADATA))
         cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
-        assert not any(one.is_told for one in told)
+        assert not any(one.is_reported for one in reported)
         cluster.notice_death(1)
-        assert [one.offsets() for one in told] == [[n + 1] for n in range(10)]
+        assert [one.offsets() for one in reported] == [[n + 1] for n in range(10)]
 
 
 def test_a_cluster_that_is_gone_and_comes_back_elsewhere_is_found_by_its_bootstrap_address() -> None:
@@ -180,11 +180,11 @@ def test_a_cluster_that_is_gone_and_comes_back_elsewhere_is_found_by_its_bootstr
         assert submit(producer, "orders", [b"a"]).offsets() == [0]
         for broker in (1, 2, 3):
             cluster.kill(broker, elect=False)
-        told = submit(producer, "orders", [b"b"])
+        reported = submit(producer, "orders", [b"b"])
         cluster.revive(1)
         cluster.revive(2, new_port=True)
         cluster.revive(3, new_port=True)
-        assert told.offsets() == [1]
+        assert reported.offsets() == [1]
 
 
 # -- topics that change --------------------------------------------------------------------------------------
@@ -218,9 +218,9 @@ def test_a_record_that_was_sent_to_a_deleted_topic_may_still_be_written_after_it
             (late,) = submit(producer, "orders", [b"b"], deadline_in_ms=100).failures()
             assert isinstance(late.error, TimeoutError)
             assert late.written is Written.UNKNOWN  # a broker was asked, and may be asked again
-            told = submit(producer, "orders", [b"c"])
+            reported = submit(producer, "orders", [b"c"])
             cluster.create_topic("orders")
-            assert told.offsets() == [1]
+            assert reported.offsets() == [1]
         assert values(cluster, "orders") == [b"b", b"c"]
 
 
@@ -228,7 +228,7 @@ def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_holds_n
     with producing(brokers=2) as (cluster, producer):
         early = submit(producer, "orders", [b"early"], partition=3)
         assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
-        assert not early.is_told
+        assert not early.is_reported
         cluster.add_partitions("orders", 4)
         assert early.offsets() == [0]
 
@@ -314,12 +314,12 @@ def test_a_look_up_that_is_cancelled_is_not_told_even_if_its_answer_is_on_the_wa
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.create_topic("later")
         hold = cluster.hold_next(ApiKey.METADATA)
-        told, other = look_up(producer, "later"), look_up(producer, "later")
+        reported, other = look_up(producer, "later"), look_up(producer, "later")
         hold.wait_until_held()
-        told.cancel()
+        reported.cancel()
         hold.release()
         assert other.result(MetadataResult).topic_errors == {}
-        assert told.results == []
+        assert reported.results == []
 
 
 def test_a_refused_refresh_is_tried_again_until_it_succeeds() -> None:
@@ -350,6 +350,6 @@ def test_nobody_stays_connected_to_bootstrap_servers_once_the_brokers_are_known(
     with FakeCluster(3) as cluster:
         cluster.create_topic("orders", partitions=3)
         with live_producer(cluster.bootstrap_servers) as producer:
-            told = [submit(producer, "orders", [b"x"], partition=partition) for partition in range(3)]
-            assert [len(one.offsets()) for one in told] == [1, 1, 1]
+            reported = [submit(producer, "orders", [b"x"], partition=partition) for partition in range(3)]
+            assert [len(one.offsets()) for one in reported] == [1, 1, 1]
             assert sorted(node.id for node in producer.status().nodes) == [1, 2, 3]

@@ -138,16 +138,16 @@ def test_a_batch_that_fails_with_others_behind_it_keeps_their_order(error: Error
         with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
             assert submit(producer, "orders", [alone(100)]).offsets() == [0]
             hold = cluster.hold_next(ApiKey.PRODUCE)
-            told = [submit(producer, "orders", [alone(99)])]
+            reported = [submit(producer, "orders", [alone(99)])]
             hold.wait_until_held()
             cluster.fail_next_produces(error)  # for the second of those in flight
-            told += [submit(producer, "orders", [alone(n)]) for n in range(10)]
+            reported += [submit(producer, "orders", [alone(n)]) for n in range(10)]
             cluster.wait_for_requests(ApiKey.PRODUCE, 2)
             hold.release()
             refused = not error.retriable
             if refused:
-                assert told.pop(1).error().error is error
-            assert [one.offsets() for one in told] == [[n + 1] for n in range(len(told))]
+                assert reported.pop(1).error().error is error
+            assert [one.offsets() for one in reported] == [[n + 1] for n in range(len(reported))]
         assert values(cluster) == [alone(100), alone(99), *(alone(n) for n in range(int(refused), 10))]
 
 
@@ -162,10 +162,10 @@ def test_a_very_first_batch_that_is_refused_with_others_in_flight_costs_only_its
             cluster.fail_next_produces(error)
             refused = submit(producer, "orders", [alone(13)])
             hold.wait_until_held()
-            told = [submit(producer, "orders", [alone(n)]) for n in range(12)]
+            reported = [submit(producer, "orders", [alone(n)]) for n in range(12)]
             hold.release()
             assert refused.error().error is error
-            assert [one.offsets() for one in told] == [[n] for n in range(12)]
+            assert [one.offsets() for one in reported] == [[n] for n in range(12)]
             assert submit(producer, "orders", [alone(12)]).offsets() == [12]
         assert values(cluster) == [alone(n) for n in range(13)]
 
@@ -178,10 +178,10 @@ def test_a_batch_too_large_for_the_broker_is_sent_in_parts_with_others_in_flight
             assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
             hold = cluster.hold_next(ApiKey.PRODUCE)
             sent = [b"%03d" % n + b"." * 50 for n in range(120)]
-            told = [submit(producer, "orders", sent[at : at + 10]) for at in range(0, 120, 10)]
+            reported = [submit(producer, "orders", sent[at : at + 10]) for at in range(0, 120, 10)]
             hold.wait_until_held()
             hold.release()
-            assert [offset for one in told for offset in one.offsets()] == list(range(120))
+            assert [offset for one in reported for offset in one.offsets()] == list(range(120))
             assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes
         assert values(cluster) == sent
 
@@ -196,8 +196,8 @@ def test_a_spoilt_answer_is_survived_without_loss_or_duplicate(api: ApiKey, reac
         cluster.create_topic("orders", partitions=2, replication_factor=2)
         cluster.react_next(api, reaction, times=3)
         with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            told = [submit(producer, "orders", [alone(n)], partition=0) for n in range(12)]
-            assert [one.offsets() for one in told] == [[n] for n in range(12)]
+            reported = [submit(producer, "orders", [alone(n)], partition=0) for n in range(12)]
+            assert [one.offsets() for one in reported] == [[n] for n in range(12)]
             assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes
         assert values(cluster) == [alone(n) for n in range(12)]
 
@@ -219,8 +219,8 @@ def test_silence_is_broken_off_after_the_request_timeout(api: ApiKey, reaction: 
         cluster.react_next(api, reaction)
         settings = {"request.timeout.ms": 60, "batch.size": 1}
         with live_producer(cluster.bootstrap_servers, settings) as producer:
-            told = [submit(producer, "orders", [alone(n)]) for n in range(8)]
-            assert [one.offsets() for one in told] == [[n] for n in range(8)]
+            reported = [submit(producer, "orders", [alone(n)]) for n in range(8)]
+            assert [one.offsets() for one in reported] == [[n] for n in range(8)]
         assert values(cluster) == [alone(n) for n in range(8)]
 
 
@@ -250,21 +250,21 @@ def test_answers_of_several_brokers_may_come_in_any_order() -> None:
     with producing({"batch.size": 1}, brokers=3, partitions=3) as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         holds = [cluster.hold_next(ApiKey.PRODUCE, broker_id=broker) for broker in (1, 2, 3)]
-        told = [submit(producer, "orders", [alone(n)], partition=n % 3) for n in range(30)]
+        reported = [submit(producer, "orders", [alone(n)], partition=n % 3) for n in range(30)]
         for hold in reversed(holds):
             hold.wait_until_held()
             hold.release()
-        assert [one.offsets() for one in told] == [[n // 3] for n in range(30)]
+        assert [one.offsets() for one in reported] == [[n // 3] for n in range(30)]
 
 
 def test_connections_that_drop_again_and_again_cost_no_record_and_make_no_duplicate() -> None:
     with producing({"batch.size": 1}, brokers=2, partitions=2, replication_factor=2) as (cluster, producer):
-        told = []
+        reported = []
         for n in range(60):
-            told.append(submit(producer, "orders", [alone(n)], partition=0))
+            reported.append(submit(producer, "orders", [alone(n)], partition=0))
             if n % 5 == 0:
                 cluster.drop_connections(1 + n % 2)
-        assert [one.offsets() for one in told] == [[n] for n in range(60)]
+        assert [one.offsets() for one in reported] == [[n] for n in range(60)]
 
 
 # -- the producer's id ---------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core import KafkaProducer
-    from tests.support.live_producer import Told
+    from tests.support.live_producer import Outcome
 
 
 def value(n: int) -> bytes:
@@ -60,12 +60,12 @@ def test_a_batch_behind_a_refused_one_is_stored_once_though_its_answer_is_lost(
             cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=True))
             refused = submit(producer, "orders", [value(0)])
             hold.wait_until_held()
-            told = [submit(producer, "orders", [value(n)]) for n in range(1, 4)]
+            reported = [submit(producer, "orders", [value(n)]) for n in range(1, 4)]
             if known:  # else the first goes alone
                 wait_until(lambda: producer.status().in_flight_batches == 4, what="all sent", every_s=0.002)
             hold.release()
             assert refused.error().error is error
-            assert [one.offsets() for one in told] == [[n + known] for n in range(3)]
+            assert [one.offsets() for one in reported] == [[n + known] for n in range(3)]
         assert numbers(cluster, 0) == ([99, 1, 2, 3] if known else [1, 2, 3])
 
 
@@ -78,14 +78,14 @@ def test_a_batch_that_is_refused_after_its_first_answer_was_lost_leaves_those_be
             first = cluster.hold_next(ApiKey.PRODUCE)
             cluster.react_next(ApiKey.PRODUCE, Delay(0))  # the second attempt is answered
             cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=True))
-            told = [submit(producer, "orders", [value(n)]) for n in range(4)]
+            reported = [submit(producer, "orders", [value(n)]) for n in range(4)]
             first.wait_until_held()
             wait_until(lambda: producer.status().in_flight_batches == 4, what="four in flight", every_s=0.002)
             cluster.fail_next_produces(Errors.INVALID_RECORD)
             cluster.drop_connections(1)  # the first is stored, the others were never read
-            (failure,) = told[0].failures()
+            (failure,) = reported[0].failures()
             assert failure.written is Written.UNKNOWN
-            assert [one.offsets() for one in told[1:]] == [[2], [3], [4]]
+            assert [one.offsets() for one in reported[1:]] == [[2], [3], [4]]
         assert numbers(cluster, 0) == [99, 0, 1, 2, 3]
 
 
@@ -95,10 +95,10 @@ def test_a_very_first_batch_that_must_be_retried_is_not_overtaken() -> None:
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.fail_next_produces(Errors.NOT_ENOUGH_REPLICAS)
         hold = cluster.hold_next(ApiKey.PRODUCE)
-        told = [submit(producer, "orders", [value(n)]) for n in range(6)]
+        reported = [submit(producer, "orders", [value(n)]) for n in range(6)]
         hold.wait_until_held()
         hold.release()
-        assert [one.offsets() for one in told] == [[n] for n in range(6)]
+        assert [one.offsets() for one in reported] == [[n] for n in range(6)]
 
 
 def test_batches_between_two_refused_ones_are_stored() -> None:
@@ -108,7 +108,7 @@ def test_batches_between_two_refused_ones_are_stored() -> None:
             assert submit(producer, "orders", [value(99)]).offsets() == [0]
             hold = cluster.hold_next(ApiKey.PRODUCE)
             cluster.fail_next_produces(Errors.INVALID_RECORD)
-            told = [submit(producer, "orders", [value(n)]) for n in range(3)]
+            reported = [submit(producer, "orders", [value(n)]) for n in range(3)]
             hold.wait_until_held()
             wait_until(
                 lambda: producer.status().in_flight_batches == 3, what="three in flight", every_s=0.002
@@ -116,9 +116,9 @@ def test_batches_between_two_refused_ones_are_stored() -> None:
             cluster.fail_next_produces(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)  # what a broker would say
             cluster.fail_next_produces(Errors.INVALID_RECORD)
             hold.release()
-            told[0].failures()
-            told[2].failures()
-            assert told[1].offsets() == [1]
+            reported[0].failures()
+            reported[2].failures()
+            assert reported[1].offsets() == [1]
             assert submit(producer, "orders", [value(5)]).offsets() == [2]
         assert numbers(cluster, 0) == [99, 1, 5]
 
@@ -137,8 +137,8 @@ class Chaos:
         self.random = random
         self.dead: int | None = None
         self.holds: list[Hold] = []
-        self.told: dict[int, tuple[Told, Sequence[int], int]] = {}
-        self.cancelled: list[Told] = []
+        self.reported: dict[int, tuple[Outcome, Sequence[int], int]] = {}
+        self.cancelled: list[Outcome] = []
         self.next = 0
 
     def step(self) -> None:
@@ -148,14 +148,14 @@ class Chaos:
             self.steer()
         if self.random.random() < 0.15:
             self.let_go()
-            self.random.choice(list(self.told.values()))[0].outcomes()
+            self.random.choice(list(self.reported.values()))[0].outcomes()
 
     def submit(self) -> None:
         partition = self.random.randrange(PARTITIONS)
         mine = range(self.next, self.next + self.random.choice((1, 1, 3, 12)))
         self.next = mine.stop
         deadline_in_ms = self.random.choice((20_000, 20_000, 20_000, 30))
-        told = submit(
+        reported = submit(
             self.producer,
             "orders",
             [value(n) for n in mine],
@@ -163,10 +163,10 @@ class Chaos:
             deadline_in_ms=deadline_in_ms,
         )
         if self.random.random() < 0.05:
-            told.cancel()
-            self.cancelled.append(told)
+            reported.cancel()
+            self.cancelled.append(reported)
         else:
-            self.told[mine.start] = (told, mine, partition)
+            self.reported[mine.start] = (reported, mine, partition)
 
     def steer(self) -> None:
         random, cluster = self.random, self.cluster
@@ -237,8 +237,8 @@ class Chaos:
         for partition in range(PARTITIONS):
             in_order = numbers(self.cluster, partition)
             assert in_order == sorted(in_order)
-        for told, mine, partition in self.told.values():
-            outcomes = told.result(ProduceResult).outcomes
+        for reported, mine, partition in self.reported.values():
+            outcomes = reported.result(ProduceResult).outcomes
             assert len(outcomes) == len(mine)
             for number, outcome in zip(mine, outcomes, strict=True):
                 if isinstance(outcome, RecordMetadata):
@@ -249,8 +249,8 @@ class Chaos:
                         assert stored[partition, outcome.offset] == number
                 elif outcome.written is Written.NO:
                     assert number not in everything
-        for told in self.cancelled:  # one that was told before it was cancelled is told no second time
-            assert len(told.results) <= 1
+        for reported in self.cancelled:  # one that was told before it was cancelled is told no second time
+            assert len(reported.results) <= 1
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -271,8 +271,8 @@ def test_whatever_happens_every_acknowledged_record_is_stored_once_and_in_order(
                 chaos.step()
             chaos.calm_down()
             producer.flush()
-            for told, _, _ in chaos.told.values():
-                told.outcomes()
+            for reported, _, _ in chaos.reported.values():
+                reported.outcomes()
             wait_until(lambda: producer.status().buffer.batches == 0, what="all is settled", every_s=0.005)
             buffer = producer.status().buffer
             assert buffer.available_bytes == buffer.total_bytes

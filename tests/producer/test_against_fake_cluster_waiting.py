@@ -37,7 +37,7 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.live_producer import (
     PATIENCE_MS,
     PATIENCE_S,
-    Told,
+    Outcome,
     live_producer,
     look_up,
     producing,
@@ -88,10 +88,10 @@ def test_send_blocks_for_max_block_ms_and_then_gives_a_failed_future() -> None:
 
 def test_requests_that_waited_for_a_topic_are_written_in_their_order_when_it_comes() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
-        told = [submit(producer, "orders", [b"%d" % n]) for n in range(300)]
+        reported = [submit(producer, "orders", [b"%d" % n]) for n in range(300)]
         cluster.wait_for_requests(ApiKey.METADATA, 3)
         cluster.create_topic("orders")
-        assert [one.offsets() for one in told] == [[n] for n in range(300)]
+        assert [one.offsets() for one in reported] == [[n] for n in range(300)]
 
 
 def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadline() -> None:
@@ -101,7 +101,7 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
         ended: list[int] = []  # the deadlines of those who were told, in that order
         all_ended = threading.Event()
 
-        def tell(deadline_ms: int) -> None:
+        def settle(deadline_ms: int) -> None:
             ended.append(deadline_ms)
             if len(ended) == 5_000:
                 all_ended.set()
@@ -115,7 +115,7 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
                 [ProducerRecord("absent", b"a")],
                 block_deadline_ms=deadline_ms,
                 deadline_ms=deadline_ms + PATIENCE_MS,
-                done=lambda _, deadline_ms=deadline_ms: tell(deadline_ms),  # type: ignore[misc]
+                done=lambda _, deadline_ms=deadline_ms: settle(deadline_ms),  # type: ignore[misc]
             )
         asked_before = len(cluster.requests(ApiKey.METADATA))
         assert submit(producer, "orders", [b"b"]).offsets() == [1]  # nobody is held up by them
@@ -147,11 +147,11 @@ def test_a_cancelled_ticket_is_not_told_and_frees_its_place() -> None:
 def test_requests_that_wait_for_memory_are_written_in_their_order_and_memory_comes_back() -> None:
     with producing({"buffer.memory": 2_000, "batch.size": 200}) as (cluster, producer):
         hold = cluster.hold_next(ApiKey.PRODUCE)
-        told = [submit(producer, "orders", [value(n), value(n)], partition=0) for n in range(200)]
+        reported = [submit(producer, "orders", [value(n), value(n)], partition=0) for n in range(200)]
         hold.wait_until_held()
         wait_until(lambda: producer.status().waiting_for_buffer > 100, what="requests wait", every_s=0.005)
         hold.release()
-        assert [one.offsets() for one in told] == [[2 * n, 2 * n + 1] for n in range(200)]
+        assert [one.offsets() for one in reported] == [[2 * n, 2 * n + 1] for n in range(200)]
         wait_until(lambda: memory_is_back(producer), what="memory is back", every_s=0.005)
 
 
@@ -161,8 +161,8 @@ def test_requests_for_several_topics_share_the_memory_first_come_first_served() 
             cluster.create_topic(topic)
         settings = {"buffer.memory": 1_000, "batch.size": 200}
         with live_producer(cluster.bootstrap_servers, settings) as producer:
-            told = [submit(producer, "abc"[n % 3], [value(n)] * 3, partition=0) for n in range(300)]
-            assert [one.offsets()[0] for one in told] == [n // 3 * 3 for n in range(300)]
+            reported = [submit(producer, "abc"[n % 3], [value(n)] * 3, partition=0) for n in range(300)]
+            assert [one.offsets()[0] for one in reported] == [n // 3 * 3 for n in range(300)]
             wait_until(lambda: memory_is_back(producer), what="memory is back", every_s=0.005)
 
 
@@ -177,7 +177,7 @@ def test_a_request_that_gets_no_memory_in_time_fails_and_those_behind_it_go_on()
         (failure,) = hasty.failures()
         assert isinstance(failure.error, BufferExhaustedError)
         assert (failure.phase, failure.written) == (Phase.BUFFER, Written.NO)
-        assert not patient.is_told
+        assert not patient.is_reported
         hold.release()
         assert first.offsets() == [0, 1, 2, 3]
         assert patient.offsets() == [4]
@@ -197,11 +197,11 @@ def test_threads_that_block_and_requests_that_are_parked_wait_in_one_queue_for_m
             threads = [threading.Thread(target=send_many, args=(name,)) for name in range(3)]
             for thread in threads:
                 thread.start()
-            told = [submit(producer, "orders", [value(900 + n)], partition=0) for n in range(60)]
+            reported = [submit(producer, "orders", [value(900 + n)], partition=0) for n in range(60)]
             for thread in threads:
                 thread.join(PATIENCE_S)
             producer.flush()
-            assert len({one.offsets()[0] for one in told}) == 60
+            assert len({one.offsets()[0] for one in reported}) == 60
         stored = [int(stored[:4]) for stored in values(cluster) if stored is not None]
         for name in (0, 1, 2, 9):
             mine = [number for number in stored if number // 100 == name]
@@ -218,9 +218,11 @@ def test_at_the_deadline_what_was_not_sent_is_taken_back_and_what_was_is_unknown
         with live_producer(cluster.bootstrap_servers, settings) as producer:
             assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
             hold = cluster.hold_next(ApiKey.PRODUCE)
-            told = submit(producer, "orders", [value(n) for n in range(3)], partition=0, deadline_in_ms=100)
+            reported = submit(
+                producer, "orders", [value(n) for n in range(3)], partition=0, deadline_in_ms=100
+            )
             behind = submit(producer, "orders", [value(7)], partition=0)
-            failures = told.failures()
+            failures = reported.failures()
             hold.release()
             assert behind.offsets() == [1]
             assert [failure.written for failure in failures] == [Written.UNKNOWN, Written.NO, Written.NO]
@@ -324,19 +326,19 @@ def test_a_record_that_is_none_is_refused_whole_before_it_can_do_harm(
         with live_producer(cluster.bootstrap_servers) as producer:
             look_up(producer, "orders").result(MetadataResult)
             now_ms = producer.clock.now_ms()
-            told = Told()
+            reported = Outcome()
             with pytest.raises((KafkaError, IllegalArgumentError)):
                 producer.submit(
                     "orders",
                     [ProducerRecord("orders", b"good"), record],
                     block_deadline_ms=now_ms + PATIENCE_MS,
                     deadline_ms=now_ms + PATIENCE_MS,
-                    done=told,
+                    done=reported,
                 )
             if not known:
                 cluster.create_topic("orders")
             assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            assert told.results == []
+            assert reported.results == []
             assert memory_is_back(producer)
 
 
@@ -360,11 +362,11 @@ def test_a_topic_that_can_t_be_asked_for_is_refused_before_it_spoils_every_quest
 def test_close_sends_what_was_appended_and_reports_nothing() -> None:
     with producing({"linger.ms": 5_000}) as (_, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-        told = [submit(producer, "orders", [value(n)]) for n in range(100)]
+        reported = [submit(producer, "orders", [value(n)]) for n in range(100)]
         assert producer.close(PATIENCE_MS) == CloseReport()
         assert producer.close(0) == CloseReport()
-        assert all(one.is_told for one in told)
-        assert [one.offsets() for one in told] == [[n] for n in range(100)]
+        assert all(one.is_reported for one in reported)
+        assert [one.offsets() for one in reported] == [[n] for n in range(100)]
         with pytest.raises(IllegalStateError):
             submit(producer, "orders", [b"late"])
 
@@ -377,7 +379,7 @@ def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behin
         with live_producer(cluster.bootstrap_servers, settings) as producer:
             assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
             hold = cluster.hold_next(ApiKey.PRODUCE, times=1_000)
-            told = [submit(producer, "orders", [value(n)], partition=n % 2) for n in range(100)]
+            reported = [submit(producer, "orders", [value(n)], partition=n % 2) for n in range(100)]
             unknown = [submit(producer, "absent", [b"a", b"b"]) for _ in range(10)]
             hold.wait_until_held()
             updates = [look_up(producer, "nowhere", settle=False) for _ in range(10)]
@@ -387,7 +389,7 @@ def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behin
                 assert isinstance(left, Unacknowledged)
                 by_topic[left.topic] = by_topic.get(left.topic, 0) + left.records
             assert by_topic == {"orders": 100, "absent": 20}
-            for one in (*told, *unknown):
+            for one in (*reported, *unknown):
                 for failure in one.failures():
                     assert isinstance(failure.error, ProducerClosedError)
             for lookup in updates:
@@ -410,7 +412,7 @@ def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behin
 def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: int) -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
-        told: list[Told] = []
+        reported: list[Outcome] = []
         futures: list[object] = []
         with live_producer(cluster.bootstrap_servers, {"buffer.memory": 3_000, "batch.size": 1}) as producer:
             under_way = threading.Barrier(4)
@@ -419,7 +421,7 @@ def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: in
                 under_way.wait()
                 with contextlib.suppress(IllegalStateError):
                     for n in range(500):
-                        told.append(submit(producer, ("orders", "absent")[n % 2], [value(n)]))  # noqa: PERF401 -- it ends in an error
+                        reported.append(submit(producer, ("orders", "absent")[n % 2], [value(n)]))  # noqa: PERF401 -- it ends in an error
 
             def send_on() -> None:
                 under_way.wait()
@@ -431,7 +433,7 @@ def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: in
                 under_way.wait()
                 with contextlib.suppress(IllegalStateError):
                     for _ in range(500):
-                        told.append(look_up(producer, "nowhere", settle=False))  # noqa: PERF401 -- it ends in an error
+                        reported.append(look_up(producer, "nowhere", settle=False))  # noqa: PERF401 -- it ends in an error
 
             threads = [threading.Thread(target=each) for each in (submit_on, send_on, look_up_on)]
             for thread in threads:
@@ -443,8 +445,8 @@ def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: in
             for thread in threads:
                 thread.join(PATIENCE_S)
                 assert not thread.is_alive()
-            for one in told:
-                assert one.is_told
+            for one in reported:
+                assert one.is_reported
                 assert len(one.results) == 1
             for future in futures:
                 assert future.done()  # type: ignore[attr-defined]
@@ -454,9 +456,9 @@ def test_a_producer_that_was_never_started_can_be_closed() -> None:
     with FakeCluster(brokers=1) as cluster:
         config = ProducerConfig.from_mapping({"bootstrap.servers": cluster.bootstrap_servers})
         producer = KafkaProducer(config)
-        told = submit(producer, "orders", [b"a"])
+        reported = submit(producer, "orders", [b"a"])
         assert producer.close(0) == CloseReport((Unacknowledged("orders", None, 1),))
-        assert isinstance(told.error(), ProducerClosedError)
+        assert isinstance(reported.error(), ProducerClosedError)
 
 
 # -- nothing to do -------------------------------------------------------------------------------------------
@@ -499,11 +501,11 @@ def test_a_producer_that_waits_turns_no_more_often_than_its_pauses_say() -> None
 
 def test_all_outcomes_are_there_exactly_once_under_load_from_several_threads() -> None:
     with producing({"buffer.memory": 60_000, "batch.size": 400}, brokers=3, partitions=3) as (_, producer):
-        told: list[list[Told]] = [[] for _ in range(4)]
+        reported: list[list[Outcome]] = [[] for _ in range(4)]
 
         def hammer(name: int) -> None:
             for n in range(150):
-                told[name].append(submit(producer, "orders", [value(name * 1_000 + n)], key=b"%d" % name))
+                reported[name].append(submit(producer, "orders", [value(name * 1_000 + n)], key=b"%d" % name))
 
         threads = [threading.Thread(target=hammer, args=(name,)) for name in range(4)]
         for thread in threads:
@@ -511,7 +513,7 @@ def test_all_outcomes_are_there_exactly_once_under_load_from_several_threads() -
         for thread in threads:
             thread.join(PATIENCE_S)
         for name in range(4):
-            outcomes = [one.result(ProduceResult).outcomes[0] for one in told[name]]
+            outcomes = [one.result(ProduceResult).outcomes[0] for one in reported[name]]
             assert not [outcome for outcome in outcomes if isinstance(outcome, RecordFailure)]
             offsets = [outcome.offset or 0 for outcome in outcomes if isinstance(outcome, RecordMetadata)]
             assert offsets == sorted(offsets)

@@ -95,5 +95,5 @@ def test_a_broker_without_an_address_is_none(host: str, port: int) -> None:
         cluster.create_topic("orders", partitions=2)
         cluster.change_next(ApiKey.METADATA, without_address, times=3)
         with live_producer(cluster.bootstrap_servers) as producer:
-            told = [submit(producer, "orders", [b"a"], partition=partition) for partition in range(2)]
-            assert [one.offsets() for one in told] == [[0], [0]]
+            reported = [submit(producer, "orders", [b"a"], partition=partition) for partition in range(2)]
+            assert [one.offsets() for one in reported] == [[0], [0]]

@@ -41,15 +41,15 @@ class Waiter:
     """A done-callback that can be waited for."""
 
     def __init__(self) -> None:
-        self._told = threading.Event()
+        self._reported = threading.Event()
         self._results: list[Result] = []
 
     def __call__(self, result: Result) -> None:
         self._results.append(result)
-        self._told.set()
+        self._reported.set()
 
     def result(self, kind: type[_R]) -> _R:
-        assert self._told.wait(PATIENCE_S), "nothing was told"
+        assert self._reported.wait(PATIENCE_S), "nothing was told"
         (result,) = self._results
         assert isinstance(result, kind)
         return result

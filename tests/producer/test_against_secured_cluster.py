@@ -13,7 +13,7 @@ from client_core.protocol.api_keys import ApiKey
 from tests.network.sasl.jwts import jwt_of
 from tests.support.certificates import Authority, write_pem
 from tests.support.fake_cluster import Disconnect, FakeCluster, SaslDemand
-from tests.support.live_producer import PATIENCE_MS, Told, live_producer, look_up, producing, submit
+from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, look_up, producing, submit
 from tests.support.recorded_events import RecordedEvents
 from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
 from tests.support.tls_peers import server_context
@@ -64,14 +64,14 @@ def test_a_start_that_waits_for_its_first_token_is_no_failure_of_the_broker(
         cluster.demand_sasl(SaslDemand(("OAUTHBEARER",), tokens={endpoint.token: "alice"}))
         with live_producer(cluster.bootstrap_servers, endpoint.settings(), events=events) as producer:
             caplog.clear()  # that nothing encrypts it is told, rightly
-            told = look_up(producer, "orders")
+            reported = look_up(producer, "orders")
             assert endpoint.was_asked.wait(PATIENCE_S)
             turns = producer.status().loop_turns
             while producer.status().loop_turns < turns + 3:  # the I/O thread does not wait for the token
                 producer.wakeup()
-            assert not told.is_told
+            assert not reported.is_reported
             endpoint.may_answer.set()
-            assert not told.result(MetadataResult).topic_errors
+            assert not reported.result(MetadataResult).topic_errors
             of_start = [(record.levelname, record.message) for record in caplog.records]
             assert [text for level, text in of_start if level != "INFO"] == []
             assert sum("token" in text for _, text in of_start) == 1
@@ -117,9 +117,9 @@ def test_a_broker_that_has_answered_and_goes_away_is_not_suspected_to_want_sasl(
         assert submit(producer, "orders", [b"x"]).offsets() == [0]
         cluster.drop_connections(cluster.broker_ids[0])
         now_ms = producer.clock.now_ms()
-        told = Told()
-        producer.request_update(deadline_ms=now_ms + PATIENCE_MS, done=told)
-        assert told.result(MetadataResult).error is None
+        reported = Outcome()
+        producer.request_update(deadline_ms=now_ms + PATIENCE_MS, done=reported)
+        assert reported.result(MetadataResult).error is None
     ended = events.of(NodeDisconnected)
     assert ended
     assert not [end for end in ended if "SASL" in end.detail]

@@ -9,7 +9,7 @@ import pytest
 from client_core import MetadataResult
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
-from tests.support.live_producer import PATIENCE_MS, Told, producing
+from tests.support.live_producer import PATIENCE_MS, Outcome, producing
 
 if TYPE_CHECKING:
     from client_core import KafkaProducer
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def look_up(producer: KafkaProducer, topic: str) -> MetadataResult:
-    told = Told()
+    reported = Outcome()
     deadline_ms = producer.clock.now_ms() + PATIENCE_MS
-    producer.request_topics([topic], deadline_ms=deadline_ms, create=False, settle=True, done=told)
-    return told.result(MetadataResult)
+    producer.request_topics([topic], deadline_ms=deadline_ms, create=False, settle=True, done=reported)
+    return reported.result(MetadataResult)
 
 
 def refresh(producer: KafkaProducer) -> None:
-    told = Told()
-    producer.request_update(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=told)
-    assert told.result(MetadataResult).error is None
+    reported = Outcome()
+    producer.request_update(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=reported)
+    assert reported.result(MetadataResult).error is None
 
 
 def denied(answer: MetadataResponse) -> MetadataResponse:

@@ -198,9 +198,9 @@ def test_sending_renews_the_topics_idle_expiry() -> None:
 
 def test_partitions_are_told_when_the_topic_is_known() -> None:
     rig = ProducerRig(topics={})
-    with blocked(rig, lambda: rig.producer.partitions_for("orders")) as told:
+    with blocked(rig, lambda: rig.producer.partitions_for("orders")) as reported:
         rig.know({"orders": 3})
-        assert [info.partition for info in told.result(PATIENCE_S)] == [0, 1, 2]
+        assert [info.partition for info in reported.result(PATIENCE_S)] == [0, 1, 2]
 
 
 @pytest.mark.behaviour("PROD-08")

@@ -316,15 +316,15 @@ def test_a_record_that_could_not_be_sent_can_be_sent_again_with_other_headers() 
 
 @pytest.mark.behaviour("PROD-06")
 def test_what_a_broker_could_say_is_the_futures_and_the_callbacks_error_and_the_rest_is_raised() -> None:
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
     rig = Scripted(max_block_ms=5)
     rig.metadata.script = [Answer(after_ms=5)]
-    future = rig.producer.send(a_record(), lambda done: told.append(done.exception(0)))
-    assert told == [future.exception(0)]
-    assert isinstance(told[0], TimeoutError)
+    future = rig.producer.send(a_record(), lambda done: reported.append(done.exception(0)))
+    assert reported == [future.exception(0)]
+    assert isinstance(reported[0], TimeoutError)
     with pytest.raises(IllegalArgumentError):
-        rig.producer.send(a_record(partition=-1), lambda done: told.append(done.exception(0)))
-    assert len(told) == 1
+        rig.producer.send(a_record(partition=-1), lambda done: reported.append(done.exception(0)))
+    assert len(reported) == 1
     rig.producer.close(0)
 
 

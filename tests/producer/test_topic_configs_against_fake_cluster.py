@@ -18,17 +18,17 @@ from client_core import (
 from client_core.protocol.api_keys import ApiKey
 from tests.support.fake_cluster import KAFKA_2_1, KAFKA_4_3, Disconnect, FakeCluster, HalfFrame, Reaction
 from tests.support.fake_cluster import TopicConfig as ClusterTopicConfig
-from tests.support.live_producer import PATIENCE_MS, Told, live_producer, producing
+from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, producing
 
 if TYPE_CHECKING:
     from tests.support.fake_cluster.api_versions import Versions
 
 
-def describe(producer: KafkaProducer, topic: str, *, deadline_in_ms: int = PATIENCE_MS) -> Told:
-    told = Told()
+def describe(producer: KafkaProducer, topic: str, *, deadline_in_ms: int = PATIENCE_MS) -> Outcome:
+    reported = Outcome()
     deadline_ms = producer.clock.now_ms() + deadline_in_ms
-    told.ticket = producer.describe_topic_configs(topic, deadline_ms=deadline_ms, done=told)
-    return told
+    reported.ticket = producer.describe_topic_configs(topic, deadline_ms=deadline_ms, done=reported)
+    return reported
 
 
 @pytest.mark.parametrize(("versions", "spoken"), [(KAFKA_2_1, 2), (KAFKA_4_3, 4)], ids=["2.1", "4.3"])
@@ -36,10 +36,10 @@ def test_configs_are_asked_for_in_the_brokers_version(versions: Versions, spoken
     with FakeCluster(brokers=3, versions=versions) as cluster:
         cluster.create_topic("orders", config=ClusterTopicConfig(min_insync_replicas=2))
         with live_producer(cluster.bootstrap_servers) as producer:
-            told = describe(producer, "orders").result(TopicConfigsResult)
-            assert told.configs is not None
-            assert told.configs["min.insync.replicas"] == TopicConfig("2")
-            assert told.configs["message.timestamp.type"] == TopicConfig("CreateTime", is_default=True)
+            reported = describe(producer, "orders").result(TopicConfigsResult)
+            assert reported.configs is not None
+            assert reported.configs["min.insync.replicas"] == TopicConfig("2")
+            assert reported.configs["message.timestamp.type"] == TopicConfig("CreateTime", is_default=True)
         assert [seen.version for seen in cluster.requests(ApiKey.DESCRIBE_CONFIGS)] == [spoken]
 
 
@@ -74,8 +74,8 @@ def test_an_answer_that_was_lost_is_asked_for_again(reaction: Reaction) -> None:
 def test_a_broker_that_does_not_answer_costs_its_askers_no_more_than_their_deadlines() -> None:
     with producing() as (cluster, producer):
         hold = cluster.hold_next(ApiKey.DESCRIBE_CONFIGS)
-        told = describe(producer, "orders", deadline_in_ms=60)
-        assert isinstance(told.result(TopicConfigsResult).error, TimeoutError)
+        reported = describe(producer, "orders", deadline_in_ms=60)
+        assert isinstance(reported.result(TopicConfigsResult).error, TimeoutError)
         hold.release()
 
 
@@ -83,5 +83,5 @@ def test_without_brokers_it_ends_at_its_deadline() -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.kill(1)
         with live_producer(cluster.bootstrap_servers) as producer:
-            told = describe(producer, "orders", deadline_in_ms=60)
-            assert isinstance(told.result(TopicConfigsResult).error, NoBrokersError)
+            reported = describe(producer, "orders", deadline_in_ms=60)
+            assert isinstance(reported.result(TopicConfigsResult).error, NoBrokersError)

@@ -10,9 +10,9 @@ def after(expected: float, observed: float) -> float:
     """What is expected of a topic's next batch once one had the observed ratio."""
     ratios = CompressionRatioEstimator()
     ratios.set_estimation("orders", Codec.ZSTD, expected)
-    told = ratios.update_estimation("orders", Codec.ZSTD, observed)
-    assert ratios.estimation("orders", Codec.ZSTD) == told
-    return told
+    reported = ratios.update_estimation("orders", Codec.ZSTD, observed)
+    assert ratios.estimation("orders", Codec.ZSTD) == reported
+    return reported
 
 
 @pytest.mark.behaviour("REC-05")

@@ -230,10 +230,10 @@ def test_a_list_of_topics_that_another_caller_had_fetched_is_filtered_for_each(
 ) -> None:
     app, callers = shared
     for path in ("/v1/topics", "/topics", "/v3/clusters/cluster/topics", "/v1/brokers/1"):
-        told = [app.get(path, headers=callers.of(name)) for name in ("whole", "part", "whole", "part")]
-        assert ["payroll" in answer.text for answer in told] == [True, False, True, False]
-        assert all("orders" in answer.text for answer in told)
-        assert told[0].headers["etag"] != told[1].headers["etag"]
+        reported = [app.get(path, headers=callers.of(name)) for name in ("whole", "part", "whole", "part")]
+        assert ["payroll" in answer.text for answer in reported] == [True, False, True, False]
+        assert all("orders" in answer.text for answer in reported)
+        assert reported[0].headers["etag"] != reported[1].headers["etag"]
     assert len([call for call, _ in app.producer.calls if call == "listing"]) == 1
 
 
@@ -277,10 +277,10 @@ def test_an_id_of_another_callers_watch_leads_to_no_change_of_its_topics(
             app.producer.name_leader("payroll", 0, 2, 9)
             app.producer.name_leader("orders", 0, 2, 9)
             await watch("whole")
-            told = {name: await watch(name, f"&last_event_id={version}") for name in ("whole", "part")}
-            assert "payroll" in str(told["whole"]["changes"])
-            assert "orders" in str(told["part"]["changes"])
-            assert "payroll" not in str(told["part"])
+            reported = {name: await watch(name, f"&last_event_id={version}") for name in ("whole", "part")}
+            assert "payroll" in str(reported["whole"]["changes"])
+            assert "orders" in str(reported["part"]["changes"])
+            assert "payroll" not in str(reported["part"])
 
     run(scenario())
 
@@ -293,7 +293,7 @@ def test_the_status_names_no_topic_of_others(shared: tuple[HttpApp, TokensFile])
         app.app.events.emit(e.ProduceFinished(topic, 0, 1, 2, 80, 12, 0, Errors.TOPIC_AUTHORIZATION_FAILED))
     waits = tuple(TopicWait(topic, Phase.METADATA, 3, 1_000) for topic in ("orders", "payroll"))
     app.producer.waits = Backlog(topic_waits=waits)
-    told = {name: app.get("/v1/status", headers=callers.of(name)).text for name in ("whole", "part")}
-    assert "payroll" in told["whole"]
-    assert "orders" in told["part"]
-    assert "payroll" not in told["part"]
+    reported = {name: app.get("/v1/status", headers=callers.of(name)).text for name in ("whole", "part")}
+    assert "payroll" in reported["whole"]
+    assert "orders" in reported["part"]
+    assert "payroll" not in reported["part"]

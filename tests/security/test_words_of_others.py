@@ -126,11 +126,11 @@ def hostile_port() -> Iterator[int]:
 def test_what_a_peer_says_to_a_command_does_nothing_to_a_terminal(
     hostile_port: int, words: tuple[str, ...]
 ) -> None:
-    told = CliRunner().invoke(main, [*words, str(hostile_port)])
-    assert told.exit_code == 1
-    assert "owned" in told.output
-    assert not RAW.search(told.output)
-    assert len(told.output.splitlines()) == 1
+    reported = CliRunner().invoke(main, [*words, str(hostile_port)])
+    assert reported.exit_code == 1
+    assert "owned" in reported.output
+    assert not RAW.search(reported.output)
+    assert len(reported.output.splitlines()) == 1
 
 
 # -- metrics -------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tests.support.hostile_runs import without_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tests.soak.growth import Verdict
+    from tests.soak.growth import DeliveryOutcome
 
 _ACTS: Final = 400
 _SIMULATED_MINUTES: Final = 120
@@ -126,27 +126,27 @@ def _rounds_for(seconds: float, what: str, a_round: Callable[[], dict[str, float
         now_s = time.monotonic()
         if len(rounds) == 1 or now_s - told_s >= seconds / 10:
             told_s = now_s
-            told = {name: rounds[-1][name] for name in _TOLD if name in rounds[-1]}
-            print(f"{now_s - began_s:6.0f} s  {what} round {len(rounds)}: {told}", flush=True)
+            reported = {name: rounds[-1][name] for name in _TOLD if name in rounds[-1]}
+            print(f"{now_s - began_s:6.0f} s  {what} round {len(rounds)}: {reported}", flush=True)
     return rounds
 
 
 def _summary(
     rounds: Sequence[Mapping[str, float]], happened: Mapping[str, int], how: Mapping[str, int]
 ) -> dict[str, Any]:
-    verdicts = judge_rounds(rounds)
+    outcomes = judge_rounds(rounds)
     return {
         **how,
         "rounds": len(rounds),
         "happened": dict(sorted(happened.items())),
-        "judged": len(verdicts),
-        "measures": {verdict.name: _told(verdict) for verdict in verdicts if verdict.name in _TOLD},
-        "grows": [str(verdict) for verdict in growing(rounds)],
+        "judged": len(outcomes),
+        "measures": {outcome.name: _reported(outcome) for outcome in outcomes if outcome.name in _TOLD},
+        "grows": [str(outcome) for outcome in growing(rounds)],
     }
 
 
-def _told(verdict: Verdict) -> dict[str, float | bool]:
-    return {name: value for name, value in verdict._asdict().items() if name != "name"}
+def _reported(outcome: DeliveryOutcome) -> dict[str, float | bool]:
+    return {name: value for name, value in outcome._asdict().items() if name != "name"}
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from client_core.client import metadata_news
+from client_core.client import refresh_log_limiter
 from client_core.producer.sender.transaction_manager import MOST_LEFT
 from service.observe.http_metrics import METHODS
 from service.observe.slowness.collector import LEADER_CHANGES
-from tests.soak.growth import Allowance, Verdict, judge
+from tests.soak.growth import Allowance, DeliveryOutcome, judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ _OUTSIDE: Final[Mapping[str, Allowance]] = {
 
 #: Of types and containers with a bound, by the end of their names.
 _BOUNDED: Final[Mapping[str, Allowance]] = {
-    "MetadataNews._told_topics": Allowance(metadata_news.MOST_TOPICS),
+    "MetadataNews._told_topics": Allowance(refresh_log_limiter.MOST_TOPICS),
     "events.LeaderChange": Allowance(LEADER_CHANGES),
     "collector.LeaderMove": Allowance(LEADER_CHANGES),
     "Slowness._leader_moves": Allowance(LEADER_CHANGES),
@@ -99,20 +99,20 @@ def allowance_of(name: str) -> Allowance:
     return _OUR_MOMENT if thing.startswith(_OURS) else _ANY_MOMENT
 
 
-def judge_rounds(rounds: Sequence[Mapping[str, float]]) -> list[Verdict]:
+def judge_rounds(rounds: Sequence[Mapping[str, float]]) -> list[DeliveryOutcome]:
     """Judges every number of the rounds; where a round has none of a name, it had 0 of it."""
     names = sorted({name for measured in rounds for name in measured})
     return [judge(name, [measured.get(name, 0) for measured in rounds], allowance_of(name)) for name in names]
 
 
-def growing(rounds: Sequence[Mapping[str, float]], *, least: float = 0) -> list[Verdict]:
+def growing(rounds: Sequence[Mapping[str, float]], *, least: float = 0) -> list[DeliveryOutcome]:
     """What grows, and by that much at least.
 
     Some nine hundred numbers are judged. In a soak of a few seconds one of them is met in a rare moment now
     and then; `least` has such a one be loud in proportion to what was done.
     """
-    grown = [verdict for verdict in judge_rounds(rounds) if verdict.grows]
-    return [verdict for verdict in grown if verdict.later - verdict.settled >= least]
+    grown = [outcome for outcome in judge_rounds(rounds) if outcome.grows]
+    return [outcome for outcome in grown if outcome.later - outcome.settled >= least]
 
 
 def with_totals(measured: Mapping[str, float]) -> dict[str, float]:

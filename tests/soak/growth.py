@@ -35,7 +35,7 @@ class Allowance(NamedTuple):
         return max(self.absolute, level * self.part)
 
 
-class Verdict(NamedTuple):
+class DeliveryOutcome(NamedTuple):
     """What became of one number: its medians in the middle and in the end, and the rule's answer."""
 
     name: str
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
     grows: bool
 
 
-def judge(name: str, values: Sequence[float], allowance: Allowance) -> Verdict:
+def judge(name: str, values: Sequence[float], allowance: Allowance) -> DeliveryOutcome:
     """Judges the numbers of one measure, oldest first. ValueError for too few rounds."""
     if len(values) < FEWEST_ROUNDS:
         raise ValueError(f"{name}: {len(values)} rounds are too few to judge, {FEWEST_ROUNDS} are needed")
@@ -56,7 +56,7 @@ def judge(name: str, values: Sequence[float], allowance: Allowance) -> Verdict:
     allowed = allowance.of(settled)
     per_round = slope(after_warm_up)
     grows = later - settled > allowed and per_round > 0
-    return Verdict(name, settled, later, per_round, allowed, grows)
+    return DeliveryOutcome(name, settled, later, per_round, allowed, grows)
 
 
 def slope(values: Sequence[float]) -> float:

@@ -282,12 +282,12 @@ class SidecarSoak:
 
     def _spans(self, which: str) -> int:
         """0 without tracing, which has no such series."""
-        told = dict(_SPANS.findall(self._sidecar.admin.get("/metrics").text))
-        return int(float(told.get(which, 0)))
+        reported = dict(_SPANS.findall(self._sidecar.admin.get("/metrics").text))
+        return int(float(reported.get(which, 0)))
 
     def _status(self) -> Mapping[str, Any]:
-        told: Mapping[str, Any] = self._sidecar.api.get("/v1/status").json()
-        return told
+        reported: Mapping[str, Any] = self._sidecar.api.get("/v1/status").json()
+        return reported
 
     def _status_text(self) -> str:
         return json.dumps(self._status())[:2_000]

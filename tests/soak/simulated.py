@@ -57,7 +57,7 @@ _SETTINGS: Final[Mapping[str, str | int]] = {
 }
 
 
-class _Told:
+class _Reported:
     """Hands each event to every sink."""
 
     def __init__(self, *sinks: EventSink) -> None:
@@ -84,7 +84,7 @@ class SimulatedSoak:
         self.credentials = CredentialsVersion()
         self.metrics = ClientMetrics(by_topic=True, topic_limit=20)
         self.slowness = Slowness(self.clock)
-        events = _Told(self.metrics, self.slowness, *more)
+        events = _Reported(self.metrics, self.slowness, *more)
         config = ProducerConfig.from_mapping(_SETTINGS)
         metadata = ProducerMetadata(metadata_config(config), self.random, self.clock, events)
         metadata.bootstrap([(HOST, FIRST_PORT)])
@@ -102,7 +102,7 @@ class SimulatedSoak:
             config, clock=self.clock, random=self.random, metadata=metadata, client=client, events=events
         )
         #: What was asked of the producer, and of it what it has told.
-        self.asked = self.told = 0
+        self.asked = self.reported = 0
         #: What happened, for the report.
         self.counts: dict[str, int] = {}
         self._churning: list[str] = []
@@ -120,7 +120,9 @@ class SimulatedSoak:
                 self._ask()
                 self._turn_for(self._step_ms)
         self._turn_for(_SETTLE_MS)
-        assert self.asked == self.told, f"{self.asked - self.told} of {self.asked} requests were never told"
+        assert self.asked == self.reported, (
+            f"{self.asked - self.reported} of {self.asked} requests were never told"
+        )
         assert not self.producer.io_thread.failed_turns
 
     def _turn_for(self, ms: int) -> None:
@@ -188,7 +190,7 @@ class SimulatedSoak:
         if self.random.random() < 0.05:
             self._note("given up")
             ticket.cancel()
-            self.told += 1  # nobody hears of it any more
+            self.reported += 1  # nobody hears of it any more
 
     def _look_up(self, topic: str) -> None:
         self._note("look-ups of unknown topics")
@@ -199,10 +201,10 @@ class SimulatedSoak:
     def _asked(self) -> Callable[[Result], None]:
         self.asked += 1
 
-        def told(_: Result) -> None:
-            self.told += 1
+        def reported(_: Result) -> None:
+            self.reported += 1
 
-        return told
+        return reported
 
     def _in(self, ms: int) -> int:
         return self.clock.now_ms() + ms

@@ -65,7 +65,7 @@ def test_the_slope_is_that_of_most_pairs() -> None:
 
 def test_what_a_round_does_not_have_counts_as_none() -> None:
     rounds = [{"objects other.Leak": 300.0 * n} if n else {} for n in range(6)]
-    assert [verdict.name for verdict in growing(rounds)] == ["objects other.Leak"]
+    assert [outcome.name for outcome in growing(rounds)] == ["objects other.Leak"]
 
 
 def test_our_own_types_are_allowed_less_than_others() -> None:

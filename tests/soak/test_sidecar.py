@@ -26,4 +26,4 @@ def test_a_sidecar_keeps_nothing(tmp_path: Path) -> None:
 
 def test_a_sidecar_that_keeps_one_object_a_request_is_found(tmp_path: Path) -> None:
     _, rounds = live_through(tmp_path, 3, rounds=ROUNDS, acts=ACTS, leak=True)
-    assert "objects __main__.LeakedRequest" in [verdict.name for verdict in growing(rounds, least=LEAST)]
+    assert "objects __main__.LeakedRequest" in [outcome.name for outcome in growing(rounds, least=LEAST)]

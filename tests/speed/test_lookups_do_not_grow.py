@@ -176,7 +176,7 @@ def test_a_metadata_change_looks_once_at_each_topic_however_many_wait_for_it() -
 
     # Once for those who would produce, and once for those who look up.
     assert calls.python["metadata_wait", "judge_metadata_wait"] == 2 * len(topics)
-    assert not any(each.told for each in crowd)
+    assert not any(each.reported for each in crowd)
 
 
 def test_a_metadata_change_that_settles_nothing_costs_the_same_for_few_records_as_for_many() -> None:

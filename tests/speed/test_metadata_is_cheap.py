@@ -42,7 +42,7 @@ SOME_CALLS: Final = 40
 BYTES_A_PARTITION: Final = 100
 
 
-class Told:
+class Outcome:
     """An EventSink that keeps events and calls nothing in Python to do so."""
 
     def __init__(self) -> None:
@@ -178,17 +178,17 @@ def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_where_nobody_li
 
 
 def test_a_broker_that_is_down_is_told_of_once_a_topic() -> None:
-    told = Told()
-    refreshed = Refreshed(10, 300, told)
+    reported = Outcome()
+    refreshed = Refreshed(10, 300, reported)
     refreshed.refresh(refreshed.answer())
-    told.events.clear()
+    reported.events.clear()
     nobody_told = Refreshed(10, 300)
     nobody_told.refresh(nobody_told.answer())
 
     in_silence = _calls_of_a_refresh(nobody_told, nobody_told.answer(lost=True))
     in_all = _calls_of_a_refresh(refreshed, refreshed.answer(lost=True))
 
-    moves = [event for event in told.events if isinstance(event, LeadersChanged)]
+    moves = [event for event in reported.events if isinstance(event, LeadersChanged)]
     assert len(moves) == 10
     assert sum(map(len, moves)) == 10 * 300 // 3
     assert in_all - in_silence <= CALLS_A_TOPIC_WITH_MOVES * 10 + SOME_CALLS

@@ -81,5 +81,7 @@ def test_a_trace_that_nobody_is_to_show_is_not_read() -> None:
 
 
 def test_a_prepared_look_up_without_a_trace_calls_nothing_more_for_exemplars() -> None:
-    on, off = (HttpMetrics(exemplars=exemplars).tally("GET", ROUTE, 200) for exemplars in (True, False))
+    on, off = (
+        HttpMetrics(exemplars=exemplars).route_counters("GET", ROUTE, 200) for exemplars in (True, False)
+    )
     assert calls_of(lambda: on.add(0.001, None)) == calls_of(lambda: off.add(0.001, None))

@@ -59,7 +59,7 @@ class KeptLines:
         self.turn(outbox, deadline_ms)
         self.closed_by_ms = deadline_ms
 
-    def told(self, kind: str | None = None) -> list[dict[str, Any]]:
+    def reported(self, kind: str | None = None) -> list[dict[str, Any]]:
         """The events in their order: all, or those of one type."""
         events = [json.loads(line) for line in self.lines]
         return [event for event in events if kind in (None, event["type"])]
@@ -90,8 +90,8 @@ class EventLogRig:
         self.clock.advance(ms)
         self.settle()
 
-    def told(self, kind: str | None = None) -> list[dict[str, Any]]:
-        return self.kept.told(kind)
+    def reported(self, kind: str | None = None) -> list[dict[str, Any]]:
+        return self.kept.reported(kind)
 
     def forget(self, topics: Mapping[str, int] | Sequence[Any]) -> None:
         """A refresh with these topics, in which nobody asked for those that are missing now."""

@@ -132,7 +132,7 @@ class Watch:
     reader: EventReader = field(default_factory=EventReader)
     ended: bool = False
     _takes: asyncio.Event = field(default_factory=asyncio.Event)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _log_limiter: asyncio.Event = field(default_factory=asyncio.Event)
     _left: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stall(self) -> None:
@@ -161,22 +161,22 @@ class Watch:
         async with asyncio.timeout(PATIENCE_S):
             while not self.events:
                 assert not self.ended, f"the stream has ended: {self.status} {self.raw!r}"
-                self._news.clear()
-                await self._news.wait()
+                self._log_limiter.clear()
+                await self._log_limiter.wait()
         return self.events.pop(0)
 
     async def until_ended(self) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not self.ended:
-                self._news.clear()
-                await self._news.wait()
+                self._log_limiter.clear()
+                await self._log_limiter.wait()
 
     async def until(self, comments: int) -> None:
         """Until so many heartbeats have come."""
         async with asyncio.timeout(PATIENCE_S):
             while self.reader.comments < comments:
-                self._news.clear()
-                await self._news.wait()
+                self._log_limiter.clear()
+                await self._log_limiter.wait()
 
     # -- ASGI ------------------------------------------------------------------------------------------------
 
@@ -196,12 +196,12 @@ class Watch:
         if self.headers.get("content-type") == "text/event-stream":
             self.events += self.reader.feed(body)
         self.ended = not message.get("more_body", False)
-        self._news.set()
+        self._log_limiter.set()
 
     def over(self) -> None:
         """The application has returned."""
         self.ended = True
-        self._news.set()
+        self._log_limiter.set()
 
 
 @asynccontextmanager

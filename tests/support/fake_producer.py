@@ -275,7 +275,7 @@ class FakeProducer:
         settled: Done | None = None,
         since_ms: int | None = None,
         checked: bool = False,
-        in_portions: bool = False,
+        in_chunks: bool = False,
     ) -> FakeTicket:
         if self.refuses is not None:
             raise self.refuses
@@ -296,8 +296,8 @@ class FakeProducer:
 
     def acknowledge(self, ticket: FakeTicket) -> None:
         """Ends a produce request as `outcome_of` says."""
-        tell = self.outcome_of or self.receipt
-        outcomes = [tell(i, record) for i, record in enumerate(ticket.asked["records"])]
+        outcome = self.outcome_of or self.receipt
+        outcomes = [outcome(i, record) for i, record in enumerate(ticket.asked["records"])]
         self.finish(ticket, FakeResult(outcomes))
 
     def status(self) -> ClientStatus:
@@ -357,5 +357,5 @@ def told_configs(values: Mapping[str, str | None]) -> TopicConfigsResult:
 
 def with_status(producer: FakeProducer, **changed: Any) -> None:
     """Has `status()` answer with these fields changed from now on."""
-    told = producer.status
-    producer.status = lambda: replace(told(), **changed)  # type: ignore[method-assign]
+    reported = producer.status
+    producer.status = lambda: replace(reported(), **changed)  # type: ignore[method-assign]

@@ -133,12 +133,12 @@ def _handler_of(fake: FakeSidecarApi) -> type[BaseHTTPRequestHandler]:
             if answer is None:
                 self.close_connection = True
                 return
-            status, headers, told = answer
+            status, headers, reported = answer
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(told))}.items():
+            for name, value in {**headers, "Content-Length": str(len(reported))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(told)
+            self.wfile.write(reported)
 
         def log_message(self, format: str, *args: object) -> None:
             """Says nothing: a test looks at `requests`."""

@@ -84,12 +84,12 @@ class Asked(Generic[_R]):
 
     submitted_ms: int
     clock: Clock
-    told: list[_R] = field(default_factory=list)
-    told_ms: int = 0
+    reported: list[_R] = field(default_factory=list)
+    reported_ms: int = 0
 
     def __call__(self, result: _R) -> None:
-        self.told.append(result)
-        self.told_ms = self.clock.now_ms()
+        self.reported.append(result)
+        self.reported_ms = self.clock.now_ms()
 
 
 #: Records that were submitted, and a look-up that was asked for.
@@ -182,21 +182,21 @@ def look_up(producer: KafkaProducer, random: Random) -> LookUp:
 def check_look_ups(seed: int, look_ups: Sequence[LookUp], late_ms: int) -> None:
     """Each look-up was told once, and in time."""
     for number, asked in enumerate(look_ups):
-        assert len(asked.told) == 1, f"seed {seed}: look-up {number} was told {len(asked.told)} times"
-        took_ms = asked.told_ms - asked.submitted_ms
+        assert len(asked.reported) == 1, f"seed {seed}: look-up {number} was told {len(asked.reported)} times"
+        took_ms = asked.reported_ms - asked.submitted_ms
         assert took_ms <= BLOCK_MS + late_ms, f"seed {seed}: look-up {number} took {took_ms} ms"
 
 
 def counts(requests: Iterable[Request]) -> tuple[int, int]:
     """Records acknowledged, and records that failed."""
-    outcomes = [outcome for request in requests for outcome in request.told[0].outcomes]
+    outcomes = [outcome for request in requests for outcome in request.reported[0].outcomes]
     acknowledged = sum(isinstance(outcome, RecordMetadata) for outcome in outcomes)
     return acknowledged, len(outcomes) - acknowledged
 
 
 def failures(requests: Iterable[Request]) -> set[str]:
     """Why records failed, for a message."""
-    outcomes = (outcome for request in requests for outcome in request.told[0].outcomes)
+    outcomes = (outcome for request in requests for outcome in request.reported[0].outcomes)
     return {
         f"{outcome.phase.name}: {outcome.error!r}"
         for outcome in outcomes
@@ -207,8 +207,10 @@ def failures(requests: Iterable[Request]) -> set[str]:
 def check_told(seed: int, requests: Sequence[Request], late_ms: int) -> None:
     """Each request was told once, and in time."""
     for number, request in enumerate(requests):
-        assert len(request.told) == 1, f"seed {seed}: request {number} was told {len(request.told)} times"
-        took_ms = request.told_ms - request.submitted_ms
+        assert len(request.reported) == 1, (
+            f"seed {seed}: request {number} was told {len(request.reported)} times"
+        )
+        took_ms = request.reported_ms - request.submitted_ms
         assert took_ms <= BLOCK_MS + DELIVERY_MS + late_ms, f"seed {seed}: request {number} took {took_ms} ms"
 
 

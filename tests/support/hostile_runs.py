@@ -204,7 +204,7 @@ def _pause(producer: KafkaProducer, seconds: float) -> None:
 def _wait_until_told(producer: KafkaProducer, requests: Sequence[Request]) -> None:
     """Waits as long as they may take, and some more."""
     until_s = time.monotonic() + (BLOCK_MS + DEADLINE_MS + _LATE_MS) / 1_000
-    while not all(request.told for request in requests) and time.monotonic() < until_s:
+    while not all(request.reported for request in requests) and time.monotonic() < until_s:
         _pause(producer, 0.002)
 
 

@@ -119,7 +119,7 @@ class Simulation:
     def run_until_told(self) -> None:
         until_ms = self.clock.now_ms() + BLOCK_MS + DEADLINE_MS + _SLACK_MS
         asked: tuple[Request | LookUp, ...] = (*self.requests, *self.look_ups)
-        while not all(one.told for one in asked) and self.clock.now_ms() < until_ms:
+        while not all(one.reported for one in asked) and self.clock.now_ms() < until_ms:
             self.turn()
 
     def check_connects(self) -> None:

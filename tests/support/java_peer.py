@@ -109,8 +109,8 @@ class JavaPeer:
         try:
             self._wait_for(lambda: "ready" in self._said, what="the Java producer is ready")
             for name, value in self._properties.items():
-                self._tell(f"set {name} {value}")
-            self._tell("start")
+                self._report(f"set {name} {value}")
+            self._report("start")
         except BaseException:
             self._end()
             raise
@@ -142,20 +142,20 @@ class JavaPeer:
     def mark(self) -> int:
         """The program's time, after everything that it had completed by then has been read."""
         name = f"m{len(self._marks)}"
-        self._tell(f"mark {name}")
+        self._report(f"mark {name}")
         self._wait_for(lambda: name in self._marks, what="the Java producer's mark")
         return self._marks[name]
 
     def quit(self) -> None:
         """Stops sending, waits until all is completed, and ends the program. Idempotent."""
         if self._process.poll() is None and "end" not in self._said:
-            self._tell("quit")
+            self._report("quit")
             self._wait_for(lambda: "end" in self._said, what="the Java producer has ended")
         self._end()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n")

@@ -175,14 +175,14 @@ class ClusterSettings:
             **self.listeners,
             **server.proxied_ports,
         }
-        told: dict[str, int | None] = {**listeners, **self.advertised_ports}
+        reported: dict[str, int | None] = {**listeners, **self.advertised_ports}
         if server.broker_port is not None:
-            told |= {proxied.name: proxied.advertised_ports[server.node_id] for proxied in self.proxied}
+            reported |= {proxied.name: proxied.advertised_ports[server.node_id] for proxied in self.proxied}
         properties = {"listeners": _addresses(listeners, {})}
-        if told != listeners:
-            del told["CONTROLLER"]
+        if reported != listeners:
+            del reported["CONTROLLER"]
             hosts = {proxied.name: proxied.advertised_host for proxied in self.proxied}
-            properties["advertised.listeners"] = _addresses(told, hosts)
+            properties["advertised.listeners"] = _addresses(reported, hosts)
         if self.proxied:
             protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
             protocols |= {proxied.name: proxied.protocol for proxied in self.proxied}

@@ -95,7 +95,7 @@ def _poll_for_ever(bootstrap_servers: str) -> None:
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
-    told: set[Sight] = set()
+    reported: set[Sight] = set()
     client: KafkaAdminClient | None = None
     while True:
         try:
@@ -104,8 +104,8 @@ def _poll_for_ever(bootstrap_servers: str) -> None:
                     bootstrap_servers=bootstrap_servers.split(","), request_timeout_ms=5_000
                 )
             for sight in _sights(client.describe_topics()):
-                if sight not in told:
-                    told.add(sight)
+                if sight not in reported:
+                    reported.add(sight)
                     print(json.dumps(sight), flush=True)
         except (KafkaError, OSError) as failure:
             print(f"{failure!r}", file=sys.stderr, flush=True)

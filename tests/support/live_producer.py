@@ -54,7 +54,7 @@ QUICK: Final[Mapping[str, str | int | bool]] = {
 _R = TypeVar("_R")
 
 
-class Told:
+class Outcome:
     """A done-callback that counts its calls and can be waited for."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Told:
         self.ticket.cancel()
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         return self._came.is_set()
 
     def result(self, kind: type[_R]) -> _R:
@@ -114,29 +114,29 @@ def submit(
     deadline_in_ms: int = PATIENCE_MS,
     block_in_ms: int = PATIENCE_MS,
     create: bool = True,
-) -> Told:
+) -> Outcome:
     """Submits records and returns who is told of them."""
-    told = Told()
+    reported = Outcome()
     now_ms = producer.clock.now_ms()
-    told.ticket = producer.submit(
+    reported.ticket = producer.submit(
         topic,
         [ProducerRecord(topic, value, key=key, partition=partition) for value in values],
         block_deadline_ms=now_ms + block_in_ms,
         deadline_ms=now_ms + deadline_in_ms,
-        done=told,
+        done=reported,
         create=create,
     )
-    return told
+    return reported
 
 
 def look_up(
     producer: KafkaProducer, *names: str, deadline_in_ms: int = PATIENCE_MS, settle: bool = True
-) -> Told:
+) -> Outcome:
     """Asks for topics and returns who is told of them."""
-    told = Told()
+    reported = Outcome()
     deadline_ms = producer.clock.now_ms() + deadline_in_ms
-    told.ticket = producer.request_topics(names, deadline_ms=deadline_ms, settle=settle, done=told)
-    return told
+    reported.ticket = producer.request_topics(names, deadline_ms=deadline_ms, settle=settle, done=reported)
+    return reported
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class ProcessGuard:
                 cwd=cwd,
                 start_new_session=True,
             )
-        self._tell(f"watch {process.pid}")
+        self._report(f"watch {process.pid}")
         if process.stdin is not None:
             process.stdin.write(b"go\n")
             process.stdin.close()
@@ -66,15 +66,15 @@ class ProcessGuard:
 
     def adopt(self, pid: int) -> None:
         """Has a process that a guarded one started end with this one too, as a container's first process."""
-        self._tell(f"watch {pid}")
+        self._report(f"watch {pid}")
 
     def forget(self, process: subprocess.Popen[bytes]) -> None:
         """Stops watching a process that has ended."""
-        self._tell(f"forget {process.pid}")
+        self._report(f"forget {process.pid}")
 
     def remove_at_end(self, folder: Path) -> None:
         """Removes a folder after everything watched was killed."""
-        self._tell(f"remove {folder}")
+        self._report(f"remove {folder}")
 
     def close(self) -> None:
         """Ends what is still watched, removes the folders, and waits until that is done. Idempotent."""
@@ -83,7 +83,7 @@ class ProcessGuard:
                 self._guard.stdin.close()
             self._guard.wait(timeout=patient(30))
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         with self._lock:
             if self._guard.stdin is None:
                 raise RuntimeError("the guard has no pipe")

@@ -35,11 +35,11 @@ class Waiting:
     """What one ticket is waited for with."""
 
     def __init__(self) -> None:
-        self.told: list[Result] = []
+        self.reported: list[Result] = []
         self.ticket: Ticket | None = None
 
     def __call__(self, result: Result) -> None:
-        self.told.append(result)
+        self.reported.append(result)
 
     def cancel(self) -> None:
         assert self.ticket is not None
@@ -47,19 +47,19 @@ class Waiting:
 
     @property
     def produced(self) -> ProduceResult:
-        (result,) = self.told
+        (result,) = self.reported
         assert isinstance(result, ProduceResult)
         return result
 
     @property
     def looked_up(self) -> MetadataResult:
-        (result,) = self.told
+        (result,) = self.reported
         assert isinstance(result, MetadataResult)
         return result
 
     @property
     def listed(self) -> ListingResult:
-        (result,) = self.told
+        (result,) = self.reported
         assert isinstance(result, ListingResult)
         return result
 

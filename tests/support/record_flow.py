@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from client_core import KafkaProducer
-    from tests.support.live_producer import Told
+    from tests.support.live_producer import Outcome
 
 #: A record each: what a slow user of the library sends, so that some are always under way.
 _EVERY_S: Final = 0.02
@@ -31,21 +31,21 @@ class RecordFlow:
     def __init__(self, producer: KafkaProducer, topic: str) -> None:
         self._producer = producer
         self._topic = topic
-        self._told: list[Told] = []
+        self._reported: list[Outcome] = []
 
     def send(self) -> None:
-        value = str(len(self._told)).encode()
-        self._told.append(submit(self._producer, self._topic, [value], partition=0))
+        value = str(len(self._reported)).encode()
+        self._reported.append(submit(self._producer, self._topic, [value], partition=0))
 
     def outcomes(self) -> list[RecordMetadata | RecordFailure]:
         """What became of every record, in the order in which they were sent; waits for all."""
-        return [outcome for told in self._told for outcome in told.outcomes()]
+        return [outcome for reported in self._reported for outcome in reported.outcomes()]
 
     def all_acknowledged(self) -> int:
         """How many records there were, none of which failed."""
         failed = [outcome.error for outcome in self.outcomes() if isinstance(outcome, RecordFailure)]
         assert failed == []
-        return len(self._told)
+        return len(self._reported)
 
     def acknowledged(self) -> set[bytes]:
         """The values of those that were acknowledged."""
@@ -57,9 +57,10 @@ class RecordFlow:
 
     def one_more(self) -> Callable[[], bool]:
         """Whether a record that is sent from now on was acknowledged."""
-        first = len(self._told)
+        first = len(self._reported)
         return lambda: any(
-            told.is_told and isinstance(told.outcomes()[0], RecordMetadata) for told in self._told[first:]
+            reported.is_reported and isinstance(reported.outcomes()[0], RecordMetadata)
+            for reported in self._reported[first:]
         )
 
 

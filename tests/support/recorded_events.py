@@ -36,5 +36,5 @@ class RecordedEvents:
     def wait_for(self, kind: type[_E], which: Callable[[_E], bool], timeout_s: float = _PATIENCE_S) -> None:
         """Blocks until such an event was emitted; AssertionError after timeout_s."""
         with self._changed:
-            told = self._changed.wait_for(lambda: any(map(which, self.of(kind))), timeout_s)
-        assert told, f"no such {kind.__name__} within {timeout_s:g} s; seen: {self.of(kind)}"
+            reported = self._changed.wait_for(lambda: any(map(which, self.of(kind))), timeout_s)
+        assert reported, f"no such {kind.__name__} within {timeout_s:g} s; seen: {self.of(kind)}"

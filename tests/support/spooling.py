@@ -24,7 +24,7 @@ from client_core import (
 )
 from service.base.disk import Disk
 from service.base.settings import Settings
-from service.spool.dead_letters import set_aside_in
+from service.spool.dead_letters import dead_letters_in
 from service.spool.delivery import MARK_EVERY_MS
 from service.spool.spool import Spool
 from tests.support.fake_producer import FakeProducer
@@ -173,15 +173,15 @@ class SpoolRig:
 
     def submit(self, records: Sequence[ProducerRecord]) -> list[Spooled | SpoolFault]:
         """Queues records; what is told of them comes into the list."""
-        told: list[Spooled | SpoolFault] = []
-        self.spool.submit(records, told.append)
-        return told
+        reported: list[Spooled | SpoolFault] = []
+        self.spool.submit(records, reported.append)
+        return reported
 
     def spool_in(self, records: Sequence[ProducerRecord]) -> Spooled | SpoolFault:
         """Spools records; what is told of them."""
-        told = self.submit(records)
+        reported = self.submit(records)
         self.spool.writer.turn()
-        (outcome,) = told
+        (outcome,) = reported
         return outcome
 
     def deliver(self) -> None:
@@ -252,19 +252,19 @@ def timed_out(cause: KafkaError | None = None) -> RecordFailure:
 def fail_values(rig: SpoolRig, error: RecordFailure, *values: str) -> None:
     """Each attempt at a record of these values fails so; the others are acknowledged."""
 
-    def tell(index: int, one: ProducerRecord) -> Outcome:
+    def report(index: int, one: ProducerRecord) -> Outcome:
         return error if (one.value or b"").decode() in values else rig.producer.receipt(index, one)
 
-    rig.producer.outcome_of = tell
+    rig.producer.outcome_of = report
 
 
 def acknowledged(rig: SpoolRig) -> list[str]:
     """Values that brokers acknowledged, in order, from now on."""
     found: list[str] = []
-    tell = rig.producer.outcome_of or rig.producer.receipt
+    report = rig.producer.outcome_of or rig.producer.receipt
 
     def noted(index: int, one: ProducerRecord) -> Outcome:
-        outcome = tell(index, one)
+        outcome = report(index, one)
         if isinstance(outcome, RecordMetadata):
             found.append((one.value or b"").decode())
         return outcome
@@ -275,5 +275,5 @@ def acknowledged(rig: SpoolRig) -> list[str]:
 
 def aside(rig: SpoolRig) -> list[tuple[str, str]]:
     """Value and reason of each record that was set aside."""
-    found = [one for file in set_aside_in(rig.folder) for one in file.records]
+    found = [one for file in dead_letters_in(rig.folder) for one in file.records]
     return [((one.entry.record.value or b"").decode() if one.entry else "", one.reason) for one in found]

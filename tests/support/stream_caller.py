@@ -83,8 +83,8 @@ class StreamCaller:
             await self._came.wait()
         line, _, rest = bytes(self._said).partition(b"\n")
         self._said[:] = rest
-        told: dict[str, Any] = json.loads(line)
-        return told
+        reported: dict[str, Any] = json.loads(line)
+        return reported
 
     async def rest(self) -> list[dict[str, Any]]:
         """All further lines, once the answer has ended."""

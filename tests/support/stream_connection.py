@@ -56,5 +56,5 @@ class StreamConnection:
         line = self._answer.readline()
         if not line:
             raise StopIteration
-        told: dict[str, Any] = json.loads(line)
-        return told
+        reported: dict[str, Any] = json.loads(line)
+        return reported

@@ -136,7 +136,7 @@ def test_the_rate_says_how_many_answers_are_spoilt(rate: float, spoilt_answers: 
     assert repr(hostility) == f"<Hostility seed=3 spoilt={spoilt_answers} of 40>"
 
 
-def _told(response: Any, api: ApiKey, version: int, *, lasting: bool) -> Iterator[Any]:
+def _reported(response: Any, api: ApiKey, version: int, *, lasting: bool) -> Iterator[Any]:
     """What can be read of the answers of a hostile broker."""
     for seed in range(1_500):
         answer = HostileAnswer(Random(seed), api, lasting=lasting, in_values=seed % 2 == 0)
@@ -152,12 +152,15 @@ def _told(response: Any, api: ApiKey, version: int, *, lasting: bool) -> Iterato
 def test_what_outlasts_the_hostility_is_spared_on_demand() -> None:
     producer_ids = InitProducerIdResponse(producer_id=1, producer_epoch=0)
     for lasting in (True, False):
-        pauses = [told.throttle_time_ms for told in _told(_METADATA, ApiKey.METADATA, 12, lasting=lasting)]
+        pauses = [
+            reported.throttle_time_ms
+            for reported in _reported(_METADATA, ApiKey.METADATA, 12, lasting=lasting)
+        ]
         assert (max(pauses) > 40) is lasting
         refusals = [
-            told.error_code
-            for told in _told(producer_ids, ApiKey.INIT_PRODUCER_ID, 4, lasting=lasting)
-            if told.error_code and not Errors.of(told.error_code).retriable
+            reported.error_code
+            for reported in _reported(producer_ids, ApiKey.INIT_PRODUCER_ID, 4, lasting=lasting)
+            if reported.error_code and not Errors.of(reported.error_code).retriable
         ]
         assert bool(refusals) is lasting
 
@@ -222,9 +225,9 @@ def test_brokers_in_process_answer_as_those_on_sockets_do() -> None:
     assert sending is not None
     (frame,) = sending.pieces
     assert frame[:8] == (len(frame) - 4).to_bytes(4) + (5).to_bytes(4)
-    told = MetadataResponse.decode(frame, 12, 9)
-    assert [topic.name for topic in told.topics] == ["orders"]
-    assert [broker.port for broker in told.brokers] == list(brokers.ports)
+    reported = MetadataResponse.decode(frame, 12, 9)
+    assert [topic.name for topic in reported.topics] == ["orders"]
+    assert [broker.port for broker in reported.brokers] == list(brokers.ports)
     too_new = encode_request_header(ApiKey.METADATA, 99, 5, "test") + MetadataRequest(None).encode(12)
     closing = brokers.answer(2, too_new)
     assert closing is not None

@@ -49,9 +49,9 @@ def test_a_peer_is_started_asked_and_ended(tmp_path: Path) -> None:
         assert peer.acknowledged() == 3
         assert peer.longest_gap_ms(1_000, 2_000) == 900
         assert peer.results()[2] == Completed(0, 1_100, 1_900, "TimeoutException", None)
-    told = (tmp_path / "told").read_text().split("\n")
-    assert [line.split()[0] for line in told if line] == ["set", "start", "mark", "mark", "quit"]
-    assert told[0] == "set max.block.ms 5"
+    reported = (tmp_path / "told").read_text().split("\n")
+    assert [line.split()[0] for line in reported if line] == ["set", "start", "mark", "mark", "quit"]
+    assert reported[0] == "set max.block.ms 5"
 
 
 def test_a_peer_that_ends_by_itself_is_told_with_its_complaint(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_a_bug_that_comes_every_turn_is_told_once_with_its_stack(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for turn in range(1_000):
-        uncaught.tell(error_here(f"turn {turn}"), now_ms=turn)
-    assert (uncaught.count, uncaught.untold) == (1_000, 999)
+        uncaught.report(error_here(f"turn {turn}"), now_ms=turn)
+    assert (uncaught.count, uncaught.unreported) == (1_000, 999)
     assert [record.getMessage() for record in caplog.records] == ["Uncaught error in the loop"]
     assert "in error_here" in caplog.text
 
@@ -61,8 +61,8 @@ def test_another_bug_is_told_with_its_own_stack_behind_the_sum_of_the_first(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        uncaught.tell(error_here(), now_ms=0)
-    uncaught.tell(error_there(), now_ms=0)
+        uncaught.report(error_here(), now_ms=0)
+    uncaught.report(error_there(), now_ms=0)
     assert stacks_in(caplog) == 2
     summed_up = caplog.records[1].getMessage()
     assert summed_up.startswith("Uncaught error in the loop again: RuntimeError at ")
@@ -77,9 +77,9 @@ def test_the_same_place_with_another_kind_of_error_is_another_bug(
         try:
             raise kind("orders")
         except LookupError as error:
-            uncaught.tell(error, now_ms=0)
+            uncaught.report(error, now_ms=0)
         except ValueError as error:
-            uncaught.tell(error, now_ms=0)
+            uncaught.report(error, now_ms=0)
     assert stacks_in(caplog) == 2
 
 
@@ -87,8 +87,8 @@ def test_two_bugs_in_turn_do_not_tell_their_stacks_again_and_again(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(100):
-        uncaught.tell(error_here(), now_ms=0)
-        uncaught.tell(error_there(), now_ms=0)
+        uncaught.report(error_here(), now_ms=0)
+        uncaught.report(error_there(), now_ms=0)
     assert stacks_in(caplog) == len(caplog.records) == 2
 
 
@@ -96,7 +96,7 @@ def test_repetitions_are_summed_up_once_a_minute(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for turn in range(11):
-        uncaught.tell(error_here(), now_ms=turn * SUM_UP_EVERY_MS // 5)
+        uncaught.report(error_here(), now_ms=turn * SUM_UP_EVERY_MS // 5)
     assert [record.getMessage().rpartition(", ")[2] for record in caplog.records[1:]] == [
         "5 times since it was last told"
     ] * 2
@@ -105,19 +105,19 @@ def test_repetitions_are_summed_up_once_a_minute(
 def test_what_came_again_before_it_went_well_is_summed_up_when_the_minute_is_over(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
-    uncaught.tell(error_here(), now_ms=0)
-    uncaught.tell(error_here(), now_ms=1)
+    uncaught.report(error_here(), now_ms=0)
+    uncaught.report(error_here(), now_ms=1)
     uncaught.sum_up_when_due(SUM_UP_EVERY_MS - 1)
     assert len(caplog.records) == 1
     uncaught.sum_up_when_due(SUM_UP_EVERY_MS)
-    assert (len(caplog.records), uncaught.untold) == (2, 0)
+    assert (len(caplog.records), uncaught.unreported) == (2, 0)
 
 
 def test_the_end_sums_up_what_is_untold_and_says_nothing_otherwise(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
-    uncaught.tell(error_here(), now_ms=0)
-    uncaught.tell(error_here(), now_ms=1)
+    uncaught.report(error_here(), now_ms=0)
+    uncaught.report(error_here(), now_ms=1)
     uncaught.end(2)
     uncaught.end(3)
     assert len(caplog.records) == 2
@@ -127,20 +127,20 @@ def test_only_so_many_kinds_are_remembered_and_the_one_seen_longest_ago_is_told_
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(MAX_KINDS + 1):
-        uncaught.tell(made_elsewhere(number), now_ms=0)
+        uncaught.report(made_elsewhere(number), now_ms=0)
     assert repr(uncaught) == f"<UncaughtErrors in the loop count={MAX_KINDS + 1} kinds={MAX_KINDS}>"
     before = stacks_in(caplog)
-    uncaught.tell(made_elsewhere(MAX_KINDS), now_ms=0)
+    uncaught.report(made_elsewhere(MAX_KINDS), now_ms=0)
     assert stacks_in(caplog) == before
-    uncaught.tell(made_elsewhere(0), now_ms=0)
+    uncaught.report(made_elsewhere(0), now_ms=0)
     assert stacks_in(caplog) == before + 1
 
 
 def test_an_error_that_was_never_raised_is_told_too(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
-    uncaught.tell(RuntimeError("handed over"), now_ms=0)
-    uncaught.tell(RuntimeError("handed over"), now_ms=SUM_UP_EVERY_MS * 2)
+    uncaught.report(RuntimeError("handed over"), now_ms=0)
+    uncaught.report(RuntimeError("handed over"), now_ms=SUM_UP_EVERY_MS * 2)
     uncaught.end(SUM_UP_EVERY_MS * 2)
     assert "RuntimeError at nowhere:0" in caplog.text
 
@@ -156,7 +156,7 @@ def test_it_keeps_nothing_alive_that_the_functions_of_a_stack_worked_on(uncaught
         except RuntimeError as error:
             LOG.disabled = True  # what captures log records keeps them
             try:
-                uncaught.tell(error, now_ms=0)
+                uncaught.report(error, now_ms=0)
             finally:
                 LOG.disabled = False
         return weakref.ref(large)

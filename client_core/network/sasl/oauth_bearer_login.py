@@ -241,19 +241,19 @@ class OAuthBearerLogin:
             "Got an OAUTHBEARER token from %s",
             self._retriever.shown,
         )
-        self._tell(None)
+        self._report(None)
 
     def _failed(self, error: DisconnectError | SaslAuthenticationError) -> None:
         with self._lock:
-            told = self._failure
+            reported = self._failure
             self._failure = error
             if self._is_closed:
                 return
-        if told is None or told.message != error.message:
+        if reported is None or reported.message != error.message:
             _log.warning("No new OAUTHBEARER token: %s", error.message)
-            self._tell(error.message)
+            self._report(error.message)
 
-    def _tell(self, fault: str | None) -> None:
+    def _report(self, fault: str | None) -> None:
         try:
             self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, fault))
         except BaseException:  # noqa: BLE001 - a user's sink: without this thread tokens expire in silence

@@ -56,7 +56,7 @@ class PoolWaiter:
         """
         return self._pool.leave(self)
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Says that the memory is there. Called once, outside the lock."""
         if self._on_granted is not None:
             self._on_granted()
@@ -138,7 +138,7 @@ class BufferPool:
             if not waiter.granted:
                 self._waiters.append(waiter)
         if waiter.granted:
-            waiter.tell()
+            waiter.wake()
         return waiter
 
     def deallocate(self, size_bytes: int) -> None:
@@ -146,7 +146,7 @@ class BufferPool:
         with self._lock:
             self._available_bytes += size_bytes
             granted = self._serve() if self._waiters else ()
-        self._tell(granted)
+        self._wake(granted)
 
     def leave(self, waiter: PoolWaiter) -> bool:
         """Takes a waiter out of the queue; False when it had its memory already. See PoolWaiter.cancel."""
@@ -158,7 +158,7 @@ class BufferPool:
             self._available_bytes += waiter.collected_bytes
             waiter.collected_bytes = 0
             granted = self._serve()
-        self._tell(granted)
+        self._wake(granted)
         return True
 
     def refuse_threads(self) -> None:
@@ -221,17 +221,17 @@ class BufferPool:
             raise self.exhausted(waiter.size_bytes, max_block_ms)
 
     def exhausted(self, size_bytes: int, max_block_ms: int) -> BufferExhaustedError:
-        """What to tell who waited in vain, in Java's words (BUF-03)."""
+        """The message of a wait that timed out, in Java's words (BUF-03)."""
         return BufferExhaustedError(
             f"Failed to allocate {size_bytes} bytes within the configured max blocking time "
             f"{max_block_ms} ms. Total memory: {self.total_bytes} bytes. Available memory: "
             f"{self._available_bytes} bytes. Poolable size: {self.poolable_bytes} bytes"
         )
 
-    def _tell(self, granted: Iterable[PoolWaiter]) -> None:
+    def _wake(self, granted: Iterable[PoolWaiter]) -> None:
         for waiter in granted:
             self._report(waiter, "success")
-            waiter.tell()
+            waiter.wake()
 
     def _report(self, waiter: PoolWaiter, outcome: str) -> None:
         self._events.emit(WaitFinished("buffer", outcome, self._clock.now_ms() - waiter.since_ms))

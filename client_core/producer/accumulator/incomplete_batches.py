@@ -68,7 +68,7 @@ class FlushTicket:
             self._condition.notify_all()
             return True
 
-    def tell(self) -> None:
+    def complete(self) -> None:
         if self._on_done is not None:
             self._on_done()
 
@@ -119,7 +119,7 @@ class IncompleteBatches:
         for flush in flushes:
             if flush.completed(batch):
                 self._end(flush)
-                flush.tell()
+                flush.complete()
 
     def _end(self, flush: FlushTicket) -> None:
         with self._lock:
@@ -133,5 +133,5 @@ class IncompleteBatches:
             if not flush.is_done:
                 self._flushes.append(flush)
                 return flush
-        flush.tell()
+        flush.complete()
         return flush

@@ -32,7 +32,7 @@ class Appended(Enum):
     UP_TO_MISSING_METADATA = "the topic is unknown"
     UP_TO_A_MISSING_PARTITION = "what is left is for partitions that the topic does not have"
     UP_TO_FULL_BUFFER = "there is no memory"
-    A_PORTION = "more can be appended at once, in another turn"
+    CHUNK = "more can be appended at once, in another turn"
 
 
 class Appending(NamedTuple):
@@ -49,9 +49,9 @@ class Appending(NamedTuple):
 
 #: Records of a request `in_portions` that are appended in one go: about 25 ms. Fewer would leave half-full
 #: batches behind, which are sent as they are.
-PORTION: Final = 10_000
+CHUNK_RECORDS: Final = 10_000
 #: And how long their keys may be together, but for the last: a hash of them takes 20 ms.
-PORTION_KEY_BYTES: Final = 256 * 1024
+CHUNK_KEY_BYTES: Final = 256 * 1024
 
 _METADATA_IS_MISSING: Final = Appending(Appended.UP_TO_MISSING_METADATA)
 
@@ -78,11 +78,11 @@ def append(
     if not isinstance(judged, Known):
         return _METADATA_IS_MISSING
     if request.ungrouped:
-        portion = _portion_of(request) if request.in_portions else request.ungrouped
+        chunk = _chunk_of(request) if request.in_chunks else request.ungrouped
         request.todo.extend(
-            group_by_partition(request.records, portion, judged.partition_count, ignore_keys=ignore_keys)
+            group_by_partition(request.records, chunk, judged.partition_count, ignore_keys=ignore_keys)
         )
-        request.ungrouped = request.ungrouped[len(portion) :]
+        request.ungrouped = request.ungrouped[len(chunk) :]
     try:
         went = _append_groups(
             request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
@@ -90,7 +90,7 @@ def append(
         if request.ungrouped and went.needed_bytes is None:
             if accumulator.appender.ended:  # there is no other turn; partitions that exist have refused it
                 raise ProducerClosedError("Producer closed while send in progress")
-            return went._replace(so_far=Appended.A_PORTION)
+            return went._replace(so_far=Appended.CHUNK)
         return went
     except ProducerClosedError as error:
         return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
@@ -98,14 +98,14 @@ def append(
         return Appending(Appended.UP_TO_FULL_BUFFER, error=KafkaError(str(error)))
 
 
-def _portion_of(request: PendingRequest) -> Sequence[int]:
+def _chunk_of(request: PendingRequest) -> Sequence[int]:
     """The next of the records without a group that are grouped and appended in one go."""
     key_bytes = 0
-    for count, index in enumerate(request.ungrouped[:PORTION], 1):
+    for count, index in enumerate(request.ungrouped[:CHUNK_RECORDS], 1):
         key_bytes += len(request.records[index].key or b"")
-        if key_bytes >= PORTION_KEY_BYTES:
+        if key_bytes >= CHUNK_KEY_BYTES:
             return request.ungrouped[:count]
-    return request.ungrouped[:PORTION]
+    return request.ungrouped[:CHUNK_RECORDS]
 
 
 def _append_groups(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from client_core.producer.accumulator.buffer_pool import BufferPool
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.requests.least_loaded_call import IoExecutor
-    from client_core.producer.requests.ordering_gate import HeldBackTopics
+    from client_core.producer.requests.ordering_gate import OrderingGate
     from client_core.producer.results.future_record_metadata import FutureRecordMetadata
     from client_core.producer.results.producer_record import ProducerRecord
     from client_core.producer.results.ticket import Completions
@@ -51,7 +51,7 @@ class BlockingCalls:
         accumulator: RecordAccumulator,
         pool: BufferPool,
         io_thread: IoExecutor,
-        held_back: HeldBackTopics,
+        gate: OrderingGate,
         completions: Completions,
         clock: Clock,
         events: EventSink,
@@ -61,7 +61,7 @@ class BlockingCalls:
         self._accumulator = accumulator
         self._pool = pool
         self._io_thread = io_thread
-        self._held_back = held_back
+        self._gate = gate
         self._completions = completions
         self._clock = clock
         self._events = events
@@ -86,7 +86,7 @@ class BlockingCalls:
                 raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
             raise
         ensure_valid_size(record, config.max_request_size, config.buffer_memory)
-        if record.topic in self._held_back.topics:
+        if record.topic in self._gate.topics:
             waited_ms += self._wait_behind_parked(record.topic, waited_ms)
         left_ms = 0 if self._io_thread.is_current else max(config.max_block_ms - waited_ms, 0)
         wakes = append_blocking(
@@ -107,16 +107,16 @@ class BlockingCalls:
 
         A callback can't wait: it passes requests of others, and fails behind its own.
         """
-        held_back, pool = self._held_back, self._pool
+        gate, pool = self._gate, self._pool
         if self._io_thread.is_current:
-            if held_back.has_callbacks(topic):
+            if gate.has_callbacks(topic):
                 raise pool.exhausted(pool.poolable_bytes, 0)
             return 0
         max_block_ms, began_ms = self._config.max_block_ms, self._clock.now_ms()
         deadline_ms = min(began_ms + max(max_block_ms - waited_ms, 0), FOREVER_MS)
         outcome = "error"
         try:
-            outcome = "success" if held_back.wait_behind(topic, self._clock, deadline_ms) else "timeout"
+            outcome = "success" if gate.wait_behind(topic, self._clock, deadline_ms) else "timeout"
         finally:
             behind_ms = self._clock.now_ms() - began_ms
             self._events.emit(WaitFinished(Phase.BUFFER.value, outcome, behind_ms))
@@ -129,13 +129,13 @@ class BlockingCalls:
         if self._io_thread.is_current:
             raise KafkaError(_FLUSH_IN_CALLBACK)
         began_ms = self._clock.now_ms()
-        last_parked = self._held_back.last_number
-        is_parked = bool(self._held_back.topics)
+        last_parked = self._gate.last_number
+        is_parked = bool(self._gate.topics)
         self._flush_appended()
         if is_parked:
-            self._held_back.wait_for_parked(last_parked, self._clock)
+            self._gate.wait_for_parked(last_parked, self._clock)
             self._flush_appended()
-        if not self._completions.is_told:
+        if not self._completions.is_reported:
             self._wait_for_a_turn()
         self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - began_ms))
 

@@ -5,7 +5,7 @@ are one entry of the heap. What ends early, as nearly everything does, leaves it
 heap; when most of that is such remains it is made anew, so that a deadline far away keeps no memory of all
 that met it. One owner thread. Pure: the moments come in.
 
-What parked requests stand in: a queue per topic, and a place aside for partitions that do not exist yet.
+What parked requests stand in: a queue per topic, and a place unblocked for partitions that do not exist yet.
 
 The I/O thread's, but for `topic_waits`, which any thread may ask: it copies a dict in one step before it
 looks at what is in it.
@@ -60,7 +60,7 @@ class TopicQueue:
 
 
 @dataclass(slots=True)
-class StandingAside:
+class UnblockedRequests:
     """Requests for partitions that a topic does not have; tried again when it has another number of them."""
 
     partition_count: int
@@ -68,10 +68,10 @@ class StandingAside:
 
 
 def topic_waits(
-    queues: Mapping[str, TopicQueue], aside: Mapping[str, StandingAside]
+    queues: Mapping[str, TopicQueue], unblocked: Mapping[str, UnblockedRequests]
 ) -> tuple[TopicWait, ...]:
     """Who waits for which topic, and since when. Any thread."""
-    return (*_queued(queues), *_standing_aside(aside))
+    return (*_queued(queues), *_unblocked(unblocked))
 
 
 def _queued(queues: Mapping[str, TopicQueue]) -> Iterator[TopicWait]:
@@ -81,8 +81,8 @@ def _queued(queues: Mapping[str, TopicQueue]) -> Iterator[TopicWait]:
             yield TopicWait(topic, queue.phase, len(requests), requests[0].submitted_ms)
 
 
-def _standing_aside(aside: Mapping[str, StandingAside]) -> Iterator[TopicWait]:
-    for topic, standing in tuple(aside.items()):
+def _unblocked(unblocked: Mapping[str, UnblockedRequests]) -> Iterator[TopicWait]:
+    for topic, standing in tuple(unblocked.items()):
         requests = tuple(standing.requests)
         if requests:
             oldest_ms = min(request.submitted_ms for request in requests)

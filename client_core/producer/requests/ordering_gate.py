@@ -1,9 +1,9 @@
-"""Parked requests in the order in which they were accepted: who must stay behind, and who waits for them.
+"""The order of parked requests: which requests block their topic, and which threads wait behind them.
 
-No way into the accumulator may overtake a parked request of its topic, and a flush covers all of them. So a
-request is entered here before it is handed to the I/O thread, and stays until it has left for good. A later
-`submit` for the topic is parked behind it, a later `send` waits here. One that stands aside, because its
-partition does not exist, holds nobody back until the topic has another number of partitions.
+No record may enter the accumulator before an earlier parked request of its topic, and a flush covers all
+parked requests. So a request blocks its topic before it is handed to the I/O thread, until it has left for
+good. A later `submit` for the topic is parked behind it; a later `send` waits here. A request for a partition
+that does not exist is unblocked: it lets others pass until the topic has another number of partitions.
 
 Any thread, unless a method says otherwise. One lock. Where nothing is parked, `topics` is empty: a plain
 read.
@@ -35,29 +35,29 @@ class _Place:
         self.is_free = False
 
 
-class _HeldTopic:
+class _GatedTopic:
     """The parked requests of one topic with their numbers, and the threads behind them. The lock's."""
 
-    __slots__ = ("aside", "aside_count", "callbacks", "places", "queued")
+    __slots__ = ("callbacks", "places", "queued", "unblocked", "unblocked_at_count")
 
     def __init__(self) -> None:
         self.queued: dict[PendingRequest, int] = {}
-        self.aside: dict[PendingRequest, int] = {}
-        #: How many partitions the topic had when these last stood aside.
-        self.aside_count = 0
+        self.unblocked: dict[PendingRequest, int] = {}
+        #: How many partitions the topic had when these were last unblocked.
+        self.unblocked_at_count = 0
         #: How many of `queued` were submitted in a callback.
         self.callbacks = 0
         self.places: deque[_Place] = deque()
 
 
-class HeldBackTopics:
+class OrderingGate:
     """The parked requests, all in one order, and by topic."""
 
     def __init__(self, partition_count: Callable[[str], int | None]) -> None:
         """`partition_count(topic)`: how many partitions the present snapshot knows. Called under the lock."""
         self._partition_count = partition_count
         self._lock = threading.Lock()
-        self._topics: dict[str, _HeldTopic] = {}
+        self._topics: dict[str, _GatedTopic] = {}
         #: The topics that any request is parked for.
         self.topics: Final[Mapping[str, object]] = self._topics
         self._parked: dict[PendingRequest, int] = {}
@@ -67,63 +67,63 @@ class HeldBackTopics:
 
     # -- who is parked ---------------------------------------------------------------------------------------
 
-    def hold_back(self, request: PendingRequest, *, in_callback: bool = False) -> None:
-        """Lets no later record of the topic pass this request. Called before it is handed over."""
-        request.holds_back_others = True
+    def block(self, request: PendingRequest, *, in_callback: bool = False) -> None:
+        """Has later records of the topic wait for this request. Called before it is handed over."""
+        request.blocks_others = True
         request.came_in_callback = in_callback
         with self._lock:
             self._last_number += 1
             held = self._topics.get(request.topic)
             if held is None:
-                held = self._topics[request.topic] = _HeldTopic()
+                held = self._topics[request.topic] = _GatedTopic()
             held.queued[request] = self._parked[request] = self._last_number
             held.callbacks += in_callback
 
-    def stand_aside(self, request: PendingRequest, partition_count: int) -> None:
+    def unblock(self, request: PendingRequest, partition_count: int) -> None:
         """Lets others pass, as long as the topic has so many partitions. I/O thread."""
-        request.holds_back_others = False
+        request.blocks_others = False
         with self._lock:
             held = self._topics[request.topic]
-            held.aside_count = partition_count
-            held.aside[request] = held.queued.pop(request)
+            held.unblocked_at_count = partition_count
+            held.unblocked[request] = held.queued.pop(request)
             held.callbacks -= request.came_in_callback
             self._free_places(request.topic, held)
 
-    def resume(self, topic: str) -> None:
-        """Puts all that stand aside in front of those that queue: they came earlier. I/O thread."""
+    def block_again(self, topic: str) -> None:
+        """Puts the unblocked requests in front of the queue: they came earlier. I/O thread."""
         with self._lock:
             held = self._topics[topic]
-            for request in held.aside:
-                request.holds_back_others = True
+            for request in held.unblocked:
+                request.blocks_others = True
                 held.callbacks += request.came_in_callback
-            held.queued = {**held.aside, **held.queued}
-            held.aside = {}
+            held.queued = {**held.unblocked, **held.queued}
+            held.unblocked = {}
 
     def leave(self, request: PendingRequest) -> None:
         """The request is appended, failed or cancelled: it holds nobody back any more. I/O thread."""
-        request.holds_back_others = False
+        request.blocks_others = False
         with self._lock:
             if self._parked.pop(request, None) is None:
                 return
             held = self._topics[request.topic]
-            if held.aside.pop(request, None) is None:
+            if held.unblocked.pop(request, None) is None:
                 del held.queued[request]
                 held.callbacks -= request.came_in_callback
             self._free_places(request.topic, held)
-            if not held.queued and not held.aside:
+            if not held.queued and not held.unblocked:
                 del self._topics[request.topic]
             first = next(iter(self._parked.values()), FOREVER_MS)
             while self._flushes and self._flushes[0].number < first:
                 self._free(self._flushes.popleft())
 
-    def look_at(self, topic: str) -> None:
-        """Metadata has changed: what stands aside may hold nobody back any more. I/O thread."""
+    def look_again(self, topic: str) -> None:
+        """Frees the threads that wait, if the new metadata allows it. I/O thread."""
         with self._lock:
             self._free_places(topic, self._topics[topic])
 
     # -- who comes later -------------------------------------------------------------------------------------
 
-    def holds_back(self, topic: str) -> bool:
+    def is_blocked(self, topic: str) -> bool:
         """Whether a new record for the topic would overtake a request."""
         with self._lock:
             held = self._topics.get(topic)
@@ -183,13 +183,13 @@ class HeldBackTopics:
 
     # -- under the lock --------------------------------------------------------------------------------------
 
-    def _blocks(self, topic: str, held: _HeldTopic, number: int) -> bool:
+    def _blocks(self, topic: str, held: _GatedTopic, number: int) -> bool:
         if next(iter(held.queued.values()), FOREVER_MS) <= number:
             return True
         # The I/O thread has yet to look at these: a record for a new partition would overtake them.
-        return bool(held.aside) and held.aside_count != self._partition_count(topic)
+        return bool(held.unblocked) and held.unblocked_at_count != self._partition_count(topic)
 
-    def _free_places(self, topic: str, held: _HeldTopic) -> None:
+    def _free_places(self, topic: str, held: _GatedTopic) -> None:
         while held.places and not self._blocks(topic, held, held.places[0].number):
             self._free(held.places.popleft())
 

@@ -2,8 +2,8 @@
 
 A request that can't be appended at once is parked here: no thread waits for it. Per topic there is one
 queue, in order: nobody overtakes a request for the same topic, so a caller's records keep their order. Only
-a request for a partition that does not exist (yet) stands aside, or one wrong number would hold up a topic
-until its deadline. While the producer closes, what is parked goes on as before (ORD-03).
+a request for a partition that does not exist (yet) lets others pass: else one wrong number would block its
+topic until its deadline. While the producer closes, what is parked goes on as before (ORD-03).
 
 A metadata change looks at each waiting topic once, however many requests wait for it; memory that comes
 free goes to the queue that asked first; a deadline concerns the request whose time is up. Nothing here is
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
 from client_core.events import WaitFinished
 from client_core.producer.requests.appending import Appended, append
-from client_core.producer.requests.deadlines import Deadlines, StandingAside, TopicQueue, topic_waits
+from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
 from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
-from client_core.producer.requests.ordering_gate import HeldBackTopics
+from client_core.producer.requests.ordering_gate import OrderingGate
 from client_core.producer.requests.pending_request import PendingRequest
 from client_core.producer.results.results import Wait
 from client_core.producer.results.status import Unacknowledged
@@ -49,7 +49,7 @@ class ParkedRequests:
         events: EventSink,
         on_granted: Callable[[PendingRequest], None],
         on_left: Callable[[str], None],
-        on_portion: Callable[[str], None],
+        on_chunk: Callable[[str], None],
         *,
         ignore_keys: bool,
     ) -> None:
@@ -62,14 +62,14 @@ class ParkedRequests:
         self._events = events
         self._on_granted = on_granted
         self._on_left = on_left
-        self._on_portion = on_portion
+        self._on_chunk = on_chunk
         self._ignore_keys = ignore_keys
         self._queues: dict[str, TopicQueue] = {}
-        self._aside: dict[str, StandingAside] = {}
+        self._unblocked: dict[str, UnblockedRequests] = {}
         self._block_deadlines = Deadlines[PendingRequest]()
         self._deadlines = Deadlines[PendingRequest]()
         #: Who may not be overtaken. Any thread.
-        self.held_back: Final = HeldBackTopics(lambda topic: metadata.cache.partition_count(topic))
+        self.gate: Final = OrderingGate(lambda topic: metadata.cache.partition_count(topic))
         self._waiting = dict.fromkeys(Phase, 0)
 
     def __repr__(self) -> str:
@@ -88,16 +88,16 @@ class ParkedRequests:
 
     def waits_for(self, topic: str) -> bool:
         """Whether any request waits for the topic, or for a partition of it. A plain read."""
-        return topic in self._queues or topic in self._aside
+        return topic in self._queues or topic in self._unblocked
 
     def topic_waits(self) -> tuple[TopicWait, ...]:
         """Who is parked for which topic."""
-        return topic_waits(self._queues, self._aside)
+        return topic_waits(self._queues, self._unblocked)
 
     def not_appended(self) -> tuple[Unacknowledged, ...]:
         """How many records of each topic are parked."""
         parked = [tuple(queue.requests) for queue in tuple(self._queues.values())]
-        parked += [tuple(aside.requests) for aside in tuple(self._aside.values())]
+        parked += [tuple(unblocked.requests) for unblocked in tuple(self._unblocked.values())]
         return tuple(
             Unacknowledged(request.topic, None, len(request.not_appended()))
             for requests in parked
@@ -114,17 +114,17 @@ class ParkedRequests:
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Watches over a request from now on, and parks it if something of it is still to be appended."""
         if request.is_finished:
-            if request.holds_back_others:
-                self.held_back.leave(request)
+            if request.blocks_others:
+                self.gate.leave(request)
             return
         self._deadlines.add(request.deadline_ms, request)
         if not request.is_parked:
             return
         self._block_deadlines.add(request.block_deadline_ms, request)
         request.parked_ms = now_ms
-        aside = self._aside.get(request.topic)
-        if aside is not None:  # the request may be for a partition that is new, as these are
-            self._try_partitions(request.topic, aside, now_ms, wall_ms)
+        unblocked = self._unblocked.get(request.topic)
+        if unblocked is not None:  # the request may be for a partition that is new, as these are
+            self._try_partitions(request.topic, unblocked, now_ms, wall_ms)
         self._join_queue(request, now_ms, wall_ms)
 
     def _join_queue(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
@@ -147,9 +147,9 @@ class ParkedRequests:
 
     def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
         """Looks at each topic that waits for metadata; what is still missing is asked for again."""
-        for topic, aside in tuple(self._aside.items()):  # first: they came before what queues
-            self._try_partitions(topic, aside, now_ms, wall_ms)
-            if topic in self._aside:
+        for topic, unblocked in tuple(self._unblocked.items()):  # first: they came before what queues
+            self._try_partitions(topic, unblocked, now_ms, wall_ms)
+            if topic in self._unblocked:
                 self._ask_for(topic, False, now_ms)
         for topic, queue in tuple(self._queues.items()):
             if queue.phase is Phase.METADATA and not queue.goes_on:
@@ -200,18 +200,18 @@ class ParkedRequests:
                 self._fail(request, went.error, Phase.METADATA, now_ms)
             elif went.so_far is Appended.ALL:
                 self._unpark(request, "success", now_ms)
-            elif went.so_far is Appended.A_PORTION:
+            elif went.so_far is Appended.CHUNK:
                 if request.block_deadline_ms <= now_ms < request.deadline_ms:
                     continue  # it waits for nothing: that its time to wait is over must not end it
                 # Who stands behind it waits for a place in memory: the topic is known.
                 self._set_phase(queue, Phase.BUFFER, now_ms)
                 queue.goes_on = True
-                self._on_portion(topic)
+                self._on_chunk(topic)
                 return
             elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
                 self._leave_queue(request)
                 self._release(request)
-                self._stand_aside(request, now_ms)
+                self._block(request, now_ms)
             elif went.needed_bytes is not None:
                 request.has_waited = True
                 self._set_phase(queue, Phase.BUFFER, now_ms)
@@ -231,40 +231,40 @@ class ParkedRequests:
                 self._ask_for(topic, queue.may_create, now_ms)
                 return
 
-    def _stand_aside(self, request: PendingRequest, now_ms: int) -> None:
+    def _block(self, request: PendingRequest, now_ms: int) -> None:
         """Waits for the topic to get the partition, without holding anybody up."""
         request.has_waited = True
         count = self._metadata.cache.partition_count(request.topic) or 0
-        aside = self._aside.get(request.topic)
-        if aside is None:
-            aside = self._aside[request.topic] = StandingAside(count)
-        self.held_back.stand_aside(request, count)
-        aside.requests[request] = None
+        unblocked = self._unblocked.get(request.topic)
+        if unblocked is None:
+            unblocked = self._unblocked[request.topic] = UnblockedRequests(count)
+        self.gate.unblock(request, count)
+        unblocked.requests[request] = None
         self._waiting[Phase.METADATA] += 1
         self._ask_for(request.topic, request.may_create, now_ms)
 
-    def _try_partitions(self, topic: str, aside: StandingAside, now_ms: int, wall_ms: int) -> None:
+    def _try_partitions(self, topic: str, unblocked: UnblockedRequests, now_ms: int, wall_ms: int) -> None:
         judged = judge_metadata_wait(self._metadata.cache, topic, None, answered=True)
         if isinstance(judged, Fail):
-            for request in tuple(aside.requests):
+            for request in tuple(unblocked.requests):
                 self._fail(request, judged.error, Phase.METADATA, now_ms)
-        elif isinstance(judged, Known) and judged.partition_count != aside.partition_count:
-            self._resume(topic, aside, now_ms, wall_ms)
+        elif isinstance(judged, Known) and judged.partition_count != unblocked.partition_count:
+            self._resume(topic, unblocked, now_ms, wall_ms)
         else:
-            self.held_back.look_at(topic)
+            self.gate.look_again(topic)
 
-    def _resume(self, topic: str, aside: StandingAside, now_ms: int, wall_ms: int) -> None:
+    def _resume(self, topic: str, unblocked: UnblockedRequests, now_ms: int, wall_ms: int) -> None:
         """The number of partitions is another one: all go through the queue again, before what came later."""
-        self.held_back.resume(topic)
-        del self._aside[topic]
+        self.gate.block_again(topic)
+        del self._unblocked[topic]
         queue = self._queues.get(topic)
         if queue is None:
             queue = self._queues[topic] = TopicQueue()
         else:
             self._release(queue.first)  # it is not the first any more: that must not keep the memory waiting
         self._set_phase(queue, Phase.METADATA, now_ms)
-        queue.requests = {**aside.requests, **queue.requests}
-        queue.may_create |= any(request.may_create for request in aside.requests)
+        queue.requests = {**unblocked.requests, **queue.requests}
+        queue.may_create |= any(request.may_create for request in unblocked.requests)
         self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def _ask_for(self, topic: str, may_create: bool, now_ms: int) -> None:
@@ -330,8 +330,8 @@ class ParkedRequests:
             if queue.phase is Phase.METADATA:
                 for request in tuple(queue.requests):
                     self._fail(request, error, Phase.METADATA, now_ms)
-        for aside in tuple(self._aside.values()):
-            for request in tuple(aside.requests):
+        for unblocked in tuple(self._unblocked.values()):
+            for request in tuple(unblocked.requests):
                 self._fail(request, error, Phase.METADATA, now_ms)
 
     def fail_all_parked(self, error: KafkaError, now_ms: int) -> None:
@@ -390,14 +390,14 @@ class ParkedRequests:
             pass  # for nothing but its own next portion
         elif queue is not None and request in queue.requests:
             request.waits = queue.waits_of(request, now_ms)
-        elif now_ms > request.parked_ms:  # it stood aside
+        elif now_ms > request.parked_ms:  # it was unblocked
             request.waits = (Wait(Phase.METADATA, now_ms - request.parked_ms),)
-        phase = self._leave_queue(request) or self._leave_aside(request)
+        phase = self._leave_queue(request) or self._leave_unblocked(request)
         if not request.has_waited:
             phase = None
         had_place_in_pool = request.waiter is not None
         self._release(request)
-        self.held_back.leave(request)
+        self.gate.leave(request)
         # The pool itself tells of those whom it has served.
         if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
             self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))
@@ -413,14 +413,14 @@ class ParkedRequests:
             self._on_left(request.topic)
         return queue.phase
 
-    def _leave_aside(self, request: PendingRequest) -> Phase | None:
-        aside = self._aside.get(request.topic)
-        if aside is None or request not in aside.requests:
+    def _leave_unblocked(self, request: PendingRequest) -> Phase | None:
+        unblocked = self._unblocked.get(request.topic)
+        if unblocked is None or request not in unblocked.requests:
             return None
-        del aside.requests[request]
+        del unblocked.requests[request]
         self._waiting[Phase.METADATA] -= 1
-        if not aside.requests:
-            del self._aside[request.topic]
+        if not unblocked.requests:
+            del self._unblocked[request.topic]
         return Phase.METADATA
 
     def _release(self, request: PendingRequest) -> None:

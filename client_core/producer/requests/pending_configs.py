@@ -93,13 +93,13 @@ class PendingConfigs:
         asked_for, self._asked_for = self._asked_for, {}
         settled = True
         for topic, waits in asked_for.items():
-            told = _told_of(topic, body) if isinstance(body, DescribedTopics) else error
-            if told is None or (isinstance(told, KafkaError) and _may_be_retried(told)):
+            reported = _reported_of(topic, body) if isinstance(body, DescribedTopics) else error
+            if reported is None or (isinstance(reported, KafkaError) and _may_be_retried(reported)):
                 settled = False
                 continue
             for wait in waits:
                 if not wait.is_finished:
-                    self._finish(wait, told, now_ms)
+                    self._finish(wait, reported, now_ms)
         return settled
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -128,15 +128,15 @@ class PendingConfigs:
             return no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
         return TimeoutError(f"The configs of topic {wait.topic} were not told within {waited_ms} ms.")
 
-    def _finish(self, wait: ConfigsWait, told: TopicConfigs | KafkaError, now_ms: int) -> None:
+    def _finish(self, wait: ConfigsWait, reported: TopicConfigs | KafkaError, now_ms: int) -> None:
         self._forget(wait)
         if wait.is_cancelled:
             return
         waited_ms = now_ms - wait.since_ms
-        if isinstance(told, KafkaError):
-            result = TopicConfigsResult(None, error=told, waited_ms=waited_ms)
+        if isinstance(reported, KafkaError):
+            result = TopicConfigsResult(None, error=reported, waited_ms=waited_ms)
         else:
-            result = TopicConfigsResult(told, waited_ms=waited_ms)
+            result = TopicConfigsResult(reported, waited_ms=waited_ms)
         self._completions.add(wait.done, result)
 
     def _forget(self, wait: ConfigsWait) -> None:
@@ -149,12 +149,16 @@ class PendingConfigs:
             del self._by_topic[wait.topic]
 
 
-def _told_of(topic: str, described: DescribedTopics) -> TopicConfigs | KafkaError:
-    told = described.by_topic.get(topic)
-    if told is None:
+def _reported_of(topic: str, described: DescribedTopics) -> TopicConfigs | KafkaError:
+    reported = described.by_topic.get(topic)
+    if reported is None:
         missing = f"The broker's answer has no configs of topic {topic}."
         return error_for(Errors.UNKNOWN_SERVER_ERROR.code, missing)
-    return error_for(told.error_code, told.message) if isinstance(told, TopicConfigsFailure) else told
+    return (
+        error_for(reported.error_code, reported.message)
+        if isinstance(reported, TopicConfigsFailure)
+        else reported
+    )
 
 
 def _may_be_retried(error: KafkaError) -> bool:

@@ -79,11 +79,11 @@ class PendingRequest:
         "_settled",
         "_spans",
         "block_deadline_ms",
+        "blocks_others",
         "came_in_callback",
         "deadline_ms",
         "has_waited",
-        "holds_back_others",
-        "in_portions",
+        "in_chunks",
         "may_create",
         "parked_ms",
         "records",
@@ -109,7 +109,7 @@ class PendingRequest:
         deadline_ms: int,
         may_create: bool = True,
         settled: Done | None = None,
-        in_portions: bool = False,
+        in_chunks: bool = False,
     ) -> None:
         """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for.
 
@@ -123,7 +123,7 @@ class PendingRequest:
         self.block_deadline_ms: Final = block_deadline_ms
         self.deadline_ms: Final = deadline_ms
         self.may_create: Final = may_create
-        self.in_portions: Final = in_portions
+        self.in_chunks: Final = in_chunks
         #: Groups that are still to be appended; records that have no group yet, since metadata is missing.
         self.todo: deque[PartitionGroup] = deque()
         self.ungrouped: Sequence[int] = range(len(records))
@@ -134,9 +134,9 @@ class PendingRequest:
         self.waits: tuple[Wait, ...] = ()
         self.reserved_bytes = 0
         #: Whether it was parked for more than its next portion.
-        self.has_waited = not in_portions
+        self.has_waited = not in_chunks
         #: Whether later requests for the topic must stand behind this one.
-        self.holds_back_others = False
+        self.blocks_others = False
         #: Whether it was submitted on the I/O thread. Set where it is parked.
         self.came_in_callback = False
         #: Whether its caller was told at its deadline that what was on its way is unknown.
@@ -209,9 +209,9 @@ class PendingRequest:
                 return
             # Cancelled, or given up at its deadline? The batch was delivered all the same.
             ends, self._has_ended = not self._has_ended, True
-        self._tell(ends=ends, settles=True)
+        self._report(ends=ends, settles=True)
 
-    def _tell(self, *, ends: bool, settles: bool) -> None:
+    def _report(self, *, ends: bool, settles: bool) -> None:
         if ends:
             self._finish(self, self._done)
         if settles and self._settled is not None:
@@ -238,7 +238,7 @@ class PendingRequest:
             self._remaining -= len(taken_back)
             settles = bool(taken_back) and self._remaining == 0
             self.was_given_up = self.was_given_up or ends
-        self._tell(ends=ends, settles=settles)
+        self._report(ends=ends, settles=settles)
         return len(taken_back) + len(under_way) if ends else 0
 
     def forget(self) -> bool:

@@ -70,7 +70,7 @@ class Submissions:
             self._go_on,
             ignore_keys=ignore_keys,
         )
-        self._held_topics = self.parked.held_back.topics
+        self._held_topics = self.parked.gate.topics
         #: Requests that are being taken, and the threads that do it.
         self._under_way: dict[PendingRequest, int] = {}
         self._closed = False
@@ -114,7 +114,7 @@ class Submissions:
     def _take(self, request: PendingRequest, now_ms: int) -> None:
         cache = self._metadata.cache
         mark_used(cache, request.topic)
-        if request.in_portions or (self._held_topics and self.parked.held_back.holds_back(request.topic)):
+        if request.in_chunks or (self._held_topics and self.parked.gate.is_blocked(request.topic)):
             self._park(request)
             return
         went = append(
@@ -150,7 +150,7 @@ class Submissions:
             self._io_thread.wakeup()
 
     def _park(self, request: PendingRequest) -> None:
-        self.parked.held_back.hold_back(request, in_callback=self._io_thread.is_current)
+        self.parked.gate.block(request, in_callback=self._io_thread.is_current)
         self._io_thread.take(request, wake=True)
 
     def _granted(self, request: PendingRequest) -> None:

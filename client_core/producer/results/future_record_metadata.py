@@ -113,7 +113,7 @@ class FutureRecordMetadata:
             self._position = first_in_batch
             self._outcome = outcome
             if self._listeners:
-                self._tell()
+                self._report()
 
     def fail(self, error: KafkaError) -> None:
         """The record was never appended. The error's traceback is dropped.
@@ -123,9 +123,9 @@ class FutureRecordMetadata:
         if self._outcome is None:
             self._outcome = error.with_traceback(None)
             if self._listeners:
-                self._tell()
+                self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Calls the listeners, which are looked for behind the store of the outcome: `_listen` needs that."""
         with _LISTENING:
             listeners, self._listeners = self._listeners, ()
@@ -158,12 +158,12 @@ class FutureRecordMetadata:
         forks.ensure_own_process(self._made_at, self)
         completed = Latch()
 
-        def tell(_: FutureRecordMetadata) -> None:
+        def report(_: FutureRecordMetadata) -> None:
             completed.set()
 
-        if self._listen(tell) and not completed.wait(timeout_s):
+        if self._listen(report) and not completed.wait(timeout_s):
             with _LISTENING:
-                self._cease(tell)
+                self._cease(report)
             if self._outcome is None:
                 raise TimeoutError(f"Timeout after waiting for {timeout_s} s.")
 

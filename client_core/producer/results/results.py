@@ -84,7 +84,7 @@ class ProduceResult:
     @property
     def outcomes(self) -> Sequence[Outcome]:
         if self._outcomes is None:
-            self._outcomes = self._tell()
+            self._outcomes = self._report()
         return self._outcomes
 
     @property
@@ -120,14 +120,14 @@ class ProduceResult:
             first = end
         return runs if first == self._count else None
 
-    def _tell(self) -> tuple[Outcome, ...]:
-        told: dict[int, Outcome] = {}
+    def _report(self) -> tuple[Outcome, ...]:
+        reported: dict[int, Outcome] = {}
         for span in self._spans:
             if isinstance(span, FailedSpan):
-                told.update(dict.fromkeys(span.indices, span.failure))
+                reported.update(dict.fromkeys(span.indices, span.failure))
             else:
-                told.update(zip(span.indices, self._outcomes_of(span), strict=True))
-        return tuple([told[index] for index in range(self._count)])
+                reported.update(zip(span.indices, self._outcomes_of(span), strict=True))
+        return tuple([reported[index] for index in range(self._count)])
 
     def _outcomes_of(self, span: BatchSpan) -> Sequence[Outcome]:
         outcome, first, count = span.outcome, span.first_in_batch, len(span.indices)

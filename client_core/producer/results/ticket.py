@@ -45,7 +45,7 @@ class Completions:
         return bool(self._finished)
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether all that was added is with the sink. A plain read; I/O thread running."""
         # In this order: what is not in the deque any more has been posted, or is being posted.
         return not self._finished and not self._is_posting

@@ -57,40 +57,40 @@ WINDOW_MS: Final = 60_000
 _MOST_REMEMBERED: Final = 1_000
 
 
-class ProduceNews:
+class FailureLogLimiter:
     """The partitions whose failures were told."""
 
     def __init__(self) -> None:
         #: By partition, the errors that were told of it; empty while everything works.
-        self.told: Final[dict[TopicPartition, set[tuple[Errors, bool]]]] = {}
-        self._told_too_large: Final[dict[str, None]] = {}
+        self.reported: Final[dict[TopicPartition, set[tuple[Errors, bool]]]] = {}
+        self._reported_too_large: Final[dict[str, None]] = {}
         self._window_ms = 0
         self._lines = 0
 
     def failed(self, partition: TopicPartition, error: Errors, now_ms: int, *, for_good: bool = False) -> int:
         """The level at which to tell of a batch that failed: it is tried again, or given up for good."""
-        told = self.told.get(partition)
-        if told is not None and (error, for_good) in told:
+        reported = self.reported.get(partition)
+        if reported is not None and (error, for_good) in reported:
             return logging.DEBUG
         if not self._has_room(now_ms):
             return logging.DEBUG
-        if told is None:
-            if len(self.told) >= _MOST_REMEMBERED:
-                del self.told[next(iter(self.told))]
-            told = self.told[partition] = set()
-        told.add((error, for_good))
+        if reported is None:
+            if len(self.reported) >= _MOST_REMEMBERED:
+                del self.reported[next(iter(self.reported))]
+            reported = self.reported[partition] = set()
+        reported.add((error, for_good))
         return logging.WARNING
 
     def succeeded(self, partition: TopicPartition) -> None:
         """A batch was acknowledged."""
-        if self.told.pop(partition, None) is not None:
+        if self.reported.pop(partition, None) is not None:
             _log.info("Produce to %s works again", partition)
 
     def too_large(self, topic: str) -> int:
         """The level at which to tell that a batch is split: that goes on until somebody changes a setting."""
-        if topic in self._told_too_large or len(self._told_too_large) >= _MOST_REMEMBERED:
+        if topic in self._reported_too_large or len(self._reported_too_large) >= _MOST_REMEMBERED:
             return logging.DEBUG
-        self._told_too_large[topic] = None
+        self._reported_too_large[topic] = None
         return logging.WARNING
 
     def _has_room(self, now_ms: int) -> bool:
@@ -186,7 +186,7 @@ class BatchSettlement:
         self._config = config
         self._events = events
         self._transaction_manager = transaction_manager
-        self._news = ProduceNews()
+        self._log_limiter = FailureLogLimiter()
 
     def settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01).
@@ -226,7 +226,7 @@ class BatchSettlement:
     def _split(self, batch: ProducerBatch) -> None:
         """Too large for the broker: sent again in parts, without counting an attempt (SND-09, ACC-14)."""
         records = batch.record_count
-        level = self._news.too_large(batch.topic_partition.topic)
+        level = self._log_limiter.too_large(batch.topic_partition.topic)
         _log.log(
             level, "A batch of %d records is too large for %s: splitting", records, batch.topic_partition
         )
@@ -251,7 +251,7 @@ class BatchSettlement:
 
     def _retry(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         _log.log(
-            self._news.failed(batch.topic_partition, said.error, now_ms),
+            self._log_limiter.failed(batch.topic_partition, said.error, now_ms),
             "Produce to %s by node %d failed, it is tried again: %s",
             batch.topic_partition,
             node_id,
@@ -265,11 +265,11 @@ class BatchSettlement:
         if self._transaction_manager is not None:
             self._transaction_manager.handle_completed_batch(batch, said.base_offset)
         self._in_flight.remove(batch)
-        if self._news.told:  # rarely: this is called for each batch
-            self._news.succeeded(batch.topic_partition)
+        if self._log_limiter.reported:  # rarely: this is called for each batch
+            self._log_limiter.succeeded(batch.topic_partition)
         if batch.complete(said.base_offset, said.log_append_time_ms):
             self._accumulator.complete_and_deallocate_batch(batch)
-            self._tell_finished(batch, Errors.NONE, node_id, now_ms)
+            self._report_finished(batch, Errors.NONE, node_id, now_ms)
         else:
             self._accumulator.deallocate(batch)
 
@@ -318,7 +318,7 @@ class BatchSettlement:
             return
         self._accumulator.count_failed(batch)
         _log.log(
-            self._news.failed(batch.topic_partition, error.error, now_ms, for_good=True),
+            self._log_limiter.failed(batch.topic_partition, error.error, now_ms, for_good=True),
             "%d records of %s are given up: %s",
             batch.record_count,
             batch.topic_partition,
@@ -330,7 +330,7 @@ class BatchSettlement:
             self._accumulator.complete_and_deallocate_batch(batch)
         else:
             self._accumulator.complete_batch(batch)
-        self._tell_finished(batch, error.error, node_id, now_ms)
+        self._report_finished(batch, error.error, node_id, now_ms)
 
     def fail_unsendable(self, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
         """A drained batch could not be made into bytes, or not be handed to the client: it fails alone."""
@@ -352,17 +352,17 @@ class BatchSettlement:
             if not batch.is_buffer_deallocated:
                 self._accumulator.deallocate(batch)
             return
-        told = error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}")
+        reported = error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}")
         self.fail(
             batch,
-            told,
+            reported,
             adjust_sequences=written is Written.NO,
             deallocate=True,
             now_ms=now_ms,
             written=written,
         )
 
-    def _tell_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
+    def _report_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
         self._events.emit(
             ProduceFinished(
                 topic=batch.topic_partition.topic,

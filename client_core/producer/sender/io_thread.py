@@ -234,7 +234,7 @@ class IoThread:
         self._accumulator.failed.begin_close()
         # First the accumulator, so that nothing is appended behind the back of the last turn.
         self._accumulator.close()
-        self._parked.held_back.close()
+        self._parked.gate.close()
         self._running = False
         if self.life_cycle in (LifeCycle.STARTING, LifeCycle.RUNNING):
             self.life_cycle = LifeCycle.CLOSING
@@ -331,7 +331,7 @@ class IoThread:
             # Those that are no Exception too: asyncio's CancelledError, or a sys.exit() in somebody's sink.
             if self.is_inherited:
                 return
-            self._uncaught.tell(error, self._clock.now_ms())
+            self._uncaught.report(error, self._clock.now_ms())
             self._completions.post()
             pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
             self._failures_in_a_row += 1
@@ -340,7 +340,7 @@ class IoThread:
                 self._clock.wait_for(self._pause, lambda: self._forced, deadline_ms)
         else:
             self._failures_in_a_row = 0
-            if self._uncaught.untold:
+            if self._uncaught.unreported:
                 self._uncaught.sum_up_when_due(self._clock.now_ms())
 
     def turn(self) -> None:
@@ -448,7 +448,7 @@ class IoThread:
     def _end(self) -> None:
         """Tells everyone, and closes the client. Runs once, whatever ended the thread."""
         _attempt("end the accumulator", self._accumulator.end)
-        _attempt("free blocked threads", self._parked.held_back.close)
+        _attempt("free blocked threads", self._parked.gate.close)
         self._fail_waiting()
         forced = ProducerClosedError(FORCED)
         _attempt("give up batches", lambda: self._accumulator.abort_incomplete_batches(forced))

@@ -180,7 +180,7 @@ def partition_responses(
     for topic in response.responses:
         name = topic_names.get(topic.topic_id, topic.name)
         for partition in topic.partition_responses:
-            yield TopicPartition(name, partition.partition_index), _verdict(partition)
+            yield TopicPartition(name, partition.partition_index), _outcome(partition)
 
 
 def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
@@ -192,7 +192,7 @@ def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
     )
 
 
-def _verdict(answered: PartitionProduceResponse) -> PartitionResponse:
+def _outcome(answered: PartitionProduceResponse) -> PartitionResponse:
     _, code, offset, log_append_ms, log_start, culprits, message, (leader_id, leader_epoch) = answered
     return PartitionResponse(
         Errors.of(code),

@@ -207,10 +207,10 @@ def _refuse_beside_uninject(ctx: click.Context) -> None:
 def _say(done: Result, doubtful: list[str], summary: bool) -> None:
     for text in [*done.warnings, *doubtful]:
         click.echo(f"Warning: {text}", err=True)
-    for told in done.told:
-        if summary or told.is_doubtful:
-            click.echo(f"{told.place}: {told.did}", err=True)
-    if not any(told.did in _DONE for told in done.told):
+    for reports in done.reports:
+        if summary or reports.is_doubtful:
+            click.echo(f"{reports.place}: {reports.did}", err=True)
+    if not any(reports.did in _DONE for reports in done.reports):
         click.echo("Nothing has changed: there is no workload in this that could.", err=True)
 
 

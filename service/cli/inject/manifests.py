@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ManifestReport:
     """What became of an object."""
 
     title: str
@@ -56,7 +56,7 @@ class Result:
     """The texts in the order of the sources, what became of each object, and what should be known."""
 
     texts: list[str]
-    told: list[Told]
+    reports: list[ManifestReport]
     warnings: list[str]
 
 
@@ -182,9 +182,11 @@ class _Manifests:
         for source, documents in zip(self._sources, self._read, strict=True):
             todo: list[tuple[Document, Data]] = []
             for read in documents:
-                told = len(result.told)
+                reports = len(result.reports)
                 wanted = self._wanted(read, change, result, wrong)
-                result.told[told:] = sorted(result.told[told:], key=lambda one: one.place.line or 0)
+                result.reports[reports:] = sorted(
+                    result.reports[reports:], key=lambda one: one.place.line or 0
+                )
                 if wanted is not None:
                     todo.append((read.document, wanted))
             if not wrong:
@@ -196,7 +198,7 @@ class _Manifests:
     def _wanted(self, read: _Read, change: _Change, result: Result, wrong: list[str]) -> Data:
         """What a document shall mean; None where it stays as it is."""
         chosen = [found for found in read.found if isinstance(found, Workload) and self._is_chosen(found)]
-        result.told.extend(_untouched(found) for found in read.found if found not in chosen)
+        result.reports.extend(_untouched(found) for found in read.found if found not in chosen)
         if not chosen:
             return None
         try:
@@ -211,7 +213,7 @@ class _Manifests:
             if say.all_faults(shape_faults(template)):
                 continue
             made, did = change(found, template, say)
-            result.told.append(Told(found.title, found.place, did))
+            result.reports.append(ManifestReport(found.title, found.place, did))
             if not same(made, template):
                 whole = with_value_at(whole, found.path, made)
                 is_touched = True
@@ -276,12 +278,12 @@ def _chosen(only: Sequence[str], known: Sequence[Workload]) -> set[tuple[str, st
     return chosen
 
 
-def _untouched(found: Found) -> Told:
+def _untouched(found: Found) -> ManifestReport:
     if isinstance(found, Left):
-        return Told(found.title, found.place, f"left as it is: {found.why}", found.is_doubtful)
+        return ManifestReport(found.title, found.place, f"left as it is: {found.why}", found.is_doubtful)
     if isinstance(found, Workload):
-        return Told(found.title, found.place, "left as it is: --only does not name it")
-    return Told(f"ConfigMap/{found.name}", found.place, "left as it is: it has no pods")
+        return ManifestReport(found.title, found.place, "left as it is: --only does not name it")
+    return ManifestReport(f"ConfigMap/{found.name}", found.place, "left as it is: it has no pods")
 
 
 def _data(place: Place, document: Document) -> Data:

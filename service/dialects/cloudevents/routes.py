@@ -176,7 +176,9 @@ class Events:
             raise ProblemError(problem_of_body(e)) from e
         except ProblemError as e:
             raise ProblemError(replace(e.problem, written="no")) from e
-        return await self._producing.answered(records, result, lambda told: answer_of(topic, told, _ACCEPTED))
+        return await self._producing.answered(
+            records, result, lambda outcomes: answer_of(topic, outcomes, _ACCEPTED)
+        )
 
     def _records(
         self, topic: str, media_type: str | None, headers: HeaderPairs, body: bytes

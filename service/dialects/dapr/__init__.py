@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.dialects.dapr.errors import dapr_face
+from service.dialects.dapr.errors import dapr_error_format
 from service.dialects.dapr.routes import add_publish
 from service.dialects.dapr.schemas import DaprError
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS, add_info
@@ -27,4 +27,6 @@ def dialect(sidecar: Sidecar) -> Dialect:
     router = APIRouter(tags=["dapr"])
     add_publish(router, sidecar)
     add_info(router, sidecar)
-    return Dialect(router.routes, ("/v1.0", "/v1.0-alpha1"), dapr_face, DaprError, open_paths=HEALTH_PATHS)
+    return Dialect(
+        router.routes, ("/v1.0", "/v1.0-alpha1"), dapr_error_format, DaprError, open_paths=HEALTH_PATHS
+    )

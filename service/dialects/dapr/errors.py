@@ -111,20 +111,20 @@ def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> P
     )
 
 
-def dapr_face(problem: Problem) -> Refusal:
+def dapr_error_format(problem: Problem) -> Refusal:
     """Any problem as Dapr would tell it; the guards and FastAPI's handlers use it too."""
     message = problem.detail
-    told: dict[str, object] = {}
+    outcomes: dict[str, object] = {}
     if isinstance(problem, DaprProblem):
         name = problem.error.name
         if problem.error.reason is not None:
-            told["details"] = [_error_info(problem.error.reason, problem)]
+            outcomes["details"] = [_error_info(problem.error.reason, problem)]
     elif problem.place is not None and problem.place.startswith(_QUERY_METADATA):
         name = METADATA.name
     else:
         name = _BY_STATUS.get(problem.status, _BAD_REQUEST)
         message = _UNKNOWN_PATH if problem.status == 404 else problem.detail
-    body = msgspec.json.encode({"errorCode": name, "message": message, **told})
+    body = msgspec.json.encode({"errorCode": name, "message": message, **outcomes})
     return Refusal(problem.status, _MEDIA_TYPE, body)
 
 

@@ -26,7 +26,7 @@ from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Targ
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.observe.request_trace import REQUEST_TRACE
 from service.produce.body_threads import let_go
-from service.produce.producing import Told, outcome_of
+from service.produce.producing import RecordOutcome, outcome_of
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Scope, header
 from service.wire.errors import Problem, ProblemError, refused
@@ -66,10 +66,10 @@ class Publishing:
                     self._check_text(body, target)
                 return [Entry("", "", body, content_type, {})]
 
-            told = await self._deliver(request, target, entry, lambda _, told: told[0])
-            if isinstance(told, Problem):
-                raise ProblemError(self._problem(told, target))
-            timed.outcome = outcome_of((told,))
+            outcomes = await self._deliver(request, target, entry, lambda _, outcomes: outcomes[0])
+            if isinstance(outcomes, Problem):
+                raise ProblemError(self._problem(outcomes, target))
+            timed.outcome = outcome_of((outcomes,))
             return Response(status_code=_NO_CONTENT)
 
     async def publish_bulk(self, request: Request, pubsub: str, topic: str) -> Response:
@@ -117,7 +117,7 @@ class Publishing:
         request: Request,
         target: Target,
         entries_of: Callable[[bytes], Iterable[Entry]],
-        spell: Callable[[Sequence[Entry], Sequence[Told]], T],
+        spell: Callable[[Sequence[Entry], Sequence[RecordOutcome]], T],
     ) -> T:
         """What `spell` makes of the entries of the request's body and of what became of each."""
         since_ms = self._clock.now_ms()
@@ -160,21 +160,23 @@ class Publishing:
                 )
         except ProblemError as e:
             raise ProblemError(self._problem(replace(e.problem, written="no"), target)) from e
-        return await self._producing.answered(records, result, lambda told: spell(entries, told))
+        return await self._producing.answered(records, result, lambda outcomes: spell(entries, outcomes))
 
     def _problem(self, problem: Problem, target: Target) -> Problem:
         return errors.publish_problem(problem, target.pubsub, target.topic, self._app_id)
 
 
-def _answer_of_bulk(entries: Sequence[Entry], told: Sequence[Told]) -> tuple[str, Response]:
+def _answer_of_bulk(entries: Sequence[Entry], outcomes: Sequence[RecordOutcome]) -> tuple[str, Response]:
     """How the metrics call it, and the answer. The entries are let go of."""
     failed = [
-        (entry, problem) for entry, problem in zip(entries, told, strict=True) if isinstance(problem, Problem)
+        (entry, problem)
+        for entry, problem in zip(entries, outcomes, strict=True)
+        if isinstance(problem, Problem)
     ]
     answer = _of_failed(failed) if failed else Response(status_code=_NO_CONTENT)
     let_go(failed)
     let_go(entries)
-    return outcome_of(told), answer
+    return outcome_of(outcomes), answer
 
 
 def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:

@@ -17,7 +17,7 @@ import msgspec
 from client_core import MetadataCache, Node, PartitionInfo, RecordMetadata, TopicTable
 from service.dialects.rest_v2.error_codes import message_of, record_code_of
 from service.lookup.topic_configs import Configs
-from service.produce.producing import Told
+from service.produce.producing import RecordOutcome
 from service.wire.errors import Problem
 from service.wire.long_answers import joined
 
@@ -80,14 +80,14 @@ def acknowledged_body(receipts: Sequence[RecordMetadata]) -> bytes:
     return f'{{"offsets":[{offsets}],{_NO_SCHEMAS}'.encode()
 
 
-def partial_body(told: Sequence[Told]) -> bytes:
+def partial_body(outcomes: Sequence[RecordOutcome]) -> bytes:
     """The answer where some were."""
-    return _encode({"offsets": offset_items(told), "key_schema_id": None, "value_schema_id": None})
+    return _encode({"offsets": offset_items(outcomes), "key_schema_id": None, "value_schema_id": None})
 
 
-def offset_items(told: Sequence[Told]) -> list[object]:
+def offset_items(outcomes: Sequence[RecordOutcome]) -> list[object]:
     """Each record's place in Kafka, or why it has none."""
-    return [_failed(one) if isinstance(one, Problem) else _written(one) for one in told]
+    return [_failed(one) if isinstance(one, Problem) else _written(one) for one in outcomes]
 
 
 def _written(receipt: RecordMetadata) -> dict[str, Any]:

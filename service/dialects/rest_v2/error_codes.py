@@ -99,7 +99,7 @@ def message_of(problem: Problem) -> str:
     return problem.detail + (_MAY_BE_WRITTEN if _may_be_written(problem) else "")
 
 
-def error_face(problem: Problem) -> Refusal:
+def error_format(problem: Problem) -> Refusal:
     """A problem as an answer of this dialect; with the records' own failures where they differ."""
     body: dict[str, object] = {"error_code": code_of(problem), "message": message_of(problem)}
     if problem.results is not None:

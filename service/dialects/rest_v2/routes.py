@@ -47,7 +47,7 @@ from service.dialects.rest_v2.schemas import (
     errors,
 )
 from service.produce.produce_answers import in_common
-from service.produce.producing import Told
+from service.produce.producing import RecordOutcome
 from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, refused
@@ -84,7 +84,7 @@ class ProduceV2:
         with self._http.produce(request.scope) as timed:
             records, result = await self._produce(topic, partition, request)
             timed.outcome, body = await self._producing.answered(
-                records, result, lambda told: _told(self._with_codes(records, told))
+                records, result, lambda outcomes: _answer(self._with_codes(records, outcomes))
             )
             if timed.outcome == "success" and request.scope["query_string"] == _NO_OFFSETS:
                 return as_is(204, [], b"")
@@ -111,13 +111,15 @@ class ProduceV2:
             )
         return records, result
 
-    def _with_codes(self, records: Sequence[ProducerRecord], told: Sequence[Told]) -> Sequence[Told]:
+    def _with_codes(
+        self, records: Sequence[ProducerRecord], outcomes: Sequence[RecordOutcome]
+    ) -> Sequence[RecordOutcome]:
         """The same, each missing topic told from a missing partition."""
-        if not any(isinstance(one, Problem) and one.status == 404 for one in told):
-            return told
+        if not any(isinstance(one, Problem) and one.status == 404 for one in outcomes):
+            return outcomes
         return [
             coded(one, self._missing(record)) if isinstance(one, Problem) and one.status == 404 else one
-            for record, one in zip(records, told, strict=True)
+            for record, one in zip(records, outcomes, strict=True)
         ]
 
     def _missing(self, record: ProducerRecord) -> int:
@@ -135,13 +137,13 @@ def _check_query(query: bytes) -> None:
     raise refused(422, "the only parameter is async, once", place="query")
 
 
-def _told(told: Sequence[Told]) -> tuple[str, bytes]:
+def _answer(outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:
     """How the metrics call it, and the answer. Raises ProblemError where no record was acknowledged."""
-    problems = [one for one in told if isinstance(one, Problem)]
+    problems = [one for one in outcomes if isinstance(one, Problem)]
     if not problems:
-        return "success", acknowledged_body(cast("Sequence[RecordMetadata]", told))
-    if len(problems) < len(told):
-        return "partial", partial_body(told)
+        return "success", acknowledged_body(cast("Sequence[RecordMetadata]", outcomes))
+    if len(problems) < len(outcomes):
+        return "partial", partial_body(outcomes)
     raise ProblemError(_of_all(problems))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from service.dialects.dialect import Dialect
 from service.dialects.rest_v3 import batch_route, examples, metadata_routes, records_route
-from service.dialects.rest_v3.errors import error_face
+from service.dialects.rest_v3.errors import error_format
 from service.dialects.rest_v3.records_route import is_record_stream
 from service.dialects.rest_v3.schemas import ErrorAnswer
 from service.sidecar.sidecar import Sidecar
@@ -21,7 +21,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
     return Dialect(
         [route for router in routers for route in router.routes],
         ("/v3",),
-        error_face,
+        error_format,
         ErrorAnswer,
         is_record_stream,
         examples=examples.answers,

@@ -23,7 +23,7 @@ from service.dialects.rest_v3.errors import JSON
 from service.dialects.rest_v3.requests import no_query, require_cluster, utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
 from service.observe.http_metrics import produce_outcome
-from service.produce.producing import Told
+from service.produce.producing import RecordOutcome
 from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.errors import Problem
 from service.wire.responses import as_is
@@ -65,17 +65,19 @@ async def _produce(
             lambda body: parse_batch(topic, to_utf8(body), sidecar.limits), body
         )
         items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]
-        told = await deliver(sidecar, topic, items, since_ms=since_ms, place=place, receive=request.receive)
+        outcomes = await deliver(
+            sidecar, topic, items, since_ms=since_ms, place=place, receive=request.receive
+        )
     reports = Reports(known, topic, lambda name: sidecar.producer.cache.partition_count(name))
-    return _reports(reports, entries, told)
+    return _reports(reports, entries, outcomes)
 
 
 def _reports(
-    reports: Reports, entries: Sequence[Entry], told: Sequence[Told]
+    reports: Reports, entries: Sequence[Entry], outcomes: Sequence[RecordOutcome]
 ) -> tuple[list[Report], list[Report]]:
     successes: list[Report] = []
     failures: list[Report] = []
-    for entry, outcome in zip(entries, told, strict=True):
+    for entry, outcome in zip(entries, outcomes, strict=True):
         awaited = Awaited() if isinstance(entry.posted, Problem) else Awaited.of(entry.posted)
         if isinstance(outcome, Problem):
             failures.append({"id": entry.id, **reports.failure(awaited, outcome)})

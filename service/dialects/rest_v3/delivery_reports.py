@@ -19,7 +19,7 @@ from client_core import ProducerRecord, RecordMetadata, RecordTooLargeError
 from service.admission.admission_control import Place
 from service.dialects.rest_v3.errors import code_of_record, error_json
 from service.dialects.rest_v3.record_codec import LAST_MS, Posted, text_of_ms
-from service.produce.producing import Told
+from service.produce.producing import RecordOutcome
 from service.produce.record_stream import Item
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Receive
@@ -36,13 +36,13 @@ Report = dict[str, object]
 
 async def deliver(
     sidecar: Sidecar, topic: str, items: Sequence[Item], *, since_ms: int, place: Place, receive: Receive
-) -> list[Told]:
+) -> list[RecordOutcome]:
     """The outcome of each item, in order; what is no record keeps its place as the Problem that it is.
 
     All records are one submit, which one that is too large is left out of; where the client takes none, each
     has that for its outcome. Raises CallerGoneError where the caller left.
     """
-    told: list[Told | None] = [item if isinstance(item, Problem) else None for item in items]
+    answered: list[RecordOutcome | None] = [item if isinstance(item, Problem) else None for item in items]
     records = {index: item for index, item in enumerate(items) if isinstance(item, ProducerRecord)}
     partitions = (record.partition for record in records.values() if record.partition is not None)
     times = sidecar.producing.dialect_times(topic, max(partitions, default=None), since_ms=since_ms)
@@ -54,14 +54,14 @@ async def deliver(
             )
         except ProblemError as e:
             for index in _concerned(e, list(records)):
-                told[index] = e.problem
+                answered[index] = e.problem
                 del records[index]
         else:
             outcomes = await sidecar.producing.answered(submitted, result, lambda outcomes: outcomes)
             for index, outcome in zip(records, outcomes, strict=True):
-                told[index] = outcome
+                answered[index] = outcome
             break
-    return [outcome for outcome in told if outcome is not None]
+    return [outcome for outcome in answered if outcome is not None]
 
 
 def _concerned(error: ProblemError, indices: Sequence[int]) -> Sequence[int]:
@@ -117,11 +117,11 @@ class Reports:
         code = code_of_record(problem, lacks_partition=self.lacks(awaited.partition))
         return error_json(problem, code)
 
-    def of(self, awaited: Awaited, told: Told) -> Report:
+    def of(self, awaited: Awaited, outcome: RecordOutcome) -> Report:
         """One of the two, as a stream has them."""
-        if isinstance(told, Problem):
-            return self.failure(awaited, told)
-        return {"error_code": 200, **self.success(awaited, told)}
+        if isinstance(outcome, Problem):
+            return self.failure(awaited, outcome)
+        return {"error_code": 200, **self.success(awaited, outcome)}
 
     def lacks(self, partition: int | None) -> bool:
         """Whether the topic is known and has no such partition, as far as is known here."""

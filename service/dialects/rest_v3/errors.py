@@ -53,7 +53,7 @@ _NOT_THERE: Final = frozenset({Errors.UNKNOWN_TOPIC_OR_PARTITION.name, Errors.UN
 _UNKNOWN_OUTCOME: Final = "; whether the record was written is unknown, so a retry may write it twice"
 
 
-def error_face(problem: Problem) -> Refusal:
+def error_format(problem: Problem) -> Refusal:
     """The problem as a response."""
     return Refusal(problem.status, JSON, msgspec.json.encode(error_json(problem)))
 

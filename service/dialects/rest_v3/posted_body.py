@@ -23,7 +23,7 @@ from service.dialects.rest_v3.errors import problem_of_record
 from service.dialects.rest_v3.record_codec import PAYLOAD, record_of
 from service.dialects.rest_v3.requests import SPACE, ToUtf8, empty_body
 from service.produce.body_threads import FEW_RECORDS
-from service.produce.producing import Told, outcome_of
+from service.produce.producing import RecordOutcome, outcome_of
 from service.produce.record_stream import Item
 from service.sidecar.sidecar import Sidecar
 from service.wire.errors import refused
@@ -72,22 +72,26 @@ class PostedBody:
     async def answer(self, request: Request, caller: Caller, since_ms: int) -> bytes:
         """The reports. Raises ProblemError for what is no body of records, CallerGoneError."""
         with self._sidecar.http.produce(request.scope) as timed:
-            awaited, told = await self._produce(request, caller, since_ms)
-            if len(told) <= FEW_RECORDS:
-                timed.outcome, body = self._told(awaited, told)
+            awaited, outcomes = await self._produce(request, caller, since_ms)
+            if len(outcomes) <= FEW_RECORDS:
+                timed.outcome, body = self._answer(awaited, outcomes)
             else:
-                timed.outcome, body = await self._sidecar.aside.tell(lambda: self._told(awaited, told))
+                timed.outcome, body = await self._sidecar.aside.report(
+                    lambda: self._answer(awaited, outcomes)
+                )
             return body
 
     async def _produce(
         self, request: Request, caller: Caller, since_ms: int
-    ) -> tuple[list[Awaited], list[Told]]:
+    ) -> tuple[list[Awaited], list[RecordOutcome]]:
         sidecar, receive = self._sidecar, request.receive
         with sidecar.room.enter(announced_bytes(request.scope), caller) as place:
             came = await read_body(request.scope, receive, place, sidecar.producing.times.timeout_ms)
             items, awaited = await sidecar.aside.read(self._understood, came)
-            told = await deliver(sidecar, self._topic, items, since_ms=since_ms, place=place, receive=receive)
-        return awaited, told
+            outcomes = await deliver(
+                sidecar, self._topic, items, since_ms=since_ms, place=place, receive=receive
+            )
+        return awaited, outcomes
 
     def _understood(self, came: bytes) -> tuple[list[Item], list[Awaited]]:
         """The records. Any thread."""
@@ -107,6 +111,6 @@ class PostedBody:
                 raise refused(413, f"{detail}; as a stream, of unknown length, it may have any number")
         return found + records.end()
 
-    def _told(self, awaited: Sequence[Awaited], told: Sequence[Told]) -> tuple[str, bytes]:
-        reports = [_encode(self._reports.of(*pair)) for pair in zip(awaited, told, strict=True)]
-        return outcome_of(told), SEPARATOR.join([*reports, b""])
+    def _answer(self, awaited: Sequence[Awaited], outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:
+        reports = [_encode(self._reports.of(*pair)) for pair in zip(awaited, outcomes, strict=True)]
+        return outcome_of(outcomes), SEPARATOR.join([*reports, b""])

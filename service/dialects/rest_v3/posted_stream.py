@@ -23,7 +23,7 @@ from service.dialects.rest_v3.errors import error_json
 from service.dialects.rest_v3.posted_body import PIECE_BYTES, RECORDS_AT_ONCE, understand
 from service.dialects.rest_v3.requests import SPACE, ToUtf8, empty_body
 from service.produce.body_threads import is_light
-from service.produce.producing import Times, Told
+from service.produce.producing import RecordOutcome, Times
 from service.produce.record_stream import IDLE, SHUTDOWN, RecordStream, converse
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Receive
@@ -107,7 +107,7 @@ class PostedStream:
 
         Raises CallerGoneError.
         """
-        await converse(self.stream, self._drain, self._receive, self._read, partial(self._tell, outlet))
+        await converse(self.stream, self._drain, self._receive, self._read, partial(self._report, outlet))
         last = _LAST_WORDS.get(self.stream.ended or "")
         if last is not None:
             await outlet.write(_encode(error_json(last)) + SEPARATOR)
@@ -165,9 +165,9 @@ class PostedStream:
 
     # -- telling ---------------------------------------------------------------------------------------------
 
-    async def _tell(self, outlet: Outlet, outcomes: Sequence[tuple[int, Told]]) -> None:
-        told = [_encode(self._reports.of(self._awaited.popleft(), outcome)) for _, outcome in outcomes]
-        await outlet.write(SEPARATOR.join([*told, b""]))
+    async def _report(self, outlet: Outlet, outcomes: Sequence[tuple[int, RecordOutcome]]) -> None:
+        reports = [_encode(self._reports.of(self._awaited.popleft(), outcome)) for _, outcome in outcomes]
+        await outlet.write(SEPARATOR.join([*reports, b""]))
 
 
 @contextmanager

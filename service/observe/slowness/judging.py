@@ -23,7 +23,7 @@ from service.observe.slowness.recent_times import LATEST_S, NOTHING_RECENT
 _NAMED: Final = 3
 
 #: Sentences about topics that requests wait for.
-_TOPICS_TOLD: Final = 10
+_TOPICS_REPORTED: Final = 10
 
 #: A node is called slower than the others when half of its answers took so long and so many times as long as
 #: theirs: well above what racks and zones make of it.
@@ -312,8 +312,8 @@ def _topics(picture: Picture) -> Iterator[_Ranked]:
         if wait.phase is Phase.METADATA and _is_slow(picture, picture.now_ms - wait.oldest_submitted_ms)
     ]
     waits.sort(key=lambda wait: -wait.requests)
-    told = [wait for wait in waits if picture.may_read(wait.topic)][:_TOPICS_TOLD]
-    for wait in told:
+    reported = [wait for wait in waits if picture.may_read(wait.topic)][:_TOPICS_REPORTED]
+    for wait in reported:
         since = _seconds(picture.now_ms - wait.oldest_submitted_ms)
         what = (
             f"a partition that topic {wait.topic} does not have"
@@ -322,9 +322,9 @@ def _topics(picture: Picture) -> Iterator[_Ranked]:
         )
         detail = f"{_requests(wait.requests)} for {what}, the oldest for {since}"
         yield _Ranked(_Rank.TOPIC, wait.requests, Finding(None, "metadata", detail))
-    others = len(waits) - len(told)
+    others = len(waits) - len(reported)
     if others:
-        requests = sum(wait.requests for wait in waits) - sum(wait.requests for wait in told)
+        requests = sum(wait.requests for wait in waits) - sum(wait.requests for wait in reported)
         detail = f"{_requests(requests)} for {_number(others)} other topic{'s' * (others != 1)}"
         yield _Ranked(_Rank.TOPIC, 0, Finding(None, "metadata", detail))
 

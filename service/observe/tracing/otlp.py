@@ -56,7 +56,7 @@ class SdkLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._records.append(record)
 
-    def tell_of_start(self) -> None:
+    def report_start(self) -> None:
         """Says what the SDK found wrong with its variables."""
         for record in self._taken():
             if record.name == _OF_HEADERS:
@@ -131,7 +131,7 @@ def make_span_traces(
         exporter = OTLPSpanExporter() if exporter is None else exporter
     except (ValueError, OSError) as e:
         raise SettingsError(f"tracing: one of OpenTelemetry's environment variables: {e}") from e
-    sdk_log.tell_of_start()
+    sdk_log.report_start()
     return SpanTraces(provider, SpanQueue(exporter, limits, sdk_log.why), marks=settings.trace_headers)
 
 

@@ -140,12 +140,12 @@ class SentRecords:
 
     def settled(self, result: Result) -> None:
         if isinstance(result, ProduceResult):
-            self._tell_waits(result)
+            self._report_waits(result)
         partitions, failures = self._outcomes(result)
         if len(partitions) == 1:
             self._span.set_attribute("messaging.destination.partition.id", str(partitions.pop()))
         if failures:
-            self._tell_failures(failures)
+            self._report_failures(failures)
         elif result.error is not None:
             self._fail(result.error, self._records)
         self._span.end()
@@ -154,7 +154,7 @@ class SentRecords:
         self._fail(error, self._records)
         self._span.end()
 
-    def _tell_waits(self, result: ProduceResult) -> None:
+    def _report_waits(self, result: ProduceResult) -> None:
         at_ns = self._started_ns
         for wait in result.waits:
             at_ns += wait.waited_ms * _NS_PER_MS
@@ -172,31 +172,31 @@ class SentRecords:
         partitions = {outcome.partition for outcome in outcomes if isinstance(outcome, RecordMetadata)}
         return partitions, [outcome for outcome in outcomes if isinstance(outcome, RecordFailure)]
 
-    def _tell_failures(self, failures: Sequence[RecordFailure]) -> None:
+    def _report_failures(self, failures: Sequence[RecordFailure]) -> None:
         self._fail(failures[0].error, len(failures))
-        told = {_kind(failures[0].error)}
-        for error in _others(failures, told):
-            self._tell(error)
+        reported = {_kind(failures[0].error)}
+        for error in _others(failures, reported):
+            self._report(error)
 
     def _fail(self, error: Exception, failed: int) -> None:
         self._span.set_attribute("error.type", _kind(error))
         self._span.set_attribute("pilotfish.failed_records", failed)
         said = f"{failed} of {self._records} records failed: {_message(error)}"
         self._span.set_status(Status(StatusCode.ERROR, said))
-        self._tell(error)
+        self._report(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         self._span.add_event(
             "exception", {"exception.type": _kind(error), "exception.message": _message(error)}
         )
 
 
-def _others(failures: Sequence[RecordFailure], told: set[str]) -> Iterator[KafkaError]:
+def _others(failures: Sequence[RecordFailure], reported: set[str]) -> Iterator[KafkaError]:
     """One error of each kind that is not told yet."""
     for failure in failures:
         kind = _kind(failure.error)
-        if kind not in told and len(told) < _MAX_KINDS_OF_FAILURE:
-            told.add(kind)
+        if kind not in reported and len(reported) < _MAX_KINDS_OF_FAILURE:
+            reported.add(kind)
             yield failure.error
 
 

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 def test_an_answer_of_megabytes_is_refused_as_soon_as_its_size_is_known() -> None:
     """No step of an authentication needs more than some kilobytes; whoever sends it is nobody known yet."""
-    told = threading.Event()
+    reported = threading.Event()
 
     def announces_64_megabytes(connection: socket.socket) -> None:
         receive_frame(connection)
         connection.sendall((64 * 1024 * 1024).to_bytes(4, "big") + bytes(1000))
-        told.wait(30)
+        reported.wait(30)
 
     with ScriptedPeer(announces_64_megabytes) as peer, SaslRig("PLAIN", tls=False) as rig:
         selector = rig.client("PLAIN")
         selector.connect(NODE, "localhost", peer.address, 4096, 4096)
         state = wait_for_channel_close(selector)
-        told.set()
+        reported.set()
         assert isinstance(state.error, InvalidReceiveError)
         assert "67108864 larger than 524288" in state.error.message
 

@@ -57,7 +57,7 @@ def say(authenticator: SaslClientAuthenticator, received: bytes | None, now_ms: 
     return None if pieces is None else b"".join(pieces)
 
 
-def verdict(
+def outcome(
     lifetime_ms: int = 0, error: int = 0, message: str | None = None, *, correlation_id: bytes = ID_2
 ) -> bytes:
     """SaslAuthenticate v2's answer."""
@@ -83,7 +83,7 @@ def authenticated(lifetime_ms: int, seed: int = 1, now_ms: int = 0) -> SaslClien
     say(authenticator, None)
     say(authenticator, ID_0 + VERSIONS)
     say(authenticator, ID_1 + HANDSHAKE_OK)
-    assert say(authenticator, verdict(lifetime_ms), now_ms) is None
+    assert say(authenticator, outcome(lifetime_ms), now_ms) is None
     assert authenticator.complete
     return authenticator
 
@@ -115,7 +115,7 @@ def test_plain_byte_for_byte() -> None:
             b"\x00"  # no tags
         )
     )
-    assert say(authenticator, verdict()) is None
+    assert say(authenticator, outcome()) is None
     assert authenticator.complete
     assert authenticator.reauthenticates_at_ms is None
     assert repr(authenticator) == "<SaslClientAuthenticator PLAIN COMPLETE>"
@@ -209,7 +209,7 @@ def test_an_authentication_is_refused(
 ) -> None:
     authenticator = awaiting_the_verdict()
     with pytest.raises(kind) as caught:
-        say(authenticator, verdict(0, code, message))
+        say(authenticator, outcome(0, code, message))
     assert caught.value.message == said
     assert caught.value.code == code
     assert not authenticator.complete
@@ -278,7 +278,7 @@ def test_a_reauthentication_begins_with_the_handshake() -> None:
     token = say(authenticator, ID_0 + HANDSHAKE_OK, 9_000)
     assert token is not None
     assert token.startswith(b"\x00\x24\x00\x02\x7f\xff\xff\xf9")
-    assert say(authenticator, verdict(10_000, correlation_id=ID_1), 9_000) is None
+    assert say(authenticator, outcome(10_000, correlation_id=ID_1), 9_000) is None
     assert authenticator.complete
     at_ms = authenticator.reauthenticates_at_ms
     assert at_ms is not None
@@ -291,7 +291,7 @@ def test_a_session_that_is_not_limited_any_more_has_no_end() -> None:
     authenticator.reauthenticate()
     say(authenticator, None, 9_000)
     say(authenticator, ID_0 + HANDSHAKE_OK, 9_000)
-    say(authenticator, verdict(0, correlation_id=ID_1), 9_000)
+    say(authenticator, outcome(0, correlation_id=ID_1), 9_000)
     assert authenticator.complete
     assert authenticator.reauthenticates_at_ms is None
 
@@ -303,7 +303,7 @@ def test_the_second_reauthentication_is_at_least_a_second_after_the_first() -> N
     authenticator.reauthenticate()
     say(authenticator, None, 10)
     say(authenticator, ID_0 + HANDSHAKE_OK, 10)
-    say(authenticator, verdict(10, correlation_id=ID_1), 10)
+    say(authenticator, outcome(10, correlation_id=ID_1), 10)
     assert authenticator.reauthenticates_at_ms == 1_010
 
 
@@ -327,7 +327,7 @@ def test_each_authentication_asks_for_the_credentials_anew() -> None:
     say(authenticator, None)
     say(authenticator, ID_0 + VERSIONS)
     assert b"\0alice\0old" in (say(authenticator, ID_1 + HANDSHAKE_OK) or b"")
-    say(authenticator, verdict(10_000))
+    say(authenticator, outcome(10_000))
     authenticator.reauthenticate()
     say(authenticator, None)
     assert b"\0alice\0new" in (say(authenticator, ID_0 + HANDSHAKE_OK) or b"")

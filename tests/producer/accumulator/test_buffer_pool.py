@@ -205,9 +205,9 @@ def test_nobody_overtakes_who_waits_for_more(pool: BufferPool) -> None:
 
 
 def test_a_parked_request_gets_memory_at_once_when_it_is_there(pool: BufferPool) -> None:
-    told: list[bool] = []
-    waiter = pool.wait_for(100, lambda: told.append(True))
-    assert told == [True]
+    reported: list[bool] = []
+    waiter = pool.wait_for(100, lambda: reported.append(True))
+    assert reported == [True]
     assert waiter.granted
     assert pool.available_bytes == 924
 
@@ -221,16 +221,16 @@ def test_on_granted_may_use_the_pool(pool: BufferPool) -> None:
 
 def test_who_leaves_the_queue_frees_his_place(pool: BufferPool) -> None:
     pool.allocate(1024, 0)
-    told: list[str] = []
-    first = pool.wait_for(500, lambda: told.append("first"))
-    pool.wait_for(100, lambda: told.append("second"))
+    reported: list[str] = []
+    first = pool.wait_for(500, lambda: reported.append("first"))
+    pool.wait_for(100, lambda: reported.append("second"))
     pool.deallocate(400)
     assert first.cancel()
-    assert told == ["second"]
+    assert reported == ["second"]
     assert first.cancel()  # once more does no harm
     assert pool.available_bytes == 300
     pool.deallocate(1024 - 400)
-    assert told == ["second"]
+    assert reported == ["second"]
 
 
 def test_who_leaves_too_late_keeps_the_memory(pool: BufferPool) -> None:
@@ -281,11 +281,11 @@ def test_closing_wakes_all_blocked_threads(
 
 def test_closing_tells_parked_requests_nothing(pool: BufferPool) -> None:
     pool.allocate(1024, 0)
-    told: list[bool] = []
-    waiter = pool.wait_for(100, lambda: told.append(True))
+    reported: list[bool] = []
+    waiter = pool.wait_for(100, lambda: reported.append(True))
     pool.close()
     pool.deallocate(1024)
-    assert told == []
+    assert reported == []
     assert waiter.cancel()
     assert pool.available_bytes == TOTAL
 

@@ -387,8 +387,8 @@ def test_a_broker_that_takes_less_than_a_batch_gets_every_record_once_and_in_ord
         settings: dict[str, str | int] = {"compression.type": compression.codec.config_name, "linger.ms": 5}
         with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
             mixed = [value for pair in zip(values(60), noise(60), strict=True) for value in pair]
-            told = submit(producer, "orders", mixed, partition=0)
-            assert told.offsets() == list(range(120))
+            reported = submit(producer, "orders", mixed, partition=0)
+            assert reported.offsets() == list(range(120))
         assert stored(cluster, "orders") == mixed
         assert max(len(batch.data) for batch in cluster.batches("orders")) <= 1_000
     assert events.of(BatchSplit)

@@ -239,7 +239,7 @@ def test_records_without_a_key_go_on_while_a_broker_is_dead_and_to_it_when_it_is
         assert not written_to(producer, 200) & lost
         keyed = submit(producer, "orders", [b"keyed"], partition=min(lost))
         assert not written_to(producer, 50) & lost
-        assert not keyed.is_told
+        assert not keyed.is_reported
         cluster.revive(2)
         keyed.offsets()
         assert written_to(producer, 200) == set(range(6))
@@ -275,7 +275,7 @@ def test_what_was_sent_waits_for_its_broker_and_is_written_once() -> None:
         cluster.kill(broker_id, elect=False)
         hold.release()
         assert not written_to(producer) & partitions_of(cluster, broker_id)
-        assert not sent.is_told
+        assert not sent.is_reported
         cluster.revive(broker_id)
         (outcome,) = sent.outcomes()
         assert isinstance(outcome, RecordMetadata)
@@ -297,10 +297,10 @@ def test_where_no_broker_is_left_records_wait_for_any() -> None:
     with six_partitions() as (cluster, producer):
         for broker_id in (1, 2, 3):
             cluster.kill(broker_id, elect=False)
-        told = [submit(producer, "orders", [b"%d" % n]) for n in range(5)]
+        reported = [submit(producer, "orders", [b"%d" % n]) for n in range(5)]
         for broker_id in (1, 2, 3):
             cluster.revive(broker_id)
-        for one in told:
+        for one in reported:
             one.offsets()
 
 

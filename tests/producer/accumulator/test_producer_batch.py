@@ -467,8 +467,8 @@ def test_owners_who_leave_one_after_the_other_leave_the_rest_in_order(closed: bo
     batch.drop_removed()
     assert values_in(batch) == [b"%d" % number for number in range(0, 50, 7)]
     batch.complete(100, None)
-    told = {number: owner.receipts[0].offset for number, owner in enumerate(owners) if owner.times_told}
-    assert told == {number: 100 + place for place, number in enumerate(range(0, 50, 7))}
+    reported = {number: owner.receipts[0].offset for number, owner in enumerate(owners) if owner.times_told}
+    assert reported == {number: 100 + place for place, number in enumerate(range(0, 50, 7))}
 
 
 def test_owners_who_leave_one_after_the_other_cost_two_encodings_of_the_batch_and_not_one_each() -> None:

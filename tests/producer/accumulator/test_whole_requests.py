@@ -34,7 +34,7 @@ def test_otherwise_they_are_as_many_batches_as_it_takes() -> None:
     rig = rig_of(whole_requests=False)
     result = rig.submit("orders", *keyed(40), turns=1)
     rig.answer(produced(ORDERS_0, offset=7))
-    assert result.told == []
+    assert result.reported == []
 
 
 def test_a_batch_that_is_too_large_is_refused_whole_and_nothing_of_it_is_sent_again() -> None:

@@ -29,7 +29,7 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.live_producer import (
     PATIENCE_MS,
     PATIENCE_S,
-    Told,
+    Outcome,
     live_producer,
     look_up,
     producing,
@@ -56,8 +56,8 @@ def numbers(cluster: FakeCluster, topic: str = "orders", partition: int | None =
     return [int(record.value[:4]) for record in cluster.records(topic, partition) if record.value is not None]
 
 
-def failures(told: Sequence[Told]) -> list[RecordFailure]:
-    return [outcome for one in told for outcome in one.outcomes() if isinstance(outcome, RecordFailure)]
+def failures(reported: Sequence[Outcome]) -> list[RecordFailure]:
+    return [outcome for one in reported for outcome in one.outcomes() if isinstance(outcome, RecordFailure)]
 
 
 def left(report: CloseReport) -> int:
@@ -74,12 +74,12 @@ def test_close_sends_what_waits_for_memory(records: int) -> None:
         cluster.create_topic("orders")
         with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
             producer.partitions_for("orders")
-            told = [
+            reported = [
                 submit(producer, "orders", [large(n * records + i) for i in range(records)], partition=0)
                 for n in range(60)
             ]
             report = producer.close(20_000)
-            assert failures(told) == []
+            assert failures(reported) == []
             assert report == CloseReport()
             assert report.flushed
         assert numbers(cluster) == list(range(60 * records))
@@ -88,14 +88,14 @@ def test_close_sends_what_waits_for_memory(records: int) -> None:
 @pytest.mark.behaviour("ORD-03")
 def test_close_sends_what_waits_for_metadata() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
-        told = [submit(producer, "orders", [large(n)]) for n in range(20)]
+        reported = [submit(producer, "orders", [large(n)]) for n in range(20)]
         with ThreadPoolExecutor(1) as pool:
             closed = pool.submit(producer.close, PATIENCE_MS)
             wait_until(lambda: producer.status().state == "closing", what="the producer closes")
             cluster.wait_for_requests(ApiKey.METADATA, 3)
             cluster.create_topic("orders")
             assert closed.result(PATIENCE_S) == CloseReport()
-        assert failures(told) == []
+        assert failures(reported) == []
         assert numbers(cluster) == list(range(20))
 
 
@@ -103,22 +103,22 @@ def test_close_in_no_time_reports_each_record_that_it_gives_up() -> None:
     with producing(LITTLE_MEMORY) as (cluster, producer):
         producer.partitions_for("orders")
         hold = cluster.hold_next(ApiKey.PRODUCE, times=1_000)
-        told = [submit(producer, "orders", [large(n), large(n)], partition=0) for n in range(20)]
+        reported = [submit(producer, "orders", [large(n), large(n)], partition=0) for n in range(20)]
         missing = [submit(producer, "absent", [b"a", b"b", b"c"]) for _ in range(5)]
         hold.wait_until_held()
         report = producer.close(0)
         assert not report.flushed
-        assert left(report) == len(failures([*told, *missing])) == 55
+        assert left(report) == len(failures([*reported, *missing])) == 55
         hold.release()
 
 
 def test_a_parked_record_whose_time_is_up_while_the_producer_closes_fails_with_its_own_error() -> None:
     with producing() as (_, producer):
         sent = submit(producer, "orders", [b"a"])
-        told = submit(producer, "absent", [b"a", b"b"], block_in_ms=100)
+        reported = submit(producer, "absent", [b"a", b"b"], block_in_ms=100)
         report = producer.close(PATIENCE_MS)
         assert sent.offsets() == [0]
-        assert {type(failure.error) for failure in told.failures()} == {TimeoutError}
+        assert {type(failure.error) for failure in reported.failures()} == {TimeoutError}
         assert report == CloseReport((Unacknowledged("absent", None, 2),))
         assert not report.flushed
 
@@ -161,17 +161,17 @@ def test_a_send_that_blocks_is_ended_by_close_while_what_is_parked_goes_on() -> 
         with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
             producer.partitions_for("orders")
             hold = cluster.hold_next(ApiKey.PRODUCE, times=1_000)
-            told = [submit(producer, "orders", [large(n)], partition=0) for n in range(20)]
+            reported = [submit(producer, "orders", [large(n)], partition=0) for n in range(20)]
             with ThreadPoolExecutor(2) as pool:
                 sent = pool.submit(producer.send, ProducerRecord("orders", large(99), partition=0))
-                held_back = producer._parked.held_back
-                wait_until(lambda: bool(held_back._topics["orders"].places), what="the send waits")
+                blocked = producer._parked.gate
+                wait_until(lambda: bool(blocked._topics["orders"].places), what="the send waits")
                 closed = pool.submit(producer.close, PATIENCE_MS)
                 with pytest.raises(ProducerClosedError):
                     sent.result(PATIENCE_S)
                 hold.release()
                 assert closed.result(PATIENCE_S) == CloseReport()
-            assert failures(told) == []
+            assert failures(reported) == []
         assert numbers(cluster) == list(range(20))
 
 
@@ -179,7 +179,7 @@ def test_a_look_up_is_ended_as_soon_as_the_producer_closes() -> None:
     with producing() as (cluster, producer):
         producer.partitions_for("orders")
         hold = cluster.hold_next(ApiKey.PRODUCE)
-        told = submit(producer, "orders", [b"a"])
+        reported = submit(producer, "orders", [b"a"])
         hold.wait_until_held()
         looking = look_up(producer, "nowhere", settle=False)
         with ThreadPoolExecutor(1) as pool:
@@ -188,7 +188,7 @@ def test_a_look_up_is_ended_as_soon_as_the_producer_closes() -> None:
             assert not closed.done()
             hold.release()
             assert closed.result(PATIENCE_S).flushed
-        assert told.offsets() == [0]
+        assert reported.offsets() == [0]
 
 
 def test_a_look_up_that_is_taken_after_the_close_began_is_ended_in_that_turn() -> None:
@@ -197,7 +197,7 @@ def test_a_look_up_that_is_taken_after_the_close_began_is_ended_in_that_turn() -
     looking = rig.look_up("nowhere", settle=False)
     rig.producer.io_thread.initiate_close()
     rig.turn()
-    assert [type(result.error) for result in looking.told] == [ProducerClosedError]
+    assert [type(result.error) for result in looking.reported] == [ProducerClosedError]
 
 
 def test_a_record_that_is_being_appended_when_the_producer_closes_is_sent() -> None:
@@ -227,7 +227,7 @@ def test_nothing_is_accepted_while_the_producer_closes() -> None:
     with producing(LITTLE_MEMORY) as (cluster, producer):
         producer.partitions_for("orders")
         hold = cluster.hold_next(ApiKey.PRODUCE)
-        told = [submit(producer, "orders", [large(n)], partition=0) for n in range(20)]
+        reported = [submit(producer, "orders", [large(n)], partition=0) for n in range(20)]
         with ThreadPoolExecutor(1) as pool:
             closed = pool.submit(producer.close, PATIENCE_MS)
             wait_until(lambda: producer.status().state == "closing", what="the producer closes")
@@ -237,7 +237,7 @@ def test_nothing_is_accepted_while_the_producer_closes() -> None:
                 producer.send(ProducerRecord("orders", b"late"))
             hold.release()
             assert closed.result(PATIENCE_S).flushed
-        assert failures(told) == []
+        assert failures(reported) == []
 
 
 def test_a_close_from_a_callback_reports_what_is_open() -> None:
@@ -248,14 +248,14 @@ def test_a_close_from_a_callback_reports_what_is_open() -> None:
         closed = threading.Event()
 
         def close(_: FutureRecordMetadata) -> None:
-            told.extend(submit(producer, "absent", [b"a", b"b"]) for _ in range(10))
+            reported.extend(submit(producer, "absent", [b"a", b"b"]) for _ in range(10))
             reports.append(producer.close(PATIENCE_MS))
             closed.set()
 
-        told: list[Told] = []
+        reported: list[Outcome] = []
         producer.send(ProducerRecord("orders", b"a"), close)
         assert closed.wait(PATIENCE_S)
-        assert len(failures(told)) == 20
+        assert len(failures(reported)) == 20
         assert left(reports[0]) == 20
         assert not reports[0].flushed
         assert left(producer.close(PATIENCE_MS)) == 20
@@ -268,10 +268,10 @@ def test_a_close_from_a_callback_reports_what_is_open() -> None:
 def test_a_flush_covers_what_waits_for_memory() -> None:
     with producing(LITTLE_MEMORY) as (_, producer):
         producer.partitions_for("orders")
-        told = [submit(producer, "orders", [large(n)], partition=0) for n in range(40)]
+        reported = [submit(producer, "orders", [large(n)], partition=0) for n in range(40)]
         producer.flush()
-        assert [one.is_told for one in told] == [True] * 40
-        assert failures(told) == []
+        assert [one.is_reported for one in reported] == [True] * 40
+        assert failures(reported) == []
 
 
 @pytest.mark.behaviour("ORD-02")
@@ -281,7 +281,7 @@ def test_a_flush_covers_what_waits_for_metadata_and_lets_nothing_linger() -> Non
         with live_producer(
             cluster.bootstrap_servers, {"linger.ms": 300_000, "delivery.timeout.ms": 400_000}
         ) as producer:
-            told = [submit(producer, "orders", [large(n)]) for n in range(12)]
+            reported = [submit(producer, "orders", [large(n)]) for n in range(12)]
             with ThreadPoolExecutor(3) as pool:
                 flushed = [pool.submit(producer.flush) for _ in range(3)]
                 cluster.wait_for_requests(ApiKey.METADATA, 3)
@@ -289,25 +289,25 @@ def test_a_flush_covers_what_waits_for_metadata_and_lets_nothing_linger() -> Non
                 cluster.create_topic("orders")
                 for one in flushed:
                     one.result(PATIENCE_S)
-            assert all(one.is_told for one in told)
+            assert all(one.is_reported for one in reported)
         assert numbers(cluster) == list(range(12))
 
 
 def test_a_flush_ends_when_what_is_parked_has_failed() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
-        told = [submit(producer, "absent", [b"a"], block_in_ms=100) for _ in range(3)]
+        reported = [submit(producer, "absent", [b"a"], block_in_ms=100) for _ in range(3)]
         producer.flush()
-        assert [one.is_told for one in told] == [True] * 3
-        assert len(failures(told)) == 3
+        assert [one.is_reported for one in reported] == [True] * 3
+        assert len(failures(reported)) == 3
 
 
 def test_a_flush_ends_when_what_is_parked_is_cancelled() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
-        told = submit(producer, "absent", [b"a"])
+        reported = submit(producer, "absent", [b"a"])
         with ThreadPoolExecutor(1) as pool:
             flushed = pool.submit(producer.flush)
-            wait_until(lambda: bool(producer._parked.held_back._flushes), what="the flush waits")
-            told.cancel()
+            wait_until(lambda: bool(producer._parked.gate._flushes), what="the flush waits")
+            reported.cancel()
             flushed.result(PATIENCE_S)
 
 
@@ -316,11 +316,11 @@ def test_a_flush_does_not_wait_for_what_is_parked_after_it() -> None:
         first = submit(producer, "absent", [b"a"], block_in_ms=300)
         with ThreadPoolExecutor(1) as pool:
             flushed = pool.submit(producer.flush)
-            wait_until(lambda: bool(producer._parked.held_back._flushes), what="the flush waits")
+            wait_until(lambda: bool(producer._parked.gate._flushes), what="the flush waits")
             later = submit(producer, "absent", [b"b"])
             flushed.result(PATIENCE_S)
-            assert first.is_told
-            assert not later.is_told
+            assert first.is_reported
+            assert not later.is_reported
         producer.close(0)
 
 
@@ -333,13 +333,13 @@ def test_a_send_does_not_overtake_what_waits_for_memory() -> None:
         cluster.create_topic("orders")
         with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
             producer.partitions_for("orders")
-            told = [submit(producer, "orders", [large(n)], partition=0) for n in range(40)]
+            reported = [submit(producer, "orders", [large(n)], partition=0) for n in range(40)]
             for n in range(40, 80):
                 producer.send(ProducerRecord("orders", b"%04d" % n, partition=0))
             more = [submit(producer, "orders", [large(n), large(n)], partition=0) for n in range(80, 90)]
             producer.send(ProducerRecord("orders", b"%04d" % 90, partition=0))
             producer.flush()
-            assert failures([*told, *more]) == []
+            assert failures([*reported, *more]) == []
         assert numbers(cluster) == sorted(numbers(cluster))
         assert len(numbers(cluster)) == 101
 
@@ -347,7 +347,7 @@ def test_a_send_does_not_overtake_what_waits_for_memory() -> None:
 @pytest.mark.behaviour("ORD-01")
 def test_a_send_does_not_overtake_what_waits_for_metadata() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
-        told = [submit(producer, "orders", [large(n)], partition=0) for n in range(5)]
+        reported = [submit(producer, "orders", [large(n)], partition=0) for n in range(5)]
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(producer.send, ProducerRecord("orders", b"0005", partition=0))
             cluster.wait_for_requests(ApiKey.METADATA, 3)
@@ -357,7 +357,7 @@ def test_a_send_does_not_overtake_what_waits_for_metadata() -> None:
         for n in range(6, 12):
             producer.send(ProducerRecord("orders", b"%04d" % n, partition=0))
         producer.flush()
-        assert failures(told) == []
+        assert failures(reported) == []
         assert numbers(cluster) == list(range(12))
 
 
@@ -393,7 +393,7 @@ def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() ->
         error = sent.result(PATIENCE_S).exception(0)
     assert isinstance(error, BufferExhaustedError)
     assert "within the configured max blocking time 500 ms" in str(error)
-    assert not rig.producer._parked.held_back._topics["orders"].places
+    assert not rig.producer._parked.gate._topics["orders"].places
 
 
 def test_a_send_to_another_topic_waits_for_nobody() -> None:
@@ -416,7 +416,7 @@ def test_a_send_in_a_callback_passes_requests_of_others_and_fails_behind_its_own
         entered, go_on, over = threading.Event(), threading.Event(), threading.Event()
 
         def submit_much() -> None:
-            told.extend(submit(producer, "orders", [large(n)], partition=0) for n in range(5))
+            reported.extend(submit(producer, "orders", [large(n)], partition=0) for n in range(5))
 
         def send(_: FutureRecordMetadata) -> None:
             producer.send(ProducerRecord("orders", b"opens a batch", partition=1))
@@ -427,7 +427,7 @@ def test_a_send_in_a_callback_passes_requests_of_others_and_fails_behind_its_own
             futures.append(producer.send(ProducerRecord("orders", b"small", partition=1)))
             over.set()
 
-        told: list[Told] = []
+        reported: list[Outcome] = []
         producer.send(ProducerRecord("orders", b"first", partition=1), send)
         assert entered.wait(PATIENCE_S)
         if not own:
@@ -437,7 +437,7 @@ def test_a_send_in_a_callback_passes_requests_of_others_and_fails_behind_its_own
         producer.flush()
         assert (futures[0].exception(0) is None) == passes
         assert isinstance(futures[0].exception(0), BufferExhaustedError) != passes
-        assert failures(told) == []
+        assert failures(reported) == []
 
 
 def test_a_request_whose_partition_has_come_is_not_overtaken_by_later_ones() -> None:

@@ -18,7 +18,7 @@ import pytest
 from client_core import IllegalStateError, ProducerClosedError, ProducerRecord, RecordFailure
 from client_core.protocol.api_keys import ApiKey
 from tests.support.fake_cluster import FakeCluster
-from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Told, live_producer, submit
+from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Outcome, live_producer, submit
 
 if TYPE_CHECKING:
     from client_core import FutureRecordMetadata, KafkaProducer
@@ -37,9 +37,9 @@ class Caller:
     random: Random
     cancels: bool
     next: int = 0
-    told: list[Told] = field(default_factory=list)
+    reported: list[Outcome] = field(default_factory=list)
     futures: list[FutureRecordMetadata] = field(default_factory=list)
-    cancelled: list[Told] = field(default_factory=list)
+    cancelled: list[Outcome] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
 
     def run(self, producer: KafkaProducer) -> None:
@@ -53,19 +53,22 @@ class Caller:
         partition = self.random.choice((None, 0, 1))
         if chosen < 0.5:
             values = [self.value() for _ in range(self.random.randrange(1, 4))]
-            self.told.append(submit(producer, topic, values, partition=partition, create=False))
+            self.reported.append(submit(producer, topic, values, partition=partition, create=False))
         elif chosen < 0.94:
             record = ProducerRecord(topic, self.value(), partition=partition)
             self.futures.append(producer.send(record))
-        elif chosen < 0.97 and self.cancels and self.told:
-            one = self.told[-1]
+        elif chosen < 0.97 and self.cancels and self.reported:
+            one = self.reported[-1]
             one.cancel()
-            if not one.is_told:
+            if not one.is_reported:
                 self.cancelled.append(one)
         else:
-            told, futures = [one for one in self.told if one not in self.cancelled], tuple(self.futures)
+            covered, futures = (
+                [one for one in self.reported if one not in self.cancelled],
+                tuple(self.futures),
+            )
             producer.flush()
-            self.not_covered += [repr(one) for one in told if not one.is_told]
+            self.not_covered += [repr(one) for one in covered if not one.is_reported]
             self.not_covered += [repr(one) for one in futures if not one.done()]
 
     def value(self) -> bytes:
@@ -78,8 +81,8 @@ def failed(callers: list[Caller]) -> int:
     outcomes = [
         outcome
         for caller in callers
-        for one in caller.told
-        if one not in caller.cancelled or one.is_told
+        for one in caller.reported
+        if one not in caller.cancelled or one.is_reported
         for outcome in one.outcomes()
     ]
     futures = [future for caller in callers for future in caller.futures]
@@ -118,12 +121,12 @@ def test_order_flush_and_report_hold_for_any_schedule(seed: int, closed_in_ms: i
                 thread.join(PATIENCE_S)
                 assert not thread.is_alive()
             assert [caller.not_covered for caller in callers] == [[]] * CALLERS
-            reported = report.failed_earlier + sum(left.records for left in report.unacknowledged)
+            counted = report.failed_earlier + sum(left.records for left in report.unacknowledged)
             if cancels:
-                assert reported >= failed(callers)
+                assert counted >= failed(callers)
             else:
-                assert reported == failed(callers)
-            assert report.flushed == (reported == 0)
+                assert counted == failed(callers)
+            assert report.flushed == (counted == 0)
             if closed_in_ms == PATIENCE_MS:
                 assert report.flushed
         for topic in TOPICS:

@@ -51,14 +51,14 @@ def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
     early, late = rig.submit("orders", b"a", block_ms=1_000), rig.submit("orders", b"b", block_ms=2_000)
     rig.learn({}, errors={"orders": UNKNOWN})
     rig.turn_after(999)
-    assert early.told == []
+    assert early.reported == []
     rig.turn_after(1)
     (failure,) = early.failures
     assert isinstance(failure.error, TimeoutError)
     assert str(failure.error) == "Topic orders not present in metadata after 1000 ms."
     assert isinstance(failure.error.__cause__, UnknownTopicOrPartitionError)
     assert (failure.phase, failure.written, failure.waited_ms) == (Phase.METADATA, Written.NO, 1_000)
-    assert late.told == []
+    assert late.reported == []
 
 
 @pytest.mark.parametrize(("block_ms", "wait_ms"), [(1_000, 2_000), (2_000, 1_000)])
@@ -72,8 +72,8 @@ def test_a_missing_topic_is_not_asked_for_any_more_once_nobody_waits_for_it(
     assert rig.metadata.topics == {"orders"}
     rig.turn_after(1_000)
     assert rig.metadata.topics == {"orders"}, "the other still waits"
-    assert bool(waiting.told) == (block_ms == 1_000)
-    assert bool(looking.told) == (wait_ms == 1_000)
+    assert bool(waiting.reported) == (block_ms == 1_000)
+    assert bool(looking.reported) == (wait_ms == 1_000)
     rig.turn_after(1_000)
     assert rig.metadata.topics == set()
 
@@ -165,7 +165,7 @@ def test_five_thousand_waits_for_one_topic_are_one_look_at_it() -> None:
     assert looked == 1
     assert rig.producer.status().waiting_for_metadata == 5_000
     rig.turn_after(1_000)
-    assert all(one.told for one in waiting)
+    assert all(one.reported for one in waiting)
     assert rig.producer.status().waiting_for_metadata == 0
 
 
@@ -182,7 +182,7 @@ def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_u
     rig.learn({"orders": 2}, turns=3)
     assert rig.producer.status().waiting_for_metadata == 0
     rig.answer(produced(ORDERS_0, offset=0))
-    assert aside.told == []
+    assert aside.reported == []
     rig.answer(produced(TopicPartition("orders", 1), offset=5))
     assert aside.offsets == [5]
 
@@ -219,7 +219,7 @@ def test_at_its_deadline_what_was_not_sent_is_taken_back() -> None:
     assert str(failure.error) == "Records for topic orders were not acknowledged within 500 ms."
     assert (failure.phase, failure.written, failure.waited_ms) == (Phase.DELIVERY, Written.NO, 500)
     assert values_of(rig) == [b"theirs"]
-    assert neighbour.told == []
+    assert neighbour.reported == []
 
 
 def test_at_its_deadline_what_is_on_its_way_is_unknown_and_still_delivered() -> None:
@@ -228,7 +228,7 @@ def test_at_its_deadline_what_is_on_its_way_is_unknown_and_still_delivered() -> 
     rig.turn_after(500)
     assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
     rig.answer(produced(ORDERS_0, offset=0))
-    assert len(waiting.told) == 1
+    assert len(waiting.reported) == 1
     assert rig.producer.status().buffer.batches == 0
 
 
@@ -260,7 +260,7 @@ def test_a_cancelled_request_frees_its_place_and_tells_nobody() -> None:
     status = rig.producer.status()
     assert (status.buffer.waiters, status.waiting_for_buffer) == (0, 0)
     rig.turn_after(200_000)
-    assert waiting.told == []
+    assert waiting.reported == []
 
 
 def test_what_was_appended_for_a_cancelled_request_is_still_delivered() -> None:
@@ -270,7 +270,7 @@ def test_what_was_appended_for_a_cancelled_request_is_still_delivered() -> None:
     rig.turn()
     assert rig.client.in_flight_request_count() == 1
     rig.answer(produced(ORDERS_0, offset=0))
-    assert waiting.told == []
+    assert waiting.reported == []
 
 
 def test_a_wait_counts_from_when_the_request_came() -> None:
@@ -290,9 +290,9 @@ def test_a_cancelled_request_is_settled_when_its_records_are_delivered() -> None
     waiting = rig.submit("orders", b"a", settled=settled)
     waiting.cancel()
     rig.turn()
-    assert settled.told == []
+    assert settled.reported == []
     rig.answer(produced(ORDERS_0, offset=5))
-    assert (waiting.told, settled.offsets) == ([], [5])
+    assert (waiting.reported, settled.offsets) == ([], [5])
 
 
 def test_a_cancelled_request_that_was_only_parked_is_settled_at_once() -> None:
@@ -310,7 +310,7 @@ def test_a_request_that_ran_out_of_time_on_its_way_is_settled_with_the_true_outc
     waiting = rig.submit("orders", b"a", timeout_ms=1_000, settled=settled, turns=1)
     rig.turn_after(1_000)
     assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
-    assert settled.told == []
+    assert settled.reported == []
     rig.answer(produced(ORDERS_0, offset=5))
     assert settled.offsets == [5]
     assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
@@ -342,7 +342,7 @@ def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
     rig.will_know({"orders": 1})
     rig.metadata.add("orders", rig.clock.now_ms())
     rig.turn(2)
-    assert not rig.producer._parked.held_back.holds_back("orders")
+    assert not rig.producer._parked.gate.is_blocked("orders")
     rig.submit("orders", b"b")
     assert values_of(rig) == [b"b"]
 

@@ -52,8 +52,8 @@ def test_when_the_first_of_a_queue_gives_up_the_next_one_takes_its_place() -> No
     first = rig.submit("other", b"y" * 800, block_ms=300)
     second = rig.submit("other", b"z" * 800, turns=1)
     rig.turn_after(300)
-    assert first.told
-    assert second.told == []
+    assert first.reported
+    assert second.reported == []
     assert rig.producer.status().buffer.waiters == 1
     rig.turn_after(10_000)
     rig.answer(produced(ORDERS_0, offset=0), turns=2)

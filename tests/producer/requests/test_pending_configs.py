@@ -41,8 +41,8 @@ def ask(rig: ProducerRig, topic: str = "orders", *, wait_ms: int = 1_000) -> Wai
     return waiting
 
 
-def told(waiting: Waiting) -> TopicConfigsResult:
-    (result,) = waiting.told
+def reported(waiting: Waiting) -> TopicConfigsResult:
+    (result,) = waiting.reported
     assert isinstance(result, TopicConfigsResult)
     return result
 
@@ -69,10 +69,10 @@ def test_configs_come_with_how_long_they_took() -> None:
     rig.turn()
     rig.clock.advance(40)
     answer(rig, orders=CONFIGS)
-    assert told(waiting).configs == CONFIGS
-    assert told(waiting).error is None
-    assert told(waiting).waited_ms == 40
-    assert repr(told(waiting)) == "<TopicConfigsResult configs=1 error=None waited_ms=40>"
+    assert reported(waiting).configs == CONFIGS
+    assert reported(waiting).error is None
+    assert reported(waiting).waited_ms == 40
+    assert repr(reported(waiting)) == "<TopicConfigsResult configs=1 error=None waited_ms=40>"
 
 
 def test_one_request_is_for_all_who_wait_and_each_topic_stands_once_in_it() -> None:
@@ -84,7 +84,7 @@ def test_one_request_is_for_all_who_wait_and_each_topic_stands_once_in_it() -> N
     assert rig.producer.status().waiting_for_metadata == 3
     assert asked_topics(rig) == [("orders", "audit")]
     answer(rig, orders=CONFIGS, audit=MappingProxyType({}))
-    assert [told(one).configs for one in waiting] == [CONFIGS, {}, CONFIGS]
+    assert [reported(one).configs for one in waiting] == [CONFIGS, {}, CONFIGS]
     assert rig.producer.cache is cache
     assert rig.producer.status().waiting_for_metadata == 0
 
@@ -96,11 +96,11 @@ def test_who_comes_while_a_request_is_under_way_has_the_next_one() -> None:
     late = ask(rig)
     rig.turn()
     answer(rig, orders=Errors.UNKNOWN_TOPIC_OR_PARTITION)
-    assert early.told
-    assert not late.told
+    assert early.reported
+    assert not late.reported
     rig.turn()
     answer(rig, orders=CONFIGS)
-    assert told(late).configs == CONFIGS
+    assert reported(late).configs == CONFIGS
 
 
 def test_a_request_is_for_a_bounded_number_of_topics_the_oldest_first() -> None:
@@ -113,7 +113,7 @@ def test_a_request_is_for_a_bounded_number_of_topics_the_oldest_first() -> None:
     rig.turn()
     assert asked_topics(rig) == [(names[-1],)]
     answer(rig, **dict.fromkeys(names, CONFIGS))
-    assert all(told(one).configs == CONFIGS for one in waiting)
+    assert all(reported(one).configs == CONFIGS for one in waiting)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_what_a_broker_refuses_of_one_topic_is_final_and_no_others(
     refused, given = ask(rig, "orders"), ask(rig, "audit")
     rig.turn()
     answer(rig, orders=error, audit=CONFIGS)
-    assert isinstance(told(refused).error, kind)
-    assert told(refused).configs is None
-    assert told(given).configs == CONFIGS
+    assert isinstance(reported(refused).error, kind)
+    assert reported(refused).configs is None
+    assert reported(given).configs == CONFIGS
 
 
 def test_what_may_be_retried_is_asked_for_again_after_a_pause() -> None:
@@ -141,14 +141,14 @@ def test_what_may_be_retried_is_asked_for_again_after_a_pause() -> None:
     waiting, given = ask(rig, "orders"), ask(rig, "audit")
     rig.turn()
     answer(rig, orders=Errors.REQUEST_TIMED_OUT, audit=CONFIGS)
-    assert told(given).configs == CONFIGS
+    assert reported(given).configs == CONFIGS
     rig.turn()
     assert asked_topics(rig) == []
     assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
     rig.turn_after(100)
     assert asked_topics(rig) == [("orders",)]
     answer(rig, orders=CONFIGS)
-    assert told(waiting).configs == CONFIGS
+    assert reported(waiting).configs == CONFIGS
 
 
 def test_a_request_that_was_lost_is_made_again() -> None:
@@ -159,7 +159,7 @@ def test_a_request_that_was_lost_is_made_again() -> None:
     rig.turn(2)
     rig.turn_after(100)
     answer(rig, orders=CONFIGS)
-    assert told(waiting).configs == CONFIGS
+    assert reported(waiting).configs == CONFIGS
 
 
 def test_a_broker_that_can_not_be_asked_is_told_of() -> None:
@@ -167,7 +167,7 @@ def test_a_broker_that_can_not_be_asked_is_told_of() -> None:
     waiting = ask(rig)
     rig.client.prepare_unsupported_version_response()
     rig.turn()
-    assert isinstance(told(waiting).error, UnsupportedVersionError)
+    assert isinstance(reported(waiting).error, UnsupportedVersionError)
 
 
 def test_an_answer_that_leaves_a_topic_out_is_an_error() -> None:
@@ -175,8 +175,8 @@ def test_an_answer_that_leaves_a_topic_out_is_an_error() -> None:
     waiting = ask(rig)
     rig.turn()
     answer(rig, other=CONFIGS)
-    assert isinstance(told(waiting).error, UnknownServerError)
-    assert "orders" in str(told(waiting).error)
+    assert isinstance(reported(waiting).error, UnknownServerError)
+    assert "orders" in str(reported(waiting).error)
 
 
 def test_configs_that_do_not_come_time_out_and_a_late_answer_is_nobodys() -> None:
@@ -184,10 +184,10 @@ def test_configs_that_do_not_come_time_out_and_a_late_answer_is_nobodys() -> Non
     waiting = ask(rig)
     rig.turn()
     rig.turn_after(1_000)
-    assert isinstance(told(waiting).error, TimeoutError)
-    assert str(told(waiting).error) == "The configs of topic orders were not told within 1000 ms."
+    assert isinstance(reported(waiting).error, TimeoutError)
+    assert str(reported(waiting).error) == "The configs of topic orders were not told within 1000 ms."
     answer(rig, orders=CONFIGS)
-    assert len(waiting.told) == 1
+    assert len(waiting.reported) == 1
 
 
 def test_without_any_broker_it_is_said_that_none_has_answered() -> None:
@@ -196,7 +196,7 @@ def test_without_any_broker_it_is_said_that_none_has_answered() -> None:
     waiting = ask(rig)
     rig.turn()
     rig.turn_after(1_000)
-    assert isinstance(told(waiting).error, NoBrokersError)
+    assert isinstance(reported(waiting).error, NoBrokersError)
 
 
 def test_a_wait_that_is_cancelled_ends_without_a_word_and_the_others_go_on() -> None:
@@ -207,8 +207,8 @@ def test_a_wait_that_is_cancelled_ends_without_a_word_and_the_others_go_on() -> 
     gone.cancel()
     rig.turn()
     answer(rig, orders=CONFIGS)
-    assert gone.told == []
-    assert told(stays).configs == CONFIGS
+    assert gone.reported == []
+    assert reported(stays).configs == CONFIGS
 
 
 def test_a_refused_login_ends_the_wait() -> None:
@@ -217,14 +217,14 @@ def test_a_refused_login_ends_the_wait() -> None:
     rig.turn()
     rig.metadata.fatal_error(SaslAuthenticationError("no"))
     rig.turn()
-    assert isinstance(told(waiting).error, SaslAuthenticationError)
+    assert isinstance(reported(waiting).error, SaslAuthenticationError)
 
 
 def test_closing_ends_all_waits_and_takes_no_new_one() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = ask(rig)
     rig.producer.close(0)
-    assert isinstance(told(waiting).error, ProducerClosedError)
+    assert isinstance(reported(waiting).error, ProducerClosedError)
     with pytest.raises(IllegalStateError):
         ask(rig)
 

@@ -26,7 +26,7 @@ UNKNOWN, INVALID = 3, 17
 def test_a_known_topic_is_told_in_one_turn() -> None:
     rig = ProducerRig(topics={"orders": 2})
     waiting = rig.look_up("orders")
-    assert waiting.told == []
+    assert waiting.reported == []
     rig.turn()
     assert waiting.looked_up.cache.partition_count("orders") == 2
     assert waiting.looked_up.topic_errors == {}
@@ -45,7 +45,7 @@ def test_a_topic_is_believed_missing_when_brokers_have_said_so_twice() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.look_up("orders")
     rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
-    assert waiting.told == []
+    assert waiting.reported == []
     rig.clock.advance(100)
     rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     assert isinstance(waiting.looked_up.topic_errors["orders"], UnknownTopicOrPartitionError)
@@ -86,7 +86,7 @@ def test_a_record_that_waits_for_the_topic_keeps_it_asked_for() -> None:
     waiting = rig.look_up("orders")
     for _ in range(2):
         rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
-    assert waiting.told
+    assert waiting.reported
     assert rig.metadata.contains_topic("orders")
 
 
@@ -95,7 +95,7 @@ def test_without_settling_it_waits_for_the_topic_to_appear_until_its_deadline() 
     waiting = rig.look_up("orders", wait_ms=5_000, settle=False)
     for _ in range(4):
         rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
-    assert waiting.told == []
+    assert waiting.reported == []
     rig.clock.advance(5_000)
     rig.learn({}, errors={"orders": UNKNOWN})
     error = waiting.looked_up.topic_errors["orders"]
@@ -133,7 +133,7 @@ def test_a_cancelled_look_up_is_forgotten() -> None:
     assert rig.producer.status().waiting_for_metadata == 0
     rig.clock.advance(100_000)
     rig.learn({}, errors={"orders": UNKNOWN})
-    assert waiting.told == []
+    assert waiting.reported == []
 
 
 def test_a_fatal_error_ends_all_look_ups() -> None:
@@ -196,7 +196,7 @@ def test_what_is_too_old_is_asked_for(demand: str) -> None:
     rig.clock.advance(200)
     waiting = update(rig, min_version=version + 1) if demand == "min_version" else update(rig, max_age_ms=50)
     rig.learn({"orders": 1})
-    assert waiting.told == []
+    assert waiting.reported == []
     rig.turn()
     assert waiting.looked_up.cache.update_version == version + 1
 
@@ -248,13 +248,13 @@ def test_a_list_that_was_lost_is_asked_for_again_after_a_pause() -> None:
     ("code", "told"),
     [(Errors.CLUSTER_AUTHORIZATION_FAILED.code, True), (Errors.LEADER_NOT_AVAILABLE.code, False)],
 )
-def test_a_list_that_is_refused_is_an_error_unless_it_may_be_retried(code: int, told: bool) -> None:
+def test_a_list_that_is_refused_is_an_error_unless_it_may_be_retried(code: int, reported: bool) -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = list_all(rig)
     rig.turn()
     rig.answer(TopicListing({}, error_code=code))
-    assert bool(waiting.told) is told
-    if told:
+    assert bool(waiting.reported) is reported
+    if reported:
         error = waiting.listed.error
         assert isinstance(error, KafkaError)
         assert error.code == code

@@ -79,7 +79,7 @@ def test_the_end_of_a_dropped_producer_is_reported_when_its_records_are_accounte
         io_thread.start()
     reports: list[tuple[bool, bool]] = []
     for _ in range(2):
-        io_thread.end_unclosed(lambda: reports.append((io_thread.is_over, bool(waiting.told))))
+        io_thread.end_unclosed(lambda: reports.append((io_thread.is_over, bool(waiting.reported))))
         assert io_thread.join(PATIENCE_S * 1_000)
     assert reports == [(True, True)] * 2
     if started:

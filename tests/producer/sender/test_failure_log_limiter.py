@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
-from client_core.producer.sender.batch_settlement import MOST_LINES, WINDOW_MS, ProduceNews
+from client_core.producer.sender.batch_settlement import MOST_LINES, WINDOW_MS, FailureLogLimiter
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
 
@@ -19,7 +19,7 @@ MOVED, FEW = Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_ENOUGH_REPLICAS
 
 
 def test_a_partition_is_told_once_for_each_error_and_again_when_it_is_given_up() -> None:
-    news = ProduceNews()
+    news = FailureLogLimiter()
     assert [news.failed(ORDERS_0, MOVED, 0) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
     assert news.failed(ORDERS_0, FEW, 0) == WARNING
     assert [news.failed(ORDERS_0, FEW, 0, for_good=True) for _ in range(2)] == [WARNING, DEBUG]
@@ -27,7 +27,7 @@ def test_a_partition_is_told_once_for_each_error_and_again_when_it_is_given_up()
 
 def test_that_it_works_again_is_told_and_makes_failures_news(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    news = ProduceNews()
+    news = FailureLogLimiter()
     news.succeeded(ORDERS_0)
     assert caplog.messages == []
     news.failed(ORDERS_0, MOVED, 0)
@@ -40,7 +40,7 @@ def test_that_it_works_again_is_told_and_makes_failures_news(caplog: pytest.LogC
 def test_a_thousand_partitions_that_fail_together_are_a_few_lines_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    news = ProduceNews()
+    news = FailureLogLimiter()
     partitions = [TopicPartition("orders", n) for n in range(1_000)]
     levels = [news.failed(partition, MOVED, 100_000) for partition in partitions]
     assert levels.count(WARNING) == MOST_LINES
@@ -49,15 +49,15 @@ def test_a_thousand_partitions_that_fail_together_are_a_few_lines_a_minute(
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    news = ProduceNews()
+    news = FailureLogLimiter()
     for n in range(3_000):
         news.failed(TopicPartition("orders", n), MOVED, n * WINDOW_MS)
         news.too_large(f"topic-{n}")
-    assert (len(news.told), len(news._told_too_large)) == (1_000, 1_000)
+    assert (len(news.reported), len(news._reported_too_large)) == (1_000, 1_000)
 
 
 def test_batches_that_are_split_are_told_once_a_topic() -> None:
-    news = ProduceNews()
+    news = FailureLogLimiter()
     assert [news.too_large("a"), news.too_large("a"), news.too_large("b")] == [WARNING, DEBUG, WARNING]
 
 
@@ -70,8 +70,8 @@ def test_a_producer_tells_of_a_partition_that_fails_and_works_again(caplog: pyte
         rig.turn_after(100)
     rig.answer(produced(ORDERS_0, offset=7))
     assert waiting.offsets == [7]
-    told = [message for message in caplog.messages if "orders-0" in message]
-    assert told == [
+    reported = [message for message in caplog.messages if "orders-0" in message]
+    assert reported == [
         "Produce to orders-0 by node 0 failed, it is tried again: NOT_ENOUGH_REPLICAS",
         "Produce to orders-0 works again",
     ]

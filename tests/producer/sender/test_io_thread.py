@@ -153,11 +153,11 @@ def test_a_callback_that_exits_costs_the_others_nothing(error: BaseException) ->
     posted: list[Result] = []
     CallInline().post([(leave, NO_RESULT), (posted.append, NO_RESULT)])
     assert posted == [NO_RESULT]
-    told: list[FutureRecordMetadata] = []
+    reported: list[FutureRecordMetadata] = []
     future = FutureRecordMetadata(leave)
-    future.add_done_callback(told.append)
+    future.add_done_callback(reported.append)
     future.fail(ProducerClosedError("over"))
-    assert told == [future]
+    assert reported == [future]
 
 
 def test_an_interrupt_in_a_callback_reaches_who_pressed_the_key() -> None:
@@ -340,7 +340,7 @@ def test_a_closing_producer_gets_the_new_id_that_its_records_need() -> None:
     rig.turn()
     rig.client.prepare_response(producer_id_given(2))
     rig.turn()
-    assert not any(one.told for one in waiting)
+    assert not any(one.reported for one in waiting)
     rig.turn_after(100)  # the backoff
     assert not rig.producer._accumulator.has_undrained
     rig.answer(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
@@ -366,12 +366,12 @@ def test_look_ups_are_failed_before_the_last_records_are_waited_for() -> None:
     record = rig.submit("orders", b"a")
     look_up = rig.look_up("unknown", settle=False)
     rig.turn()
-    assert not look_up.told
+    assert not look_up.reported
     failed_by_then: list[bool] = []
     run_once = rig.producer._sender.run_once
 
     def answer_and_run(now_ms: int | None = None) -> None:
-        failed_by_then.append(bool(look_up.told))
+        failed_by_then.append(bool(look_up.reported))
         rig.respond(produced(ORDERS_0, offset=0))
         run_once(now_ms)
 

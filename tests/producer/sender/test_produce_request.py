@@ -206,8 +206,8 @@ def test_errors_of_single_records_are_told_from_version_8_on(version: int) -> No
         )
     )
     ((_, said),) = partition_responses(wire.ProduceResponse.decode(made.encode(version), version), {})
-    told = ((RecordError(3, "Record error"),), "Produce failed")
-    assert (said.record_errors, said.error_message) == (told if version >= 8 else ((), None))
+    reported = ((RecordError(3, "Record error"),), "Produce failed")
+    assert (said.record_errors, said.error_message) == (reported if version >= 8 else ((), None))
 
 
 def test_errors_of_single_records_and_the_message_are_kept() -> None:
@@ -250,9 +250,11 @@ def test_a_new_leader_is_told_with_its_address() -> None:
         ("b" * 256, 9092, False),
     ],
 )
-def test_a_leader_without_an_address_that_can_be_one_is_not_told(host: str, port: int, is_told: bool) -> None:
+def test_a_leader_without_an_address_that_can_be_one_is_not_told(
+    host: str, port: int, is_reported: bool
+) -> None:
     answered = response()._replace(node_endpoints=(wire.NodeEndpoint(2, host, port, "rack"),))
-    assert leader_nodes(answered) == ((Node(2, host, port, "rack"),) if is_told else ())
+    assert leader_nodes(answered) == ((Node(2, host, port, "rack"),) if is_reported else ())
 
 
 @pytest.mark.parametrize("leader", [(-1, 8), (2, -1)])

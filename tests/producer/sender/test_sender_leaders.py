@@ -243,12 +243,12 @@ def test_new_leaders_in_the_answer_are_believed_and_retries_go_to_them_at_once()
     rig = rig_with_leader_epochs()
     before = rig.metadata.fetch()
     new_nodes = [NodeEndpoint(9990, "newhost9990", 9990, "r"), NodeEndpoint(9991, "newhost9991", 9991, "r")]
-    told = together(
+    reported = together(
         produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER, leader=(9990, 101)),
         produced(ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER, leader=(9991, 101)),
         produced(ORDERS_2, offset=100),
     )
-    produce_to_three(rig, told._replace(node_endpoints=tuple(new_nodes)))
+    produce_to_three(rig, reported._replace(node_endpoints=tuple(new_nodes)))
     assert rig.metadata.fetch() is not before
     for moved, new in zip((ORDERS_0, ORDERS_1), new_nodes, strict=True):
         leader = rig.metadata.current_leader(moved)

@@ -417,11 +417,11 @@ def test_what_a_user_should_know_is_said_by_the_producer_and_not_by_each_config(
     given = config(retries=0, reconnect_backoff_ms=2_000, linger_ms=2**40)
     assert caplog.messages == []
     KafkaProducer(given).close()
-    told = [
+    reported = [
         "Idempotence will be disabled because retries is set to 0.",
         "delivery.timeout.ms should be equal to or larger than linger.ms + request.timeout.ms. "
         "Setting it to 2147483647.",
         "Disabling exponential reconnect backoff because reconnect.backoff.ms is set, "
         "but reconnect.backoff.max.ms is not.",
     ]
-    assert [message for message in caplog.messages if message in told] == told
+    assert [message for message in caplog.messages if message in reported] == reported

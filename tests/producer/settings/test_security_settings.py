@@ -192,11 +192,11 @@ def test_a_client_that_verifies_no_names_is_warned_of() -> None:
     ],
 )
 def test_what_makes_no_sense_of_tls_names_the_setting_and_the_remedy(
-    given: dict[str, str], named: str, told: str
+    given: dict[str, str], named: str, reported: str
 ) -> None:
     error = refused({"security.protocol": "SSL"}, given)
     assert error.name == named
-    assert told in error.message
+    assert reported in error.message
     assert PASSWORD not in error.message
 
 
@@ -340,11 +340,11 @@ def test_the_defaults_of_the_options_are_those_of_the_config_they_make() -> None
     ],
 )
 def test_what_makes_no_sense_of_sasl_names_the_setting_and_the_remedy(
-    given: dict[str, str], named: str, told: str
+    given: dict[str, str], named: str, reported: str
 ) -> None:
     error = refused(given)
     assert error.name == named
-    assert told in error.message
+    assert reported in error.message
     assert PASSWORD not in error.message
 
 
@@ -382,9 +382,9 @@ def test_settings_of_tls_are_unused_without_it_and_warned_of() -> None:
         ),
     ],
 )
-def test_what_has_no_effect_is_warned_of(given: dict[str, str], told: str) -> None:
+def test_what_has_no_effect_is_warned_of(given: dict[str, str], reported: str) -> None:
     (remark,) = config(given).remarks
-    assert remark == (logging.WARNING, told)
+    assert remark == (logging.WARNING, reported)
 
 
 @pytest.mark.parametrize(
@@ -410,9 +410,9 @@ def test_what_has_no_effect_is_warned_of(given: dict[str, str], told: str) -> No
         ),
     ],
 )
-def test_a_secret_that_travels_unencrypted_is_warned_of(given: dict[str, str], told: str) -> None:
+def test_a_secret_that_travels_unencrypted_is_warned_of(given: dict[str, str], reported: str) -> None:
     (remark,) = config(given).remarks
-    assert remark == (logging.WARNING, told)
+    assert remark == (logging.WARNING, reported)
 
 
 def test_what_has_no_effect_must_be_valid_all_the_same() -> None:

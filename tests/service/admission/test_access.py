@@ -198,9 +198,9 @@ def test_a_topic_that_is_not_allowed_looks_the_same_whether_it_is_there_or_not(
 
 def test_a_topic_that_is_not_allowed_is_refused_by_kafkas_name(web: HttpApp, tokens: TokensFile) -> None:
     answer = web.get("/v1/topics/hidden", headers=tokens.of("shop"))
-    told = {name: answer.json()[name] for name in ("kafka_error", "code", "retriable", "written")}
+    reported = {name: answer.json()[name] for name in ("kafka_error", "code", "retriable", "written")}
     expected = {"kafka_error": "TOPIC_AUTHORIZATION_FAILED", "code": 29, "retriable": False, "written": "no"}
-    assert told == expected
+    assert reported == expected
 
 
 def test_a_caller_knows_what_it_may_read_and_what_it_may_write() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.admission.admission_control import Place, WaitingRoom, exceeds_share, is_one_too_many
+from service.admission.admission_control import AdmissionControl, Place, exceeds_share, is_one_too_many
 from service.admission.caller import ALL_TOPICS, ANYONE, Caller
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.errors import ProblemError
@@ -28,8 +28,10 @@ MODEST = Caller("modest", ALL_TOPICS, ALL_TOPICS)
 THIRD = Caller("third", ALL_TOPICS, ALL_TOPICS)
 
 
-def room(max_requests: int = 1_000, max_bytes: int = 1_000, shared_bytes: int | None = None) -> WaitingRoom:
-    return WaitingRoom(MockClock(), max_requests, max_bytes, shared_bytes)
+def room(
+    max_requests: int = 1_000, max_bytes: int = 1_000, shared_bytes: int | None = None
+) -> AdmissionControl:
+    return AdmissionControl(MockClock(), max_requests, max_bytes, shared_bytes)
 
 
 def fill(take: Callable[[], Place]) -> list[Place]:
@@ -201,7 +203,7 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
 )
 def test_retry_after_is_when_enough_will_have_left(limit: int | None, more: int, after_s: int) -> None:
     """100 bytes a second leave a room of 800 bytes, in which the caller holds 200 and another as many."""
-    waiting = WaitingRoom(MockClock(now_ms=500), 99, 800)
+    waiting = AdmissionControl(MockClock(now_ms=500), 99, 800)
     caller = Caller("own", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=limit)
     waiting.enter(100).leave()
     waiting.enter(200)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from service.admission.admission_control import WaitingRoom
+from service.admission.admission_control import AdmissionControl
 from service.wire.errors import ProblemError
 from tests.support.mock_clock import MockClock
 
 
 def test_the_room_turns_away_what_does_not_fit() -> None:
-    room = WaitingRoom(MockClock(), max_requests=2, max_bytes=100)
+    room = AdmissionControl(MockClock(), max_requests=2, max_bytes=100)
     room.enter(60)
     with pytest.raises(ProblemError, match="60 bytes are waiting"):
         room.enter(41)
@@ -20,14 +20,14 @@ def test_the_room_turns_away_what_does_not_fit() -> None:
 
 
 def test_a_body_larger_than_the_room_fits_into_an_empty_one() -> None:
-    room = WaitingRoom(MockClock(), max_requests=2, max_bytes=100)
+    room = AdmissionControl(MockClock(), max_requests=2, max_bytes=100)
     place = room.enter(500)
     place.leave()
     assert (room.requests, room.bytes) == (0, 0)
 
 
 def test_a_place_grows_with_what_is_read() -> None:
-    room = WaitingRoom(MockClock(), max_requests=9, max_bytes=100)
+    room = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
     place, other = room.enter(0), room.enter(50)
     place.grow_to(30)
     place.grow_to(20)
@@ -41,7 +41,7 @@ def test_a_place_grows_with_what_is_read() -> None:
 
 @pytest.mark.parametrize("settles_first", [True, False])
 def test_bytes_that_were_handed_on_count_until_they_are_settled(settles_first: bool) -> None:
-    room = WaitingRoom(MockClock(), max_requests=9, max_bytes=100)
+    room = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
     place = room.enter(60)
     place.hand_on()
     if settles_first:
@@ -56,7 +56,7 @@ def test_bytes_that_were_handed_on_count_until_they_are_settled(settles_first: b
 
 
 def test_a_body_that_is_too_large_for_the_room_fits_alone_be_its_length_known_or_not() -> None:
-    room = WaitingRoom(MockClock(), max_requests=9, max_bytes=100)
+    room = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
     room.enter(150).leave()
     with room.enter(0) as place:
         place.grow_to(60)
@@ -68,7 +68,7 @@ def test_a_body_that_is_too_large_for_the_room_fits_alone_be_its_length_known_or
     assert room.bytes == 0
 
 
-def retry_after(room: WaitingRoom, body_bytes: int) -> int:
+def retry_after(room: AdmissionControl, body_bytes: int) -> int:
     with pytest.raises(ProblemError) as refused:
         room.enter(body_bytes)
     return int(dict(refused.value.problem.headers)[b"retry-after"])
@@ -76,7 +76,7 @@ def retry_after(room: WaitingRoom, body_bytes: int) -> int:
 
 def test_retry_after_comes_from_how_fast_the_room_empties() -> None:
     clock = MockClock(now_ms=500)
-    room = WaitingRoom(clock, max_requests=99, max_bytes=1_000)
+    room = AdmissionControl(clock, max_requests=99, max_bytes=1_000)
     for _ in range(2):
         room.enter(100).leave()
     room.enter(1_000)

@@ -96,9 +96,9 @@ def test_in_the_drain_every_answer_tells_its_caller_not_to_come_again_on_this_co
             answers = {"fast": fast, "slow": slow, "missing": missing, "refused": refused, "last": accepted}
             return {"before": before} | {name: a.headers.get("connection") for name, a in answers.items()}
 
-    told = run(scenario())
-    assert told.pop("before") is None
-    assert set(told.values()) == {"close"}, told
+    reported = run(scenario())
+    assert reported.pop("before") is None
+    assert set(reported.values()) == {"close"}, reported
 
 
 def test_before_it_a_connection_is_kept_as_ever() -> None:
@@ -316,10 +316,10 @@ def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
         assert "not all events were handed on" not in sidecar.log()
         assert "were not handed on" not in sidecar.log()
     (finished,) = folder.iterdir()
-    told = [json.loads(line) for line in finished.read_text().splitlines()]
-    assert [event["type"] for event in (told[0], told[-1])] == ["heartbeat", "heartbeat"]
-    assert told[-1]["uptime_ms"] > told[0]["uptime_ms"]
-    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+    reported = [json.loads(line) for line in finished.read_text().splitlines()]
+    assert [event["type"] for event in (reported[0], reported[-1])] == ["heartbeat", "heartbeat"]
+    assert reported[-1]["uptime_ms"] > reported[0]["uptime_ms"]
+    assert [event["seq"] for event in reported] == list(range(1, len(reported) + 1))
 
 
 def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
@@ -336,12 +336,12 @@ def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
 
 
 def test_each_of_those_who_listen_is_told_once_that_the_drain_begins() -> None:
-    drain, told = Drain(), Counter[str]()
+    drain, reported = Drain(), Counter[str]()
     for name in ("a stream", "a watch", "another stream"):
-        drain.listen(partial(told.update, [name]))
-    left = partial(told.update, ["gone"])
+        drain.listen(partial(reported.update, [name]))
+    left = partial(reported.update, ["gone"])
     drain.listen(left)
     drain.leave(left)
     drain.begin()
     drain.begin()
-    assert told == {"a stream": 1, "a watch": 1, "another stream": 1}
+    assert reported == {"a stream": 1, "a watch": 1, "another stream": 1}

@@ -160,8 +160,8 @@ class Site:
         for body, answer in answers:
             if answer.status < 300 and not _FAILED.search(answer.text):
                 return body
-        told = "\n".join(f"{body[0]}: {answer.status} {answer.text}" for body, answer in answers)
-        raise AssertionError(f"no body of this test fits {' '.join(route)}:\n{told}")
+        reported = "\n".join(f"{body[0]}: {answer.status} {answer.text}" for body, answer in answers)
+        raise AssertionError(f"no body of this test fits {' '.join(route)}:\n{reported}")
 
 
 async def _exchange(web: HttpApp, method: str, path: bytes, headers: dict[str, str], body: bytes) -> Answer:
@@ -204,8 +204,8 @@ async def _exchange(web: HttpApp, method: str, path: bytes, headers: dict[str, s
     await answering
     start, *rest = sent
     text = b"".join(message.get("body", b"") for message in rest).decode()
-    told = {n.decode(): v.decode() for n, v in start.get("headers", ())}
-    return Answer(start["status"], told, text, "route" in scope)
+    reported = {n.decode(): v.decode() for n, v in start.get("headers", ())}
+    return Answer(start["status"], reported, text, "route" in scope)
 
 
 def _decoded(path: bytes) -> Iterator[int]:
@@ -306,8 +306,8 @@ def test_a_watch_tells_nothing_of_a_topic_that_is_not_allowed(site: Site, accept
         for topic in (HIDDEN, ABSENT)
     )
     # Each scenario has a loop of its own, and a watch that begins anew is a change to its counter.
-    told = [re.sub(r'"\w+-\d+"|id: \w+-\d+', "id", answer.text) for answer in (there, missing)]
-    assert told[0].replace(HIDDEN, ABSENT) == told[1]
+    reported = [re.sub(r'"\w+-\d+"|id: \w+-\d+', "id", answer.text) for answer in (there, missing)]
+    assert reported[0].replace(HIDDEN, ABSENT) == reported[1]
     assert there.status == missing.status == 200
     assert site.guarded.producer.calls == []
 
@@ -337,9 +337,9 @@ def test_a_method_that_a_path_does_not_take_is_answered_with_all_that_it_takes(
 
 def test_many_look_ups_at_once_are_split(site: Site) -> None:
     route = Route("POST", "/v1/leaders")
-    told = [
+    reported = [
         site.ask(route, b"/v1/leaders", name="shop", body=(BODIES[5][0], BODIES[5][1] % topic.encode()))
         for topic in (HIDDEN, ABSENT)
     ]
-    assert all(_FORBIDDEN.search(answer.text) for answer in told)
-    assert told[0].text.replace(HIDDEN, ABSENT) == told[1].text
+    assert all(_FORBIDDEN.search(answer.text) for answer in reported)
+    assert reported[0].text.replace(HIDDEN, ABSENT) == reported[1].text

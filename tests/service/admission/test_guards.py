@@ -105,8 +105,8 @@ def test_our_own_origin_and_allowed_ones_are_let_in() -> None:
 @pytest.mark.parametrize("path", ["/v1/topics/orders%2Fleader?partition=0", "/v1/topics/a%2fb/records"])
 def test_an_encoded_slash_divides_no_path_and_is_in_no_name(path: str) -> None:
     answer = web().get(path)
-    told = answer.json()
-    assert (answer.status_code, told["place"], told["written"]) == (400, "path", "no")
+    reported = answer.json()
+    assert (answer.status_code, reported["place"], reported["written"]) == (400, "path", "no")
 
 
 def test_spellings_of_a_host_are_remembered_in_bounded_number() -> None:

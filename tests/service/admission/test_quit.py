@@ -132,7 +132,7 @@ def test_a_callers_token_does_not_end_it_and_this_one_opens_nothing_else(
 
 def test_it_is_counted_by_its_own_name(web: HttpApp) -> None:
     web.post(QUIT, headers=showing(TOKEN))
-    assert web.app.sidecar.http.tally("POST", QUIT, 200) is not None
+    assert web.app.sidecar.http.route_counters("POST", QUIT, 200) is not None
     families = {family.name: family for family in web.app.sidecar.http.collect()}
     routes = {sample.labels["route"] for sample in families["pilotfish_http_requests"].samples}
     assert QUIT in routes

@@ -40,8 +40,8 @@ def test_memory_that_was_full_is_waited_for_as_long_as_the_request_takes_to_leav
     body = '{"value_format":"text","records":[{"value":"%s"}]}' % ("a" * 952)  # which makes 1,000 bytes
     assert len(body) == 1_000
     assert web.produce(body).status_code == 200
-    told = [seconds(parts(web).on(FULL, request_bytes)) for request_bytes in (1, 1_000, 4_500, 1_000_000)]
-    assert told == [1, 1, 5, 30]
+    reported = [seconds(parts(web).on(FULL, request_bytes)) for request_bytes in (1, 1_000, 4_500, 1_000_000)]
+    assert reported == [1, 1, 5, 30]
 
 
 def test_memory_from_which_nothing_leaves_is_waited_for_longest(web: HttpApp) -> None:
@@ -49,9 +49,9 @@ def test_memory_from_which_nothing_leaves_is_waited_for_longest(web: HttpApp) ->
 
 
 @pytest.mark.parametrize(("backoff_ms", "told"), [("1000", 1), ("7200", 8), ("3600000", 30)])
-def test_metadata_is_waited_for_until_every_broker_was_tried_again(backoff_ms: str, told: int) -> None:
+def test_metadata_is_waited_for_until_every_broker_was_tried_again(backoff_ms: str, reported: int) -> None:
     web = HttpApp(kafka={"reconnect.backoff.max.ms": backoff_ms})
-    assert seconds(parts(web).on(NO_METADATA)) == told
+    assert seconds(parts(web).on(NO_METADATA)) == reported
 
 
 def test_a_sidecar_that_ends_is_waited_for_until_it_is_gone() -> None:

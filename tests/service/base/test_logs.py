@@ -71,16 +71,16 @@ def test_a_line_has_time_in_utc_level_logger_and_message() -> None:
         ("\x1b[31m", '"\\x1b[31m"'),
     ],
 )
-def test_a_value_is_quoted_where_it_would_be_ambiguous(text: str, told: str) -> None:
-    assert quoted(text) == told
+def test_a_value_is_quoted_where_it_would_be_ambiguous(text: str, reported: str) -> None:
+    assert quoted(text) == reported
 
 
 @given(st.text())
 def test_no_text_ever_makes_two_lines_or_reaches_the_terminal_raw(text: str) -> None:
-    told = quoted(text)
-    assert "\n" not in told
-    assert "\r" not in told
-    assert "\x1b" not in told
+    reported = quoted(text)
+    assert "\n" not in reported
+    assert "\r" not in reported
+    assert "\x1b" not in reported
 
 
 def test_json_has_the_same_fields_and_a_stack_where_there_is_one() -> None:
@@ -92,11 +92,11 @@ def test_json_has_the_same_fields_and_a_stack_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("log_format", FORMATTERS)
 def test_hostile_text_is_one_line_of_utf_8_that_does_nothing_to_a_terminal(log_format: str) -> None:
-    told = line(HOSTILE, log_format=log_format)
-    assert told.splitlines() == [told]
-    assert told.isprintable()
-    told.encode("utf-8")
-    assert told.count("ü€😀") == 1
+    reported = line(HOSTILE, log_format=log_format)
+    assert reported.splitlines() == [reported]
+    assert reported.isprintable()
+    reported.encode("utf-8")
+    assert reported.count("ü€😀") == 1
 
 
 def test_json_says_what_was_said_but_for_what_is_no_character() -> None:
@@ -106,27 +106,27 @@ def test_json_says_what_was_said_but_for_what_is_no_character() -> None:
 @given(st.text(), st.text())
 def test_any_text_becomes_one_line_in_both_formats(message: str, name: str) -> None:
     for log_format in FORMATTERS:
-        told = line("%s", message, log_format=log_format)
-        assert told.splitlines() == [told]
-        told.encode("utf-8")
+        reported = line("%s", message, log_format=log_format)
+        assert reported.splitlines() == [reported]
+        reported.encode("utf-8")
     assert fields("%s", message)["msg"] == message
     assert quoted(name).isprintable() or not name.isprintable()
 
 
 @pytest.mark.parametrize("log_format", FORMATTERS)
 def test_a_stack_stays_in_its_line(log_format: str) -> None:
-    told = line("x", error=raised(ValueError("bad\nworse")), log_format=log_format)
-    assert told.splitlines() == [told]
-    assert "ValueError: bad" in told
+    reported = line("x", error=raised(ValueError("bad\nworse")), log_format=log_format)
+    assert reported.splitlines() == [reported]
+    assert "ValueError: bad" in reported
 
 
 @pytest.mark.parametrize("log_format", FORMATTERS)
 def test_a_message_of_a_megabyte_keeps_its_beginning_and_its_end(log_format: str) -> None:
-    told = line("begin %s end", "x" * 1_000_000, log_format=log_format)
-    assert len(told) < MAX_MESSAGE_CHARS + 200
-    assert "begin xxx" in told
-    assert "characters left out" in told
-    assert "xxx end" in told
+    reported = line("begin %s end", "x" * 1_000_000, log_format=log_format)
+    assert len(reported) < MAX_MESSAGE_CHARS + 200
+    assert "begin xxx" in reported
+    assert "characters left out" in reported
+    assert "xxx end" in reported
 
 
 def test_a_stack_of_a_megabyte_keeps_where_it_began_and_what_went_wrong() -> None:
@@ -172,15 +172,18 @@ def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
 
 
 def test_what_nobody_caught_is_a_line_as_any_other() -> None:
-    (told,) = said_by("raise ValueError('bad')")
-    assert (told["level"], told["msg"]) == ("critical", "ended by an error that nobody caught")
-    assert told["stack"].endswith("ValueError: bad")
+    (reported,) = said_by("raise ValueError('bad')")
+    assert (reported["level"], reported["msg"]) == ("critical", "ended by an error that nobody caught")
+    assert reported["stack"].endswith("ValueError: bad")
 
 
 def test_so_is_what_nobody_caught_in_a_thread() -> None:
-    (told,) = said_by("threading.Thread(target=lambda: 1 / 0, name='worker').start()")
-    assert (told["level"], told["msg"]) == ("critical", "thread worker ended by an error that nobody caught")
-    assert "ZeroDivisionError" in told["stack"]
+    (reported,) = said_by("threading.Thread(target=lambda: 1 / 0, name='worker').start()")
+    assert (reported["level"], reported["msg"]) == (
+        "critical",
+        "thread worker ended by an error that nobody caught",
+    )
+    assert "ZeroDivisionError" in reported["stack"]
 
 
 def test_so_are_warnings_and_errors_that_cannot_be_raised() -> None:
@@ -203,8 +206,8 @@ def test_so_are_warnings_and_errors_that_cannot_be_raised() -> None:
         ("a==b&&c=", "a=…&c=…"),
     ],
 )
-def test_of_a_query_the_names_are_told_and_no_value(query: str, told: str) -> None:
-    assert without_values(query) == told
+def test_of_a_query_the_names_are_told_and_no_value(query: str, reported: str) -> None:
+    assert without_values(query) == reported
 
 
 def raw_answer(port: int, request_line: bytes) -> bytes:

@@ -247,9 +247,9 @@ def test_what_is_shown_of_settings_holds_none_of_kafkas() -> None:
     ],
 )
 def test_a_wrong_variable_is_named(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: str
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], reported: str
 ) -> None:
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=reported):
         load(monkeypatch, environment)
 
 
@@ -272,9 +272,9 @@ def test_a_wrong_variable_is_named(
     ],
 )
 def test_a_wrong_line_of_the_file_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, reported: str
 ) -> None:
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=reported):
         load(monkeypatch, file=file, tmp_path=tmp_path)
 
 
@@ -285,10 +285,10 @@ def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"PILOTFISH_KAFKA_SASL_PASSWORD": "s3cret", "PILOTFISH_KAFKA_SASL_PASSWORD_FILE": "/x"}
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as reported:
         load(monkeypatch, {**SCRAM, **both, "PILOTFISH_KAFKA_SASL_USERNAME": "u"})
-    assert "sasl.password and sasl.password.file are both given; choose one" in str(told.value)
-    assert "s3cret" not in str(told.value)
+    assert "sasl.password and sasl.password.file are both given; choose one" in str(reported.value)
+    assert "s3cret" not in str(reported.value)
 
 
 @pytest.mark.parametrize(
@@ -300,16 +300,16 @@ def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.Monke
     ],
 )
 def test_the_file_of_what_is_not_taken_is_refused_unread(
-    monkeypatch: pytest.MonkeyPatch, variable: str, told: str
+    monkeypatch: pytest.MonkeyPatch, variable: str, reported: str
 ) -> None:
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=reported):
         load(monkeypatch, {variable: "/no/such/file"})
 
 
 def test_a_malformed_flag_is_told_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as reported:
         load(monkeypatch, kafka=("sasl.password:s3cret",))
-    assert str(told.value) == "--kafka sasl.password: must be name=value, such as linger.ms=0"
+    assert str(reported.value) == "--kafka sasl.password: must be name=value, such as linger.ms=0"
 
 
 def test_a_secret_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -336,11 +336,11 @@ def test_every_fault_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_setting_is_described_and_has_a_flag() -> None:
-    told = CliRunner().invoke(main, ["serve", "--help"]).output
+    reported = CliRunner().invoke(main, ["serve", "--help"]).output
     table = settings_table()
     for name in OWN_NAMES:
         assert Settings.model_fields[name].description
-        assert f"--{name.replace('_', '-')}" in told
+        assert f"--{name.replace('_', '-')}" in reported
         assert f"`PILOTFISH_{name.upper()}`" in table
 
 

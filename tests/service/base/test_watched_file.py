@@ -78,14 +78,14 @@ def test_a_change_that_cannot_be_used_is_told_once_and_the_old_stays() -> None:
 
 def test_each_change_that_cannot_be_used_is_told_of_its_own() -> None:
     files = Files()
-    told = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"bad again")]
-    assert [one.fault is not None for one in told if one is not None] == [True, True]
+    reported = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"bad again")]
+    assert [one.fault is not None for one in reported if one is not None] == [True, True]
 
 
 def test_coming_back_to_what_is_in_force_is_told_after_a_fault() -> None:
     files = Files()
-    told = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"one", b"bad")]
-    assert [one.fault is None for one in told if one is not None] == [False, True, False]
+    reported = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"one", b"bad")]
+    assert [one.fault is None for one in reported if one is not None] == [False, True, False]
     assert files.made == "one"
 
 
@@ -117,8 +117,8 @@ class Watching:
     """A file, what is made of it, and what was told."""
 
     def __init__(self, *paths: Path) -> None:
-        self.told: list[Event] = []
-        self.files = WatchedFiles("tokens_file", paths, text_of, told=self.told.append)
+        self.reported: list[Event] = []
+        self.files = WatchedFiles("tokens_file", paths, text_of, reported=self.reported.append)
         self._now_ms = 10_000
 
     def look(self) -> str:
@@ -143,7 +143,7 @@ def test_a_file_is_followed_and_each_reload_counted(path: Path) -> None:
     path.write_text("bad")
     assert watching.look() == "two"
     fault = "the file is bad; write a better one"
-    assert watching.told == [SecretReloaded("tokens_file", None), SecretReloaded("tokens_file", fault)]
+    assert watching.reported == [SecretReloaded("tokens_file", None), SecretReloaded("tokens_file", fault)]
 
 
 def test_a_file_of_the_same_size_and_time_is_read_all_the_same(path: Path) -> None:
@@ -175,7 +175,7 @@ def test_files_that_belong_together_are_judged_together(tmp_path: Path) -> None:
     watching.files.look(10_000)
     key.write_text("k2")
     assert watching.look() == "c2+k2"
-    assert len(watching.told) == 1
+    assert len(watching.reported) == 1
 
 
 def test_a_file_that_goes_away_and_comes_back_is_told_of(
@@ -258,7 +258,7 @@ def test_a_look_that_fails_is_not_the_last_one(path: Path) -> None:
         raise ZeroDivisionError
 
     loop = HandTurnedLoop()
-    files = WatchedFiles("tokens_file", [path], text_of, told=fails)
+    files = WatchedFiles("tokens_file", [path], text_of, reported=fails)
     files.watch(loop)
     path.write_text("two")
     loop.turn()

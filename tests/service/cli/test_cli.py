@@ -140,11 +140,11 @@ def test_status_says_first_what_is_slow_and_names_connections_that_have_no_id(tm
     with Sidecar(tmp_path, bootstrap_servers=f"127.0.0.1:{nobody}") as lost:
         status = Cli(lost.api_port, lost.admin_port)
 
-        def told() -> str:
+        def reports() -> str:
             output = status("status").output
             return output if "refused" in output else ""
 
-        output = wait_until(told, what="a connection that was refused", every_s=0.02)
+        output = wait_until(reports, what="a connection that was refused", every_s=0.02)
     slow, *_ = output.split("\n\n")
     assert slow.startswith("What is slow:\n  no broker of bootstrap.servers has answered yet: ")
     assert f"\nbootstrap  127.0.0.1:{nobody}" in output

@@ -14,9 +14,9 @@ from service.cli.produce import (
     BYTES_PER_REQUEST,
     LINES_PER_REQUEST,
     MAX_LINE_BYTES,
+    Chunk,
     LineTooLongError,
-    Portion,
-    portions,
+    chunks,
 )
 
 if TYPE_CHECKING:
@@ -34,25 +34,25 @@ class Pieces:
 
 
 def test_what_is_there_is_not_held_back() -> None:
-    assert list(portions(Pieces([b"a\n", b"b\nc\n"]))) == [Portion(1, [b"a"]), Portion(2, [b"b", b"c"])]
+    assert list(chunks(Pieces([b"a\n", b"b\nc\n"]))) == [Chunk(1, [b"a"]), Chunk(2, [b"b", b"c"])]
 
 
 def test_a_line_may_come_in_pieces_and_the_last_without_its_end() -> None:
-    assert list(portions(Pieces([b"a", b"b\r", b"\n\nc", b"d"]))) == [
-        Portion(1, [b"ab", b""]),
-        Portion(3, [b"cd"]),
+    assert list(chunks(Pieces([b"a", b"b\r", b"\n\nc", b"d"]))) == [
+        Chunk(1, [b"ab", b""]),
+        Chunk(3, [b"cd"]),
     ]
 
 
 def test_a_portion_has_so_many_lines_at_most() -> None:
-    found = [len(portion.lines) for portion in portions(io.BytesIO(b"x\n" * (2 * LINES_PER_REQUEST + 1)))]
+    found = [len(chunk.lines) for chunk in chunks(io.BytesIO(b"x\n" * (2 * LINES_PER_REQUEST + 1)))]
     assert found == [LINES_PER_REQUEST, LINES_PER_REQUEST, 1]
 
 
 def test_a_portion_has_so_many_bytes_at_most_but_one_line_always_fits() -> None:
     large = b"x" * (BYTES_PER_REQUEST + 1)
     source = Pieces([b"a\n" + large + b"\n" + b"b\nc\n"])
-    assert [len(portion.lines) for portion in portions(source)] == [1, 1, 2]
+    assert [len(chunk.lines) for chunk in chunks(source)] == [1, 1, 2]
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
@@ -61,11 +61,11 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
             return b"x" * size
 
     with pytest.raises(LineTooLongError, match=str(MAX_LINE_BYTES)):
-        list(portions(Endless()))
+        list(chunks(Endless()))
 
 
 def test_nothing_is_no_line() -> None:
-    assert list(portions(io.BytesIO())) == []
+    assert list(chunks(io.BytesIO())) == []
 
 
 @given(
@@ -76,12 +76,12 @@ def test_however_it_comes_each_line_comes_out_once(lines: list[bytes], data: st.
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
     edges = [0, *cuts, len(text)]
     pieces = [text[a:b] for a, b in itertools.pairwise(edges) if a < b]
-    found = list(portions(Pieces(pieces)))
-    assert [line for portion in found for line in portion.lines] == lines
-    assert [portion.first for portion in found] == [
+    found = list(chunks(Pieces(pieces)))
+    assert [line for chunk in found for line in chunk.lines] == lines
+    assert [chunk.first for chunk in found] == [
         1 + sum(len(p.lines) for p in found[:n]) for n in range(len(found))
     ]
 
 
 def test_portions_are_named_for_people() -> None:
-    assert (Portion(1, [b"", b""]).name, Portion(7, [b""]).name) == ("lines 1-2", "line 7")
+    assert (Chunk(1, [b"", b""]).name, Chunk(7, [b""]).name) == ("lines 1-2", "line 7")

@@ -25,10 +25,10 @@ class Wanting(RecordedEvents):
 def test_every_sink_is_told_what_it_wants_in_order() -> None:
     both, one, none = Wanting(e.NodeReady, e.NodeConnecting), Wanting(e.NodeReady), Wanting()
     sink = FanOut(both, one, none)
-    told: list[e.Event] = [e.NodeReady(1), e.NodeConnecting(1), e.NodeReady(2)]
-    for event in told:
+    reported: list[e.Event] = [e.NodeReady(1), e.NodeConnecting(1), e.NodeReady(2)]
+    for event in reported:
         sink.emit(event)
-    assert both.events == told
+    assert both.events == reported
     assert one.events == [e.NodeReady(1), e.NodeReady(2)]
     assert none.events == []
     assert none.asked == [e.NodeReady, e.NodeConnecting], "once for each kind"

@@ -42,7 +42,7 @@ def partitions(count: int, epoch: int = 0) -> list[object]:
 
 def test_the_first_event_of_a_boot_is_a_heartbeat(rig: EventLogRig) -> None:
     rig.settle()
-    (heartbeat,) = rig.told()
+    (heartbeat,) = rig.reported()
     assert heartbeat["type"] == HEARTBEAT
     assert (heartbeat["seq"], heartbeat["cluster_id"], heartbeat["uptime_ms"]) == (1, None, 0)
     assert (heartbeat["topics"], heartbeat["metadata_max_age_ms"]) == (0, 300_000)
@@ -54,9 +54,9 @@ def test_a_heartbeat_comes_each_minute_and_tells_the_interval_in_force(rig: Even
     rig.settle()
     rig.producer.lower_metadata_max_age(10_000)
     rig.after(HEARTBEAT_MS - 1)
-    assert len(rig.told(HEARTBEAT)) == 1
+    assert len(rig.reported(HEARTBEAT)) == 1
     rig.after(1)
-    heartbeat = rig.told(HEARTBEAT)[1]
+    heartbeat = rig.reported(HEARTBEAT)[1]
     assert (heartbeat["uptime_ms"], heartbeat["topics"], heartbeat["partitions"]) == (HEARTBEAT_MS, 1, 3)
     assert (heartbeat["cluster_id"], heartbeat["metadata_max_age_ms"]) == ("cluster", 10_000)
 
@@ -65,16 +65,16 @@ def test_a_window_is_told_at_its_end_and_only_where_something_finished(rig: Even
     rig.settle()
     rig.log.emit(finished(records=3))
     rig.after(WINDOW_MS - 1)
-    assert rig.told(WINDOW) == []
+    assert rig.reported(WINDOW) == []
     rig.after(1)
-    (told,) = rig.told(WINDOW)
-    assert (told["started_at"], told["observed_at"]) == (
+    (reported,) = rig.reported(WINDOW)
+    assert (reported["started_at"], reported["observed_at"]) == (
         "2023-11-14T22:13:20.000000Z",
         "2023-11-14T22:13:30.000000Z",
     )
-    assert told["records"] == 3
+    assert reported["records"] == 3
     rig.after(WINDOW_MS)
-    assert len(rig.told(WINDOW)) == 1
+    assert len(rig.reported(WINDOW)) == 1
 
 
 def test_many_rows_of_a_window_are_told_in_pieces(rig: EventLogRig) -> None:
@@ -83,7 +83,7 @@ def test_many_rows_of_a_window_are_told_in_pieces(rig: EventLogRig) -> None:
     rig.settle()
     rig.clock.advance(WINDOW_MS)
     assert rig.settle() >= 20
-    assert len(rig.told(WINDOW)) == MOST_ROWS
+    assert len(rig.reported(WINDOW)) == MOST_ROWS
     assert rig.log.left_out.batches == 1
 
 
@@ -91,17 +91,17 @@ def test_connections_are_told_with_why_they_ended(rig: EventLogRig) -> None:
     rig.log.emit(e.NodeReady(2))
     rig.log.emit(e.NodeDisconnected(2, "closed", "it closed the connection", 50))
     rig.settle()
-    told = [(event["broker"], event["state"], event["reason"]) for event in rig.told(CONNECTION)]
-    assert told == [(2, "ready", None), (2, "disconnected", "closed")]
+    reported = [(event["broker"], event["state"], event["reason"]) for event in rig.reported(CONNECTION)]
+    assert reported == [(2, "ready", None), (2, "disconnected", "closed")]
 
 
 def test_events_are_numbered_in_the_order_in_which_they_are_told(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 3})
     rig.log.emit(finished())
     rig.after(WINDOW_MS)
-    assert [event["seq"] for event in rig.told()] == list(range(1, len(rig.told()) + 1))
-    assert {(event["sidecar_id"], event["service"], event["boot_id"]) for event in rig.told()} == {ORIGIN}
-    assert sum(rig.log.queued.values()) == len(rig.told())
+    assert [event["seq"] for event in rig.reported()] == list(range(1, len(rig.reported()) + 1))
+    assert {(event["sidecar_id"], event["service"], event["boot_id"]) for event in rig.reported()} == {ORIGIN}
+    assert sum(rig.log.queued.values()) == len(rig.reported())
 
 
 def test_it_comes_round_each_second_sooner_where_something_is_due_and_at_once_where_there_is_more(
@@ -134,7 +134,7 @@ def test_a_sink_that_hangs_costs_the_other_nothing() -> None:
     rig = EventLogRig(stuck, well, max_waiting_bytes=4_000)
     rig.producer.set_topics(partitions(100))
     rig.settle()
-    assert len(well.told(PARTITION)) == 100
+    assert len(well.reported(PARTITION)) == 100
     assert rig.log.channels[0].outbox.dropped > 0
     assert rig.log.channels[1].outbox.dropped == 0
 
@@ -149,9 +149,9 @@ def test_what_is_dropped_leaves_a_gap_and_the_next_heartbeat_counts_it(rig: Even
     rig.kept.hangs = False
     rig.after(1_000)
     rig.after(HEARTBEAT_MS)
-    missing = set(range(1, rig.told()[-1]["seq"])) - {event["seq"] for event in rig.told()}
+    missing = set(range(1, rig.reported()[-1]["seq"])) - {event["seq"] for event in rig.reported()}
     assert missing
-    assert rig.told(HEARTBEAT)[-1]["dropped"] == len(missing) == rig.log.dropped
+    assert rig.reported(HEARTBEAT)[-1]["dropped"] == len(missing) == rig.log.dropped
 
 
 def test_while_no_sink_takes_lines_snapshots_wait_and_the_last_is_told_in_the_end(rig: EventLogRig) -> None:
@@ -167,7 +167,7 @@ def test_while_no_sink_takes_lines_snapshots_wait_and_the_last_is_told_in_the_en
         rig.after(1_000)
     rig.producer.set_topics(partitions(50, 3 * MOST_SNAPSHOTS - 1))
     rig.after(1_000)
-    last = {event["partition"]: event["leader_epoch"] for event in rig.told(PARTITION)}
+    last = {event["partition"]: event["leader_epoch"] for event in rig.reported(PARTITION)}
     assert last == dict.fromkeys(range(50), 3 * MOST_SNAPSHOTS - 1)
 
 
@@ -181,16 +181,16 @@ def test_a_topic_of_which_lines_were_lost_is_told_again_and_no_other(rig: EventL
     for n in range(30):  # a window can't wait: it pushes the partitions out
         rig.log.emit(finished(partition=n))
     rig.after(WINDOW_MS)
-    assert rig.told(PARTITION)[2:] == []
+    assert rig.reported(PARTITION)[2:] == []
     rig.kept.hangs = False
     rig.after(1_000)
     rig.producer.set_topics({"refunds": 2, "orders": 4})
     rig.settle()
-    again = [(event["topic"], event["partition"]) for event in rig.told(PARTITION)[2:]]
+    again = [(event["topic"], event["partition"]) for event in rig.reported(PARTITION)[2:]]
     assert again == [("orders", n) for n in range(4)]
     rig.producer.set_topics({"refunds": 2, "orders": 4})
     rig.settle()
-    assert len(rig.told(PARTITION)) == 6
+    assert len(rig.reported(PARTITION)) == 6
 
 
 # -- the end -------------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ def test_at_the_end_everything_is_told_and_a_heartbeat_is_the_last(rig: EventLog
         rig.log.emit(finished(records=2))
     rig.clock.advance(700)
     rig.log.end(rig.clock.now_ms() + 500)
-    assert len(rig.told(PARTITION)) == 1_000
-    (window,) = rig.told(WINDOW)
+    assert len(rig.reported(PARTITION)) == 1_000
+    (window,) = rig.reported(WINDOW)
     assert (window["records"], window["observed_at"]) == (7_000, "2023-11-14T22:13:20.700000Z")
-    assert rig.told()[-1]["type"] == HEARTBEAT
-    assert rig.told()[-1]["uptime_ms"] == 700
+    assert rig.reported()[-1]["type"] == HEARTBEAT
+    assert rig.reported()[-1]["uptime_ms"] == 700
     assert rig.kept.closed_by_ms == rig.clock.now_ms() + 500
 
 
@@ -235,8 +235,8 @@ def test_on_its_thread_it_tells_and_ends(rig: EventLogRig) -> None:
     log, producer = on_thread(rig.kept)
     producer.set_topics({"orders": 3})
     log.close(int(PATIENCE_S * 1_000))
-    assert [event["type"] for event in rig.told()][::6] == [HEARTBEAT, HEARTBEAT]
-    assert len(rig.told(PARTITION)) == 3
+    assert [event["type"] for event in rig.reported()][::6] == [HEARTBEAT, HEARTBEAT]
+    assert len(rig.reported(PARTITION)) == 3
     log.close(0)  # once more does no harm
 
 
@@ -287,7 +287,7 @@ def test_a_bug_in_a_sink_is_counted_costs_the_other_nothing_and_the_next_turn_co
     producer.set_topics({"orders": 1})
     log.close(int(PATIENCE_S * 1_000))
     assert buggy.lines == well.lines
-    assert len(well.told(PARTITION)) == 1
+    assert len(well.reported(PARTITION)) == 1
     assert caplog.text.count("Uncaught error in the event log") == 1
 
 
@@ -327,4 +327,4 @@ def test_a_bug_in_a_turn_is_counted_and_the_next_turn_comes() -> None:
     producer.set_topics({"orders": 1})
     log.close(int(PATIENCE_S * 1_000))
     assert log.failed_turns == 1
-    assert (len(kept.told(PARTITION)), len(kept.told(HEARTBEAT))) == (1, 1)
+    assert (len(kept.reported(PARTITION)), len(kept.reported(HEARTBEAT))) == (1, 1)

@@ -73,12 +73,12 @@ def unpacked(batch: StoredBatch) -> StoredBatch:
     return batch._replace(attributes=batch.attributes & ~CODEC_MASK, data=data)
 
 
-def of_type(told: Sequence[StoredRecord], kind: str) -> list[dict[str, Any]]:
-    return [event for event in events(told) if event["type"] == kind]
+def of_type(reported: Sequence[StoredRecord], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events(reported) if event["type"] == kind]
 
 
-def events(told: Sequence[StoredRecord]) -> list[dict[str, Any]]:
-    return [json.loads(record.value or b"") for record in told]
+def events(reported: Sequence[StoredRecord]) -> list[dict[str, Any]]:
+    return [json.loads(record.value or b"") for record in reported]
 
 
 def test_what_a_client_does_is_in_the_topic_in_one_partition_and_in_order() -> None:
@@ -91,10 +91,10 @@ def test_what_a_client_does_is_in_the_topic_in_one_partition_and_in_order() -> N
             assert submit(producer, "orders", [b"c"], partition=0).offsets() == [2]
         found = records(cluster, 4)
         assert {(record.key, record.partition) for record in found} == {(b"pod-1", found[0].partition)}
-        told = events(found)
-        assert [event["seq"] for event in told] == list(range(1, sum(log.queued.values()) + 1))
-        assert (told[0]["type"], told[-1]["type"]) == ("heartbeat", "heartbeat")
-        assert {event["cluster_id"] for event in told[-3:]} == {cluster.cluster_id}
+        reported = events(found)
+        assert [event["seq"] for event in reported] == list(range(1, sum(log.queued.values()) + 1))
+        assert (reported[0]["type"], reported[-1]["type"]) == ("heartbeat", "heartbeat")
+        assert {event["cluster_id"] for event in reported[-3:]} == {cluster.cluster_id}
         sights = [(e["leader"], e["leader_epoch"]) for e in of_type(found, "metadata.partition")]
         first = cluster.partition("orders", 0)
         assert sights[0] == (1, 0)

@@ -295,7 +295,7 @@ def test_after_a_power_cut_at_any_call_finished_files_are_whole_and_the_next_sta
             states.setdefault((state.folders, frozenset(state.files.items())), (disk.calls[-1], state))
 
     disk.before = note
-    told = play(folder, disk)
+    reported = play(folder, disk)
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert len(states) > 30
     found = []
@@ -307,7 +307,7 @@ def test_after_a_power_cut_at_any_call_finished_files_are_whole_and_the_next_sta
         found += [f"{operation}: {path.name} is not finished" for path in folder.glob(".events-*")]
         lines = [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
         sound = [line for line in lines if "\0" not in line]
-        if sound != [line for line in told if line in sound]:
+        if sound != [line for line in reported if line in sound]:
             found.append(f"{operation}: {[line[:5] for line in lines]}")
     assert found == [], "\n" + "\n".join(found)
 

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from service.events.reported_metadata import PIECE
 
 from client_core import events as e
-from service.events.told_metadata import PIECE
 from tests.support.event_log_rig import EventLogRig
 from tests.support.metadata_responses import node, partition, topic, topic_id_of
 
@@ -31,26 +31,26 @@ def described(name: str, count: int = 1, *, which: int = 1, **of_each: Any) -> A
 
 
 def numbers(rig: EventLogRig) -> list[tuple[str, int]]:
-    return [(event["topic"], event["partition"]) for event in rig.told(PARTITION)]
+    return [(event["topic"], event["partition"]) for event in rig.reported(PARTITION)]
 
 
 def changes(rig: EventLogRig) -> list[tuple[str, str, int | None]]:
-    return [(event["change"], event["topic"], event["partitions"]) for event in rig.told(TOPIC)]
+    return [(event["change"], event["topic"], event["partitions"]) for event in rig.reported(TOPIC)]
 
 
 def test_what_is_seen_first_is_told_whole(rig: EventLogRig) -> None:
     rig.producer.set_topics([topic("orders", [partition(leader=2, epoch=7, isr=(2, 0), offline=(1,))])])
     rig.settle()
-    (told,) = rig.told(PARTITION)
+    (reported,) = rig.reported(PARTITION)
     version = rig.producer.cache.update_version
-    assert told == {
+    assert reported == {
         "v": 1,
         "type": PARTITION,
         "cluster_id": "cluster",
         "sidecar_id": "pod-1",
         "service": "shop",
         "boot_id": 7,
-        "seq": told["seq"],
+        "seq": reported["seq"],
         "observed_at": "2023-11-14T22:13:20.000000Z",
         "topic": "orders",
         "topic_id": None,
@@ -69,18 +69,18 @@ def test_what_is_seen_first_is_told_whole(rig: EventLogRig) -> None:
 def test_a_topic_is_told_before_its_partitions_and_the_refresh_after_them(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 2})
     rig.settle()
-    assert [event["type"] for event in rig.told()[1:]] == [TOPIC, PARTITION, PARTITION, REFRESH]
+    assert [event["type"] for event in rig.reported()[1:]] == [TOPIC, PARTITION, PARTITION, REFRESH]
     assert changes(rig) == [("appeared", "orders", 2)]
-    assert rig.told(REFRESH)[0]["changed"] == 2
+    assert rig.reported(REFRESH)[0]["changed"] == 2
 
 
 def test_a_refresh_that_changes_nothing_tells_itself_only(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 2})
     rig.settle()
-    before = len(rig.told())
+    before = len(rig.reported())
     rig.producer.set_topics({"orders": 2})
     rig.settle()
-    (refresh,) = rig.told()[before:]
+    (refresh,) = rig.reported()[before:]
     assert (refresh["type"], refresh["changed"], refresh["topics"]) == (REFRESH, 0, 1)
 
 
@@ -132,10 +132,12 @@ def test_a_leader_that_a_produce_answer_names_is_told_without_a_refresh(rig: Eve
     rig.producer.name_leader("orders", 1, 3, 9)
     rig.clock.advance(700)
     rig.settle()
-    (told,) = rig.told()
-    assert (told["type"], told["reason"], told["broker"]) == (PARTITION, "produce_answer", None)
-    assert (told["partition"], told["leader"], told["leader_epoch"]) == (1, 3, 9)
-    assert told["observed_at"] == "2023-11-14T22:13:20.005000Z"  # when it was named, not when it was compared
+    (reported,) = rig.reported()
+    assert (reported["type"], reported["reason"], reported["broker"]) == (PARTITION, "produce_answer", None)
+    assert (reported["partition"], reported["leader"], reported["leader_epoch"]) == (1, 3, 9)
+    assert (
+        reported["observed_at"] == "2023-11-14T22:13:20.005000Z"
+    )  # when it was named, not when it was compared
 
 
 def test_who_answered_and_why_is_told(rig: EventLogRig) -> None:
@@ -143,8 +145,8 @@ def test_who_answered_and_why_is_told(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 1})
     rig.log.emit(e.MetadataRefreshed("leader_error", 2, 0, True, 17, 1, 1, 0, "cluster", 3))
     rig.settle()
-    assert {(event["broker"], event["reason"]) for event in rig.told()[2:]} == {(3, "leader_error")}
-    (refresh,) = rig.told(REFRESH)
+    assert {(event["broker"], event["reason"]) for event in rig.reported()[2:]} == {(3, "leader_error")}
+    (refresh,) = rig.reported(REFRESH)
     assert (refresh["duration_us"], refresh["outcome"]) == (17_000, "ok")
 
 
@@ -152,10 +154,10 @@ def test_a_failed_refresh_is_told_with_what_is_known_all_the_same(rig: EventLogR
     rig.producer.set_topics({"orders": 3})
     rig.log.emit(e.MetadataRefreshFailed("expired", "timeout", "late", 30_000, 2))
     rig.settle()
-    told = rig.told(REFRESH)[-1]
-    assert (told["outcome"], told["duration_us"], told["broker"]) == ("timeout", 30_000_000, 2)
-    assert (told["topics"], told["partitions"], told["changed"]) == (1, 3, 0)
-    assert told["metadata_version"] == rig.producer.cache.update_version
+    reported = rig.reported(REFRESH)[-1]
+    assert (reported["outcome"], reported["duration_us"], reported["broker"]) == ("timeout", 30_000_000, 2)
+    assert (reported["topics"], reported["partitions"], reported["changed"]) == (1, 3, 0)
+    assert reported["metadata_version"] == rig.producer.cache.update_version
 
 
 # -- what topics become --------------------------------------------------------------------------------------
@@ -180,10 +182,12 @@ def test_a_topic_made_anew_ends_and_appears_with_all_of_its_partitions(rig: Even
     rig.producer.set_topics([described("orders", 2, which=1)])
     rig.producer.set_topics([described("orders", 2, which=2)])
     rig.settle()
-    told = [(event["change"], event["topic_id"], event["partitions"]) for event in rig.told(TOPIC)[1:]]
+    reported = [
+        (event["change"], event["topic_id"], event["partitions"]) for event in rig.reported(TOPIC)[1:]
+    ]
     old, new = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
-    assert told == [("recreated", old, None), ("appeared", new, 2)]
-    assert [event["topic_id"] for event in rig.told(PARTITION)] == [old, old, new, new]
+    assert reported == [("recreated", old, None), ("appeared", new, 2)]
+    assert [event["topic_id"] for event in rig.reported(PARTITION)] == [old, old, new, new]
 
 
 def test_brokers_that_begin_to_tell_ids_made_no_topic_anew(rig: EventLogRig) -> None:
@@ -191,14 +195,14 @@ def test_brokers_that_begin_to_tell_ids_made_no_topic_anew(rig: EventLogRig) -> 
     rig.producer.set_topics([topic("orders", [partition()], topic_id=UUID(int=1))])
     rig.settle()
     assert changes(rig) == [("appeared", "orders", 1)]
-    assert [event["topic_id"] for event in rig.told(PARTITION)] == [None, "AAAAAAAAAAAAAAAAAAAAAQ"]
+    assert [event["topic_id"] for event in rig.reported(PARTITION)] == [None, "AAAAAAAAAAAAAAAAAAAAAQ"]
 
 
 def test_a_topic_that_brokers_deny_is_gone(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 1, "refunds": 2})
     rig.producer.set_topics({"orders": 1})
     rig.settle()
-    (ended,) = rig.told(TOPIC)[2:]
+    (ended,) = rig.reported(TOPIC)[2:]
     assert (ended["change"], ended["topic"], ended["partitions"]) == ("gone", "refunds", None)
     assert ended["topic_id"] is not None
 
@@ -235,12 +239,12 @@ def test_another_cluster_is_told_anew_and_the_first_ones_topics_are_forgotten(ri
     rig.producer.set_topics({"orders": 2}, cluster_id="one")
     rig.producer.set_topics({"orders": 2}, cluster_id="other")
     rig.settle()
-    assert [(event["cluster_id"], event["change"]) for event in rig.told(TOPIC)] == [
+    assert [(event["cluster_id"], event["change"]) for event in rig.reported(TOPIC)] == [
         ("one", "appeared"),
         ("one", "forgotten"),
         ("other", "appeared"),
     ]
-    assert [event["cluster_id"] for event in rig.told(PARTITION)] == ["one", "one", "other", "other"]
+    assert [event["cluster_id"] for event in rig.reported(PARTITION)] == ["one", "one", "other", "other"]
 
 
 # -- pieces --------------------------------------------------------------------------------------------------
@@ -249,13 +253,13 @@ def test_another_cluster_is_told_anew_and_the_first_ones_topics_are_forgotten(ri
 def test_many_partitions_are_told_in_pieces_between_which_others_run(rig: EventLogRig) -> None:
     rig.producer.set_topics([described("orders", 4 * PIECE)])
     assert rig.settle() >= 4
-    assert len(rig.told(PARTITION)) == 4 * PIECE
+    assert len(rig.reported(PARTITION)) == 4 * PIECE
 
 
 def test_so_are_many_small_topics_and_none_has_a_pause_of_its_own(rig: EventLogRig) -> None:
     rig.producer.set_topics([described(f"t{n:03d}", 1, which=n + 1) for n in range(2 * PIECE)])
     assert 2 <= rig.settle() <= 8
-    assert len(rig.told(PARTITION)) == 2 * PIECE
+    assert len(rig.reported(PARTITION)) == 2 * PIECE
 
 
 # -- whatever becomes of a cluster ---------------------------------------------------------------------------
@@ -297,7 +301,7 @@ def test_what_was_told_adds_up_to_the_snapshot(steps: Any) -> None:
         if looks:
             rig.settle()
     rig.settle()
-    assert picture_of_events(rig.told()) == picture_of_snapshot(rig)
+    assert picture_of_events(rig.reported()) == picture_of_snapshot(rig)
 
 
 def numbered(number: int, one: Any) -> Any:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from service.events.outbox import MOST_UNTOLD, Line, Outbox, all_untold
+from service.events.outbox import MOST_UNREPORTED, Line, Outbox, all_unreported
 
 
 def line(text: str, topic: str | None = None) -> Line:
@@ -69,25 +69,25 @@ def test_the_topic_of_a_lost_line_is_told_once_there_is_room() -> None:
     outbox = Outbox(6)
     for text, topic in (("aa", "orders"), ("bb", None), ("cc", "refunds"), ("dd", "orders")):
         outbox.put(line(text, topic))
-    assert outbox.take_untold() == set()  # there is no room yet
+    assert outbox.take_unreported() == set()  # there is no room yet
     outbox.lose(outbox.take(100)[1:2])
-    assert outbox.take_untold() == {"orders", "refunds"}
-    assert outbox.take_untold() == set()
+    assert outbox.take_unreported() == {"orders", "refunds"}
+    assert outbox.take_unreported() == set()
     assert outbox.dropped == 2
 
 
 def test_where_lines_of_too_many_topics_were_lost_all_topics_are_told_anew() -> None:
     outbox = Outbox(6)
-    outbox.lose(line("a", f"topic-{number}") for number in range(MOST_UNTOLD + 1))
-    assert not outbox._untold
-    untold = all_untold([outbox.take_untold(), {"orders"}])
-    assert "topic-0" in untold
-    assert "never-heard-of" in untold
-    assert outbox.take_untold() == set()
+    outbox.lose(line("a", f"topic-{number}") for number in range(MOST_UNREPORTED + 1))
+    assert not outbox._unreported
+    unreported = all_unreported([outbox.take_unreported(), {"orders"}])
+    assert "topic-0" in unreported
+    assert "never-heard-of" in unreported
+    assert outbox.take_unreported() == set()
 
 
 def test_what_no_sink_was_told_is_told_together() -> None:
-    assert all_untold([{"orders"}, set(), {"refunds"}]) == {"orders", "refunds"}
+    assert all_unreported([{"orders"}, set(), {"refunds"}]) == {"orders", "refunds"}
 
 
 class AnyOutbox(RuleBasedStateMachine):

@@ -54,12 +54,12 @@ def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in
     windows = [event for event in lines(first) if event["type"] == "produce.window"]
     assert sum(window["records"] for window in windows) == 3
     assert {event["service"] for event in lines(first)} == {"shop"}
-    told = lines(second)
-    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
-    assert (told[0]["type"], told[-1]["type"]) == ("heartbeat", "heartbeat")
-    assert sum(event["records"] for event in told if event["type"] == "produce.window") == 1
-    assert told[0]["boot_id"] > lines(first)[0]["boot_id"]
-    assert second.name == f"events-pod-1-{told[0]['boot_id']:016x}-000001.jsonl"
+    reported = lines(second)
+    assert [event["seq"] for event in reported] == list(range(1, len(reported) + 1))
+    assert (reported[0]["type"], reported[-1]["type"]) == ("heartbeat", "heartbeat")
+    assert sum(event["records"] for event in reported if event["type"] == "produce.window") == 1
+    assert reported[0]["boot_id"] > lines(first)[0]["boot_id"]
+    assert second.name == f"events-pod-1-{reported[0]['boot_id']:016x}-000001.jsonl"
 
 
 def test_a_folder_that_can_not_be_used_ends_the_start_with_2(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def problem(said: bytes) -> dict[str, Any]:
     head, _, body = said.partition(b"\r\n\r\n")
     assert b"content-type: application/problem+json" in head
     assert b"connection: close" in head
-    told: dict[str, Any] = json.loads(body)
-    return told
+    reported: dict[str, Any] = json.loads(body)
+    return reported
 
 
 @pytest.mark.parametrize(

@@ -200,9 +200,9 @@ def test_a_body_is_asked_for_where_the_caller_waits_to_be_asked(loop: str) -> No
         async with Served(Echo()) as served:
             caller = await served.call()
             caller.send(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
-            told = [(await caller.answer())[0]]
+            reported = [(await caller.answer())[0]]
             caller.send(b"{}" + GET)
-            return told + [(await caller.answer())[0] for _ in range(2)]
+            return reported + [(await caller.answer())[0] for _ in range(2)]
 
     assert on_loop(loop, scenario()) == [100, 200, 200]
 
@@ -261,8 +261,8 @@ def test_trailers_do_not_become_headers(loop: str) -> None:
             caller.send(chunked + GET)
             return await read_each(caller, 2)
 
-    told = on_loop(loop, scenario())
-    assert told[0] == {"method": "POST", "path": "/post", "body": "abc"}
+    reported = on_loop(loop, scenario())
+    assert reported[0] == {"method": "POST", "path": "/post", "body": "abc"}
     names = [name for name, _ in echo.scopes[0]["headers"]]
     assert names == [b"host", b"transfer-encoding"]
     assert [name for name, _ in echo.scopes[1]["headers"]] == [b"host"]
@@ -330,7 +330,7 @@ def test_targets_in_absolute_form_are_taken_apart(loop: str, target: bytes, path
 
 def test_the_host_of_the_target_is_the_one_that_counts(loop: str) -> None:
     web = HttpApp()
-    told = {
+    reported = {
         target: statuses(
             ask(
                 loop,
@@ -344,7 +344,7 @@ def test_the_host_of_the_target_is_the_one_that_counts(loop: str) -> None:
             (b"http://localhost:8085/v1/status", b"evil.example"),
         )
     }
-    assert list(told.values()) == [[421], [200]]
+    assert list(reported.values()) == [[421], [200]]
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,10 @@ def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_wit
     monkeypatch.setattr(resource, "setrlimit", set_limit)
     assert connections_that_fit(wanted) == fit
     assert limit[0] == (raised, UNLIMITED if hard is None else hard)
-    told = f"max_connections: {wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
-    assert caplog.messages == ([told] if fit != wanted else [])
+    reported = (
+        f"max_connections: {wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
+    )
+    assert caplog.messages == ([reported] if fit != wanted else [])
 
 
 def test_the_limit_of_files_is_raised_in_a_process() -> None:
@@ -145,11 +147,11 @@ def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time(
 
 def test_a_crowd_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     connections = Connections(limits(max_connections=1))
-    told = []
+    reported = []
     for now_s in (5.0, 64.9, 65.0, 124.9, 125.0):
         connections.make_room(now_s)
-        told.append(len(caplog.messages))
-    assert told == [1, 1, 2, 2, 3]
+        reported.append(len(caplog.messages))
+    assert reported == [1, 1, 2, 2, 3]
 
 
 def test_whoever_is_behind_longest_is_cut_off_and_the_last_one_never() -> None:

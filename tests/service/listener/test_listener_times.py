@@ -227,8 +227,8 @@ async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before(
         if ended_at_s is None:
             return
         connected.loop.go_to(ended_at_s)
-        told = wire.said.removeprefix(said_before)
-        assert (told[9:12].decode(), wire.has_eof) == (("408", True) if how == "408" else ("", False))
+        reported = wire.said.removeprefix(said_before)
+        assert (reported[9:12].decode(), wire.has_eof) == (("408", True) if how == "408" else ("", False))
         assert (wire.closing_at_s, wire.aborted_at_s) == {
             "408": (None, None),
             "closed": (ended_at_s, None),

@@ -183,14 +183,14 @@ def test_its_own_origin_is_https(loop: str, files: Files) -> None:
     web = HttpApp()
 
     async def scenario() -> list[bytes]:
-        told = []
+        reported = []
         async with Served(web.app, context=files.tls().context) as served:
             for origin in (b"https://localhost:8085", b"http://localhost:8085"):
                 caller = await served.call(context=files.caller())
                 head = b"GET /v1/status HTTP/1.1\r\nHost: localhost:8085\r\nOrigin: %s\r\n" % origin
                 caller.send(head + b"Connection: close\r\n\r\n")
-                told.append((await caller.until_closed())[9:12])
-        return told
+                reported.append((await caller.until_closed())[9:12])
+        return reported
 
     assert on_loop(loop, scenario()) == [b"200", b"403"]
 
@@ -399,10 +399,12 @@ def test_what_can_not_be_used_is_told_once_and_changes_nothing(
             assert first == second
 
     on_loop(loop, scenario())
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(told) == 1
-    assert told[0].startswith(f"api_tls_certificate_file: {files.key}: the key does not belong to the first")
-    assert told[0].endswith("what was read before stays in force")
+    reported = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(reported) == 1
+    assert reported[0].startswith(
+        f"api_tls_certificate_file: {files.key}: the key does not belong to the first"
+    )
+    assert reported[0].endswith("what was read before stays in force")
     assert looked.metric("credential_reloads_total", outcome="failure") == 1
 
 

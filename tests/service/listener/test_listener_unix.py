@@ -166,7 +166,7 @@ def test_two_that_start_at_once_do_not_take_the_socket_from_each_other(path: str
     for thread in threads:
         thread.join()
     assert (len(made), len(refused)) == (1, 7)
-    assert all("another process listens" in told for told in refused)
+    assert all("another process listens" in reported for reported in refused)
     made[0].close()
 
 

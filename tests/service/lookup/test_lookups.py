@@ -295,9 +295,13 @@ def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: Http
 def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) -> None:
     answer = web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     assert answer.status_code == 404
-    told = answer.json()
-    assert (told["kafka_error"], told["code"], told["retriable"]) == ("UNKNOWN_TOPIC_OR_PARTITION", 3, True)
-    assert (told["phase"], told["waited_ms"]) == ("metadata", 120)
+    reported = answer.json()
+    assert (reported["kafka_error"], reported["code"], reported["retriable"]) == (
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        3,
+        True,
+    )
+    assert (reported["phase"], reported["waited_ms"]) == ("metadata", 120)
     asked = web.producer.calls[0][1]
     assert (asked["create"], asked["settle"]) == (False, True)
     assert asked["deadline_ms"] == web.producer.clock.now_ms() + web.settings.lookup_wait_ms
@@ -442,9 +446,9 @@ def test_status_tells_who_waits(web: HttpApp) -> None:
             await asked
             return status
 
-    told = run(scenario()).json()
-    assert (told["waiting_requests"], told["draining"], told["state"]) == (1, False, "starting")
-    assert told["metadata"]["topics"] == 1
+    reported = run(scenario()).json()
+    assert (reported["waiting_requests"], reported["draining"], reported["state"]) == (1, False, "starting")
+    assert reported["metadata"]["topics"] == 1
     assert web.get("/v1/status").json()["waiting_requests"] == 0
 
 

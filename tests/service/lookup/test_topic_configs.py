@@ -37,7 +37,7 @@ class Rig:
     def requests(self) -> int:
         return len(self.producer.calls)
 
-    async def tell(self, result: TopicConfigsResult) -> None:
+    async def report(self, result: TopicConfigsResult) -> None:
         """Answers the one request that waits, as soon as it does."""
         await until(lambda: self.producer.waiting)
         (ticket,) = self.producer.waiting
@@ -51,14 +51,14 @@ def refused() -> TopicConfigsResult:
 async def test_they_are_asked_for_once_until_they_are_too_old() -> None:
     rig = Rig(max_age_ms=60_000)
     first = rig.ask()
-    await rig.tell(told_configs({**OLD, "password": None}))
+    await rig.report(told_configs({**OLD, "password": None}))
     assert await first == {**OLD, "password": None}
     rig.producer.clock.advance(59_999)
     assert await rig.of() == {**OLD, "password": None}
     assert rig.requests == 1
     rig.producer.clock.advance(1)
     second = rig.ask()
-    await rig.tell(told_configs(NEW))
+    await rig.report(told_configs(NEW))
     assert await second == NEW
     assert rig.requests == 2
 
@@ -68,7 +68,7 @@ async def test_who_asks_at_once_shares_one_request_and_one_who_leaves_does_not_e
     gone, *others = [rig.ask() for _ in range(5)]
     await until(lambda: rig.requests)
     gone.cancel()
-    await rig.tell(told_configs(NEW))
+    await rig.report(told_configs(NEW))
     assert await asyncio.gather(*others) == [NEW] * 4
     assert gone.cancelled()
     assert rig.requests == 1
@@ -86,25 +86,25 @@ async def test_topics_are_asked_for_apart() -> None:
 async def test_a_refusal_is_an_empty_object_and_is_not_repeated_at_once() -> None:
     rig = Rig()
     first = rig.ask()
-    await rig.tell(refused())
+    await rig.report(refused())
     assert await first == {}
     assert await rig.of() == {}
     assert rig.requests == 1
     rig.producer.clock.advance(5_000)
     again = rig.ask()
-    await rig.tell(told_configs(NEW))
+    await rig.report(told_configs(NEW))
     assert await again == NEW
 
 
 async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
     rig = Rig(max_age_ms=1_000)
     first = rig.ask()
-    await rig.tell(told_configs(OLD))
+    await rig.report(told_configs(OLD))
     assert await first == OLD
     for _ in range(2):
         rig.producer.clock.advance(1_000)
         later = rig.ask()
-        await rig.tell(refused())
+        await rig.report(refused())
         assert await later == OLD
 
 
@@ -112,7 +112,7 @@ async def test_nobody_waits_longer_than_a_moment() -> None:
     rig = Rig(wait_ms=1)
     assert await rig.of() == {}
     # What comes late is kept for who asks next.
-    await rig.tell(told_configs(NEW))
+    await rig.report(told_configs(NEW))
     assert await rig.of() == NEW
     assert rig.requests == 1
 
@@ -121,11 +121,11 @@ async def test_a_topic_that_was_made_anew_does_not_inherit_them() -> None:
     rig = Rig()
     rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("first"))])
     first = rig.ask()
-    await rig.tell(told_configs(OLD))
+    await rig.report(told_configs(OLD))
     assert await first == OLD
     rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("second"))])
     second = rig.ask()
-    await rig.tell(refused())
+    await rig.report(refused())
     assert await second == {}
 
 
@@ -166,6 +166,6 @@ async def test_no_more_than_a_hundred_topics_are_asked_for_at_once() -> None:
 async def test_answers_are_read_only(max_age_ms: int) -> None:
     rig = Rig(max_age_ms=max_age_ms)
     rig.producer.configs = {"orders": {**OLD}}
-    told = await rig.of()
+    reported = await rig.of()
     with pytest.raises(TypeError):
-        told["x"] = "y"  # type: ignore[index]
+        reported["x"] = "y"  # type: ignore[index]

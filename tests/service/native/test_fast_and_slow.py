@@ -139,8 +139,8 @@ def test_produce_answers_are_what_the_document_says(web: HttpApp) -> None:
 
 def test_problems_are_what_the_document_says(web: HttpApp) -> None:
     answer = web.produce(b'{"records":[{"value":1,"x":1}]}').json()
-    told = ProblemAnswer.model_validate(answer, strict=True, extra="forbid")
-    assert told.model_dump(exclude_unset=True) == answer
+    reported = ProblemAnswer.model_validate(answer, strict=True, extra="forbid")
+    assert reported.model_dump(exclude_unset=True) == answer
 
 
 def test_the_document_knows_every_call_of_the_api(web: HttpApp) -> None:

@@ -62,8 +62,8 @@ def app(**settings: Any) -> HttpApp:
 def test_a_traced_request_is_the_exemplar_of_its_range(path: str, route: str) -> None:
     web = app()
     assert web.get(path, headers={"traceparent": TRACEPARENT}).is_success
-    ((_, series, told),) = [found for found in exemplars(web) if found[0] == REQUESTS]
-    assert told == OURS
+    ((_, series, reported),) = [found for found in exemplars(web) if found[0] == REQUESTS]
+    assert reported == OURS
     assert series["route"] == route
 
 
@@ -97,17 +97,17 @@ def test_each_range_shows_the_last_one_that_fell_into_it() -> None:
     for seen, trace_id in ((0.5, "a"), (0.6, "b"), (1.5, "c"), (9.0, "d")):
         histogram.observe_traced(seen, Trace(trace_id, "s"))
     histogram.observe(0.1)
-    told = [bucket[2] for bucket in histogram.buckets() if len(bucket) == 3]
-    assert [(one.labels["trace_id"], one.value) for one in told] == [("b", 0.6), ("c", 1.5), ("d", 9.0)]
+    reported = [bucket[2] for bucket in histogram.buckets() if len(bucket) == 3]
+    assert [(one.labels["trace_id"], one.value) for one in reported] == [("b", 0.6), ("c", 1.5), ("d", 9.0)]
     assert [bucket[:2] for bucket in histogram.buckets()] == [("1.0", 3.0), ("2.0", 4.0), ("+Inf", 5.0)]
 
 
 def test_an_exemplar_says_when_it_was() -> None:
     histogram = Histogram((1.0,))
     histogram.observe_traced(0.5, Trace("a", "b"))
-    (told,) = [bucket[2] for bucket in histogram.buckets() if len(bucket) == 3]
-    assert told.timestamp is not None
-    assert float(told.timestamp) > 1.7e9
+    (reported,) = [bucket[2] for bucket in histogram.buckets() if len(bucket) == 3]
+    assert reported.timestamp is not None
+    assert float(reported.timestamp) > 1.7e9
 
 
 # -- what is not ---------------------------------------------------------------------------------------------

@@ -118,9 +118,9 @@ def test_produce_is_counted_in_requests_records_and_bytes(web: HttpApp) -> None:
 def test_leader_changes_are_told_the_latest_first(web: HttpApp) -> None:
     for partition in (0, 1):
         web.app.events.emit(e.LeadersChanged("orders", [(partition, (1, 4), (-1, 5))]))
-    told = status(web)["leader_changes"]
-    assert [change["partition"] for change in told] == [1, 0]
-    assert told[0] == {
+    reported = status(web)["leader_changes"]
+    assert [change["partition"] for change in reported] == [1, 0]
+    assert reported[0] == {
         "at": "2023-11-14T22:13:20.000Z",
         "topic": "orders",
         "partition": 1,
@@ -134,9 +134,9 @@ def test_a_caller_sees_no_name_of_a_topic_that_it_may_not_read(web: HttpApp) -> 
     for topic in ("orders", "secret"):
         web.app.events.emit(e.LeadersChanged(topic, [(0, (1, 4), (2, 5))]))
         web.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
-    told = web.app.sidecar.status.body(READER).decode()
-    assert "secret" not in told
-    assert "nope" not in told
+    reported = web.app.sidecar.status.body(READER).decode()
+    assert "secret" not in reported
+    assert "nope" not in reported
     assert [change["topic"] for change in status(web, READER)["leader_changes"]] == ["orders"]
     assert "secret-0" in web.app.sidecar.status.body(ANYONE).decode()
 

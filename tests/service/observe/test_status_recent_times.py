@@ -82,10 +82,10 @@ def test_seconds_that_are_over_are_told_oldest_first_quiet_ones_included() -> No
     seconds = PerSecond()
     seconds.at(100_500).records += 3
     seconds.at(102_100).records += 4
-    told = seconds.whole_seconds(103_000)
-    assert len(told) == 60
-    assert [second.number for second in told[-3:]] == [100, 101, 102]
-    assert [second.records for second in told[-3:]] == [3, 0, 4]
+    reported = seconds.whole_seconds(103_000)
+    assert len(reported) == 60
+    assert [second.number for second in reported[-3:]] == [100, 101, 102]
+    assert [second.records for second in reported[-3:]] == [3, 0, 4]
 
 
 def test_the_second_that_runs_is_not_told_yet() -> None:
@@ -98,6 +98,6 @@ def test_the_second_that_runs_is_not_told_yet() -> None:
 def test_what_is_told_does_not_change_any_more() -> None:
     seconds = PerSecond()
     seconds.at(1_000).records = 1
-    told = seconds.whole_seconds(2_000)
+    reported = seconds.whole_seconds(2_000)
     seconds.at(1_500).records = 2
-    assert told[-1].records == 1
+    assert reported[-1].records == 1

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Told(logging.Handler):
+class Outcome(logging.Handler):
     """What comes to the root, as the sidecar's own handler is; pytest listens elsewhere too."""
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class Told(logging.Handler):
 
 
 @pytest.fixture
-def told() -> Iterator[list[str]]:
-    handler = Told()
+def reported() -> Iterator[list[str]]:
+    handler = Outcome()
     logging.getLogger().addHandler(handler)
     yield handler.lines
     logging.getLogger().removeHandler(handler)
@@ -46,16 +46,16 @@ def sdk_log() -> Iterator[SdkLog]:
 
 
 def test_at_the_start_it_says_what_the_sdk_found_wrong_but_no_header(
-    sdk_log: SdkLog, told: list[str], monkeypatch: pytest.MonkeyPatch
+    sdk_log: SdkLog, reported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization: Bearer hunter2")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "often")
     OTLPSpanExporter().shutdown()  # type: ignore[no-untyped-call]  # the SDK's
-    sdk_log.tell_of_start()
-    assert len(told) == 2
-    assert "hunter2" not in str(told)
-    assert any("write OTEL_EXPORTER_OTLP_HEADERS as name=value" in line for line in told)
-    assert any("'often'" in line for line in told)
+    sdk_log.report_start()
+    assert len(reported) == 2
+    assert "hunter2" not in str(reported)
+    assert any("write OTEL_EXPORTER_OTLP_HEADERS as name=value" in line for line in reported)
+    assert any("'often'" in line for line in reported)
 
 
 def test_why_an_export_failed_is_told_by_status_and_kind_without_the_texts_of_others(sdk_log: SdkLog) -> None:
@@ -73,7 +73,7 @@ def test_why_an_export_failed_is_told_by_status_and_kind_without_the_texts_of_ot
     assert sdk_log.why() == "OpenTelemetry gives no reason"
 
 
-def test_nothing_of_it_reaches_our_own_log(sdk_log: SdkLog, told: list[str]) -> None:
+def test_nothing_of_it_reaches_our_own_log(sdk_log: SdkLog, reported: list[str]) -> None:
     for _ in range(100):
         logging.getLogger("opentelemetry.sdk.trace").warning("Queue full, dropping Span.")
-    assert told == []
+    assert reported == []

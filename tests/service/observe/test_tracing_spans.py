@@ -215,8 +215,8 @@ def test_failed_records_are_an_error_that_is_counted_and_each_kind_told_once() -
     attributes = said(send)
     assert attributes["error.type"] == "UNKNOWN_TOPIC_OR_PARTITION"
     assert attributes["pilotfish.failed_records"] == 3
-    told = [(event.name, (event.attributes or {})["exception.type"]) for event in send.events]
-    assert told == [("exception", "UNKNOWN_TOPIC_OR_PARTITION"), ("exception", "REQUEST_TIMED_OUT")]
+    reported = [(event.name, (event.attributes or {})["exception.type"]) for event in send.events]
+    assert reported == [("exception", "UNKNOWN_TOPIC_OR_PARTITION"), ("exception", "REQUEST_TIMED_OUT")]
 
 
 def test_a_request_that_fails_as_a_whole_is_an_error_of_the_server_too() -> None:

@@ -108,8 +108,8 @@ def test_it_is_not_ready_when_every_broker_has_gone(
 
 def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp) -> None:
     web.producer.clock.advance(1_000)
-    told: ClientStatus = web.producer.status()
-    with_status(web.producer, metadata=replace(told.metadata, last_error="x", last_error_age_ms=10))
+    reported: ClientStatus = web.producer.status()
+    with_status(web.producer, metadata=replace(reported.metadata, last_error="x", last_error_age_ms=10))
     assert ask(web, "/readyz").status_code == 503
 
 

@@ -201,7 +201,7 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(
     ],
 )
 def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
-    tmp_path: Path, log: pytest.LogCaptureFixture, content: bytes | None, outcome: str, told: str
+    tmp_path: Path, log: pytest.LogCaptureFixture, content: bytes | None, outcome: str, reported: str
 ) -> None:
     started = Started(tmp_path, content)
 
@@ -219,7 +219,7 @@ def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
         "advice_topics 0.0",
     ]
     (line,) = log.messages
-    assert line.startswith("advice: " + told.format(path=started.path))
+    assert line.startswith("advice: " + reported.format(path=started.path))
     assert line.endswith("; the sidecar goes on without it")
     assert started.web.get("/v1/topics/orders").status_code == 200
 

@@ -25,9 +25,9 @@ COMPUTED_MS = int(datetime.fromisoformat(COMPUTED_AT).timestamp() * 1000)
 
 
 def ignored(content: bytes, service: str = "billing") -> tuple[Outcome, str]:
-    with pytest.raises(AdviceIgnoredError) as told:
+    with pytest.raises(AdviceIgnoredError) as reported:
         parse_advice(content, service)
-    return told.value.outcome, str(told.value)
+    return reported.value.outcome, str(reported.value)
 
 
 def test_an_entry_is_taken_for_its_service_by_its_cluster() -> None:
@@ -91,10 +91,10 @@ def test_a_broken_entry_of_another_service_is_that_services_matter() -> None:
         (b'{"version":1,"advice":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "the document: "),
     ],
 )
-def test_what_is_broken_is_named_by_its_place(content: bytes, told: str) -> None:
+def test_what_is_broken_is_named_by_its_place(content: bytes, reported: str) -> None:
     outcome, message = ignored(content)
     assert outcome is Outcome.BROKEN
-    assert message.startswith(told)
+    assert message.startswith(reported)
 
 
 def test_more_topics_than_one_request_may_ask_for_are_too_many() -> None:

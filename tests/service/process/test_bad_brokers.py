@@ -52,8 +52,8 @@ SETTINGS = {
 def errors_in_status(sidecar: Sidecar) -> str:
     """Every error that the status names."""
     status = sidecar.api.get("/v1/status").json()
-    told = [node["last_error"] for node in status["nodes"]] + [status["metadata"]["last_error"]]
-    return "\n".join(text for text in told if text)
+    reported = [node["last_error"] for node in status["nodes"]] + [status["metadata"]["last_error"]]
+    return "\n".join(text for text in reported if text)
 
 
 @pytest.mark.parametrize("name", HOSTILE_PEERS)
@@ -115,9 +115,9 @@ def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) 
     ],
 )
 def test_a_wrong_setting_is_refused_at_start_with_its_name(
-    settings: dict[str, str], told: str, tmp_path: Path
+    settings: dict[str, str], reported: str, tmp_path: Path
 ) -> None:
     servers = settings.get("bootstrap.servers", "127.0.0.1:9092")
     sidecar = Sidecar(tmp_path, bootstrap_servers=servers, kafka=settings)
-    with pytest.raises(AssertionError, match=rf"the sidecar ended with 2:\n(.|\n)*{told}"), sidecar:
+    with pytest.raises(AssertionError, match=rf"the sidecar ended with 2:\n(.|\n)*{reported}"), sidecar:
         raise RuntimeError("it came up")

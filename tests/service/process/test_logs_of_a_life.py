@@ -59,9 +59,9 @@ def test_an_outage_of_all_brokers_is_a_few_lines_however_long_it_lasts(tmp_path:
                 lambda: attempts(sidecar) > before + 40 and NO_BROKER in messages(sidecar),
                 what="many attempts in vain, and a moment in which no broker could be connected to",
             )
-            told = messages(sidecar)[begun:]
-            assert len(told) <= 14, "\n".join(told)
-            assert told.count(NO_BROKER) == 1
+            reported = messages(sidecar)[begun:]
+            assert len(reported) <= 14, "\n".join(reported)
+            assert reported.count(NO_BROKER) == 1
             quiet = len(lines(sidecar))
             before = attempts(sidecar)
             wait_until(lambda: attempts(sidecar) > before + 40, what="many more")
@@ -95,7 +95,7 @@ def test_a_start_and_an_end_in_order_are_told_line_by_line(tmp_path: Path) -> No
     ):
         wait_until(lambda: "Cluster ID: " in sidecar.log(), what="the cluster is known")
         assert sidecar.terminate() == 0
-        told = messages(sidecar)
+        reported = messages(sidecar)
     expected = [
         r"settings: Settings\(",
         r"kafka: <ProducerConfig ",
@@ -107,8 +107,8 @@ def test_a_start_and_an_end_in_order_are_told_line_by_line(tmp_path: Path) -> No
         r"Closing the Kafka producer with a timeout of 1000 ms",
         r"everything that was accepted is acknowledged",
     ]
-    rest = iter(told)
+    rest = iter(reported)
     for pattern in expected:
-        assert any(re.match(pattern, each) for each in rest), (pattern, told)
+        assert any(re.match(pattern, each) for each in rest), (pattern, reported)
     assert {line["level"] for line in lines(sidecar)} == {"info"}
-    assert len(told) <= 18, told
+    assert len(reported) <= 18, reported

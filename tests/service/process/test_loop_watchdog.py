@@ -12,7 +12,7 @@ import pytest
 
 from service.process.admin import AdminThread, make_registry
 from service.process.health import Health
-from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, Standstills, ThreadStack
+from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, LoopWatchdog, ThreadStack
 from service.process.server import bound_socket
 from tests.support.http_app import HttpApp, run, until
 from tests.support.plain_http import NO_TLS
@@ -54,7 +54,7 @@ class Probed:
     def __init__(self) -> None:
         self.web = HttpApp(liveness_timeout_ms=50)
         self.web.producer.start()
-        self.standstills = Standstills(lambda: THREADS)
+        self.loop_watchdog = LoopWatchdog(lambda: THREADS)
 
     def probe(self, *, poll: bool, event: bool = True) -> str | None:
         self.web.producer.turns_when_woken = poll
@@ -63,7 +63,7 @@ class Probed:
             stuck = asyncio.new_event_loop()
             try:
                 loop = asyncio.get_running_loop() if event else stuck
-                health = Health(self.web.app.sidecar, loop, lambda: True, self.standstills)
+                health = Health(self.web.app.sidecar, loop, lambda: True, self.loop_watchdog)
                 return await health.fault_of_life()
             finally:
                 stuck.close()
@@ -71,7 +71,7 @@ class Probed:
         return run(scenario())
 
     def counted(self) -> dict[str, float]:
-        registry = make_registry(self.web.app, [self.standstills])
+        registry = make_registry(self.web.app, [self.loop_watchdog])
         return {
             sample.labels["loop"]: sample.value
             for family in registry.collect()
@@ -138,14 +138,14 @@ def test_without_a_standstill_no_stack_is_taken() -> None:
     def take() -> list[ThreadStack]:
         raise AssertionError("nobody stands")
 
-    Standstills(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stand=[], after_ms=50)
+    LoopWatchdog(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stand=[], after_ms=50)
 
 
 async def test_where_nobody_probes_the_sidecar_looks_after_its_loops_itself(logged: list[str]) -> None:
     probed = Probed()
     probed.web.producer.turns_when_woken = False
     loop = asyncio.get_running_loop()
-    health = Health(probed.web.app.sidecar, loop, lambda: True, probed.standstills)
+    health = Health(probed.web.app.sidecar, loop, lambda: True, probed.loop_watchdog)
     watch = asyncio.create_task(health.watch(every_s=0.001))
     await until(lambda: probed.counted() == {"poll": 1, "event": 0})
     probed.web.producer.turns_when_woken = True
@@ -164,8 +164,8 @@ async def test_a_bug_does_not_end_the_watch(logged: list[str], caplog: pytest.Lo
             raise bugs.pop()
         return THREADS
 
-    standstills = Standstills(take)
-    health = Health(probed.web.app.sidecar, asyncio.get_running_loop(), lambda: True, standstills)
+    loop_watchdog = LoopWatchdog(take)
+    health = Health(probed.web.app.sidecar, asyncio.get_running_loop(), lambda: True, loop_watchdog)
     watch = asyncio.create_task(health.watch(every_s=0.001))
     await until(lambda: not bugs)
     probed.web.producer.turns_when_woken = True

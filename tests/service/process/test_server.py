@@ -115,8 +115,8 @@ async def test_a_producer_that_was_handed_in_is_not_started_or_closed() -> None:
 def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) -> None:
     left = (Unacknowledged("orders", 3, 17), Unacknowledged("audit", None, 2))
     report_unacknowledged(CloseReport(left))
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
+    reported = [record.getMessage() for record in caplog.records]
+    assert reported == [
         "not acknowledged when the drain time was over: 17 records of orders-3",
         "not acknowledged when the drain time was over: 2 records of audit",
     ]
@@ -130,11 +130,11 @@ def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) 
     ],
 )
 def test_a_drain_that_delivered_all_says_what_had_failed_before(
-    caplog: pytest.LogCaptureFixture, failed_earlier: int, told: str
+    caplog: pytest.LogCaptureFixture, failed_earlier: int, reported: str
 ) -> None:
     with caplog.at_level("INFO"):
         report_unacknowledged(CloseReport(failed_earlier=failed_earlier))
-    assert [record.getMessage() for record in caplog.records] == [told]
+    assert [record.getMessage() for record in caplog.records] == [reported]
 
 
 def test_a_second_sigterm_ends_it_at_once() -> None:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from service.produce.body_threads import SURELY_LIGHT_BYTES, Aside, is_light, let_go
+from service.produce.body_threads import SURELY_LIGHT_BYTES, BodyThreads, is_light, let_go
 from service.wire.errors import ProblemError
 from tests.support.http_app import run
 
@@ -31,7 +31,7 @@ def test_a_body_is_light_by_its_bytes_members_and_levels(body: bytes, light: boo
 
 
 def test_a_light_body_is_read_at_once_and_a_heavy_one_on_a_thread() -> None:
-    aside, here = Aside(), threading.current_thread()
+    aside, here = BodyThreads(), threading.current_thread()
 
     async def scenario() -> tuple[threading.Thread, threading.Thread]:
         light = aside.read(lambda body: threading.current_thread(), b"a")
@@ -48,7 +48,7 @@ def test_a_light_body_is_read_at_once_and_a_heavy_one_on_a_thread() -> None:
 
 
 def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
-    aside, goes_on = Aside(), threading.Event()
+    aside, goes_on = BodyThreads(), threading.Event()
 
     async def scenario() -> None:
         begun = [asyncio.create_task(aside.do(goes_on.wait)) for _ in range(4)]
@@ -64,7 +64,7 @@ def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
 
 
 def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:
-    aside = Aside()
+    aside = BodyThreads()
 
     def fail(error: Exception) -> None:
         raise error
@@ -77,14 +77,14 @@ def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:
                 await aside.read(lambda body: fail(MemoryError()), body)
             assert refused.value.problem.status == 503
         with pytest.raises(MemoryError):  # records were sent: it is no 503 that says that none were
-            await aside.tell(lambda: fail(MemoryError()))
+            await aside.report(lambda: fail(MemoryError()))
 
     run(scenario())
     aside.close()
 
 
 def test_the_work_knows_whose_request_it_is() -> None:
-    aside, request = Aside(), ContextVar[str]("request")
+    aside, request = BodyThreads(), ContextVar[str]("request")
 
     async def scenario() -> str:
         request.set("this one")
@@ -95,7 +95,7 @@ def test_the_work_knows_whose_request_it_is() -> None:
 
 
 def test_a_caller_who_leaves_does_not_wait_for_the_work() -> None:
-    aside, goes_on = Aside(), threading.Event()
+    aside, goes_on = BodyThreads(), threading.Event()
 
     async def scenario() -> None:
         task = asyncio.create_task(aside.do(goes_on.wait))

@@ -112,8 +112,8 @@ def test_without_a_key_each_request_is_written(web: HttpApp) -> None:
 def test_another_body_under_the_key_is_422_and_writes_nothing(web: HttpApp) -> None:
     post(web, ONE)
     answer = post(web, THREE)
-    told = answer.json()
-    assert (answer.status_code, told["place"], told["written"]) == (422, "Idempotency-Key", "no")
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes["place"], outcomes["written"]) == (422, "Idempotency-Key", "no")
     assert len(web.producer.submitted) == 1
 
 
@@ -294,8 +294,8 @@ def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp)
             return late, await first
 
     late, first = run(scenario())
-    told = late.json()
-    said = {name: told[name] for name in ("status", "written", "phase", "waited_ms", "retriable")}
+    outcomes = late.json()
+    said = {name: outcomes[name] for name in ("status", "written", "phase", "waited_ms", "retriable")}
     assert said == {
         "status": 504,
         "written": "unknown",
@@ -303,7 +303,7 @@ def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp)
         "waited_ms": 10,
         "retriable": True,
     }
-    assert "ask again, under the same key" in told["detail"]
+    assert "ask again, under the same key" in outcomes["detail"]
     assert first.status_code == 200
     assert is_replay(post(web))
 
@@ -590,12 +590,12 @@ def test_all_that_was_counted_is_given_back() -> None:
 def test_an_attempt_ends_once() -> None:
     kept, _ = keys(MockClock())
     attempt = kept.begin(Name("ana", "orders", "a"), b"", 1)
-    told: list[int] = []
-    attempt.join(lambda answer: told.append(answer.status))
-    attempt.join(lambda answer: told.append(-answer.status)).cancel()
+    outcomes: list[int] = []
+    attempt.join(lambda answer: outcomes.append(answer.status))
+    attempt.join(lambda answer: outcomes.append(-answer.status)).cancel()
     attempt.end(Answer(200, [], b"", "success"), keep=True)
     attempt.end(Answer(504, [], b"", "error"), keep=False)
-    attempt.join(lambda answer: told.append(answer.status + 1)).cancel()
-    assert told == [200, 201]
+    attempt.join(lambda answer: outcomes.append(answer.status + 1)).cancel()
+    assert outcomes == [200, 201]
     with pytest.raises(ProblemError):
         kept.find(attempt.name, b"another digest")

@@ -65,8 +65,8 @@ def lines(answer: httpx.Response) -> list[dict[str, Any]]:
 
 def summary(records: int, failed: int = 0, ended: str = "complete") -> dict[str, Any]:
     acknowledged = records - failed
-    told = {"records": records, "acknowledged": acknowledged, "failed": failed, "ended": ended}
-    return {"summary": told}
+    outcomes = {"records": records, "acknowledged": acknowledged, "failed": failed, "ended": ended}
+    return {"summary": outcomes}
 
 
 def receipt(index: int, offset: int, timestamp: int = 1_700_000_000_000) -> dict[str, Any]:
@@ -185,18 +185,21 @@ def test_a_line_that_is_no_record_fails_with_its_number_and_the_stream_goes_on(
 
 
 def test_lines_that_are_sound_only_together_are_not_sound(web: HttpApp) -> None:
-    told = lines(post(web, b'{"value":1\n"key":"a"}\n{"value":1},{"value":2}'))
-    assert [one.get("index") for one in told if "error" in one] == [0, 1, 2]
+    outcomes = lines(post(web, b'{"value":1\n"key":"a"}\n{"value":1},{"value":2}'))
+    assert [one.get("index") for one in outcomes if "error" in one] == [0, 1, 2]
     assert submitted(web) == []
 
 
 def test_a_record_that_the_broker_refuses_is_an_error_like_any_other(web: HttpApp) -> None:
     failure = RecordFailure(error_for(Errors.INVALID_TIMESTAMP.code), Phase.DELIVERY, Written.NO, 5)
     web.producer.outcome_of = lambda n, record: failure if n == 1 else web.producer.receipt(n, record)
-    told = lines(post(web, b'{"value":0}\n' * 3))
-    assert [one.get("index") for one in told] == [0, 1, 2, None]
-    assert (told[1]["error"]["kafka_error"], told[1]["error"]["written"]) == ("INVALID_TIMESTAMP", "no")
-    assert told[3] == summary(3, failed=1)
+    outcomes = lines(post(web, b'{"value":0}\n' * 3))
+    assert [one.get("index") for one in outcomes] == [0, 1, 2, None]
+    assert (outcomes[1]["error"]["kafka_error"], outcomes[1]["error"]["written"]) == (
+        "INVALID_TIMESTAMP",
+        "no",
+    )
+    assert outcomes[3] == summary(3, failed=1)
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 100])
@@ -291,8 +294,8 @@ def test_what_the_head_tells_is_refused_as_a_problem(
     web: HttpApp, query: str, headers: dict[str, str], status: int, place: str | None
 ) -> None:
     answer = post(web, b'{"value":1}', query, **headers)
-    told = answer.json()
-    assert (answer.status_code, told.get("place"), told["written"]) == (status, place, "no")
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes.get("place"), outcomes["written"]) == (status, place, "no")
     assert answer.headers["content-type"] == "application/problem+json"
     assert web.producer.submitted == []
     assert web.app.sidecar.http.produced("error").count == 1
@@ -341,8 +344,8 @@ def test_what_is_known_at_once_is_written_at_once(web: HttpApp) -> None:
             await caller.rest()
             return caller.chunks
 
-    told, last, nothing = run(scenario())
-    assert (told.count(b"\n"), json.loads(last), nothing) == (100, summary(100), b"")
+    outcomes, last, nothing = run(scenario())
+    assert (outcomes.count(b"\n"), json.loads(last), nothing) == (100, summary(100), b"")
 
 
 async def test_a_caller_who_does_not_read_is_not_read_from_either() -> None:
@@ -429,10 +432,10 @@ def test_a_long_line_that_finds_no_room_fails_and_the_stream_goes_on() -> None:
         async with StreamCaller(web.app, PATH, "timeout_ms=0") as caller:
             with web.app.sidecar.room.enter(950):
                 caller.send(b'{"value":0}\n' + begun)
-                told = [await caller.line(), await caller.line()]
+                outcomes = [await caller.line(), await caller.line()]
             caller.send(b'"}\n{"value":2}\n')
             caller.end()
-            return [*told, *await caller.rest()]
+            return [*outcomes, *await caller.rest()]
 
     first, bad, last, end = run(scenario())
     assert (first["index"], last["index"], end) == (0, 2, summary(3, failed=1))
@@ -525,20 +528,20 @@ def test_a_line_of_the_greatest_length_is_taken_after_any_other() -> None:
     assert splitter.held_bytes == 0
 
 
-def outcomes(body: bytes, places: list[int]) -> list[ProducerRecord | str]:
+def records_in(body: bytes, places: list[int]) -> list[ProducerRecord | str]:
     """What becomes of a body that comes in such pieces."""
     splitter = LineSplitter(max_line_bytes=28)
     codec = LineCodec("orders", Format.TEXT, Format.JSON)
-    told: list[ProducerRecord | str] = []
+    outcomes: list[ProducerRecord | str] = []
     for found in [*map(splitter.feed, cut(body, places)), splitter.end()]:
         whole = [line for line in found if line is not None]
         parsed = iter(codec.parse(whole, 0))
-        told += ["too long" if line is None else _told(next(parsed)) for line in found]
+        outcomes += ["too long" if line is None else _answer(next(parsed)) for line in found]
         assert splitter.held_bytes <= 28
-    return told
+    return outcomes
 
 
-def _told(one: ProducerRecord | BodyError) -> ProducerRecord | str:
+def _answer(one: ProducerRecord | BodyError) -> ProducerRecord | str:
     # Without the place: the codec is told where a line stands, which is not what is tested here.
     return f"{one.status} {one.message}" if isinstance(one, BodyError) else one
 
@@ -548,9 +551,9 @@ def test_lines_are_the_same_however_the_body_was_cut(
     parts: list[bytes], places: list[int], last_has_an_end: bool
 ) -> None:
     body = b"\n".join(parts) + (b"\n" if last_has_an_end else b"")
-    told = outcomes(body, places)
-    assert told == outcomes(body, [])
-    assert len(told) == sum(bool(part.strip(b" \t\r")) for part in body.split(b"\n"))
+    outcomes = records_in(body, places)
+    assert outcomes == records_in(body, [])
+    assert len(outcomes) == sum(bool(part.strip(b" \t\r")) for part in body.split(b"\n"))
 
 
 def test_answers_are_the_same_however_the_body_was_cut() -> None:

@@ -127,8 +127,8 @@ def test_what_does_not_fit_is_refused_with_its_place(
     web: HttpApp, query: str, headers: list[tuple[str, str | bytes]], status: int, place: str | None
 ) -> None:
     answer = post(web, b"v", query, *headers)
-    told = answer.json()
-    assert (answer.status_code, told.get("place"), told["written"]) == (status, place, "no")
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes.get("place"), outcomes["written"]) == (status, place, "no")
     assert web.producer.submitted == []
 
 
@@ -165,9 +165,9 @@ def test_a_json_request_may_bring_so_many_records(web: HttpApp, values: str, sta
     answer = web.produce(body)
     assert answer.status_code == status
     if status == 413:
-        told = answer.json()
-        assert (told["place"], told["written"]) == ("records", "no")
-        assert told["detail"] == "records: more than 2 records (max_records_per_request)"
+        outcomes = answer.json()
+        assert (outcomes["place"], outcomes["written"]) == ("records", "no")
+        assert outcomes["detail"] == "records: more than 2 records (max_records_per_request)"
         assert web.producer.submitted == []
 
 

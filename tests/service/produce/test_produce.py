@@ -53,10 +53,10 @@ def failure(
 def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
     """Record n ends as failures[n]; None is an acknowledgement."""
 
-    def tell(index: int, record: ProducerRecord) -> RecordMetadata | RecordFailure:
+    def report(index: int, record: ProducerRecord) -> RecordMetadata | RecordFailure:
         return failures[index] or RecordMetadata(record.topic, 1, 100 + index, 17)
 
-    web.producer.outcome_of = tell
+    web.producer.outcome_of = report
 
 
 # -- acknowledged --------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def test_nothing_acknowledged_is_never_a_success(
 ) -> None:
     fail_with(web, *failures)
     answer = web.produce(THREE)
-    told = answer.json()
-    assert (answer.status_code, told["status"], told["written"]) == (status, status, written)
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes["status"], outcomes["written"]) == (status, status, written)
     assert answer.headers["content-type"] == "application/problem+json"
-    assert len(told["results"]) == 3
+    assert len(outcomes["results"]) == 3
 
 
 def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) -> None:
@@ -148,14 +148,14 @@ def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) ->
     error.__cause__ = UnknownTopicOrPartitionError()
     fail_with(web, RecordFailure(error, Phase.METADATA, Written.NO, 500))
     answer = web.produce(ONE)
-    told = answer.json()
-    assert (answer.status_code, told["kafka_error"], told["written"]) == (
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes["kafka_error"], outcomes["written"]) == (
         404,
         "UNKNOWN_TOPIC_OR_PARTITION",
         "no",
     )
-    assert (told["phase"], told["waited_ms"]) == ("metadata", 500)
-    assert told["detail"] == "Topic orders not present in metadata after 500 ms."
+    assert (outcomes["phase"], outcomes["waited_ms"]) == ("metadata", 500)
+    assert outcomes["detail"] == "Topic orders not present in metadata after 500 ms."
 
 
 def test_waiting_in_vain_for_a_partition_that_the_topic_does_not_have_is_404(web: HttpApp) -> None:
@@ -261,8 +261,8 @@ def test_a_parameter_that_does_not_fit_is_named_with_what_would(
 
 def test_a_bad_record_keeps_the_good_ones_from_being_appended(web: HttpApp) -> None:
     answer = web.produce(b'{"records":[{"value":1},{"value":1,"partition":-1}]}')
-    told = answer.json()
-    assert (answer.status_code, told["place"], told["written"]) == (422, "records[1].partition", "no")
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes["place"], outcomes["written"]) == (422, "records[1].partition", "no")
     assert web.producer.submitted == []
 
 
@@ -528,9 +528,13 @@ def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpA
     error.record_index = 2
     web.producer.refuses = error
     answer = web.produce(THREE)
-    told = answer.json()
-    assert (answer.status_code, told["kafka_error"], told["written"]) == (413, "MESSAGE_TOO_LARGE", "no")
-    assert (told["place"], told["detail"]) == ("records[2]", "records[2]: The message is too large.")
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes["kafka_error"], outcomes["written"]) == (
+        413,
+        "MESSAGE_TOO_LARGE",
+        "no",
+    )
+    assert (outcomes["place"], outcomes["detail"]) == ("records[2]", "records[2]: The message is too large.")
     assert web.app.sidecar.room.requests == 0
 
 

@@ -43,9 +43,9 @@ def test_a_bug_is_a_500_that_does_not_say_what_it_does_not_know(
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["written"] == "unknown"
     assert "nobody foresaw this" not in answer.text
-    (told,) = [record for record in caplog.records if record.exc_info]
-    assert told.exc_info is not None
-    assert told.exc_info[0] is ZeroDivisionError
+    (outcomes,) = [record for record in caplog.records if record.exc_info]
+    assert outcomes.exc_info is not None
+    assert outcomes.exc_info[0] is ZeroDivisionError
 
 
 def test_the_next_produce_is_served() -> None:

@@ -34,7 +34,7 @@ from tests.support.http_app import HttpApp, run, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from service.produce.producing import Told
+    from service.produce.producing import RecordOutcome
 
 BAD = Problem(422, "records[1].value: must be a string", written="no")
 
@@ -54,8 +54,8 @@ def open_stream(web: HttpApp, caller: Caller = ANYONE, times: Times | None = Non
     return sidecar.streams.open("orders", caller, lambda: times or sidecar.producing.times)
 
 
-async def all_told(stream: RecordStream) -> list[tuple[int, Told]]:
-    return [told async for some in stream for told in some]
+async def all_told(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
+    return [outcomes async for some in stream for outcomes in some]
 
 
 @asynccontextmanager
@@ -68,8 +68,8 @@ async def task_of(work: Any) -> AsyncIterator[asyncio.Task[Any]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def offsets(told: Sequence[tuple[int, Told]]) -> list[tuple[int, int | None]]:
-    return [(index, one.offset if isinstance(one, RecordMetadata) else None) for index, one in told]
+def offsets(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[tuple[int, int | None]]:
+    return [(index, one.offset if isinstance(one, RecordMetadata) else None) for index, one in outcomes]
 
 
 # -- in order ------------------------------------------------------------------------------------------------
@@ -78,32 +78,32 @@ def offsets(told: Sequence[tuple[int, Told]]) -> list[tuple[int, int | None]]:
 def test_what_is_put_together_is_submitted_together() -> None:
     web = app()
 
-    async def scenario() -> list[tuple[int, Told]]:
+    async def scenario() -> list[tuple[int, RecordOutcome]]:
         with open_stream(web) as stream:
             await stream.put([record(0), record(1), record(2)], 3)
             await stream.put([record(3)], 1)
             stream.finish()
             return await all_told(stream)
 
-    told = run(scenario())
+    outcomes = run(scenario())
     assert [len(records) for records in web.producer.submitted] == [3, 1]
-    assert offsets(told) == [(0, 100), (1, 101), (2, 102), (3, 100)]
+    assert offsets(outcomes) == [(0, 100), (1, 101), (2, 102), (3, 100)]
 
 
 def test_an_item_that_is_no_record_keeps_its_place_and_is_not_submitted() -> None:
     web = app()
 
-    async def scenario() -> list[tuple[int, Told]]:
+    async def scenario() -> list[tuple[int, RecordOutcome]]:
         with open_stream(web) as stream:
             await stream.put([record(0), BAD, record(2)], 3)
             await stream.put([BAD], 1)
             stream.finish()
             return await all_told(stream)
 
-    told = run(scenario())
+    outcomes = run(scenario())
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"2"]]
-    assert [told[1], told[3]] == [(1, BAD), (3, BAD)]
-    assert offsets(told) == [(0, 100), (1, None), (2, 101), (3, None)]
+    assert [outcomes[1], outcomes[3]] == [(1, BAD), (3, BAD)]
+    assert offsets(outcomes) == [(0, 100), (1, None), (2, 101), (3, None)]
 
 
 async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() -> None:
@@ -113,13 +113,13 @@ async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() ->
         for number in range(3):
             await stream.put([record(number)], 1)
         first, second, third = web.producer.waiting
-        async with task_of(anext(stream)) as telling:
+        async with task_of(anext(stream)) as reporting:
             web.producer.acknowledge(third)
             web.producer.acknowledge(second)
             await asyncio.sleep(0)
-            assert not telling.done()
+            assert not reporting.done()
             web.producer.acknowledge(first)
-            assert [index for index, _ in await telling] == [0, 1, 2]
+            assert [index for index, _ in await reporting] == [0, 1, 2]
 
 
 def test_a_failure_is_told_and_the_stream_goes_on() -> None:
@@ -127,15 +127,15 @@ def test_a_failure_is_told_and_the_stream_goes_on() -> None:
     failure = RecordFailure(error_for(Errors.MESSAGE_TOO_LARGE.code), Phase.DELIVERY, Written.NO, 5)
     web.producer.outcome_of = lambda index, one: failure if index == 0 else web.producer.receipt(index, one)
 
-    async def scenario() -> list[tuple[int, Told]]:
+    async def scenario() -> list[tuple[int, RecordOutcome]]:
         with open_stream(web) as stream:
             await stream.put([record(0), record(1)], 2)
             await stream.put([record(2)], 1)
             stream.finish()
             return await all_told(stream)
 
-    told = run(scenario())
-    assert [isinstance(one, Problem) for _, one in told] == [True, False, True]
+    outcomes = run(scenario())
+    assert [isinstance(one, Problem) for _, one in outcomes] == [True, False, True]
 
 
 def test_a_record_that_is_too_large_fails_alone() -> None:
@@ -152,14 +152,14 @@ def test_a_record_that_is_too_large_fails_alone() -> None:
 
     web.producer.submit = choosy  # type: ignore[method-assign]
 
-    async def scenario() -> list[tuple[int, Told]]:
+    async def scenario() -> list[tuple[int, RecordOutcome]]:
         with open_stream(web) as stream:
             await stream.put([record(0), BAD, record(2), record(3), record(4)], 5)
             stream.finish()
             return await all_told(stream)
 
-    told = [one for _, one in run(scenario())]
-    assert [one.status if isinstance(one, Problem) else 0 for one in told] == [0, 422, 413, 413, 0]
+    outcomes = [one for _, one in run(scenario())]
+    assert [one.status if isinstance(one, Problem) else 0 for one in outcomes] == [0, 422, 413, 413, 0]
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"4"]]
     assert (web.app.sidecar.room.bytes, web.app.sidecar.room.requests) == (0, 0)
 
@@ -168,14 +168,14 @@ def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
     web = app()
     web.producer.state = "closed"
 
-    async def scenario() -> list[tuple[int, Told]]:
+    async def scenario() -> list[tuple[int, RecordOutcome]]:
         with open_stream(web) as stream:
             await stream.put([record(0), record(1)], 2)
             stream.finish()
             return await all_told(stream)
 
-    told = [one for _, one in run(scenario())]
-    assert [one.status for one in told if isinstance(one, Problem)] == [503, 503]
+    outcomes = [one for _, one in run(scenario())]
+    assert [one.status for one in outcomes if isinstance(one, Problem)] == [503, 503]
     assert web.app.sidecar.room.bytes == 0
 
 
@@ -284,7 +284,7 @@ async def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
 def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() -> None:
     web = app(max_waiting_bytes=100)
 
-    async def scenario() -> list[tuple[int, Told]]:
+    async def scenario() -> list[tuple[int, RecordOutcome]]:
         room = web.app.sidecar.room
         with open_stream(web, times=Times(max_block_ms=500, timeout_ms=500)) as stream:
             with room.enter(90):
@@ -296,8 +296,8 @@ def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() 
             stream.finish()
             return await all_told(stream)
 
-    told = run(scenario())
-    assert [one.status if isinstance(one, Problem) else 0 for _, one in told] == [429, 422, 0]
+    outcomes = run(scenario())
+    assert [one.status if isinstance(one, Problem) else 0 for _, one in outcomes] == [429, 422, 0]
     assert web.app.sidecar.room.bytes == 0
 
 
@@ -409,7 +409,7 @@ class Line:
     def __init__(self, web: HttpApp) -> None:
         self.drain = web.app.sidecar.drain
         self.queue: asyncio.Queue[int | None] = asyncio.Queue()
-        self.told: list[int] = []
+        self.outcomes: list[int] = []
         self.gone = asyncio.Event()
 
     async def receive(self) -> dict[str, Any]:
@@ -421,11 +421,11 @@ class Line:
             while (number := await self.queue.get()) is not None:
                 await stream.put([record(number)], 1)
 
-        async def tell(outcomes: Sequence[tuple[int, Told]]) -> None:
-            self.told += [index for index, _ in outcomes]
+        async def report(outcomes: Sequence[tuple[int, RecordOutcome]]) -> None:
+            self.outcomes += [index for index, _ in outcomes]
 
         with stream:
-            await converse(stream, self.drain, self.receive, read, tell)
+            await converse(stream, self.drain, self.receive, read, report)
 
 
 async def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -> None:
@@ -434,10 +434,10 @@ async def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -
     async with task_of(line.hold(stream)) as conversation:
         for number in range(3):
             line.queue.put_nowait(number)
-            await until(lambda: number in line.told)  # noqa: B023 - it is awaited at once
+            await until(lambda: number in line.outcomes)  # noqa: B023 - it is awaited at once
         line.queue.put_nowait(None)
         await conversation
-    assert line.told == [0, 1, 2]
+    assert line.outcomes == [0, 1, 2]
     assert stream.ended == COMPLETE
 
 
@@ -454,7 +454,7 @@ async def test_a_shutdown_ends_a_conversation_once_all_that_was_taken_on_is_told
         assert not conversation.done()
         web.producer.acknowledge(web.producer.waiting[0])
         await conversation
-    assert line.told == [0]
+    assert line.outcomes == [0]
     assert stream.ended == SHUTDOWN
     assert len(web.producer.submitted) == 1
 
@@ -484,10 +484,10 @@ async def test_what_reading_or_telling_raises_ends_the_conversation(who: str) ->
         await stream.put([record(0)], 1)
         await asyncio.Event().wait()
 
-    async def tell(_: object) -> None:
+    async def report(_: object) -> None:
         raise ValueError("tell")
 
     stream = open_stream(web)
     with stream, pytest.raises(ValueError, match=who):
-        await converse(stream, web.app.sidecar.drain, Line(web).receive, read, tell)
+        await converse(stream, web.app.sidecar.drain, Line(web).receive, read, report)
     assert web.app.sidecar.room.requests == 0

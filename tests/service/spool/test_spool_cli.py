@@ -32,10 +32,10 @@ def rig(tmp_path: Path) -> SpoolRig:
     """Two records are to be delivered, and of another topic one was, and two were set aside."""
     rig = SpoolRig(tmp_path / "spool", spool_topic_wait_ms=1_000)
 
-    def tell(index: int, one: ProducerRecord) -> Outcome:
+    def report(index: int, one: ProducerRecord) -> Outcome:
         return FORBIDDEN if one.value != b"payments-1" else rig.producer.receipt(index, one)
 
-    rig.producer.outcome_of = tell
+    rig.producer.outcome_of = report
     rig.spool_in(records(3, "payments"))
     rig.wait_out()
     rig.settle()
@@ -70,13 +70,13 @@ def test_a_long_list_is_cut_and_says_so(rig: SpoolRig) -> None:
 
 
 def test_all_of_it_is_there_as_json(rig: SpoolRig) -> None:
-    told = json.loads(spool("show", "--folder", str(rig.folder), "--json").output)
-    assert (told["records"], [topic["topic"] for topic in told["topics"]]) == (2, ["orders"])
-    assert [(one["sequence"], one["reason"]) for one in told["set_aside"]] == [
+    reported = json.loads(spool("show", "--folder", str(rig.folder), "--json").output)
+    assert (reported["records"], [topic["topic"] for topic in reported["topics"]]) == (2, ["orders"])
+    assert [(one["sequence"], one["reason"]) for one in reported["set_aside"]] == [
         (1, "forbidden"),
         (3, "forbidden"),
     ]
-    assert told["damaged_files"] == []
+    assert reported["damaged_files"] == []
 
 
 def test_a_damaged_file_is_listed(rig: SpoolRig) -> None:

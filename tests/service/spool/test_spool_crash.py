@@ -11,7 +11,7 @@ import pytest
 from client_core import IllegalStateError, TopicAuthorizationError
 from service.base.disk import Disk
 from service.spool import dead_letters as aside_module
-from service.spool.dead_letters import FILE_BYTES, set_aside_in
+from service.spool.dead_letters import FILE_BYTES, dead_letters_in
 from service.spool.delivery import PAUSE_MS
 from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
 from service.spool.requeue import Requeued
@@ -94,11 +94,11 @@ def test_a_file_of_dead_letters_that_was_taken_away_stays_away(rig: SpoolRig) ->
     rig.spool_in(records(3))
     rig.wait_out()
     rig.spool.aside.close()
-    (file,) = set_aside_in(rig.folder)
+    (file,) = dead_letters_in(rig.folder)
     rig.spool.aside.leave_only(file, [])
     rig.settle()
     rig = after_the_cut(rig)
-    assert (rig.spool.aside.records, list(set_aside_in(rig.folder))) == (0, [])
+    assert (rig.spool.aside.records, list(dead_letters_in(rig.folder))) == (0, [])
 
 
 def test_a_torn_tail_that_was_cut_stays_cut(rig: SpoolRig) -> None:
@@ -218,9 +218,9 @@ def test_a_file_of_dead_letters_is_held_open_while_it_is_written_to_and_no_longe
 def test_threads_that_have_ended_hold_nothing_open(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool")
     rig.spool.start(lambda function: function())
-    told = rig.submit(records(2))
+    reported = rig.submit(records(2))
     rig.spool.close(10_000)
-    assert len(told) == 1
+    assert len(reported) == 1
     assert open_files(rig.folder) == []
     SpoolFolder(rig.folder).close()  # the lock is free, too
 

@@ -25,7 +25,7 @@ from client_core import (
     UnknownTopicOrPartitionError,
 )
 from service.base.settings import Settings
-from service.spool.dead_letters import set_aside_in
+from service.spool.dead_letters import dead_letters_in
 from service.spool.delivery_outcome import MOST_ATTEMPTS
 from service.spool.entry import frame_of
 from service.spool.lanes import CHUNK_BYTES, RECORD_BYTES, WINDOW_BYTES
@@ -210,13 +210,13 @@ def test_what_can_never_be_delivered_is_set_aside_and_the_rest_goes_on(
 def test_a_neighbour_of_a_record_that_brokers_refuse_is_not_set_aside_with_it(rig: SpoolRig) -> None:
     """Brokers refuse the batch; each of its records is then tried by itself."""
 
-    def tell(index: int, one: ProducerRecord) -> Outcome:
+    def report(index: int, one: ProducerRecord) -> Outcome:
         chunk = rig.producer.submitted[-1]
         if any(other.value == b"orders-1" for other in chunk):
             return failure(InvalidRecordError())
         return rig.producer.receipt(index, one)
 
-    rig.producer.outcome_of = tell
+    rig.producer.outcome_of = report
     found = acknowledged(rig)
     rig.spool_in(records(4))
     rig.wait_out()
@@ -289,7 +289,7 @@ def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None
     rig.spool_in([record("next")])
     rig.deliver()
     assert rig.sent == ["orders-0", "next"]
-    ((found,),) = [file.records for file in set_aside_in(rig.folder)]
+    ((found,),) = [file.records for file in dead_letters_in(rig.folder)]
     assert (found.sequence, found.reason, found.version, found.payload) == (
         2,
         "unreadable",

@@ -21,9 +21,9 @@ from client_core import (
 )
 from service.base.disk import Disk
 from service.spool import dead_letters as aside_module
-from service.spool.dead_letters import REASONS, read_aside
+from service.spool.dead_letters import REASONS, read_dead_letters
 from service.spool.delivery import PAUSE_MS
-from service.spool.delivery_outcome import DETAIL_CHARACTERS, verdict_of, verdict_of_refusal
+from service.spool.delivery_outcome import DETAIL_CHARACTERS, delivery_outcome_of, delivery_outcome_of_refusal
 from service.spool.lanes import memory_bytes_of
 from service.spool.requeue import Requeue, Requeued
 from service.spool.segments import Segments
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from client_core import ProducerRecord
-    from service.spool.writer import Told
+    from service.spool.writer import Completion
     from tests.support.fake_producer import Outcome
 
 
@@ -133,9 +133,9 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
     rig.spool_in(records(3))
     rig.deliver()
     (path,) = (rig.folder / "aside").iterdir()
-    assert read_aside(path, rig.disk).unsound_bytes == 0
+    assert read_dead_letters(path, rig.disk).unsound_bytes == 0
     path.write_bytes(path.read_bytes() + b"noise")
-    found = read_aside(path, rig.disk)
+    found = read_dead_letters(path, rig.disk)
     assert (len(found.records), found.unsound_bytes) == (3, 5)
     rig.again().let_go()
     assert "5 bytes of it are passed over" in caplog.text
@@ -369,13 +369,13 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path, caplog: pyte
     disk = HangingDisk()
     rig = SpoolRig(tmp_path / "spool", disk=disk)
     rig.spool.start(lambda function: function())
-    told = rig.submit(records(1))
+    reported = rig.submit(records(1))
     assert disk.hangs.wait(20)
     assert not rig.spool.writer.close(10)
-    assert told == []
+    assert reported == []
     disk.goes_on.set()
     assert rig.spool.writer.close(20_000)
-    assert told == [Spooled(1, 1)]
+    assert reported == [Spooled(1, 1)]
     rig.spool.close(20_000)
     assert "the disk did not answer" not in caplog.text
 
@@ -414,10 +414,10 @@ def test_between_two_files_a_requeue_goes_on_at_once_and_waits_only_for_the_disk
 
 
 def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(tmp_path: Path) -> None:
-    told: list[Told] = []
+    reported: list[Completion] = []
 
-    def put_back(given: Sequence[ProducerRecord], tell: Told) -> None:
-        told.append(tell)
+    def put_back(given: Sequence[ProducerRecord], report: Completion) -> None:
+        reported.append(report)
 
     rig = SpoolRig(tmp_path / "spool")
     rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
@@ -431,7 +431,7 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(tmp_path: P
     requeue.go_on()
     waits.append(requeue.waits)
     assert wakes == []
-    told[0](Spooled(3, 2))
+    reported[0](Spooled(3, 2))
     assert wakes == [True]
     waits.append(requeue.waits)
     requeue.go_on()
@@ -498,14 +498,14 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
 
 
 def test_the_detail_of_a_refusal_names_the_error_and_its_message() -> None:
-    argument = verdict_of_refusal(IllegalArgumentError("no such partition"))
+    argument = delivery_outcome_of_refusal(IllegalArgumentError("no such partition"))
     assert (argument.reason, argument.detail) == ("invalid", "IllegalArgumentError: no such partition")
-    large = verdict_of_refusal(RecordTooLargeError("9 bytes"))
+    large = delivery_outcome_of_refusal(RecordTooLargeError("9 bytes"))
     assert (large.reason, large.detail) == ("too_large", "RecordTooLargeError: 9 bytes")
 
 
 def test_the_detail_is_one_line_without_control_characters_and_bounded() -> None:
     error = failure(InvalidRecordError("a\x1b[31m\nb"))
-    assert verdict_of(error, 1, lacks_partition=False).detail == "InvalidRecordError: a [31m b"
+    assert delivery_outcome_of(error, 1, lacks_partition=False).detail == "InvalidRecordError: a [31m b"
     error = failure(InvalidRecordError("n" * 5_000))
-    assert len(verdict_of(error, 1, lacks_partition=False).detail) == DETAIL_CHARACTERS
+    assert len(delivery_outcome_of(error, 1, lacks_partition=False).detail) == DETAIL_CHARACTERS

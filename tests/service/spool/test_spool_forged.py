@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import InvalidRecordError, ProducerRecord, TopicAuthorizationError
-from service.spool.dead_letters import set_aside_in
+from service.spool.dead_letters import dead_letters_in
 from service.spool.entry import SALT_BYTES, frame_at, frame_of, new_salt, next_frame, payload_of
 from tests.support.spooling import SpoolRig, failure, record, salt_of
 
@@ -104,7 +104,7 @@ def test_a_frame_in_a_value_is_not_put_back_from_what_was_set_aside(rig: SpoolRi
     rig.wait_out()
     (path,) = (rig.folder / "aside").glob("*.records")
     damage_before(path, frame)
-    ((left,),) = [file.records for file in set_aside_in(rig.folder)]
+    ((left,),) = [file.records for file in dead_letters_in(rig.folder)]
     assert left.sequence == 2
 
 
@@ -158,5 +158,5 @@ def test_a_file_that_was_taken_away_meanwhile_is_begun_anew(rig: SpoolRig) -> No
     path.unlink()
     rig.spool_in([record("b")])
     rig.wait_out()
-    ((left,),) = [file.records for file in set_aside_in(rig.folder)]
+    ((left,),) = [file.records for file in dead_letters_in(rig.folder)]
     assert left.sequence == 2

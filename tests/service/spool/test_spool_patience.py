@@ -23,7 +23,7 @@ from client_core import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from service.spool.delivery_outcome import verdict_of
+from service.spool.delivery_outcome import delivery_outcome_of
 from service.spool.lanes import Patience
 from service.spool.spool_metrics import SpoolMetrics
 from tests.support.spooling import (
@@ -60,12 +60,12 @@ def refused_while(rig: SpoolRig, seconds: int) -> None:
 def too_large_above(rig: SpoolRig, most: int) -> None:
     """Brokers refuse a request that has a record with a larger value."""
 
-    def tell(index: int, one: ProducerRecord) -> Outcome:
+    def report(index: int, one: ProducerRecord) -> Outcome:
         if any(len(other.value or b"") > most for other in rig.producer.submitted[-1]):
             return failure(RecordTooLargeError())
         return rig.producer.receipt(index, one)
 
-    rig.producer.outcome_of = tell
+    rig.producer.outcome_of = report
 
 
 # -- how long ------------------------------------------------------------------------------------------------
@@ -164,17 +164,17 @@ def test_what_a_wait_would_not_mend_is_set_aside_at_once(
 
 def test_a_record_for_a_missing_partition_of_a_forbidden_topic_is_not_set_aside_as_that() -> None:
     forbidden = RecordFailure(TopicAuthorizationError(), Phase.METADATA, timed_out().written, 5)
-    assert verdict_of(forbidden, 1, lacks_partition=True).reason == "forbidden"
-    assert verdict_of(timed_out(), 1, lacks_partition=True).reason == "partition_gone"
+    assert delivery_outcome_of(forbidden, 1, lacks_partition=True).reason == "forbidden"
+    assert delivery_outcome_of(timed_out(), 1, lacks_partition=True).reason == "partition_gone"
     appended = failure(UnknownTopicOrPartitionError())
-    assert verdict_of(appended, 1, lacks_partition=True).reason is None
+    assert delivery_outcome_of(appended, 1, lacks_partition=True).reason is None
 
 
 def test_an_error_that_nobody_knows_is_refused_from_the_tenth_time_on() -> None:
     unknown = failure(ApiError())
     assert unknown.error.error is Errors.UNKNOWN_SERVER_ERROR
-    assert verdict_of(unknown, 9, lacks_partition=False).reason is None
-    assert verdict_of(unknown, 10, lacks_partition=False).reason == "refused"
+    assert delivery_outcome_of(unknown, 9, lacks_partition=False).reason is None
+    assert delivery_outcome_of(unknown, 10, lacks_partition=False).reason == "refused"
 
 
 # -- the next records ----------------------------------------------------------------------------------------
@@ -316,10 +316,10 @@ def test_the_status_names_the_topics_whose_records_are_refused_the_longest_first
     rig.deliver_after(5_000)
     rig.clock.advance(500)
     status = rig.spool.status(lambda _: True)
-    told = status["refused"]
+    reported = status["refused"]
     assert (status["last_error"], status["last_error_age_ms"]) == ("TOPIC_AUTHORIZATION_FAILED", 500)
     detail = "TopicAuthorizationError: not allowed"
-    assert told == [
+    assert reported == [
         {"topic": "payments", "records": 2, "reason": "forbidden", "detail": detail, "refused_ms": 5_500},
         {"topic": "orders", "records": 1, "reason": "forbidden", "detail": detail, "refused_ms": 500},
     ]

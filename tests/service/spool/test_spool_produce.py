@@ -164,9 +164,13 @@ def test_what_can_never_be_sent_is_refused_at_once(web: HttpApp) -> None:
 def test_a_partition_that_the_topic_does_not_have_is_refused_at_once(web: HttpApp) -> None:
     answer = turned(web, b'{"records":[{"value":1},{"value":2,"partition":3}]}')
     assert (answer.status_code, answer.json()["place"]) == (404, "records[1].partition")
-    told = answer.json()
-    assert "topic orders has 3 partitions" in told["detail"]
-    assert (told["kafka_error"], told["code"], told["written"]) == ("UNKNOWN_TOPIC_OR_PARTITION", 3, "no")
+    reported = answer.json()
+    assert "topic orders has 3 partitions" in reported["detail"]
+    assert (reported["kafka_error"], reported["code"], reported["written"]) == (
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        3,
+        "no",
+    )
 
 
 def test_a_body_with_a_mistake_is_refused_whole(web: HttpApp) -> None:
@@ -193,27 +197,27 @@ def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) 
     answers = run(asked(web, THREE, THREE))
     for answer in answers:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        told = answer.json()
-        assert told["detail"] == "the spool could not take the records: fsync: no fsync here"
-        assert (told["written"], told["retriable"]) == ("no", True)
+        reported = answer.json()
+        assert reported["detail"] == "the spool could not take the records: fsync: no fsync here"
+        assert (reported["written"], reported["retriable"]) == ("no", True)
     assert turned(web).json()["first_sequence"] == 1
 
 
 def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: HttpApp) -> None:
     answer = web.produce(THREE, query="?delivery=spool&timeout_ms=30")
     assert answer.status_code == 504
-    told = answer.json()
-    assert (told["written"], told["retriable"]) == ("unknown", True)
-    assert (told["phase"], told["waited_ms"]) == ("delivery", 30)
-    assert told["detail"] == "the disk of the spool did not answer within 30 ms"
+    reported = answer.json()
+    assert (reported["written"], reported["retriable"]) == ("unknown", True)
+    assert (reported["phase"], reported["waited_ms"]) == ("delivery", 30)
+    assert reported["detail"] == "the disk of the spool did not answer within 30 ms"
 
 
 def test_a_sidecar_that_ends_takes_nothing(web: HttpApp) -> None:
     spool_of(web).writer.close(1_000)
     answer = turned(web)
     assert answer.status_code == 503
-    told = answer.json()
-    assert (told["detail"], told["written"], told["retriable"]) == (
+    reported = answer.json()
+    assert (reported["detail"], reported["written"], reported["retriable"]) == (
         "the sidecar is shutting down",
         "no",
         True,
@@ -279,9 +283,9 @@ def test_the_status_tells_of_the_spool(web: HttpApp) -> None:
     web.producer.clock.advance(5_000)
     web.spool_producer.holds_records = True
     delivered(web)
-    told: Any = web.get("/v1/status").json()
-    StatusAnswer.model_validate(told, strict=True)
-    spool = SpoolState.model_validate(told["spool"], strict=True)
+    reported: Any = web.get("/v1/status").json()
+    StatusAnswer.model_validate(reported, strict=True)
+    spool = SpoolState.model_validate(reported["spool"], strict=True)
     assert (spool.entries, spool.oldest_age_ms, spool.set_aside, spool.last_error) == (3, 5_000, 0, None)
     assert 0 < spool.bytes < spool.max_bytes == 256 * 1024 * 1024
 

@@ -10,7 +10,7 @@ import pytest
 from client_core import InvalidRecordError, ProducerRecord, RecordTooLargeError, TopicAuthorizationError
 from service.native.schemas import RequeueAnswer, SetAsideReason
 from service.spool import dead_letters as aside_module
-from service.spool.dead_letters import REASONS, SetAside, set_aside_in
+from service.spool.dead_letters import REASONS, DeadLetter, dead_letters_in
 from service.spool.delivery import MOST_REQUEUES
 from service.spool.entry import frame_of
 from service.spool.requeue import Requeued
@@ -45,18 +45,18 @@ def set_aside(rig: SpoolRig, *given: ProducerRecord) -> None:
     rig.producer.submitted.clear()
 
 
-def everything(_: SetAside) -> bool:
+def everything(_: DeadLetter) -> bool:
     return True
 
 
-def asked(rig: SpoolRig, chosen: Callable[[SetAside], bool] = everything) -> list[Requeued]:
+def asked(rig: SpoolRig, chosen: Callable[[DeadLetter], bool] = everything) -> list[Requeued]:
     """Asks for a requeue; how it ends comes into the list."""
     ends: list[Requeued] = []
     assert rig.spool.requeue(chosen, ends.append)
     return ends
 
 
-def requeued(rig: SpoolRig, chosen: Callable[[SetAside], bool] = everything) -> Requeued:
+def requeued(rig: SpoolRig, chosen: Callable[[DeadLetter], bool] = everything) -> Requeued:
     """Asks, and turns the writer and the delivery until it has ended."""
     ends = asked(rig, chosen)
     for _ in range(100):
@@ -90,10 +90,10 @@ def test_they_go_behind_what_waits(rig: SpoolRig) -> None:
 def test_they_keep_their_order_whatever_they_were_set_aside_for(rig: SpoolRig) -> None:
     """Of one key, refused for two reasons in turn."""
 
-    def tell(index: int, one: ProducerRecord) -> Outcome:
+    def report(index: int, one: ProducerRecord) -> Outcome:
         return failure(RecordTooLargeError() if (one.value or b"")[-1:] in b"0369" else InvalidRecordError())
 
-    rig.producer.outcome_of = tell
+    rig.producer.outcome_of = report
     rig.spool_in(records(10))
     rig.wait_out()
     rig.wait_out()
@@ -109,7 +109,7 @@ def test_a_file_whose_records_lie_in_another_order_gives_them_in_theirs(rig: Spo
     """As an earlier version wrote it: by reasons."""
     set_aside(rig, *records(4))
     rig.spool.aside.close()
-    (file,) = set_aside_in(rig.folder)
+    (file,) = dead_letters_in(rig.folder)
     mixed = [file.records[n] for n in (0, 2, 1, 3)]
     rig.spool.aside.leave_only(file, mixed)
     assert requeued(rig) == Requeued(4)
@@ -355,7 +355,7 @@ def posted(web: HttpApp, path: str, headers: dict[str, str], *, turns: bool = Tr
 
 
 def left_aside(web: HttpApp) -> list[str | None]:
-    return [one.topic for file in set_aside_in(spool_of(web).segments.folder) for one in file.records]
+    return [one.topic for file in dead_letters_in(spool_of(web).segments.folder) for one in file.records]
 
 
 def test_a_caller_who_may_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:

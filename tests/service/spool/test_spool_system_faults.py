@@ -311,8 +311,10 @@ def _cuts(life: Life) -> Sequence[tuple[str, State, Promised]]:
         promised = life.promised()
         where = f"before call {len(life.disk.calls) - 1} ({life.disk.calls[-1]})"
         for state in life.disk.states():
-            told = len(promised.accepted), len(promised.refused), len(promised.delivered), promised.now_ms
-            cuts.setdefault((state.folders, frozenset(state.files.items()), told), (where, state, promised))
+            reported = len(promised.accepted), len(promised.refused), len(promised.delivered), promised.now_ms
+            cuts.setdefault(
+                (state.folders, frozenset(state.files.items()), reported), (where, state, promised)
+            )
 
     life.disk.before = note
     life.play()

@@ -35,9 +35,9 @@ def fail(disk: BadDisk, **times: int) -> None:
     disk.fails.update(times)
 
 
-def refused(told: Spooled | SpoolFault) -> SpoolFault:
-    assert isinstance(told, SpoolFault), told
-    return told
+def refused(reported: Spooled | SpoolFault) -> SpoolFault:
+    assert isinstance(reported, SpoolFault), reported
+    return reported
 
 
 def undelivered(rig: SpoolRig) -> list[str]:
@@ -49,19 +49,19 @@ def undelivered(rig: SpoolRig) -> list[str]:
 
 
 def test_all_requests_that_wait_share_one_fsync(rig: SpoolRig) -> None:
-    told = [rig.submit([record(f"{n}")]) for n in range(5)]
+    reported = [rig.submit([record(f"{n}")]) for n in range(5)]
     before = rig.disk.fsyncs
     rig.spool.writer.turn()
     assert rig.disk.fsyncs - before == 1
-    assert told == [[Spooled(n, 1)] for n in range(1, 6)]
+    assert reported == [[Spooled(n, 1)] for n in range(1, 6)]
 
 
 def test_nobody_is_told_before_the_fsync(rig: SpoolRig) -> None:
-    told = rig.submit(records(3))
-    assert told == []
+    reported = rig.submit(records(3))
+    assert reported == []
     assert rig.spool.entries == 0
     rig.spool.writer.turn()
-    assert told == [Spooled(1, 3)]
+    assert reported == [Spooled(1, 3)]
     assert rig.spool.entries == 3
 
 
@@ -74,10 +74,10 @@ def test_files_are_their_owners_alone(rig: SpoolRig) -> None:
 
 def test_after_a_failed_fsync_all_of_the_group_are_refused_and_a_new_file_begins(rig: SpoolRig) -> None:
     assert rig.spool_in([record("kept")]) == Spooled(1, 1)
-    told = [rig.submit([record("lost-1")]), rig.submit([record("lost-2")])]
+    reported = [rig.submit([record("lost-1")]), rig.submit([record("lost-2")])]
     fail(rig.disk, fsync=1)
     rig.spool.writer.turn()
-    for one in told:
+    for one in reported:
         assert refused(one[0]).written == "no"
     assert rig.spool_in([record("next")]) == Spooled(2, 1)
     assert [path.name.rpartition("-")[0] for path in rig.segments] == [
@@ -117,8 +117,8 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
     size = rig.segments[0].stat().st_size
     rig.disk.room_bytes = 100
     with caplog.at_level(logging.INFO):
-        told = refused(rig.spool_in(records(30)))
-        assert told == SpoolFault("the spool could not take the records: the disk is full", "no")
+        reported = refused(rig.spool_in(records(30)))
+        assert reported == SpoolFault("the spool could not take the records: the disk is full", "no")
         assert rig.segments[0].stat().st_size == size
         rig.disk.room_bytes = None
         assert rig.spool_in([record("next")]) == Spooled(2, 1)
@@ -191,10 +191,10 @@ def test_room_comes_back_with_what_is_delivered(tmp_path: Path) -> None:
 def test_a_large_group_is_parted_so_that_the_first_need_not_wait_for_all(rig: SpoolRig) -> None:
     half = 2 * 1024 * 1024 - most_bytes_of(record(""))
     for more, first in ((0, [1, 1, 0, 0]), (1, [1, 0, 0, 0])):
-        told = [rig.submit([record("x" * (half + more))]) for _ in range(4)]
+        reported = [rig.submit([record("x" * (half + more))]) for _ in range(4)]
         rig.spool.writer.turn()
-        assert [len(one) for one in told] == first
-        while not told[-1]:
+        assert [len(one) for one in reported] == first
+        while not reported[-1]:
             rig.spool.writer.turn()
 
 
@@ -209,9 +209,9 @@ def test_each_request_wakes_the_writer(rig: SpoolRig) -> None:
 
 def test_a_closed_spool_takes_nothing(rig: SpoolRig) -> None:
     rig.spool.writer.start()
-    told = rig.submit([record("a")])
+    reported = rig.submit([record("a")])
     assert rig.spool.writer.close(10_000)
-    assert told == [Spooled(1, 1)]
+    assert reported == [Spooled(1, 1)]
     with pytest.raises(SpoolClosedError):
         rig.submit([record("b")])
 
@@ -219,10 +219,10 @@ def test_a_closed_spool_takes_nothing(rig: SpoolRig) -> None:
 def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is_unknown(
     rig: SpoolRig,
 ) -> None:
-    told = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
+    reported = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         rig.spool.writer.turn()
-    assert told == [SpoolFault("a bug; the log has more", "unknown")]
+    assert reported == [SpoolFault("a bug; the log has more", "unknown")]
     for _ in range(2):  # what was queued waits no more
         rig.submit([record("x" * (QUEUE_BYTES // 2 - 200))])
 
@@ -230,11 +230,11 @@ def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is
 def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
     calls: Queue[Callable[[], None]] = Queue()
     rig.spool.start(calls.put)
-    told = rig.submit(records(1))
-    tell = calls.get(timeout=60)
-    assert told == []
-    tell()
-    assert told == [Spooled(1, 1)]
+    reported = rig.submit(records(1))
+    report = calls.get(timeout=60)
+    assert reported == []
+    report()
+    assert reported == [Spooled(1, 1)]
     ends: list[Requeued] = []
     assert rig.spool.requeue(lambda _: True, ends.append)
     end = calls.get(timeout=60)
@@ -271,9 +271,9 @@ def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytes
         raise ValueError("a bug")
 
     rig.spool.submit([record("a")], fails)
-    told = rig.submit([record("b")])
+    reported = rig.submit([record("b")])
     rig.spool.writer.turn()
-    assert told == [Spooled(2, 1)]
+    assert reported == [Spooled(2, 1)]
     assert "telling of a request failed" in caplog.text
 
 

@@ -36,20 +36,20 @@ def two(before: Any, after: Any) -> tuple[MetadataCache, MetadataCache]:
     return earlier, producer.cache
 
 
-def told(before: MetadataCache, after: MetadataCache) -> list[tuple[str, Any]]:
+def reported(before: MetadataCache, after: MetadataCache) -> list[tuple[str, Any]]:
     found = [change for change in changes_between(before, after, AT) if change is not None]
     return [(change.event, json.loads(change.data)) for change in found]
 
 
 def test_a_snapshot_differs_from_itself_in_nothing() -> None:
     before, after = two({"orders": 3}, {"orders": 3})
-    assert told(before, after) == []
-    assert told(after, after) == []
+    assert reported(before, after) == []
+    assert reported(after, after) == []
 
 
 def test_many_partitions_of_a_topic_are_told_in_events_of_bounded_size() -> None:
     before, after = two(topics(1, 1_250), topics(1, 1_250, leader=2, epoch=1))
-    events = told(before, after)
+    events = reported(before, after)
     assert {event for event, _ in events} == {"leader"}
     sizes = [len(data["partitions"]) for _, data in events]
     assert max(sizes) == PARTITIONS_PER_EVENT
@@ -77,7 +77,7 @@ def test_topics_that_did_not_change_are_passed_over_with_pauses() -> None:
 
 def test_a_topic_that_lost_partitions_begins_anew_under_its_own_word() -> None:
     before, after = two(topics(1, 3), topics(1, 2))
-    first, second = told(before, after)
+    first, second = reported(before, after)
     assert (first[1]["change"], first[1]["partition_count"]) == ("shrank", 2)
     assert [p["partition"] for p in second[1]["partitions"]] == [0, 1]
 
@@ -86,7 +86,7 @@ def test_brokers_that_are_mere_addresses_do_not_join_or_leave() -> None:
     producer = FakeProducer()
     before = producer.cache
     producer.set_topics({})
-    events = told(before, producer.cache)
+    events = reported(before, producer.cache)
     assert [(data["change"], data["broker"]["id"]) for _, data in events] == [
         ("joined", 1),
         ("joined", 2),

@@ -149,18 +149,18 @@ def test_a_hundred_watchers_are_told_the_same_bytes() -> None:
             await until(lambda: web.app.sidecar.feed.watchers == 100)
             await asyncio.sleep(0)
             web.producer.set_topics(topics(20, 50, epoch=1))
-        frames = {bytes(raw[raw.index(b"event: leader") :]) for raw in told}
+        frames = {bytes(raw[raw.index(b"event: leader") :]) for raw in reported}
         assert len(frames) == 1
         assert frames.pop().count(b"event: leader") == 20
 
-    told: list[bytes] = []
+    reported: list[bytes] = []
 
     async def watcher() -> None:
         async with watching(web.app, "/v1/watch") as watch:
             await watch.next("snapshot")
             for _ in range(20):
                 await watch.next("leader")
-            told.append(watch.raw)
+            reported.append(watch.raw)
 
     run(scenario())
 

@@ -341,8 +341,8 @@ def test_what_is_no_request_is_refused_so_that_an_allowed_page_can_read_it(
         async with Served(_never, cors=Cors([ORIGIN])) as served:
             caller = await served.call()
             caller.send(request_head.replace(b"%s", origin.encode()))
-            told, headers, _ = await caller.answer()
-            assert told == status
+            reported, headers, _ = await caller.answer()
+            assert reported == status
             assert headers["vary"] == "Origin"
             assert headers.get("access-control-allow-origin") == (ORIGIN if origin == ORIGIN else None)
 

@@ -87,8 +87,8 @@ async def ask(
     }
     await web.app(scope, later, send)
     start, *rest = sent
-    told = {n.decode(): v.decode() for n, v in start["headers"]}
-    return Got(start["status"], told, [message["body"] for message in rest if message["body"]])
+    reported = {n.decode(): v.decode() for n, v in start["headers"]}
+    return Got(start["status"], reported, [message["body"] for message in rest if message["body"]])
 
 
 def of_many_topics() -> HttpApp:

@@ -461,8 +461,10 @@ class FakeCluster:
                 self._note(
                     SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, None)
                 )
-                told, version = api_versions.answer(versions, payload, version, header.body_offset)
-                return Answer(reaction.encode(self._orders.changed(api, broker_id, told), version), version)
+                reported, version = api_versions.answer(versions, payload, version, header.body_offset)
+                return Answer(
+                    reaction.encode(self._orders.changed(api, broker_id, reported), version), version
+                )
             low, high = versions.get(api.id, (0, -1))
             if not (low <= version <= high and api.min_version <= version <= api.max_version):
                 raise EndConnectionError

@@ -90,7 +90,7 @@ class Controller:
         for name in changed:
             self._change_partitions(name, lambda p: self._rejoined(p, broker.id))
         cache.update_cache(self._update(self._topics))
-        self._tell(changed)
+        self._report(changed)
 
     def broker_failed(self, broker_id: int, *, elect: bool = True) -> None:
         """A broker is gone. With `elect` it leaves its ISRs and others lead, else nobody notices yet."""
@@ -107,7 +107,7 @@ class Controller:
         ]
         for name in changed:
             self._change_partitions(name, lambda p: self._without(p, broker_id))
-        self._tell(changed)
+        self._report(changed)
 
     def _rejoined(self, partition: PartitionState, broker_id: int) -> PartitionState:
         if broker_id not in partition.replicas:
@@ -163,7 +163,7 @@ class Controller:
         topic_id = UUID(int=self._random.getrandbits(128) or 1)
         self._topics[name] = TopicMetadata(name, topic_id, name in INTERNAL_TOPICS, states)
         self._configs[name] = config or TopicConfig()
-        self._tell([name])
+        self._report([name])
         return self._topics[name]
 
     def _new_partition(self, replicas: tuple[int, ...], leader_epoch: int) -> PartitionState:
@@ -180,7 +180,7 @@ class Controller:
     def delete_topic(self, name: str) -> None:
         del self._topics[name]
         self._configs.pop(name, None)
-        self._tell([name])
+        self._report([name])
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grows a topic; the new partitions' replicas go round as at its creation."""
@@ -192,7 +192,7 @@ class Controller:
             for p in range(len(topic.partitions), total)
         )
         self._topics[name] = topic._replace(partitions=topic.partitions + new)
-        self._tell([name])
+        self._report([name])
 
     def move_leader(
         self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None
@@ -216,7 +216,7 @@ class Controller:
         states = list(self._topics[name].partitions)
         states[partition] = state
         self._topics[name] = self._topics[name]._replace(partitions=tuple(states))
-        self._tell([name])
+        self._report([name])
 
     def _change_partitions(self, name: str, change: Callable[[PartitionState], PartitionState]) -> None:
         topic = self._topics[name]
@@ -242,7 +242,7 @@ class Controller:
             self._controller_id, self._epoch, alive, {name: self._topics.get(name) for name in names}
         )
 
-    def _tell(self, changed: Iterable[str]) -> None:
+    def _report(self, changed: Iterable[str]) -> None:
         update = self._update(changed)
         for broker_id, listener in self._listeners.items():
             if listener.is_frozen:

@@ -32,10 +32,10 @@ _DEFAULT_CONFIG: Final = 5
 
 def answer(state: ClusterState, broker_id: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """What broker `broker_id` tells of each resource."""
-    return DescribeConfigsResponse(results=tuple(_tell(state, broker_id, r) for r in request.resources))
+    return DescribeConfigsResponse(results=tuple(_report(state, broker_id, r) for r in request.resources))
 
 
-def _tell(state: ClusterState, broker_id: int, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
+def _report(state: ClusterState, broker_id: int, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
     name = wanted.resource_name
     if wanted.resource_type != _TOPIC:
         return _refused(wanted, Errors.INVALID_REQUEST)

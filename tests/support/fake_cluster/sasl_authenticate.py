@@ -35,5 +35,5 @@ def answer(
     session.principal, session.mechanism = principal, None
     lifetime_ms = demand.session_lifetime_ms
     session.ends_ms = now_ms + lifetime_ms if lifetime_ms else None
-    told_ms = lifetime_ms if version >= 1 else 0
-    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=told_ms)
+    reported_ms = lifetime_ms if version >= 1 else 0
+    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=reported_ms)

@@ -88,11 +88,11 @@ def refusal(web: HttpApp, path: str, **headers: str) -> tuple[int, int]:
         ("/brokers", {"brokers": [1, 2, 3]}),
     ],
 )
-def test_answers_have_confluents_shape_to_the_letter(web: HttpApp, path: str, told: object) -> None:
+def test_answers_have_confluents_shape_to_the_letter(web: HttpApp, path: str, outcomes: object) -> None:
     answer = web.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == V2
-    assert answer.json() == told
+    assert answer.json() == outcomes
 
 
 @pytest.mark.parametrize(

@@ -63,17 +63,18 @@ def timed_out(written: Written) -> RecordFailure:
 def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
     """Record n ends as failures[n]; None is an acknowledgement."""
 
-    def tell(index: int, record: ProducerRecord) -> RecordMetadata | RecordFailure:
+    def report(index: int, record: ProducerRecord) -> RecordMetadata | RecordFailure:
         return failures[index] or RecordMetadata(record.topic, 1, 100 + index, 17)
 
-    web.producer.outcome_of = tell
+    web.producer.outcome_of = report
 
 
 def produced(web: HttpApp) -> dict[str, float]:
     """How many produce requests ended in which way, as the metrics have it."""
-    told = (web.app.sidecar.http.produced(outcome) for outcome in ("success", "partial", "error"))
+    outcomes = (web.app.sidecar.http.produced(outcome) for outcome in ("success", "partial", "error"))
     return {
-        name: histogram.count for name, histogram in zip(("success", "partial", "error"), told, strict=True)
+        name: histogram.count
+        for name, histogram in zip(("success", "partial", "error"), outcomes, strict=True)
     }
 
 
@@ -143,11 +144,11 @@ def test_a_partial_failure_is_200_and_says_which_record_failed_and_why(
     body = answer.json()
     assert body["offsets"][0] == {"partition": 1, "offset": 100, "error_code": None, "error": None}
     assert body["offsets"][2] == {"partition": 1, "offset": 102, "error_code": None, "error": None}
-    told = body["offsets"][1]
-    assert set(told) == {"partition", "offset", "error_code", "error", "message"}
-    assert (told["partition"], told["offset"], told["error_code"]) == (None, None, code)
-    assert told["error"] == told["message"]
-    assert failed.error.message in told["error"]
+    outcomes = body["offsets"][1]
+    assert set(outcomes) == {"partition", "offset", "error_code", "error", "message"}
+    assert (outcomes["partition"], outcomes["offset"], outcomes["error_code"]) == (None, None, code)
+    assert outcomes["error"] == outcomes["message"]
+    assert failed.error.message in outcomes["error"]
     assert body["key_schema_id"] is None
     assert body["value_schema_id"] is None
 
@@ -284,10 +285,10 @@ def test_a_name_that_no_topic_can_have_is_400(web: HttpApp, topic: str) -> None:
 )
 @pytest.mark.parametrize("path", ["/topics/orders", "/topics/orders/partitions/0"])
 def test_parameters_are_refused_and_not_ignored(
-    web: HttpApp, path: str, query: str, told: tuple[int, int]
+    web: HttpApp, path: str, query: str, outcomes: tuple[int, int]
 ) -> None:
     answer = post(web, ONE, f"{path}?{query}")
-    assert (answer.status_code, answer.json()["error_code"]) == told
+    assert (answer.status_code, answer.json()["error_code"]) == outcomes
     assert web.producer.submitted == []
 
 

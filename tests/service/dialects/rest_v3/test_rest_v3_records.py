@@ -181,8 +181,8 @@ def gone(topic: str) -> TimeoutError:
     ],
 )
 def test_each_failure_has_its_code(http: HttpApp, failure: RecordFailure, code: int) -> None:
-    told, message = failing(http, failure)
-    assert told == code
+    outcomes, message = failing(http, failure)
+    assert outcomes == code
     assert "unknown" not in message
 
 

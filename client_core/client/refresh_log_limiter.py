@@ -27,14 +27,14 @@ MOST_TOPICS: Final = 1_000
 _COMPLAIN_EVERY_MS: Final = 10_000
 
 
-class MetadataNews:
+class RefreshLogLimiter:
     """What was told."""
 
     def __init__(self) -> None:
-        self._told_ways: set[tuple[str, str]] = set()
+        self._reported_ways: set[tuple[str, str]] = set()
         self._failing_since_ms: int | None = None
-        self._told_without_listener: tuple[int, tuple[str, ...]] = (0, ())
-        self._told_topics: dict[str, int] = {}
+        self._reported_without_listener: tuple[int, tuple[str, ...]] = (0, ())
+        self._reported_topics: dict[str, int] = {}
         self._complained_ms: int | None = None
 
     def no_node(self, now_ms: int) -> None:
@@ -50,47 +50,47 @@ class MetadataNews:
         """A refresh has worked."""
         since_ms, self._failing_since_ms = self._failing_since_ms, None
         if since_ms is not None:
-            self._told_ways.clear()
+            self._reported_ways.clear()
             _log.info("Metadata is refreshed again, %d ms after that first failed", now_ms - since_ms)
 
     def _failed(self, outcome: str, said: str, now_ms: int, level: int) -> None:
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
         way = (outcome, said)
-        is_news = way not in self._told_ways and len(self._told_ways) < _MOST_WAYS
-        if is_news:
-            self._told_ways.add(way)
-        _log.log(level if is_news else logging.DEBUG, "%s", said)
+        is_to_be_logged = way not in self._reported_ways and len(self._reported_ways) < _MOST_WAYS
+        if is_to_be_logged:
+            self._reported_ways.add(way)
+        _log.log(level if is_to_be_logged else logging.DEBUG, "%s", said)
 
     # -- what responses complain of --------------------------------------------------------------------------
 
     def response_came(self, response: MetadataResponse, correlation_id: int, now_ms: int) -> None:
         """Says what a response complains of, for people who set up brokers or mistyped a topic."""
         without_listener = count, named = _partitions_without_listener(response)
-        if count and without_listener != self._told_without_listener:
+        if count and without_listener != self._reported_without_listener:
             _log.warning(
                 "%d partitions have leader brokers without a matching listener, including %s",
                 count,
                 list(named),
             )
-        self._told_without_listener = without_listener
-        if self._told_topics:
+        self._reported_without_listener = without_listener
+        if self._reported_topics:
             for topic in response.topics:
                 if isinstance(topic, TopicTable):
-                    self._told_topics.pop(topic.name, None)
+                    self._reported_topics.pop(topic.name, None)
         if response.errors:
             self._complain(response, correlation_id, now_ms)
 
     def _complain(self, response: MetadataResponse, correlation_id: int, now_ms: int) -> None:
         errors = response.errors
-        news = {topic: code for topic, code in errors.items() if self._told_topics.get(topic) != code}
+        news = {topic: code for topic, code in errors.items() if self._reported_topics.get(topic) != code}
         rests = self._complained_ms is not None and now_ms - self._complained_ms < _COMPLAIN_EVERY_MS
         level = logging.WARNING if news and not rests else logging.DEBUG
         if level == logging.WARNING:
             self._complained_ms = now_ms
-            self._told_topics.update(news)
-            for topic in list(self._told_topics)[: max(len(self._told_topics) - MOST_TOPICS, 0)]:
-                del self._told_topics[topic]
+            self._reported_topics.update(news)
+            for topic in list(self._reported_topics)[: max(len(self._reported_topics) - MOST_TOPICS, 0)]:
+                del self._reported_topics[topic]
         _log.log(
             level,
             "The metadata response from the cluster reported a recoverable issue with correlation id %d: %s",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.errors import AuthenticationError, RecordTooLargeError
-from client_core.producer.requests.appending import PORTION, PORTION_KEY_BYTES
+from client_core.producer.requests.appending import CHUNK_KEY_BYTES, CHUNK_RECORDS
 from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.results.ticket import Phase, Written
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
@@ -29,7 +29,7 @@ def _submit(rig: ProducerRig, records: Sequence[ProducerRecord], block_ms: int =
         deadline_ms=now_ms + 120_000,
         done=waiting,
         checked=True,
-        in_portions=True,
+        in_chunks=True,
     )
     return waiting
 
@@ -45,7 +45,7 @@ def _records(count: int, key: bytes | None = None) -> list[ProducerRecord]:
 def _settle(rig: ProducerRig, waiting: Waiting) -> list[int | None]:
     """Answers whatever is asked until the request is told of."""
     offset = 0
-    while not waiting.told:
+    while not waiting.reported:
         rig.turn()
         for request in list(rig.client.requests):
             rig.client.respond_to_request(request, produced(ORDERS_0, offset=offset))
@@ -55,18 +55,18 @@ def _settle(rig: ProducerRig, waiting: Waiting) -> list[int | None]:
 
 def test_each_turn_appends_a_portion_and_the_callers_thread_none() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
-    waiting = _submit(rig, _records(2 * PORTION + 1))
+    waiting = _submit(rig, _records(2 * CHUNK_RECORDS + 1))
     steps = [_appended(rig)]
     for _ in range(4):
         rig.turn()
         steps.append(_appended(rig))
-    assert steps == [0, PORTION, 2 * PORTION, 2 * PORTION + 1, 2 * PORTION + 1]
-    assert not waiting.told
+    assert steps == [0, CHUNK_RECORDS, 2 * CHUNK_RECORDS, 2 * CHUNK_RECORDS + 1, 2 * CHUNK_RECORDS + 1]
+    assert not waiting.reported
 
 
 def test_a_portion_ends_with_the_key_that_makes_it_long() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
-    _submit(rig, _records(5, key=b"k" * (PORTION_KEY_BYTES // 2)))
+    _submit(rig, _records(5, key=b"k" * (CHUNK_KEY_BYTES // 2)))
     steps = []
     for _ in range(3):
         rig.turn()
@@ -76,39 +76,39 @@ def test_a_portion_ends_with_the_key_that_makes_it_long() -> None:
 
 def test_who_comes_later_stands_behind_all_portions() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
-    _submit(rig, _records(PORTION + 1))
+    _submit(rig, _records(CHUNK_RECORDS + 1))
     rig.turn()
     rig.submit("orders", b"later")
-    assert _appended(rig) == PORTION
+    assert _appended(rig) == CHUNK_RECORDS
     rig.turn()
-    assert _appended(rig) == PORTION + 2
+    assert _appended(rig) == CHUNK_RECORDS + 2
     (batch,) = rig.producer._accumulator.incomplete()
-    assert [len(indices) for _, indices, _ in batch.spans] == [PORTION, 1, 1]
+    assert [len(indices) for _, indices, _ in batch.spans] == [CHUNK_RECORDS, 1, 1]
 
 
 def test_it_is_told_once_all_of_it_is_acknowledged_and_has_waited_for_nothing() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    waiting = _submit(rig, _records(2 * PORTION + 1))
+    waiting = _submit(rig, _records(2 * CHUNK_RECORDS + 1))
     rig.turn()
     rig.clock.advance(10)
     offsets = _settle(rig, waiting)
-    assert len(offsets) == 2 * PORTION + 1
+    assert len(offsets) == 2 * CHUNK_RECORDS + 1
     assert waiting.produced.waits == ()
     assert "WaitFinished" not in {type(event).__name__ for event in rig.events.events}
 
 
 def test_the_end_of_its_time_to_wait_does_not_end_it_where_it_waits_for_nothing() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
-    waiting = _submit(rig, _records(3 * PORTION), block_ms=5)
+    waiting = _submit(rig, _records(3 * CHUNK_RECORDS), block_ms=5)
     rig.turn()
     rig.turn_after(5)
-    assert _appended(rig) == 3 * PORTION
-    assert not waiting.told
+    assert _appended(rig) == 3 * CHUNK_RECORDS
+    assert not waiting.reported
 
 
 def test_without_memory_it_waits_and_fails_in_time() -> None:
     rig = full_buffer_rig()
-    waiting = _submit(rig, [ProducerRecord("orders", b"x" * 300)] * (PORTION + 1), block_ms=300)
+    waiting = _submit(rig, [ProducerRecord("orders", b"x" * 300)] * (CHUNK_RECORDS + 1), block_ms=300)
     rig.turn()
     rig.turn_after(300, 2)
     assert {type(failure.error).__name__ for failure in waiting.failures} == {"BufferExhaustedError"}
@@ -116,10 +116,10 @@ def test_without_memory_it_waits_and_fails_in_time() -> None:
 
 def test_a_close_gives_up_what_is_not_appended_and_tells_of_it() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
-    waiting = _submit(rig, _records(2 * PORTION))
+    waiting = _submit(rig, _records(2 * CHUNK_RECORDS))
     rig.turn()
     rig.producer.close(0)
-    assert len(waiting.failures) == 2 * PORTION
+    assert len(waiting.failures) == 2 * CHUNK_RECORDS
 
 
 def test_records_are_checked_by_whoever_says_that_they_are() -> None:
@@ -132,7 +132,7 @@ def test_records_are_checked_by_whoever_says_that_they_are() -> None:
 
 def test_a_request_behind_portions_whose_time_is_over_is_not_told_that_the_topic_is_missing() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
-    _submit(rig, _records(3 * PORTION))
+    _submit(rig, _records(3 * CHUNK_RECORDS))
     later = rig.submit("orders", b"later", block_ms=5, turns=1)
     rig.turn_after(5)
     (failure,) = later.failures
@@ -142,11 +142,11 @@ def test_a_request_behind_portions_whose_time_is_over_is_not_told_that_the_topic
 
 def test_an_error_of_metadata_ends_no_portions_of_a_topic_that_is_known() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
-    _submit(rig, _records(4 * PORTION))
+    _submit(rig, _records(4 * CHUNK_RECORDS))
     rig.turn()
     rig.metadata.fatal_error(AuthenticationError("the password is wrong"))
     rig.turn(4)
-    assert _appended(rig) == 4 * PORTION
+    assert _appended(rig) == 4 * CHUNK_RECORDS
 
 
 def test_portions_renew_the_time_for_which_their_topic_is_kept() -> None:
@@ -163,16 +163,16 @@ def test_portions_renew_the_time_for_which_their_topic_is_kept() -> None:
 def test_records_for_a_partition_that_is_missing_keep_their_order_while_memory_is_short() -> None:
     rig = ProducerRig(topics={"orders": 1}, buffer_memory=40_000, batch_size=20_000)
     records = [
-        ProducerRecord("orders", b"%d" % n, None, 1 if n % 2 == 0 and n != PORTION else 0)
-        for n in range(2 * PORTION)
+        ProducerRecord("orders", b"%d" % n, None, 1 if n % 2 == 0 and n != CHUNK_RECORDS else 0)
+        for n in range(2 * CHUNK_RECORDS)
     ]
     _submit(rig, records)
     for turn in range(20):
         rig.turn()
         for request in list(rig.client.requests):
             rig.client.respond_to_request(request, produced(ORDERS_0, offset=turn * 100_000))
-    (parked,) = rig.producer._parked._aside["orders"].requests
-    assert [(group.partition, group.indices[0]) for group in parked.todo] == [(1, 0), (1, PORTION + 2)]
+    (parked,) = rig.producer._parked._unblocked["orders"].requests
+    assert [(group.partition, group.indices[0]) for group in parked.todo] == [(1, 0), (1, CHUNK_RECORDS + 2)]
 
 
 def test_of_a_request_whose_deadline_is_over_no_further_portion_is_appended() -> None:
@@ -180,14 +180,14 @@ def test_of_a_request_whose_deadline_is_over_no_further_portion_is_appended() ->
     waiting, now_ms = Waiting(), rig.clock.now_ms()
     rig.producer.submit(
         "orders",
-        _records(3 * PORTION),
+        _records(3 * CHUNK_RECORDS),
         block_deadline_ms=now_ms,
         deadline_ms=now_ms,
         done=waiting,
-        in_portions=True,
+        in_chunks=True,
     )
     rig.turn()
-    assert [failure.phase for failure in waiting.failures].count(Phase.BUFFER) == 2 * PORTION
+    assert [failure.phase for failure in waiting.failures].count(Phase.BUFFER) == 2 * CHUNK_RECORDS
     assert {failure.written for failure in waiting.failures} == {Written.NO}
 
 
@@ -202,7 +202,7 @@ def test_what_is_settled_late_is_told_of_each_record_though_its_caller_has_let_g
         deadline_ms=now_ms + 500,
         done=Waiting(),
         settled=settled,
-        in_portions=True,
+        in_chunks=True,
     )
     rig.turn(2)
     rig.turn_after(500)
@@ -215,9 +215,9 @@ def test_portions_for_a_missing_partition_fail_once_the_io_thread_is_over() -> N
     rig = ProducerRig(topics={"orders": 1})
     rig.producer.io_thread.initiate_close()
     rig.producer.io_thread.join(0)
-    told: list[Waiting] = []
-    records = [ProducerRecord("orders", b"x", None, 7)] * (PORTION + 1)
-    thread = threading.Thread(target=lambda: told.append(_submit(rig, records)), daemon=True)
+    reported: list[Waiting] = []
+    records = [ProducerRecord("orders", b"x", None, 7)] * (CHUNK_RECORDS + 1)
+    thread = threading.Thread(target=lambda: reported.append(_submit(rig, records)), daemon=True)
     thread.start()
     thread.join(patient(30))  # it would take its own lock twice
-    assert [len(waiting.failures) for waiting in told] == [PORTION + 1]
+    assert [len(waiting.failures) for waiting in reported] == [CHUNK_RECORDS + 1]

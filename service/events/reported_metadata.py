@@ -23,56 +23,60 @@ PIECE: Final = 250
 PRODUCE_ANSWER: Final = "produce_answer"
 
 
-class ToldMetadata:
+class ReportedMetadata:
     """What was told. One comparison at a time; the next begins when it has ended."""
 
     def __init__(self) -> None:
         #: The snapshot that was told last.
         self.cache = MetadataCache.empty()
 
-    def tell(
-        self, notice: SnapshotNotice, cache: MetadataCache, untold: Container[str] = ()
+    def report(
+        self, notice: SnapshotNotice, cache: MetadataCache, unreported: Container[str] = ()
     ) -> Iterator[Event | None]:
         """The events that lead from what was told to a snapshot, and None wherever there is time for a pause.
 
         `untold` are topics of which lines were lost: all of their partitions are told again.
         """
         before, self.cache = self.cache, cache
-        telling = _Telling(notice, cache)
+        reporting = _Reporting(notice, cache)
         if None not in (before.cluster_id, cache.cluster_id) and before.cluster_id != cache.cluster_id:
             for table in before.topics.values():
-                yield telling.of_topic("forgotten", table, ended=True, cluster_id=before.cluster_id)
+                yield reporting.of_topic("forgotten", table, ended=True, cluster_id=before.cluster_id)
             before = MetadataCache.empty()
         for name, table in cache.topics.items():
             earlier = before.topics.get(name)
-            if earlier is not table or name in untold:
-                yield from self._topic(telling, None if name in untold else earlier, earlier, table)
-            elif telling.is_pause_due(1):
+            if earlier is not table or name in unreported:
+                yield from self._topic(reporting, None if name in unreported else earlier, earlier, table)
+            elif reporting.is_pause_due(1):
                 yield None
         for name, table in before.topics.items():
             if name not in cache.topics:
-                yield telling.of_topic(telling.how_it_ended(name), table, ended=True)
-            elif telling.is_pause_due(1):
+                yield reporting.of_topic(reporting.how_it_ended(name), table, ended=True)
+            elif reporting.is_pause_due(1):
                 yield None
 
     def _topic(
-        self, telling: _Telling, compared_to: TopicTable | None, earlier: TopicTable | None, table: TopicTable
+        self,
+        reporting: _Reporting,
+        compared_to: TopicTable | None,
+        earlier: TopicTable | None,
+        table: TopicTable,
     ) -> Iterator[Event | None]:
-        yield from telling.of_change(earlier, table)
+        yield from reporting.of_change(earlier, table)
         if compared_to is not None and compared_to.topic_id != table.topic_id:
             compared_to = None  # another topic, or brokers that tell ids now: all of it is news
         numbers, topic_id = table.numbers, topic_id_text(table.topic_id)
         for start in range(0, len(numbers), PIECE):
             piece: Sequence[int] = numbers[start : start + PIECE]
             for number in piece if compared_to is None else table.differing(compared_to, piece):
-                event = telling.of_partition(compared_to, table, number, topic_id)
+                event = reporting.of_partition(compared_to, table, number, topic_id)
                 if event is not None:
                     yield event
-            if telling.is_pause_due(len(piece)):
+            if reporting.is_pause_due(len(piece)):
                 yield None
 
 
-class _Telling:
+class _Reporting:
     """What the events of one snapshot have in common."""
 
     def __init__(self, notice: SnapshotNotice, cache: MetadataCache) -> None:
