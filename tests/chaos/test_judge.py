@@ -23,7 +23,7 @@ def attempt(number: int, reported: Outcome = Outcome.STORED, **changes: Any) -> 
         "asked_partition": None,
         "sent_ms": 1_000 + number,
         "ended_ms": 1_000 + number + 1,
-        "told": reported,
+        "reported": reported,
     }
     if reported is Outcome.STORED:
         given |= {"partition": 0, "offset": number}

@@ -168,7 +168,7 @@ def test_a_piece_of_a_giant_is_a_short_turn(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("partitions of a topic that was asked for", "615384 partitions of one topic, more than 200000"),
         ("topics without partitions", "topics, more than 150000"),

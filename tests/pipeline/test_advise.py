@@ -231,7 +231,7 @@ def test_what_may_do_better_later_is_asked_again(
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reported"),
     [
         (problem(404, detail="topic t does not exist"), r"404: topic t does not exist; create the topic"),
         (problem(403, detail="billing may not"), r"403: billing may not"),
@@ -291,7 +291,7 @@ def test_the_command_writes_to_a_topic_through_a_sidecar(tables: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ((), "say where it is to go: --out FILE, or --topic NAME"),
         (("--topic", "t"), "--topic NAME and --sidecar URL go together"),

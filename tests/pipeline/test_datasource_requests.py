@@ -258,7 +258,7 @@ def test_a_key_is_of_the_write_the_place_and_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict"),
+    ("answer", "outcome"),
     [
         (results(200, OK, OK), Written((), False)),
         (results(202, OK, OK, replayed=True), Written((), True)),

@@ -245,7 +245,7 @@ def test_a_list_that_was_lost_is_asked_for_again_after_a_pause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reported"),
     [(Errors.CLUSTER_AUTHORIZATION_FAILED.code, True), (Errors.LEADER_NOT_AVAILABLE.code, False)],
 )
 def test_a_list_that_is_refused_is_an_error_unless_it_may_be_retried(code: int, reported: bool) -> None:

@@ -241,7 +241,7 @@ def test_a_new_leader_is_told_with_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "is_told"),
+    ("host", "port", "is_reported"),
     [
         ("", 9092, False),
         ("b", -1, False),

@@ -150,7 +150,7 @@ def test_a_client_that_verifies_no_names_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "named", "told"),
+    ("given", "named", "reported"),
     [
         ({"ssl.truststore.type": "JKS"}, "ssl.truststore.type", "only PEM stores can be read; make one with"),
         ({"ssl.keystore.type": "PKCS12"}, "ssl.keystore.type", "only PEM stores can be read; make one with"),
@@ -284,7 +284,7 @@ def test_the_defaults_of_the_options_are_those_of_the_config_they_make() -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "named", "told"),
+    ("given", "named", "reported"),
     [
         (
             {"security.protocol": "SASL_SSL"},
@@ -365,7 +365,7 @@ def test_settings_of_tls_are_unused_without_it_and_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ({"sasl.username": "u"}, "sasl.username has no effect with security.protocol=PLAINTEXT"),
         (
@@ -388,7 +388,7 @@ def test_what_has_no_effect_is_warned_of(given: dict[str, str], reported: str) -
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         (
             {

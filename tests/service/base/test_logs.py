@@ -59,7 +59,7 @@ def test_a_line_has_time_in_utc_level_logger_and_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("word", "word"),
         ("two words", '"two words"'),
@@ -197,7 +197,7 @@ def test_so_are_warnings_and_errors_that_cannot_be_raised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "reported"),
     [
         ("", ""),
         ("partition=3", "partition=…"),

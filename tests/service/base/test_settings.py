@@ -226,7 +226,7 @@ def test_what_is_shown_of_settings_holds_none_of_kafkas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "reported"),
     [
         ({"PILOTFISH_API_PORT": "x"}, r"api_port: .*integer.*got 'x'"),
         ({"PILOTFISH_API_PORT": "65536"}, r"api_port: .*65535.*got '?65536"),
@@ -254,7 +254,7 @@ def test_a_wrong_variable_is_named(
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "reported"),
     [
         ("api_prot = 1", r"api_prot .*unknown setting; did you mean api_port"),
         ("api_port = [1]", r"api_port: "),
@@ -292,7 +292,7 @@ def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("variable", "told"),
+    ("variable", "reported"),
     [
         ("PILOTFISH_KAFKA_SSL_KEYSTORE_PASSWORD_FILE", "this client reads PEM stores, which have none"),
         ("PILOTFISH_KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE", "is for the JWT-bearer grant"),

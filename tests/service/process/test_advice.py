@@ -177,7 +177,7 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(
 
 
 @pytest.mark.parametrize(
-    ("content", "outcome", "told"),
+    ("content", "outcome", "reported"),
     [
         (None, "unreadable", "can't read {path}: No such file or directory"),
         (b"{" * 9, "broken", "{path}: the document: "),

@@ -53,7 +53,7 @@ def test_a_broken_entry_of_another_service_is_that_services_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (b"", "the document: "),
         (b"\xff\xfe", "the document: "),

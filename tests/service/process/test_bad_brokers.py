@@ -99,7 +99,7 @@ def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"acks": "2"}, r"acks"),
         ({"lingr.ms": "0"}, r"linger\.ms"),

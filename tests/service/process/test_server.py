@@ -123,7 +123,7 @@ def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize(
-    ("failed_earlier", "told"),
+    ("failed_earlier", "reported"),
     [
         (0, "everything that was accepted is acknowledged"),
         (3, "everything that was still open is acknowledged; 3 records had failed before the drain"),

@@ -71,7 +71,7 @@ def refusal(web: HttpApp, path: str, **headers: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "outcomes"),
     [
         ("/topics", ["audit", "orders"]),
         (

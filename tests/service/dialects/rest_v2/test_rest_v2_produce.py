@@ -274,7 +274,7 @@ def test_a_name_that_no_topic_can_have_is_400(web: HttpApp, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "outcomes"),
     [
         ("acks=0", (422, 422)),
         ("async=true&acks=0", (422, 422)),
