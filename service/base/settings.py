@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
@@ -49,6 +50,46 @@ def _topic_or_empty(value: str) -> str:
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class InternalLimits:
+    """Limits that no operator sets; tests use smaller ones. Each was a setting once: see `removed`."""
+
+    #: Bytes of labels that callers may keep in Dapr's metadata.
+    dapr_labels_max_bytes: int = 65_536
+    #: Bytes of events that may wait for each sink.
+    events_max_waiting_bytes: int = 8 * 1024 * 1024
+    #: Size at which a file of events is finished.
+    events_file_max_bytes: int = 16 * 1024 * 1024
+    #: How long a topic that brokers do not know is answered from memory.
+    unknown_topic_memory_ms: int = 1_000
+    #: Age at which the configs of a topic are fetched again.
+    topic_configs_max_age_ms: int = 60_000
+    #: How long an answer waits for the configs of its topic; then it goes without them.
+    topic_configs_wait_ms: int = 1_000
+    #: Bytes of answers that may wait for callers who do not read them.
+    max_unsent_bytes: int = 64 * 1024 * 1024
+    #: Events that a watcher may fall behind before it is disconnected.
+    watch_queue_events: int = 1_000
+    #: Changes that are kept for watchers that reconnect.
+    watch_history_events: int = 10_000
+    #: Bytes of these changes.
+    watch_history_bytes: int = 16 * 1024 * 1024
+    #: How long changes are recorded after the last watcher has left.
+    watch_linger_ms: int = 60_000
+    #: Pause between two look-ups of a watched topic that does not exist.
+    watch_look_up_ms: int = 5_000
+    #: A wait of this length is slow to /v1/status.
+    slow_after_ms: int = 1_000
+    #: Records of one stream that may be unacknowledged, or acknowledged and not yet read.
+    stream_open_records: int = 20_000
+    #: Bytes of one stream that may be unacknowledged.
+    stream_open_bytes: int = 8 * 1024 * 1024
+    #: Idempotency keys that are remembered.
+    idempotency_max_keys: int = 10_000
+    #: Topics with a label of their own; the others share "_other".
+    topic_metrics_limit: int = 100
 
 
 class Settings(BaseSettings):
@@ -100,9 +141,6 @@ class Settings(BaseSettings):
         default=("*",),
         description="The pubsub components that Dapr's callers may publish to; * for any name.",
     )
-    dapr_labels_max_bytes: int = Field(
-        default=65_536, ge=0, description="How much Dapr's callers may keep as labels of the metadata."
-    )
     console: bool = Field(
         default=True, description="Whether there are pages for people: the console at / and /docs."
     )
@@ -144,14 +182,6 @@ class Settings(BaseSettings):
     events_heartbeat_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
         default=60_000, description="How often an event says that the sidecar lives."
     )
-    events_max_waiting_bytes: int = Field(
-        default=8 * 1024 * 1024,
-        ge=65_536,
-        description="How many bytes of events may wait for the topic, and for the folder.",
-    )
-    events_file_max_bytes: int = Field(
-        default=16 * 1024 * 1024, ge=4_096, description="The size at which a file of events is finished."
-    )
     events_file_max_age_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
         default=600_000, description="The age at which a file of events is finished."
     )
@@ -162,24 +192,12 @@ class Settings(BaseSettings):
         default=5_000,
         description="How long a look-up without max_block_ms waits for the brokers to answer.",
     )
-    unknown_topic_memory_ms: Milliseconds = Field(
-        default=1_000,
-        description="How long a topic that the brokers do not know is answered without asking again.",
-    )
     unknown_topics_per_second: int = Field(
         default=200, ge=1, description="How many new unknown topic names may be asked for in a second."
     )
     listing_max_age_ms: Milliseconds = Field(
         default=2_000,
         description="How old the list of all topics may be before it is fetched again for who asks.",
-    )
-    topic_configs_max_age_ms: Milliseconds = Field(
-        default=60_000,
-        description="How old the configs of a topic may be before they are fetched again for who asks.",
-    )
-    topic_configs_wait_ms: Milliseconds = Field(
-        default=1_000,
-        description="How long the configs of a topic are waited for, before it is told without them.",
     )
     unknown_topic_wait_ms: Milliseconds = Field(
         default=1_000,
@@ -201,43 +219,12 @@ class Settings(BaseSettings):
     stall_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
         default=30_000, description="How long a caller may take nothing of its answer before it is cut off."
     )
-    max_unsent_bytes: int = Field(
-        default=64 * 1024 * 1024,
-        ge=1,
-        description="How many bytes of answers may wait for callers that do not take them.",
-    )
     max_watchers: int = Field(default=100, ge=0, description="How many may watch metadata at once.")
-    watch_queue_events: int = Field(
-        default=1_000, ge=1, description="How far a watcher may fall behind before it is cut off."
-    )
     watch_heartbeat_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
         default=15_000, description="How often a watcher hears something where nothing changes."
     )
-    watch_history_events: int = Field(
-        default=10_000, ge=1, description="How many changes are kept for watchers that come again."
-    )
-    watch_history_bytes: int = Field(
-        default=16 * 1024 * 1024, ge=1, description="How many bytes of them are kept at most."
-    )
-    watch_linger_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
-        default=60_000, description="How long changes are followed after the last watcher left."
-    )
-    watch_look_up_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
-        default=5_000, description="How often a topic is asked for that is watched and not there."
-    )
-    slow_after_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
-        default=1_000, description="From when on /v1/status calls a wait slow."
-    )
     max_streams: int = Field(
         default=100, ge=0, description="How many requests that bring records one by one may be open at once."
-    )
-    stream_open_records: int = Field(
-        default=20_000,
-        ge=1,
-        description="How many records of one stream may be unacknowledged, or acknowledged and not yet read.",
-    )
-    stream_open_bytes: int = Field(
-        default=8 * 1024 * 1024, ge=1, description="How many bytes of one stream may be unacknowledged."
     )
     stream_max_line_bytes: int = Field(
         default=4 * 1024 * 1024, ge=1, description="The largest record of a stream, as it is written there."
@@ -249,9 +236,6 @@ class Settings(BaseSettings):
         default=8 * 1024 * 1024,
         ge=0,
         description="How much may be kept to answer Idempotency-Key again; 0 refuses such keys.",
-    )
-    idempotency_max_keys: int = Field(
-        default=10_000, ge=1, description="How many such keys may be remembered."
     )
     idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         default=600_000,
@@ -297,9 +281,6 @@ class Settings(BaseSettings):
         default=4_000, description="How long livez gives the poll loop and the event loop for one turn."
     )
     topic_metrics: bool = Field(default=False, description="Whether to count records by topic as well.")
-    topic_metrics_limit: int = Field(
-        default=100, ge=1, description='How many topics get a label of their own; the others share "_other".'
-    )
     exemplars: bool = Field(
         default=True,
         description="Whether histograms of requests show the trace of a recent one, by its `traceparent`.",
@@ -319,6 +300,7 @@ class Settings(BaseSettings):
         default="off",
         description="Whether spans are made and sent by OTLP (docs/tracing.md); needs pilotfish[otel].",
     )
+    internal: InternalLimits = Field(default=InternalLimits(), repr=False)
     kafka: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
@@ -353,7 +335,15 @@ class Settings(BaseSettings):
 
 
 #: The sidecar's own settings; `kafka` is spelled differently in each source.
-OWN_NAMES: Final = tuple(name for name in Settings.model_fields if name != "kafka")
+OWN_NAMES: Final = tuple(name for name in Settings.model_fields if name not in ("internal", "kafka"))
+
+#: Settings of earlier versions, with the values that they always have now.
+REMOVED: Final[Mapping[str, int]] = asdict(InternalLimits())
+
+
+def removed(name: str) -> str:
+    """The error for a setting of an earlier version."""
+    return f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
 
 
 def settings_table() -> str:

@@ -28,7 +28,7 @@ from pydantic_settings import (
 
 from client_core import OPTIONS, ConfigError
 from service.base.environment import CONFIG_VARIABLE, KAFKA_PREFIX, PREFIX, TOKEN_VARIABLE
-from service.base.settings import OWN_NAMES, Settings
+from service.base.settings import OWN_NAMES, REMOVED, Settings, removed
 
 #: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
 _SERVICE_LINK: Final = re.compile(
@@ -103,8 +103,8 @@ def _from_file(path: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError) as e:
         raise SettingsError(f"config: {path} is not TOML: {e}") from e
     for name in read:
-        if name not in Settings.model_fields:
-            raise SettingsError(f"{name} (in {path}): unknown setting{_hint(name, Settings.model_fields)}")
+        if name not in (*OWN_NAMES, "kafka"):
+            raise SettingsError(f"{name} (in {path}): {_unknown(name)}")
     return read
 
 
@@ -137,8 +137,6 @@ def _kafka_text(value: object) -> str:
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    own = EnvSettingsSource(Settings)()
-    own.pop("kafka", None)
     kafka: dict[str, str] = {}
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in (CONFIG_VARIABLE, TOKEN_VARIABLE):
@@ -151,7 +149,9 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[
         elif variable.startswith(KAFKA_PREFIX):
             _take_kafka_variable(variable, value, kafka)
         else:
-            raise SettingsError(f"{variable}: unknown setting{_hint(name, OWN_NAMES, PREFIX)}")
+            raise SettingsError(f"{variable}: {_unknown(name, PREFIX)}")
+    own = EnvSettingsSource(Settings)()
+    own.pop("kafka", None)
     return own, kafka
 
 
@@ -197,17 +197,20 @@ def _explained(error: Any) -> str:
     """One of pydantic's errors as `name: reason, got value`."""
     name = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{name}: unknown setting{_hint(name, Settings.model_fields)}"
+        return f"{name}: {_unknown(name)}"
     value = error["input"]
     got = f", got {value!r}" if isinstance(value, str | float) or _is_short(value) else ""
     return f"{name}: {error['msg']}{got}"
 
 
-def _hint(name: str, known: Sequence[str] | Mapping[str, object], prefix: str = "") -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
+def _unknown(name: str, prefix: str = "") -> str:
+    """Why a name is refused; variables of the environment have a prefix."""
+    if name in REMOVED:
+        return removed(name)
+    near = difflib.get_close_matches(name, OWN_NAMES, n=1)
     if not near:
-        return ""
-    return f"; did you mean {prefix}{near[0].upper()}?" if prefix else f"; did you mean {near[0]}?"
+        return "unknown setting"
+    return f"unknown setting; did you mean {prefix}{near[0].upper() if prefix else near[0]}?"
 
 
 def _is_short(value: object) -> bool:

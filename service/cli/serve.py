@@ -10,7 +10,15 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from service.base.settings import OWN_NAMES, Settings, kafka_settings_table, settings_table
+from service.base.settings import (
+    OWN_NAMES,
+    REMOVED,
+    InternalLimits,
+    Settings,
+    kafka_settings_table,
+    removed,
+    settings_table,
+)
 from service.base.settings_sources import SettingsError, load_settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -32,7 +40,15 @@ def _own_settings(command: _Command) -> _Command:
         else:
             decorate = click.option(flag, name, default=None, help=help_text)
         command = decorate(command)
+    for name in REMOVED:
+        flag = f"--{name.replace('_', '-')}"
+        command = click.option(flag, hidden=True, expose_value=False, callback=_refuse_removed)(command)
     return command
+
+
+def _refuse_removed(_: click.Context, option: click.Parameter, value: object) -> None:
+    if value is not None:
+        raise click.UsageError(f"{option.opts[0]}: {removed(option.name or '')}")
 
 
 @click.command(short_help="Runs a sidecar until SIGTERM.")
@@ -42,9 +58,19 @@ def _own_settings(command: _Command) -> _Command:
 )
 @click.option("--embedded", is_flag=True, help="Run on a small Kafka inside this process, to try it out.")
 @_own_settings
-def serve(config_file: str | None, kafka: tuple[str, ...], embedded: bool, **flags: object) -> None:
+@click.pass_obj
+def serve(
+    internal: InternalLimits | None,
+    /,
+    config_file: str | None,
+    kafka: tuple[str, ...],
+    embedded: bool,
+    **flags: object,
+) -> None:
     """Run a sidecar until SIGTERM."""
     given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    if internal is not None:  # the `obj` of a program that calls this command
+        given["internal"] = internal
     with _ending_by_signal():
         _serve(given, kafka, config_file, embedded)
 

@@ -62,7 +62,7 @@ async def look_again(sidecar: Sidecar, topic: str, request: Request) -> None:
     """
     settings = sidecar.settings
     demands = Demands(
-        max_block_ms=settings.unknown_topic_wait_ms, max_age_ms=settings.unknown_topic_memory_ms
+        max_block_ms=settings.unknown_topic_wait_ms, max_age_ms=settings.internal.unknown_topic_memory_ms
     )
     try:
         await sidecar.lookups.know([topic], demands, request.receive, caller_of(request.scope))

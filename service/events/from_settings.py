@@ -31,13 +31,13 @@ def make_event_log(settings: Settings, clock: Clock, random: Random) -> EventLog
     config = EventLogConfig(
         window_ms=settings.events_window_ms,
         heartbeat_ms=settings.events_heartbeat_ms,
-        max_waiting_bytes=settings.events_max_waiting_bytes,
+        max_waiting_bytes=settings.internal.events_max_waiting_bytes,
         version=pilotfish_version(),
     )
     log = EventLog(origin, config, clock)
     if settings.events_folder:
         limits = FileLimits(
-            settings.events_file_max_bytes, settings.events_file_max_age_ms, settings.events_files
+            settings.internal.events_file_max_bytes, settings.events_file_max_age_ms, settings.events_files
         )
         log.add_sink(EventFiles(settings.events_folder, origin, limits))
     if settings.events_topic:

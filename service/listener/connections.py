@@ -70,7 +70,7 @@ class Limits(NamedTuple):
             settings.request_timeout_ms / 1000,
             KEEP_ALIVE_S,
             settings.stall_timeout_ms / 1000,
-            settings.max_unsent_bytes,
+            settings.internal.max_unsent_bytes,
         )
 
 

@@ -21,13 +21,13 @@ from typing import Any, Final
 import uvicorn
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from client_core import SystemClock, UncaughtErrors
 from service.admission.guards import SITE, hosts_of, is_of_another_page, without_port
 from service.base.settings import Settings
 from service.base.version import pilotfish_version
-from service.observe.exposition import encoder_for
 from service.observe.status_metrics import StatusCollector
 from service.process.app import App
 from service.process.health import Health
@@ -121,7 +121,7 @@ class AdminApp:
         match scope["path"]:
             case "/metrics":
                 accept = (header(scope, b"accept") or b"").decode("latin-1")
-                encode, content_type = encoder_for(accept)
+                encode, content_type = choose_encoder(accept)
                 await respond_with(send, 200, content_type.encode(), encode(self._registry), [])
             case "/livez":
                 await _probe(send, await self._health.fault_of_life())

@@ -139,7 +139,7 @@ class App:
         self._report: CloseReport | None = None
         self._drained_by_ms = 0
         self.client_metrics = ClientMetrics(
-            by_topic=settings.topic_metrics, topic_limit=settings.topic_metrics_limit
+            by_topic=settings.topic_metrics, topic_limit=settings.internal.topic_metrics_limit
         )
         # Before the producer, which would have to be closed again where the file is wrong.
         tokens_file = settings.tokens_file

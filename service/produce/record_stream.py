@@ -80,8 +80,8 @@ class StreamLimits(NamedTuple):
     @staticmethod
     def of(settings: Settings) -> StreamLimits:
         return StreamLimits(
-            settings.stream_open_records,
-            settings.stream_open_bytes,
+            settings.internal.stream_open_records,
+            settings.internal.stream_open_bytes,
             settings.max_streams,
             settings.stream_max_line_bytes,
             settings.stream_idle_timeout_ms,

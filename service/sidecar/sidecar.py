@@ -83,7 +83,7 @@ def build_sidecar(
         settings.max_waiting_bytes,
         shared_bytes=config.buffer_memory,
     )
-    unknown = UnknownTopics(settings.unknown_topic_memory_ms, settings.unknown_topics_per_second)
+    unknown = UnknownTopics(settings.internal.unknown_topic_memory_ms, settings.unknown_topics_per_second)
     http = HttpMetrics(exemplars=settings.exemplars)
     drain, slices = Drain(), Slices()
     retry_after = RetryAfter(producer.clock, room, drain, config, settings)
@@ -110,7 +110,9 @@ def build_sidecar(
             slices=slices,
         ),
         configs=ConfigsOfTopics(
-            producer, max_age_ms=settings.topic_configs_max_age_ms, wait_ms=settings.topic_configs_wait_ms
+            producer,
+            max_age_ms=settings.internal.topic_configs_max_age_ms,
+            wait_ms=settings.internal.topic_configs_wait_ms,
         ),
         room=room,
         unknown=unknown,
@@ -125,7 +127,7 @@ def build_sidecar(
             producer=producer,
             config=config,
             boot=boot,
-            slow_after_ms=settings.slow_after_ms,
+            slow_after_ms=settings.internal.slow_after_ms,
             slowness=slowness,
             room=room,
             http=http,
@@ -140,7 +142,7 @@ def build_sidecar(
 def _key_limits(settings: Settings, config: ProducerConfig) -> KeyLimits:
     """A key outlives every record that the request under it could still have on its way."""
     hold_ms = max(settings.idempotency_memory_ms, 2 * config.delivery_timeout_ms)
-    return KeyLimits(settings.idempotency_max_bytes, settings.idempotency_max_keys, hold_ms)
+    return KeyLimits(settings.idempotency_max_bytes, settings.internal.idempotency_max_keys, hold_ms)
 
 
 async def sidecar_of(request: Request) -> Sidecar:

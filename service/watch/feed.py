@@ -136,10 +136,10 @@ class FeedLimits:
     def of(settings: Settings) -> FeedLimits:
         return FeedLimits(
             max_watchers=settings.max_watchers,
-            max_behind=settings.watch_queue_events,
-            history_changes=settings.watch_history_events,
-            history_bytes=settings.watch_history_bytes,
-            linger_ms=settings.watch_linger_ms,
+            max_behind=settings.internal.watch_queue_events,
+            history_changes=settings.internal.watch_history_events,
+            history_bytes=settings.internal.watch_history_bytes,
+            linger_ms=settings.internal.watch_linger_ms,
         )
 
 
@@ -322,7 +322,7 @@ def make_feed(
     producer: Producer, lookups: Lookups, drain: Drain, settings: Settings, boot: str, notice: SnapshotNotice
 ) -> ChangeFeed:
     """The feed of one sidecar. `notice` must be among the client's event sinks."""
-    topics = WatchedTopics(producer, lookups, settings.watch_look_up_ms)
+    topics = WatchedTopics(producer, lookups, settings.internal.watch_look_up_ms)
     return ChangeFeed(producer, topics, drain, notice, FeedLimits.of(settings), boot)
 
 

@@ -29,8 +29,7 @@ PATIENCE_S = patient(60.0)
 @pytest.fixture
 def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
     settings = {"metadata.max.age.ms": "1000"}
-    flags = ["--watch-look-up-ms", "500"]
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings, flags=flags) as running:
+    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings) as running:
         yield running
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from click.testing import CliRunner
+from prometheus_client.exposition import choose_encoder
 
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
 from service.__main__ import main
-from service.observe.exposition import encoder_for
 from service.process.admin import make_registry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_cluster.sasl_handshake import SaslDemand
@@ -137,7 +137,7 @@ def test_what_a_peer_says_to_a_command_does_nothing_to_a_terminal(
 
 
 def metrics_of(web: HttpApp) -> str:
-    encode, _ = encoder_for("")
+    encode, _ = choose_encoder("")
     return encode(make_registry(web.app)).decode()
 
 

@@ -1,12 +1,13 @@
 """A sidecar that can be looked into: `pilotfish` as ever, and a thread that answers on a Unix socket.
 
-    python -m tests.soak.observed SOCKET [--leak] serve --kafka …
+    python -m tests.soak.observed SOCKET LIMITS [--leak] serve --kafka …
 
     inventory     what it holds, as JSON (inventory.py), and what allocators gave out (allocators.py)
     trace         begins to trace allocations; slow from then on
     grown         the lines that allocated most since `trace`, or since the last `grown`, as JSON
 
-With `--leak` it keeps one object for each line of the access log: what a soak must find. The sidecar knows
+LIMITS are fields of InternalLimits, as JSON. With `--leak` it keeps one object for each line of the access
+log: what a soak must find. The sidecar knows
 nothing of all this, and nothing in it is replaced.
 """
 
@@ -106,15 +107,16 @@ class Observer:
 
 
 def main() -> None:
-    path, *arguments = sys.argv[1:]
+    path, limits, *arguments = sys.argv[1:]
     if arguments[0] == "--leak":
         del arguments[0]
         logging.getLogger("service.access_log").addHandler(_LeakyHandler())
     threading.Thread(target=Observer(path).run, name="observer", daemon=True).start()
     sys.argv[1:] = arguments
     from service.__main__ import main as pilotfish
+    from service.base.settings import InternalLimits
 
-    pilotfish()
+    pilotfish(obj=InternalLimits(**json.loads(limits)))
 
 
 if __name__ == "__main__":

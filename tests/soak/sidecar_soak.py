@@ -82,20 +82,22 @@ _FLAGS: Final[Mapping[str, str]] = {
     "request-timeout-ms": "1000",
     "stall-timeout-ms": "1000",
     "unknown-topic-wait-ms": "100",
-    "topic-configs-wait-ms": "200",
-    "topic-configs-max-age-ms": "1000",
     "listing-max-age-ms": "200",
-    "watch-history-events": "100",
-    "watch-linger-ms": "500",
-    "watch-look-up-ms": "500",
     "watch-heartbeat-ms": "500",
-    "idempotency-max-keys": "50",
     "idempotency-memory-ms": "3000",
     "events-window-ms": "1000",
     "events-heartbeat-ms": "1000",
     "events-file-max-age-ms": "1000",
     "events-files": "3",
-    "topic-metrics-limit": "20",
+}
+_LIMITS: Final[Mapping[str, int]] = {
+    "topic_configs_wait_ms": 200,
+    "topic_configs_max_age_ms": 1_000,
+    "watch_history_events": 100,
+    "watch_linger_ms": 500,
+    "watch_look_up_ms": 500,
+    "idempotency_max_keys": 50,
+    "topic_metrics_limit": 20,
 }
 
 #: Series, but for the exposition's own comments.
@@ -157,7 +159,10 @@ class SidecarSoak:
                 "OTEL_BSP_SCHEDULE_DELAY": "200",
                 "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
             },
-            program=("-m", "tests.soak.observed", str(self._socket), *(["--leak"] if leak else [])),
+            program=(
+                *("-m", "tests.soak.observed", str(self._socket), json.dumps(_LIMITS)),
+                *(["--leak"] if leak else []),
+            ),
             headers=tokens.of("soak"),
         )
         self._names = Names(_STEADY, self._cluster.cluster_id)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from service.base.settings import Settings
+from service.base.settings import REMOVED, InternalLimits, Settings
 from service.process.app import App
 from tests.support.fake_producer import FakeProducer
 from tests.support.waiting import patient
@@ -39,7 +39,10 @@ class HttpApp:
         self.producer = FakeProducer()
         #: That of the spool, where there is one; it has the same clock.
         self.spool_producer = FakeProducer(clock=self.producer.clock)
-        self.settings = Settings(kafka={"bootstrap.servers": "localhost:9092", **(kafka or {})}, **settings)
+        internal = InternalLimits(**{name: settings.pop(name) for name in REMOVED if name in settings})
+        self.settings = Settings(
+            kafka={"bootstrap.servers": "localhost:9092", **(kafka or {})}, internal=internal, **settings
+        )
         self.app: App = App(self.settings, self.producer, spool=self._spool())
         self.producer.events = self.app.events
 

@@ -57,11 +57,9 @@ class Labels:
         before = own.values.get(name)
         more = _size(name, value) - (0 if before is None else _size(name, before))
         if self._bytes + more > self._max_bytes:
-            raise refused(413, f"labels may take {self._max_bytes} bytes in all (dapr_labels_max_bytes)")
+            raise refused(413, f"labels may take {self._max_bytes} bytes in all")
         if more > 0 and caller is not ANYONE and exceeds_share(own.bytes, more, self._bytes, self._max_bytes):
-            detail = (
-                f"labels of {caller.name} take {own.bytes} of {self._max_bytes} bytes (dapr_labels_max_bytes)"
-            )
+            detail = f"labels of {caller.name} take {own.bytes} of {self._max_bytes} bytes"
             raise refused(413, f"{detail}: {FAIR_SHARE}")
         own.values[name] = value
         own.bytes += more
@@ -77,7 +75,7 @@ class Labels:
 def add_info(router: APIRouter, sidecar: Sidecar) -> None:
     """Adds the routes over one sidecar, and the labels that belong to it."""
     settings = sidecar.settings
-    labels = Labels(settings.dapr_labels_max_bytes)
+    labels = Labels(settings.internal.dapr_labels_max_bytes)
 
     @router.get("/v1.0/metadata", response_model=MetadataAnswer, responses=dapr_errors(422))
     async def metadata(request: Request, _: Annotated[NoQuery, Query()]) -> Response:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from service.__main__ import main
-from service.base.settings import OWN_NAMES, Settings, kafka_settings_table, settings_table
+from service.base.settings import OWN_NAMES, REMOVED, Settings, kafka_settings_table, settings_table
 from service.base.settings_sources import SettingsError, load_settings
 from service.process.app import create_app
 
@@ -276,6 +276,32 @@ def test_a_wrong_line_of_the_file_is_named(
 ) -> None:
     with pytest.raises(SettingsError, match=reported):
         load(monkeypatch, file=file, tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    said = f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
+    variable, flag = f"PILOTFISH_{name.upper()}", f"--{name.replace('_', '-')}"
+    with pytest.raises(SettingsError, match=f"^{variable}: {said}"):
+        load(monkeypatch, {variable: "1"})
+    monkeypatch.delenv(variable)
+    with pytest.raises(SettingsError, match=f"^{name} .*: {said}"):
+        load(monkeypatch, file=f"{name} = 1", tmp_path=tmp_path)
+    ended = CliRunner().invoke(main, ["serve", "--kafka", *BOOTSTRAP, flag, "1"])
+    assert (ended.exit_code, f"{flag}: {said}" in ended.output) == (2, True)
+    assert flag not in CliRunner().invoke(main, ["serve", "--help"]).output
+
+
+@pytest.mark.parametrize("words", ["internal = 1", "[internal]\nslow_after_ms = 1"])
+def test_internal_limits_are_set_by_no_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    with pytest.raises(SettingsError, match=r"internal .*: unknown setting"):
+        load(monkeypatch, file=words, tmp_path=tmp_path)
+    with pytest.raises(SettingsError, match="PILOTFISH_INTERNAL: unknown setting"):
+        load(monkeypatch, {"PILOTFISH_INTERNAL": "{}"})
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

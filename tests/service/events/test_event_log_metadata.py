@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from service.events.reported_metadata import PIECE
 
 from client_core import events as e
+from service.events.reported_metadata import PIECE
 from tests.support.event_log_rig import EventLogRig
 from tests.support.metadata_responses import node, partition, topic, topic_id_of
 

@@ -76,7 +76,7 @@ def test_a_folder_that_can_not_be_used_ends_the_start_with_2(tmp_path: Path) -> 
     [
         (["--events-topic", "a/b"], "pilotfish: events_topic: "),
         (["--sidecar-id", "a b"], "pilotfish: sidecar_id: "),
-        (["--events-max-waiting-bytes", "1"], "pilotfish: events_max_waiting_bytes: "),
+        (["--events-heartbeat-ms", "1"], "pilotfish: events_heartbeat_ms: "),
     ],
 )
 def test_a_wrong_setting_of_events_is_named(flags: list[str], said: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from service.base.settings import Settings
+from service.base.settings import InternalLimits, Settings
 from service.listener.api_server import connections_that_fit
 from service.listener.connections import Connections, Limits
 from service.listener.listeners import Listener
@@ -85,7 +85,7 @@ def test_the_limits_of_connections_are_those_of_the_settings() -> None:
         max_connections=7,
         request_timeout_ms=3_000,
         stall_timeout_ms=5_000,
-        max_unsent_bytes=2**20,
+        internal=InternalLimits(max_unsent_bytes=2**20),
     )
     assert Limits.of(given) == Limits(7, 3.0, 75.0, 5.0, 2**20)
     assert [limits(**{name: 8.0}).look_s for name in ("head_s", "keep_alive_s", "stall_s")] == [2.0] * 3

@@ -76,16 +76,15 @@ def test_an_outage_of_all_brokers_is_a_few_lines_however_long_it_lasts(tmp_path:
 
 
 def test_a_topic_that_is_not_there_is_told_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
-    with FakeCluster(brokers=1) as kafka:
-        flags = (*FLAGS, "--unknown-topic-memory-ms", "0")
-        with Sidecar(
-            tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=QUICK, flags=flags
-        ) as sidecar:
-            for name in ("nope", "nope", "never", "nope", "neither", "nope"):
-                assert sidecar.api.get(f"/v1/topics/{name}?max_block_ms=300").status_code == 404
-            warnings = messages(sidecar, "warning")
-            assert len(warnings) == 1, warnings
-            assert "{'nope': 'UNKNOWN_TOPIC_OR_PARTITION'}" in warnings[0]
+    with (
+        FakeCluster(brokers=1) as kafka,
+        Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=QUICK, flags=FLAGS) as sidecar,
+    ):
+        for name in ("nope", "nope", "never", "nope", "neither", "nope"):
+            assert sidecar.api.get(f"/v1/topics/{name}?max_block_ms=300").status_code == 404
+        warnings = messages(sidecar, "warning")
+        assert len(warnings) == 1, warnings
+        assert "{'nope': 'UNKNOWN_TOPIC_OR_PARTITION'}" in warnings[0]
 
 
 def test_a_start_and_an_end_in_order_are_told_line_by_line(tmp_path: Path) -> None:
