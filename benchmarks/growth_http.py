@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.growth_topics import PARTITIONS_PER_TOPIC, asked, topic_name
 from benchmarks.load import await_answer, free_port, process, require_wrk, wrk
 from benchmarks.measure import rss_bytes
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,8 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, cast
 
 from client_core import KafkaProducer, ProducerConfig, ProducerRecord
+from client_core.testing import FakeCluster
 from service.lookup.lookup_table import LookupTable
-from tests.support.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

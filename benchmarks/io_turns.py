@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.measure import table
 from client_core import KafkaProducer, ProducerConfig, ProducerRecord
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,16 +26,16 @@ from client_core.protocol.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.support.fake_cluster import api_versions
-from tests.support.fake_cluster.broker import Answer, EndConnectionError, FakeBroker
-from tests.support.fake_cluster.reactions import Reaction
-from tests.support.free_ports import free_ports
+from client_core.testing import api_versions
+from client_core.testing.broker import Answer, EndConnectionError, FakeBroker
+from client_core.testing.free_ports import free_ports
+from client_core.testing.reactions import Reaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from client_core.protocol.header import RequestHeader
-    from tests.support.fake_cluster.sasl_handshake import SaslSession
+    from client_core.testing.sasl import SaslSession
 
 BROKERS: Final = 3
 #: One topic in so many changes with an answer.

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 
 ROOT: Final = Path(__file__).parent.parent
 CODE: Final = re.compile(r"^## (?P<title>[^\n]+)$|^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from client_core.testing import FakeCluster
 from tests.console.console_page import ConsolePage
 from tests.support.chromium import ChromiumMissingError, started_browser
-from tests.support.fake_cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import element_to_be_clickable
 from selenium.webdriver.support.ui import WebDriverWait
 
+from client_core.testing import FakeCluster
 from tests.console.conftest import sidecar_over
 from tests.console.console_page import PATIENCE_S, ConsolePage
-from tests.support.fake_cluster import FakeCluster
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:

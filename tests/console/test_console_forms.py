@@ -11,8 +11,8 @@ import pytest
 from client_core.error_codes import Errors
 
 if TYPE_CHECKING:
+    from client_core.testing import FakeCluster
     from tests.console.console_page import ConsolePage
-    from tests.support.fake_cluster import FakeCluster
     from tests.support.sidecar import Sidecar
 
 

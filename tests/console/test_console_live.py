@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Final
 
+from client_core.testing import FakeCluster
 from tests.console.conftest import sidecar_over
 from tests.console.console_page import ConsolePage
-from tests.support.fake_cluster import FakeCluster
 from tests.support.paused_process import pause_process
 from tests.support.tokens import TokensFile
 from tests.support.waiting import patient

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
-    from tests.support.fake_cluster import FakeCluster
+    from client_core.testing import FakeCluster
 
 #: Does all that a page does with the sidecar, and tells how each ended.
 CALLS: Final = """

@@ -23,9 +23,9 @@ import yaml  # type: ignore[import-untyped]
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from client_core.testing.free_ports import free_ports
 from tests.deploy.outcome import UnavailableError
 from tests.support.debian_packages import TOOLS, apt_get
-from tests.support.free_ports import free_ports
 from tests.support.process_guard import ProcessGuard
 from tests.support.waiting import wait_until
 

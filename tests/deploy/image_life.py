@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import httpx
 
-from tests.support.free_ports import free_ports
+from client_core.testing.free_ports import free_ports
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
+from client_core.testing.free_ports import free_ports
 from tests.deploy.kubelet import Kubelet, Machine, read_pod
-from tests.support.free_ports import free_ports
 from tests.support.secured_settings import MountedSecret
 from tests.support.waiting import wait_until
 

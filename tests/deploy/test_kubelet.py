@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from client_core.testing.free_ports import free_ports
 from tests.deploy.kubelet import Container, Kubelet, Machine, Pod, PodFailedError, Probe, read_pod
-from tests.support.free_ports import free_ports
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from client_core.testing import FakeCluster
 from tests.deploy.play import LAST_RECORDS, NATIVE_LIFE, QUITS, Play, deployment, legacy_job, numbers
-from tests.support.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from client_core.testing import FakeCluster
 from tests.deploy.promql_terms import terms_of
-from tests.support.fake_cluster import FakeCluster
 from tests.support.promtool import find_promtool
 from tests.support.scraped_sidecar import Scrape
 from tests.support.sidecar import Sidecar

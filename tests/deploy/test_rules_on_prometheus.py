@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.prometheus import Prometheus
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until

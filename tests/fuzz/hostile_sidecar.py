@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.fake_cluster.hostile import Hostility
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
@@ -79,7 +79,7 @@ def survive(seed: int, seconds: float, folder: Path) -> Endured:
             folder, bootstrap_servers=cluster.bootstrap_servers, kafka=_KAFKA, flags=_FLAGS
         ) as sidecar:
             hostility = Hostility(seed, lasting=False, addresses=addresses)
-            cluster.turn_hostile(hostility)
+            cluster.disturb(hostility)
             until_s = time.monotonic() + seconds
             with ThreadPoolExecutor(_CALLERS) as pool:
                 seeds = [random.getrandbits(64) for _ in range(_CALLERS)]
@@ -108,7 +108,7 @@ def memory_mb(sidecar: Sidecar, which: str = "VmRSS:") -> int:
 
 def _heal(seed: int, cluster: FakeCluster, sidecar: Sidecar) -> None:
     """Nothing of the hostility may be left: a topic of its own, since leader epochs are believed for good."""
-    cluster.turn_honest()
+    cluster.disturb(None)
     for broker_id in cluster.broker_ids:  # a lie about versions holds as long as its connection
         cluster.drop_connections(broker_id)
     cluster.create_topic("later", partitions=3, replication_factor=3)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import schemathesis
 
+from client_core.testing import FakeCluster
 from tests.fuzz.hostile_sidecar import memory_mb
 from tests.fuzz.http_listener import (
     KAFKA,
@@ -27,7 +28,6 @@ from tests.fuzz.http_listener import (
 )
 from tests.fuzz.http_prober import Prober
 from tests.fuzz.openapi_cases import TOPIC, ask, operations
-from tests.support.fake_cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 
 from client_core.protocol.api_keys import API_KEYS, ApiKey
 from client_core.protocol.messages.metadata_response import MetadataResponse, MetadataResponseBroker
+from client_core.testing.api_versions import KAFKA_4_3, drawn_versions
 from tests.fuzz.broker_lies import answers, survived, survived_over_sockets
 from tests.fuzz.hostile_sidecar import survive
-from tests.support.fake_cluster.api_versions import KAFKA_4_3, drawn_versions
 from tests.support.fake_cluster.hostile import Hostility, addresses_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from client_core.protocol.messages.produce_request import (
 )
 from client_core.protocol.messages.produce_response import ProduceResponse
 from client_core.protocol.primitives import ZERO_UUID
-from tests.support.fake_cluster import FakeCluster, TopicConfig
+from client_core.testing import FakeCluster, TopicConfig
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire, ask
 from tests.support_tests.batches import batch

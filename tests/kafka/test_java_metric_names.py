@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 
 if TYPE_CHECKING:
     from tests.support.kafka_home import KafkaHome

@@ -22,8 +22,8 @@ from client_core import (
     TimeoutError,
     UnsupportedSaslMechanismError,
 )
+from client_core.testing.free_ports import free_ports
 from tests.support.certificates import YESTERYEAR, Authority
-from tests.support.free_ports import free_ports
 from tests.support.live_producer import PATIENCE_MS, live_producer, submit
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.secured_kraft import ALICE, MECHANISMS, PASSWORDS, SCRAM_MECHANISMS

@@ -20,9 +20,9 @@ import pytest
 
 from client_core import KafkaProducer, ProducerConfig
 from client_core.protocol.api_keys import ApiKey
+from client_core.testing import FakeCluster
 from tests.lives.programs import RECORDS, TOPIC, public_calls
 from tests.support.certificates import Authority
-from tests.support.fake_cluster import FakeCluster
 from tests.support.tcp_peers import ScriptedPeer, stay_silent
 from tests.support.tls_peers import server_context
 from tests.support.waiting import patient, wait_until

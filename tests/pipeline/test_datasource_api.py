@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from client_core.testing.free_ports import free_ports
 from pipeline.datasource.options import Access, read_options
 from pipeline.datasource.sidecar_http import SidecarConnection, SidecarRefusedError, SidecarUnreachableError
 from pipeline.datasource.tables import Sidecar as Tables
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.fake_sidecar_api import FakeSidecarApi
-from tests.support.free_ports import free_ports
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from client_core.testing.free_ports import free_ports
 from pipeline import bronze
 from pipeline.sources import FilesSource, KafkaCheckError, KafkaSource, SourceError
 from tests.pipeline.event_lines import line
-from tests.support.free_ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

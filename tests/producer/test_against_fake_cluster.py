@@ -22,7 +22,7 @@ from client_core import (
 )
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.produce_request import ProduceRequest
-from tests.support.fake_cluster import KAFKA_2_1, KAFKA_4_3, FakeCluster
+from client_core.testing import KAFKA_2_1, KAFKA_4_3, FakeCluster
 from tests.support.live_producer import (
     PATIENCE_MS,
     PATIENCE_S,

@@ -13,7 +13,7 @@ import pytest
 
 from client_core import Errors, KafkaError, MetadataResult, Written
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import (
+from client_core.testing import (
     Delay,
     Disconnect,
     FakeCluster,
@@ -28,7 +28,7 @@ from tests.support.fake_cluster import (
 from tests.support.live_producer import live_producer, look_up, producing, submit
 
 if TYPE_CHECKING:
-    from tests.support.fake_cluster import Reaction
+    from client_core.testing import Reaction
 
 RETRIED = [error for error in Errors if error.retriable]
 #: Of these a batch has its own story: success, duplicate, sequence, split.

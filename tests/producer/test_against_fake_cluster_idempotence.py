@@ -13,7 +13,7 @@ import pytest
 
 from client_core import Errors, MetadataResult, ProduceResult, RecordMetadata, Written
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import (
+from client_core.testing import (
     Delay,
     Disconnect,
     FakeCluster,

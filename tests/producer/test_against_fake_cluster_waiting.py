@@ -33,7 +33,7 @@ from client_core import (
     Written,
 )
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.live_producer import (
     PATIENCE_MS,
     PATIENCE_S,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.hostile_runs import survive_over_sockets, without_log
 from tests.support.hostile_simulation import memory_in_process, survive_in_process
 from tests.support.live_producer import live_producer, submit

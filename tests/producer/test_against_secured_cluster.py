@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from client_core import KafkaProducer, MetadataResult, ProducerConfig
 from client_core.events import NodeDisconnected
 from client_core.protocol.api_keys import ApiKey
+from client_core.testing import Disconnect, FakeCluster, SaslDemand
 from tests.network.sasl.jwts import jwt_of
 from tests.support.certificates import Authority, write_pem
-from tests.support.fake_cluster import Disconnect, FakeCluster, SaslDemand
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, look_up, producing, submit
 from tests.support.recorded_events import RecordedEvents
 from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
-from tests.support.tls_peers import server_context
+from tests.support.tls_peers import server_context, show
 
 if TYPE_CHECKING:
     import socket
@@ -160,7 +161,7 @@ def test_records_go_on_over_tls_while_both_sides_change_their_certificates(tmp_p
             newer = Authority()
             write_pem(trust, brokers.certificate + newer.certificate)
             clients.issue("client.example").write(keystore)
-            cluster.show(newer.issue("127.0.0.1"))
+            cluster.change_tls(partial(show, identity=newer.issue("127.0.0.1")))
             for broker_id in cluster.broker_ids:
                 cluster.drop_connections(broker_id)
             assert submit(producer, "orders", [b"b"]).offsets() == [1]

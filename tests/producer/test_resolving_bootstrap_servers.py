@@ -12,7 +12,7 @@ from client_core import NO_EVENTS, ConfigError, KafkaProducer, MetadataResult, P
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.requests.refreshes import RefreshFailures
 from client_core.producer.sender.wiring import metadata_config, network_client
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.live_producer import QUICK, look_up
 from tests.support.mock_resolver import MockResolver
 from tests.support.waiting import wait_until

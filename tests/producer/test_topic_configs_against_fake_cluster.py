@@ -16,12 +16,12 @@ from client_core import (
     UnknownTopicOrPartitionError,
 )
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import KAFKA_2_1, KAFKA_4_3, Disconnect, FakeCluster, HalfFrame, Reaction
-from tests.support.fake_cluster import TopicConfig as ClusterTopicConfig
+from client_core.testing import KAFKA_2_1, KAFKA_4_3, Disconnect, FakeCluster, HalfFrame, Reaction
+from client_core.testing import TopicConfig as ClusterTopicConfig
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, producing
 
 if TYPE_CHECKING:
-    from tests.support.fake_cluster.api_versions import Versions
+    from client_core.testing.api_versions import Versions
 
 
 def describe(producer: KafkaProducer, topic: str, *, deadline_in_ms: int = PATIENCE_MS) -> Outcome:

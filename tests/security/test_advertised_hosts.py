@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import OPTIONS, ConfigError, KafkaProducer, ProducerConfig
+from client_core.testing import FakeCluster
+from client_core.testing.sasl import SaslDemand
 from service.base.settings import Settings
-from tests.support.fake_cluster import FakeCluster
-from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
 from tests.support.waiting import patient

@@ -16,10 +16,10 @@ from prometheus_client.exposition import choose_encoder
 
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
+from client_core.testing import FakeCluster
+from client_core.testing.sasl import SaslDemand
 from service.__main__ import main
 from service.process.admin import make_registry
-from tests.support.fake_cluster import FakeCluster
-from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.http_app import HttpApp, run
 from tests.support.running_server import RunningServer
 from tests.support.sidecar import Sidecar

@@ -19,20 +19,21 @@ import re
 import socket
 import threading
 from collections import Counter
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
+from client_core.testing.cluster import FakeCluster
+from client_core.testing.reactions import Delay, Disconnect, Garbage, HalfFrame, Silence
+from client_core.testing.sasl import SaslDemand
 from tests.soak.callers import Caller, Names
 from tests.soak.process_sizes import sizes_of
 from tests.support.certificates import Authority, write_pem
-from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.reactions import Delay, Disconnect, Garbage, HalfFrame, Silence
-from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.sidecar import Sidecar
-from tests.support.tls_peers import server_context
+from tests.support.tls_peers import server_context, show
 from tests.support.tokens import TokensFile
 from tests.support.waiting import wait_until
 
@@ -249,7 +250,7 @@ class SidecarSoak:
         """Certificates of another authority for the brokers, and another one for the client."""
         former, self._authority = self._authority, Authority()
         self._rotate_files(former, self._authority)
-        self._cluster.show(self._authority.issue(_HOST))
+        self._cluster.change_tls(partial(show, identity=self._authority.issue(_HOST)))
         self.counts["certificates changed"] += 1
 
     def _tls_settings(self) -> Mapping[str, str]:

@@ -23,11 +23,11 @@ from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.selectable import CredentialsVersion
 from client_core.producer.kafka_producer import KafkaProducer
 from client_core.producer.sender.wiring import metadata_config, network_client_config
+from client_core.testing.metadata_cache import AliveBroker
 from service.observe.metrics import ClientMetrics
 from service.observe.slowness.collector import Slowness
 from tests.soak.inventory import take_inventory
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
-from tests.support.fake_cluster.metadata_cache import AliveBroker
 from tests.support.hostile_load import LocalNames
 from tests.support.hostile_network import HostileNetwork
 from tests.support.mock_clock import MockClock

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.support.free_ports import free_ports
+from client_core.testing.free_ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable

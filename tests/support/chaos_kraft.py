@@ -23,9 +23,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
+from client_core.testing.free_ports import free_ports
 from tests.support.certificates import Authority, write_pem
 from tests.support.faulty_proxy import FaultyProxy
-from tests.support.free_ports import free_ports
 from tests.support.kraft import PROXIED, KraftCluster
 from tests.support.kraft_server import HOST, ProxiedListener
 from tests.support.secured_kraft import wait_until_shown

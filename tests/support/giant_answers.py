@@ -19,13 +19,13 @@ from client_core.protocol.messages.metadata_response import (
     MetadataResponseTopic,
 )
 from client_core.protocol.primitives import ZERO_UUID, FlexibleWriter, unsigned_varint
-from tests.support.fake_cluster.reactions import Reaction
+from client_core.testing.reactions import Reaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
-    from tests.support.fake_cluster.requests import Response
+    from client_core.testing.requests import Response
 
 #: The version that the pieces are made for.
 VERSION: Final = 13

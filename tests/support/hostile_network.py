@@ -21,8 +21,8 @@ from tests.support.mock_selector import MockSelector
 if TYPE_CHECKING:
     from random import Random
 
+    from client_core.testing.reactions import Sending
     from tests.support.fake_cluster.in_process import InProcessBrokers
-    from tests.support.fake_cluster.reactions import Sending
     from tests.support.mock_clock import MockClock
 
 #: How long an answer is under way, at most.

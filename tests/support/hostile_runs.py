@@ -18,9 +18,9 @@ from client_core.clock import SystemClock
 from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.selector import NetworkConfig, Selector
 from client_core.network.transport_layer import open_socket
-from tests.support.fake_cluster.cluster import FakeCluster
+from client_core.testing.cluster import FakeCluster
+from client_core.testing.sasl import SaslDemand
 from tests.support.fake_cluster.hostile import Hostility
-from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.hostile_load import (
     BLOCK_MS,
     DEADLINE_MS,
@@ -96,7 +96,7 @@ def survive_over_sockets(
         idempotence = {"enable.idempotence": idempotent, "idempotence.restart.enable": bool(seed % 2)}
         producer = _producer(cluster, ports, clock, random, {**security, **idempotence})
         hostility = Hostility(seed, lasting=False)
-        cluster.turn_hostile(hostility)
+        cluster.disturb(hostility)
         producer.start()
         try:
             requests = _submit_for(seconds, producer, random)
@@ -107,7 +107,7 @@ def survive_over_sockets(
             assert ports.connects < most_connects, f"seed {seed}: {ports.connects} connections"
             requests += _produce_to_honest_brokers(seed, cluster, producer, random)
         finally:
-            cluster.turn_honest()
+            cluster.disturb(None)
             _close(seed, producer)
         acknowledged, failed = counts(requests)
         return Survived(
@@ -156,7 +156,7 @@ def _produce_to_honest_brokers(
     seed: int, cluster: FakeCluster, producer: KafkaProducer, random: Random
 ) -> list[Request]:
     """Nothing of the hostility is left but what the producer has of it, and that must not harm."""
-    cluster.turn_honest()
+    cluster.disturb(None)
     for broker_id in cluster.broker_ids:  # a lie about versions holds as long as its connection
         cluster.drop_connections(broker_id)
     # A topic of its own: who believed in a leader epoch of 2^31 - 1 believes no smaller one of that topic.

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from client_core.events import ProduceFinished
-from tests.support.fake_cluster.api_versions import KAFKA_2_1, KAFKA_4_3, drawn_versions
+from client_core.testing.api_versions import KAFKA_2_1, KAFKA_4_3, drawn_versions
 from tests.support.fake_cluster.hostile import Hostility
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
 from tests.support.hostile_load import (

@@ -26,7 +26,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tests.support.free_ports import free_ports
+from client_core.testing.free_ports import free_ports
 from tests.support.kafka_admin import KafkaAdmin, read_back
 from tests.support.kafka_tools import KafkaTools
 from tests.support.kraft_processes import START_TIMEOUT_S, KafkaProcesses

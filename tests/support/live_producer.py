@@ -28,7 +28,7 @@ from client_core import (
     RecordMetadata,
     Result,
 )
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:

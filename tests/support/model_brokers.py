@@ -27,8 +27,8 @@ from client_core.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tests.support.fake_cluster.controller import TopicConfig
-from tests.support.fake_cluster.partition_log import PartitionLog, read_batch, records_of
+from client_core.testing.controller import TopicConfig
+from client_core.testing.partition_log import PartitionLog, read_batch, records_of
 from tests.support.metadata_responses import metadata_response, node, partition, topic, topic_id_of
 
 if TYPE_CHECKING:

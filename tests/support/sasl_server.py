@@ -23,9 +23,9 @@ from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenti
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
-from tests.support.fake_cluster import api_versions
-from tests.support.fake_cluster.api_versions import KAFKA_4_3
-from tests.support.sasl_server_mechanisms import (
+from client_core.testing import api_versions
+from client_core.testing.api_versions import KAFKA_4_3
+from client_core.testing.sasl import (
     OAuthBearerServer,
     PlainServer,
     Refused,

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from client_core import Errors
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:

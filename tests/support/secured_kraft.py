@@ -28,8 +28,8 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Final
 
+from client_core.testing.free_ports import free_ports
 from tests.support.certificates import YESTERYEAR, Authority
-from tests.support.free_ports import free_ports
 from tests.support.kraft import KraftCluster
 from tests.support.oauth_endpoint import AUDIENCE, write_jwks
 from tests.support.security_admin import SecurityAdmin

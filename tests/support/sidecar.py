@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from tests.support.free_ports import free_ports
+from client_core.testing.free_ports import free_ports
 from tests.support.plain_http import NO_TLS
 from tests.support.process_guard import ProcessGuard
 from tests.support.waiting import patient, wait_until

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tests.support.fake_cluster.partition_log import StoredRecord
+    from client_core.testing.partition_log import StoredRecord
 
 
 class SpoolBench:

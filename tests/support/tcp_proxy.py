@@ -16,8 +16,8 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Final, Self
 
-from tests.support.free_ports import free_ports
-from tests.support.loop_thread import LoopThread
+from client_core.testing.free_ports import free_ports
+from client_core.testing.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -35,7 +35,7 @@ from client_core.protocol.messages.sasl_authenticate_response import SaslAuthent
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from client_core.protocol.primitives import ZERO_UUID
-from tests.support.fake_cluster import (
+from client_core.testing import (
     KAFKA_2_1,
     BehindTheNext,
     Delay,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-    from tests.support.fake_cluster import Reaction
+    from client_core.testing import Reaction
 
 _METADATA_VERSIONS = range(14)
 _PRODUCE_VERSIONS = range(3, 14)

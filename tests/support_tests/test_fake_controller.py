@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.fake_cluster.controller import Controller, is_legal_name
-from tests.support.fake_cluster.metadata_cache import (
+from client_core.testing.controller import Controller, is_legal_name
+from client_core.testing.metadata_cache import (
     LEADER_DURING_DELETE,
     AliveBroker,
     MetadataCache,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tests.support.fake_cluster import FakeCluster, TopicConfig
+from client_core.testing import FakeCluster, TopicConfig
 from tests.support.kafka_admin import KafkaAdmin
 
 

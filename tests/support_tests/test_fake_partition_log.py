@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from client_core.error_codes import Errors
-from tests.support.fake_cluster import StoredRecord, TopicConfig
-from tests.support.fake_cluster.partition_log import Appended, PartitionLog, read_batch, records_of
+from client_core.testing import StoredRecord, TopicConfig
+from client_core.testing.partition_log import Appended, PartitionLog, read_batch, records_of
 from tests.support_tests.batches import TIMESTAMP_MS, batch
 
 _NOW_MS: Final = TIMESTAMP_MS + 1_000

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client_core.testing.free_ports import free_ports
 from tests.support.faulty_proxy import FaultyProxy
-from tests.support.free_ports import free_ports
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, echo, frame, receive_exactly
 from tests.support.waiting import wait_until
 

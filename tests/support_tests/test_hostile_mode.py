@@ -24,7 +24,7 @@ from client_core.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tests.support.fake_cluster import Disconnect, FakeCluster
+from client_core.testing import Disconnect, FakeCluster
 from tests.support.fake_cluster.hostile import HostileAnswer, Hostility, main, outlasts
 from tests.support.fake_cluster.hostile_frames import spoilt
 from tests.support.fake_cluster.hostile_values import mutated
@@ -192,7 +192,7 @@ def _ask_for_metadata(cluster: FakeCluster) -> bytes:
 def test_a_hostile_cluster_lies_until_it_is_honest_again() -> None:
     with FakeCluster(brokers=1) as cluster:
         honest = _ask_for_metadata(cluster)
-        cluster.turn_hostile(Hostility(1, rate=1.0))
+        cluster.disturb(Hostility(1, rate=1.0))
         answers = set()
         for _ in range(30):
             with Wire(cluster.address(1)) as wire:
@@ -203,14 +203,14 @@ def test_a_hostile_cluster_lies_until_it_is_honest_again() -> None:
                 except OSError:
                     answers.add(b"")
         assert len(answers) > 10
-        cluster.turn_honest()
+        cluster.disturb(None)
         assert _ask_for_metadata(cluster) == honest
 
 
 def test_a_tests_orders_come_before_hostility() -> None:
     with FakeCluster(brokers=1) as cluster:
         hostility = Hostility(1, rate=1.0)
-        cluster.turn_hostile(hostility)
+        cluster.disturb(hostility)
         cluster.react_next(ApiKey.METADATA, Disconnect())
         with pytest.raises(ConnectionError):
             _ask_for_metadata(cluster)

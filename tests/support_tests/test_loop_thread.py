@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.loop_thread import end_other_tasks
+from client_core.testing.loop_thread import end_other_tasks
 
 
 def test_a_task_that_has_not_begun_when_the_loop_ends_still_closes_what_it_was_given() -> None:

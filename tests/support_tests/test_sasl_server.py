@@ -11,9 +11,9 @@ from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenti
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+from client_core.testing.sasl import OAuthBearerServer, PlainServer, Refused, ScramServer
 from tests.support.mock_clock import MockClock
 from tests.support.sasl_server import Fault, SaslConversation, SaslServer
-from tests.support.sasl_server_mechanisms import OAuthBearerServer, PlainServer, Refused, ScramServer
 
 GOOD = b"\0alice\0secret"
 BAD = b"\0alice\0paper"

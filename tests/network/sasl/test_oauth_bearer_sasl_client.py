@@ -10,7 +10,7 @@ from client_core.network.sasl.oauth_bearer_sasl_client import (
     client_initial_response,
     validate_extensions,
 )
-from tests.support.sasl_server_mechanisms import OAuthBearerServer, Refused
+from client_core.testing.sasl import OAuthBearerServer, Refused
 
 
 def test_the_first_message_carries_the_token() -> None:

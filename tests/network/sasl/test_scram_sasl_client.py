@@ -6,7 +6,7 @@ import pytest
 
 from client_core.errors import IllegalSaslStateError, SaslAuthenticationError
 from client_core.network.sasl.scram_sasl_client import MAX_ITERATIONS, ScramMechanism, ScramSaslClient
-from tests.support.sasl_server_mechanisms import Refused, ScramServer
+from client_core.testing.sasl import Refused, ScramServer
 
 
 def client(password: str = "pencil", username: str = "user") -> ScramSaslClient:

@@ -24,10 +24,10 @@ from client_core.record.memory_records_builder import LEAST_COMPRESSION_RATIO
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
 from client_core.record.snappy_compression import SnappyCompression
 from client_core.record.zstd_compression import ZstdCompression
+from client_core.testing import KAFKA_4_3, FakeCluster
+from client_core.testing.controller import TopicConfig
 from tests.producer.batches import TOPIC, Bench, Owner, record, tp, values_in
 from tests.record.codec_cases import PACKING_CODECS, codec_name
-from tests.support.fake_cluster import KAFKA_4_3, FakeCluster
-from tests.support.fake_cluster.controller import TopicConfig
 from tests.support.live_producer import live_producer, submit
 from tests.support.recorded_events import RecordedEvents
 from tests.support.sender_rig import ORDERS_0, SenderRig, produced

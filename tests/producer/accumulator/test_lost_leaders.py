@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from client_core import EventSink
-    from tests.support.fake_cluster import FakeCluster
+    from client_core.testing import FakeCluster
 
 #: Batches so small that each record or two goes to another partition.
 ON: Final = {"partitioner.lost.leader.probe.interval.ms": 20, "batch.size": 1_000}

@@ -25,7 +25,7 @@ from client_core import (
 )
 from client_core.protocol.api_keys import ApiKey
 from client_core.record.record_batch import decode_record_batch
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.live_producer import (
     PATIENCE_MS,
     PATIENCE_S,

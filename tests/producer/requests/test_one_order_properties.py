@@ -17,7 +17,7 @@ import pytest
 
 from client_core import IllegalStateError, ProducerClosedError, ProducerRecord, RecordFailure
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Outcome, live_producer, submit
 
 if TYPE_CHECKING:

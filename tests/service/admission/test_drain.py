@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
+from client_core.testing import FakeCluster
 from service.admission.drain import Drain
-from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import run, until
 from tests.support.running_server import RunningServer, terminate
 from tests.support.sidecar import Sidecar

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from click.testing import CliRunner
 
+from client_core.testing import FakeCluster
 from service.__main__ import main
 from service.base.watched_file import SETTLE_MS, FileFaultError
-from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import HttpApp, run
 from tests.support.running_server import RunningServer
 from tests.support.secured_settings import MountedSecret

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client_core.testing import FakeCluster
 from service.base.logs import (
     FORMATTERS,
     MAX_MESSAGE_CHARS,
@@ -21,7 +22,6 @@ from service.base.logs import (
     quoted,
     without_values,
 )
-from tests.support.fake_cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import OPTIONS, ConfigError
+from client_core.testing import FakeCluster
+from client_core.testing.sasl import SaslDemand
 from service.base.logs import FORMATTERS
 from service.base.settings_sources import SettingsError, load_settings
 from service.base.watched_file import FileFaultError
 from service.cli.serve import serve
 from service.process.app import create_app
-from tests.support.fake_cluster import FakeCluster
-from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.http_app import HttpApp
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until

@@ -17,10 +17,10 @@ import pytest
 from click import Context
 from click.testing import CliRunner
 
+from client_core.testing.free_ports import free_ports
 from service.__main__ import main
 from service.cli import sidecar as asking
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
-from tests.support.free_ports import free_ports
 from tests.support.kafka_admin import read_back
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until

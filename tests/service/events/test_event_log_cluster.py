@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import cramjam
 
 from client_core import KafkaProducer, SystemClock
+from client_core.testing.cluster import FakeCluster
+from client_core.testing.partition_log import StoredBatch, StoredRecord, records_of
 from service.base.settings import Settings
 from service.events.from_settings import make_event_log
 from service.process.app import FanOut
-from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord, records_of
 from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, submit
 from tests.support.waiting import wait_until
 

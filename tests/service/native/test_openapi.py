@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import schemathesis
 
+from client_core.testing import FakeCluster
 from tests.fuzz.openapi_cases import FLAGS, TOPIC, WAIT_MS, Operation, ask, operations
-from tests.support.fake_cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from client_core.protocol.api_keys import ApiKey
+from client_core.testing import Delay, FakeCluster, Silence
 from service.__main__ import main
-from tests.support.fake_cluster import Delay, FakeCluster, Silence
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from tests.support.fake_cluster import FakeCluster
+from client_core.testing import FakeCluster
 from tests.support.otlp_receiver import OtlpReceiver, attributes_of
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until

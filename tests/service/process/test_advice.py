@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.metadata_request import MetadataRequest
+from client_core.testing import FakeCluster
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError, load_settings
 from service.process.admin import make_registry
@@ -18,7 +19,6 @@ from service.process.advice_at_start import SHORTEST_MAX_AGE_MS
 from service.process.advice_document import MAX_BYTES
 from service.process.app import create_app
 from tests.service.process.advice_documents import document, entry
-from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.free_ports import free_ports
+from client_core.testing.free_ports import free_ports
 from tests.support.hostile_peers import HOSTILE_PEERS
 from tests.support.sidecar import Sidecar
 from tests.support.tcp_peers import ScriptedPeer

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import ConfigError
+from client_core.testing import FakeCluster
+from client_core.testing.free_ports import free_ports
 from service.base.settings import Settings
 from service.process.app import create_app
-from tests.support.fake_cluster import FakeCluster
-from tests.support.free_ports import free_ports
 from tests.support.sidecar import Sidecar
 from tests.support.steered_dns import SteeredDns
 from tests.support.waiting import wait_until

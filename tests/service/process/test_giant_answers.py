@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
+from client_core.testing import FakeCluster
 from tests.fuzz.hostile_sidecar import memory_mb
-from tests.support.fake_cluster import FakeCluster
 from tests.support.giant_answers import ASKED, GIANTS, GiantAnswer
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import Disconnect, FakeCluster, Lost
+from client_core.testing import Disconnect, FakeCluster, Lost
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient, wait_until
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from client_core import ProducerRecord, TopicAuthorizationError
+from client_core.testing.free_ports import free_ports
 from service.__main__ import main
 from service.spool.entry import frame_of
-from tests.support.free_ports import free_ports
 from tests.support.spooling import SpoolRig, failure, record, records, salt_of
 
 if TYPE_CHECKING:

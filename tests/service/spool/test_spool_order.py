@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import Errors, ProducerRecord
-from tests.support.fake_cluster.controller import TopicConfig
-from tests.support.fake_cluster.produce import ProduceFault
+from client_core.testing.controller import TopicConfig
+from client_core.testing.produce import ProduceFault
 from tests.support.spool_bench import SpoolBench
 
 if TYPE_CHECKING:

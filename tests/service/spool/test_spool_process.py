@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.fake_cluster.cluster import FakeCluster
+from client_core.testing.cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient, wait_until
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
+from client_core.testing.cluster import FakeCluster
 from service.__main__ import main
-from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 

@@ -1,8 +1,8 @@
 """Brokers that lie: in hostile mode every answer may be spoilt, in its values or in its bytes, by a seed.
 
-    cluster.turn_hostile(Hostility(seed=7))
+    cluster.disturb(Hostility(seed=7))
     ... a client that must survive ...
-    cluster.turn_honest()
+    cluster.disturb(None)
 
 What becomes of the n-th answer of a broker depends on the seed, the broker and n alone. A hostile broker
 applies what it is asked and then lies about it. With `lasting` False it spares what outlives the hostility
@@ -36,14 +36,14 @@ from client_core.protocol.messages.produce_response import ProduceResponse
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from client_core.protocol.request import throttle_time_ms
+from client_core.testing.reactions import Reaction, Sending
 from tests.support.fake_cluster.hostile_frames import spoilt
 from tests.support.fake_cluster.hostile_values import mutated
-from tests.support.fake_cluster.reactions import Reaction, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tests.support.fake_cluster.requests import Response
+    from client_core.testing.requests import Response
 
 _SIZE_BYTES: Final = 4
 #: What passes while a test looks on.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from tests.support.fake_cluster.reactions import Sending
+from client_core.testing.reactions import Sending
 
 if TYPE_CHECKING:
     from collections.abc import Callable

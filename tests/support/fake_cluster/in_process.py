@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_request_header, encode_response_header
-from tests.support.fake_cluster import api_versions, requests
-from tests.support.fake_cluster.broker import EndConnectionError
-from tests.support.fake_cluster.metadata_cache import AliveBroker, MetadataCache
-from tests.support.fake_cluster.reactions import Reaction, Sending
-from tests.support.fake_cluster.sasl_handshake import SaslSession
-from tests.support.fake_cluster.state import ClusterState
+from client_core.testing import api_versions, requests
+from client_core.testing.broker import EndConnectionError
+from client_core.testing.metadata_cache import AliveBroker, MetadataCache
+from client_core.testing.reactions import Reaction, Sending
+from client_core.testing.sasl import SaslSession
+from client_core.testing.state import ClusterState
 
 if TYPE_CHECKING:
-    from tests.support.fake_cluster.api_versions import Versions
+    from client_core.testing.api_versions import Versions
     from tests.support.fake_cluster.hostile import Hostility
 
 _SIZE: Final = struct.Struct(">i")

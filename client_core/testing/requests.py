@@ -5,8 +5,9 @@ Called by the cluster under its lock, on its loop; pure but for the state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
 from client_core.protocol.messages.describe_configs_request import DescribeConfigsRequest
@@ -21,20 +22,13 @@ from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenti
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
-from tests.support.fake_cluster import (
-    describe_configs,
-    init_producer_id,
-    metadata,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-)
-from tests.support.fake_cluster.broker import EndConnectionError
+from client_core.testing import describe_configs, metadata, produce, sasl
+from client_core.testing.broker import EndConnectionError
 
 if TYPE_CHECKING:
     from client_core.protocol.header import RequestHeader
-    from tests.support.fake_cluster.sasl_handshake import SaslSession
-    from tests.support.fake_cluster.state import ClusterState
+    from client_core.testing.sasl import SaslSession
+    from client_core.testing.state import ClusterState
 
 Request = (
     MetadataRequest
@@ -53,6 +47,8 @@ Response = (
     | SaslHandshakeResponse
     | SaslAuthenticateResponse
 )
+#: ProducerIdsBlock.PRODUCER_ID_PRODUCER_IDS_IN_A_BLOCK_SIZE.
+_PRODUCER_IDS_IN_A_BLOCK: Final = 1_000
 _SASL = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
@@ -106,17 +102,30 @@ def answer(
     """What a broker answers; None where nothing is answered. EndConnectionError where it hangs up instead."""
     if isinstance(request, SaslHandshakeRequest):
         assert state.sasl is not None
-        return sasl_handshake.answer(session, state.sasl, request)
+        return sasl.handshake(session, state.sasl, request)
     if isinstance(request, SaslAuthenticateRequest):
         assert state.sasl is not None
-        return sasl_authenticate.answer(session, state.sasl, request, version, state.wall_ms())
+        return sasl.authenticate(session, state.sasl, request, version, state.wall_ms())
     if isinstance(request, MetadataRequest):
         return metadata.answer(state, broker_id, request, version)
     if isinstance(request, InitProducerIdRequest):
-        return init_producer_id.answer(state, broker_id, request)
+        return _init_producer_id(state, broker_id, request)
     if isinstance(request, DescribeConfigsRequest):
         return describe_configs.answer(state, broker_id, request)
     try:
         return produce.answer(state, broker_id, request, version)
     except produce.FailedWithoutAcksError as error:
         raise EndConnectionError from error
+
+
+def _init_producer_id(
+    state: ClusterState, broker_id: int, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """A fresh producer id from the broker's block, or why not."""
+    if state.init_producer_id_errors:
+        return InitProducerIdResponse(error_code=state.init_producer_id_errors.popleft())
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.code)
+    given = state.producer_ids_given.get(broker_id, 0)
+    state.producer_ids_given[broker_id] = given + 1
+    return InitProducerIdResponse(producer_id=broker_id * _PRODUCER_IDS_IN_A_BLOCK + given, producer_epoch=0)

@@ -15,14 +15,14 @@ from client_core.protocol.messages.describe_configs_response import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from tests.support.fake_cluster.controller import TopicConfig
+from client_core.testing.controller import TopicConfig
 
 if TYPE_CHECKING:
     from client_core.protocol.messages.describe_configs_request import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
     )
-    from tests.support.fake_cluster.state import ClusterState
+    from client_core.testing.state import ClusterState
 
 _TOPIC: Final = 2
 #: ConfigSource: set on the topic, or nowhere.

@@ -11,16 +11,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.support.fake_cluster.controller import Controller
+from client_core.testing.controller import Controller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from tests.support.fake_cluster.metadata_cache import MetadataCache
-    from tests.support.fake_cluster.partition_log import PartitionLog
-    from tests.support.fake_cluster.produce import ProduceFault
-    from tests.support.fake_cluster.sasl_handshake import SaslDemand
+    from client_core.testing.metadata_cache import MetadataCache
+    from client_core.testing.partition_log import PartitionLog
+    from client_core.testing.produce import ProduceFault
+    from client_core.testing.sasl import SaslDemand
 
 
 @dataclass(slots=True)

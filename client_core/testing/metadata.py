@@ -18,14 +18,14 @@ from client_core.protocol.messages.metadata_response import (
     MetadataResponseTopic,
 )
 from client_core.protocol.primitives import ZERO_UUID
-from tests.support.fake_cluster.controller import is_legal_name
+from client_core.testing.controller import is_legal_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-    from tests.support.fake_cluster.metadata_cache import MetadataCache, PartitionState
-    from tests.support.fake_cluster.state import ClusterState
+    from client_core.testing.metadata_cache import MetadataCache, PartitionState
+    from client_core.testing.state import ClusterState
 
 _NO_LEADER: Final = -1
 #: From version 12 on a topic can be asked for by its id.

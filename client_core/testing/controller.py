@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from tests.support.fake_cluster.metadata_cache import (
+from client_core.testing.metadata_cache import (
     LEADER_DURING_DELETE,
     AliveBroker,
     MetadataCache,

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import ProtocolError
 from client_core.protocol.header import decode_request_header, encode_response_header
-from tests.support.fake_cluster.sasl_handshake import SaslSession
+from client_core.testing.sasl import SaslSession
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
     from client_core.protocol.header import RequestHeader
-    from tests.support.fake_cluster.reactions import Reaction, Sending
+    from client_core.testing.reactions import Reaction, Sending
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from client_core.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tests.support.fake_cluster.partition_log import Appended, BadBatchError, PartitionLog, read_batch
+from client_core.testing.partition_log import Appended, BadBatchError, PartitionLog, read_batch
 
 if TYPE_CHECKING:
     from client_core.protocol.messages.produce_request import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ProduceRequest,
         TopicProduceData,
     )
-    from tests.support.fake_cluster.state import ClusterState
+    from client_core.testing.state import ClusterState
 
 _TOPIC_IDS_SINCE: Final = 13
 _LEADERS_SINCE: Final = 10

@@ -1,6 +1,10 @@
-"""The broker's side of PLAIN, SCRAM and OAUTHBEARER: tokens in, tokens out, and who it was in the end.
+"""SASL of the fake brokers: the handshake, the exchange of tokens, and what a connection has proved.
 
-Pure. For `sasl_server.py`. Source: PlainSaslServer, ScramSaslServer, OAuthBearerSaslServer, Kafka 4.3.
+Where a cluster demands SASL, a connection that has not authenticated may ask for versions and nothing else.
+One whose session has ended is closed at its next request. Another handshake begins a re-authentication
+(KIP-368). A client that is refused gets error 58 with the reason, and its connection ends. Pure.
+
+Source: SaslServerAuthenticator, PlainSaslServer, ScramSaslServer, OAuthBearerSaslServer, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -9,10 +13,18 @@ import base64
 import hashlib
 import hmac
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+
+from client_core.error_codes import Errors
+from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+    from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -156,3 +168,69 @@ class OAuthBearerServer:
             self._is_refusing = True
             return self.ERROR
         return b""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslDemand:
+    """What every connection must prove. `tokens` are OAUTHBEARER's: whose each of them is."""
+
+    mechanisms: tuple[str, ...] = ("PLAIN",)
+    passwords: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    #: connections.max.reauth.ms; 0: a session lasts as long as its connection.
+    session_lifetime_ms: int = 0
+
+    def mechanism(self, name: str) -> ServerMechanism:
+        """A new exchange."""
+        if name == "PLAIN":
+            return PlainServer(self.passwords)
+        if name == "OAUTHBEARER":
+            return OAuthBearerServer(self.tokens)
+        return ScramServer(name, self.passwords)
+
+
+@dataclass(slots=True)
+class SaslSession:
+    """One connection's state. Guarded by the cluster's lock."""
+
+    mechanism: ServerMechanism | None = None
+    principal: str | None = None
+    ends_ms: int | None = None
+
+    def may_ask(self, now_ms: int) -> bool:
+        """Whether the connection may ask for more than versions."""
+        if self.principal is None or self.mechanism is not None:
+            return False
+        return self.ends_ms is None or now_ms <= self.ends_ms
+
+
+def handshake(
+    session: SaslSession, demand: SaslDemand, request: SaslHandshakeRequest
+) -> SaslHandshakeResponse:
+    """Which mechanisms there are; the exchange of the one that was asked for begins."""
+    if request.mechanism not in demand.mechanisms:
+        return SaslHandshakeResponse(Errors.UNSUPPORTED_SASL_MECHANISM.code, demand.mechanisms)
+    session.mechanism = demand.mechanism(request.mechanism)
+    return SaslHandshakeResponse(Errors.NONE.code, demand.mechanisms)
+
+
+def authenticate(
+    session: SaslSession, demand: SaslDemand, request: SaslAuthenticateRequest, version: int, now_ms: int
+) -> SaslAuthenticateResponse:
+    """The broker's token, or why not. Without a handshake before it the state is an illegal one."""
+    if session.mechanism is None:
+        return SaslAuthenticateResponse(Errors.ILLEGAL_SASL_STATE.code, "SaslHandshake comes first")
+    try:
+        token = session.mechanism.evaluate(request.auth_bytes)
+        principal = session.mechanism.principal
+        if principal is not None and session.principal not in {None, principal}:
+            raise Refused(f"Cannot change principals during re-authentication from {session.principal}")
+    except (Refused, UnicodeDecodeError) as refused:
+        return SaslAuthenticateResponse(Errors.SASL_AUTHENTICATION_FAILED.code, str(refused))
+    if principal is None:
+        return SaslAuthenticateResponse(auth_bytes=token)
+    session.principal, session.mechanism = principal, None
+    lifetime_ms = demand.session_lifetime_ms
+    session.ends_ms = now_ms + lifetime_ms if lifetime_ms else None
+    reported_ms = lifetime_ms if version >= 1 else 0
+    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=reported_ms)

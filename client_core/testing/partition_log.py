@@ -25,7 +25,7 @@ from client_core.error_codes import Errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.fake_cluster.controller import TopicConfig
+    from client_core.testing.controller import TopicConfig
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _BEHIND_LENGTH: Final = 12

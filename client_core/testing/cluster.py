@@ -24,17 +24,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import api_versions, produce, requests
-from tests.support.fake_cluster.broker import Answer, EndConnectionError, FakeBroker
-from tests.support.fake_cluster.metadata_cache import AliveBroker, MetadataCache
-from tests.support.fake_cluster.orders import Order, Orders
-from tests.support.fake_cluster.reactions import Hold, Reaction
-from tests.support.fake_cluster.requests import SeenRequest
-from tests.support.fake_cluster.state import ClusterState
-from tests.support.free_ports import free_ports
-from tests.support.loop_thread import LoopThread
-from tests.support.tls_peers import show
-from tests.support.waiting import patient
+from client_core.testing import api_versions, produce, requests
+from client_core.testing.broker import Answer, EndConnectionError, FakeBroker
+from client_core.testing.free_ports import free_ports
+from client_core.testing.loop_thread import LoopThread
+from client_core.testing.metadata_cache import AliveBroker, MetadataCache
+from client_core.testing.reactions import Disturbance, Hold, Order, Orders, Reaction
+from client_core.testing.requests import SeenRequest
+from client_core.testing.state import ClusterState
 
 if TYPE_CHECKING:
     import ssl
@@ -43,17 +40,19 @@ if TYPE_CHECKING:
 
     from client_core.error_codes import Errors
     from client_core.protocol.header import RequestHeader
-    from tests.support.certificates import Identity
-    from tests.support.fake_cluster.api_versions import Versions
-    from tests.support.fake_cluster.controller import TopicConfig
-    from tests.support.fake_cluster.hostile import Hostility
-    from tests.support.fake_cluster.metadata_cache import PartitionState
-    from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord
-    from tests.support.fake_cluster.requests import Response
-    from tests.support.fake_cluster.sasl_handshake import SaslDemand, SaslSession
+    from client_core.testing.api_versions import Versions
+    from client_core.testing.controller import TopicConfig
+    from client_core.testing.metadata_cache import PartitionState
+    from client_core.testing.partition_log import StoredBatch, StoredRecord
+    from client_core.testing.requests import Response
+    from client_core.testing.sasl import SaslDemand, SaslSession
 
 _HOST: Final = "127.0.0.1"
-_PATIENCE_S: Final = patient(30.0)
+_PATIENCE_S: Final = 60.0
+
+
+class FakeClusterError(AssertionError):
+    """A call that the cluster can't do as it is now, or a wait that is over."""
 
 
 class FakeCluster:
@@ -86,7 +85,7 @@ class FakeCluster:
         self._ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
         self._brokers = {broker_id: self._new_broker(broker_id) for broker_id in self._ports}
         self._orders = Orders()
-        self._hostility: Hostility | None = None
+        self._disturbance: Disturbance | None = None
         self._seen: list[SeenRequest] = []
         self._loop: LoopThread | None = None
 
@@ -150,7 +149,8 @@ class FakeCluster:
         """What the controller has decided of a partition."""
         with self._changed:
             found = self._state.controller.topic(topic)
-            assert found is not None, f"no topic {topic}"
+            if found is None:
+                raise FakeClusterError(f"there is no topic {topic}: create_topic() makes one")
             return found.partitions[partition]
 
     def topic_names(self) -> Sequence[str]:
@@ -190,7 +190,8 @@ class FakeCluster:
                 lambda: len(self.requests(api, broker_id=broker_id)) >= count, timeout_s
             )
             seen = self.requests(api, broker_id=broker_id)
-        assert came, f"{len(seen)} of {count} {api} requests came within {timeout_s:g} s"
+        if not came:
+            raise FakeClusterError(f"{len(seen)} of {count} {api} requests came within {timeout_s:g} s")
         return seen
 
     # -- brokers ---------------------------------------------------------------------------------------------
@@ -229,10 +230,11 @@ class FakeCluster:
         self.revive(broker_id)
         return broker_id
 
-    def show(self, identity: Identity) -> None:
-        """All brokers show this certificate to new connections: their keystores were replaced."""
-        assert self._tls is not None, "a cluster without TLS"
-        self._running().run(_shown(self._tls, identity))
+    def change_tls(self, change: Callable[[ssl.SSLContext], None]) -> None:
+        """Calls `change` with the context of all brokers between two handshakes: to replace a certificate."""
+        if self._tls is None:
+            raise FakeClusterError("the cluster has no TLS: give FakeCluster(tls=...)")
+        self._running().run(_changed(self._tls, change))
 
     def drop_connections(self, broker_id: int) -> None:
         """Ends a broker's connections; it goes on listening."""
@@ -418,17 +420,10 @@ class FakeCluster:
         with self._changed:
             self._state.sasl = demand
 
-    # -- hostile mode ----------------------------------------------------------------------------------------
-
-    def turn_hostile(self, hostility: Hostility) -> None:
-        """Every answer that no order is for may be spoilt from now on (hostile.py)."""
+    def disturb(self, disturbance: Disturbance | None) -> None:
+        """Has `disturbance` choose the reaction for each answer that has no order; None ends that."""
         with self._changed:
-            self._hostility = hostility
-
-    def turn_honest(self) -> None:
-        """What is asked from now on is answered as it should be."""
-        with self._changed:
-            self._hostility = None
+            self._disturbance = disturbance
 
     def _order(self, order: Order) -> None:
         with self._changed:
@@ -441,8 +436,8 @@ class FakeCluster:
             ordered = self._orders.reaction(header.api, broker_id)
             if ordered is not None:
                 return ordered
-            if self._hostility is not None:
-                return self._hostility.next_answer(broker_id, header.api)
+            if self._disturbance is not None:
+                return self._disturbance.next_answer(broker_id, header.api)
             return Reaction()
 
     def _handle(
@@ -485,10 +480,11 @@ class FakeCluster:
         self._changed.notify_all()
 
     def _running(self) -> LoopThread:
-        assert self._loop is not None, "the cluster is not started"
+        if self._loop is None:
+            raise FakeClusterError("the cluster does not run: call start(), or use it in a `with` block")
         return self._loop
 
 
-async def _shown(tls: ssl.SSLContext, identity: Identity) -> None:
+async def _changed(tls: ssl.SSLContext, change: Callable[[ssl.SSLContext], None]) -> None:
     """On the loop of the handshakes, so that none is halfway."""
-    show(tls, identity)
+    change(tls)

@@ -1,0 +1,49 @@
+"""A Kafka cluster in this process, over real TCP on loopback, that a test steers: see cluster.py."""
+
+from __future__ import annotations
+
+from client_core.testing.api_versions import KAFKA_2_1, KAFKA_4_3
+from client_core.testing.cluster import FakeCluster
+from client_core.testing.controller import TopicConfig
+from client_core.testing.partition_log import StoredBatch, StoredRecord
+from client_core.testing.reactions import (
+    BehindTheNext,
+    Delay,
+    Disconnect,
+    Garbage,
+    HalfFrame,
+    Hold,
+    InPieces,
+    Lost,
+    Reaction,
+    Silence,
+    Twice,
+    WrongCorrelationId,
+    WrongSize,
+)
+from client_core.testing.requests import SeenRequest
+from client_core.testing.sasl import SaslDemand
+
+__all__ = [
+    "KAFKA_2_1",
+    "KAFKA_4_3",
+    "BehindTheNext",
+    "Delay",
+    "Disconnect",
+    "FakeCluster",
+    "Garbage",
+    "HalfFrame",
+    "Hold",
+    "InPieces",
+    "Lost",
+    "Reaction",
+    "SaslDemand",
+    "SeenRequest",
+    "Silence",
+    "StoredBatch",
+    "StoredRecord",
+    "TopicConfig",
+    "Twice",
+    "WrongCorrelationId",
+    "WrongSize",
+]
