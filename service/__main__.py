@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Where each command is.
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "embedded": ("service.cli.embedded", "embedded"),
     "healthcheck": ("service.cli.probes", "healthcheck"),
     "inject": ("service.cli.inject.command", "inject"),
     "leader": ("service.cli.commands", "leader"),

@@ -14,7 +14,6 @@ import pytest
 
 from client_core import partition_for_key
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
-from tests.support.kafka_admin import KafkaAdmin, read_back
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -75,14 +74,10 @@ def test_a_client_finds_the_leader_and_produces(
     )
     assert ran.returncode == 0, ran.stderr
     leader, produced = (json.loads(line) for line in ran.stdout.split("\n") if line)
-    partitions = KafkaAdmin(cluster.bootstrap_servers).partitions(DEMO_TOPIC)
-    assert partitions is not None
-    partition = partition_for_key(b"customer-7", len(partitions))
+    partition = partition_for_key(b"customer-7", cluster.kafka.partition_count(DEMO_TOPIC))
     assert leader["partition"] == partition
-    assert leader["leader"]["id"] == partitions[partition].leader
+    assert leader["leader"]["id"] == cluster.kafka.partition(DEMO_TOPIC, partition).leader
     receipt = produced["results"][0]
     assert receipt["partition"] == partition
-    written = {
-        (r.partition, r.offset): (r.key, r.value) for r in read_back(cluster.bootstrap_servers, DEMO_TOPIC)
-    }
+    written = {(r.partition, r.offset): (r.key, r.value) for r in cluster.kafka.records(DEMO_TOPIC)}
     assert written[partition, receipt["offset"]] == (b"customer-7", b'{"total":12.5}')

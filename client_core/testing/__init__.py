@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from client_core.testing.api_versions import KAFKA_2_1, KAFKA_4_3
-from client_core.testing.cluster import FakeCluster
+from client_core.testing.cluster import FakeCluster, FakeClusterError
 from client_core.testing.controller import TopicConfig
-from client_core.testing.partition_log import StoredBatch, StoredRecord
+from client_core.testing.partition_log import BadBatchError, StoredBatch, StoredRecord, read_batch
 from client_core.testing.reactions import (
     BehindTheNext,
     Delay,
     Disconnect,
+    Disturbance,
     Garbage,
     HalfFrame,
     Hold,
@@ -27,10 +28,13 @@ from client_core.testing.sasl import SaslDemand
 __all__ = [
     "KAFKA_2_1",
     "KAFKA_4_3",
+    "BadBatchError",
     "BehindTheNext",
     "Delay",
     "Disconnect",
+    "Disturbance",
     "FakeCluster",
+    "FakeClusterError",
     "Garbage",
     "HalfFrame",
     "Hold",
@@ -46,4 +50,5 @@ __all__ = [
     "Twice",
     "WrongCorrelationId",
     "WrongSize",
+    "read_batch",
 ]

@@ -20,6 +20,7 @@ what it answers was learned from a real 4.3.1 broker, and `tests/kafka` holds th
 from __future__ import annotations
 
 import threading
+from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -35,14 +36,15 @@ from client_core.testing.state import ClusterState
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
+    from uuid import UUID
 
     from client_core.error_codes import Errors
     from client_core.protocol.header import RequestHeader
     from client_core.testing.api_versions import Versions
     from client_core.testing.controller import TopicConfig
-    from client_core.testing.metadata_cache import PartitionState
+    from client_core.testing.metadata_cache import PartitionState, TopicMetadata
     from client_core.testing.partition_log import StoredBatch, StoredRecord
     from client_core.testing.requests import Response
     from client_core.testing.sasl import SaslDemand, SaslSession
@@ -68,25 +70,38 @@ class FakeCluster:
         racks: Sequence[str] = (),
         seed: int = 0,
         tls: ssl.SSLContext | None = None,
+        ports: Sequence[int] = (),
+        retain_bytes: int | None = None,
+        keep_requests: int | None = None,
+        cluster_id: str | None = None,
     ) -> None:
-        """With `tls` brokers speak nothing else."""
+        """A cluster that is not started yet.
+
+        `versions`: the API versions that all brokers speak. `auto_create`: whether a client may create a
+        topic by asking for it, with `auto_create_partitions`. With `tls` brokers speak nothing else. `ports`:
+        one for each broker; free ones if empty. `retain_bytes`: what a partition keeps, `keep_requests`: how
+        many requests are kept for `requests()`; None keeps all.
+        """
+        if ports and len(ports) != brokers:
+            raise ValueError(f"{brokers} brokers need as many ports, not {len(ports)}")
         random = Random(seed)
         self._tls = tls
         self._changed = threading.Condition(threading.RLock())
         self._state = ClusterState(
             random,
-            cluster_id=f"fake-{random.getrandbits(32):08x}",
+            cluster_id=cluster_id or f"fake-{random.getrandbits(32):08x}",
             auto_create=auto_create,
             auto_create_partitions=auto_create_partitions,
             replication_factor=min(3, brokers),
+            retain_bytes=retain_bytes,
         )
         self._versions = dict.fromkeys(range(1, brokers + 1), versions)
         self._racks = {i + 1: rack for i, rack in enumerate(racks)}
-        self._ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
+        self._ports = dict(zip(range(1, brokers + 1), ports or free_ports(brokers), strict=True))
         self._brokers = {broker_id: self._new_broker(broker_id) for broker_id in self._ports}
         self._orders = Orders()
         self._disturbance: Disturbance | None = None
-        self._seen: list[SeenRequest] = []
+        self._seen: deque[SeenRequest] = deque(maxlen=keep_requests)
         self._loop: LoopThread | None = None
 
     def _new_broker(self, broker_id: int) -> FakeBroker:
@@ -147,11 +162,26 @@ class FakeCluster:
 
     def partition(self, topic: str, partition: int) -> PartitionState:
         """What the controller has decided of a partition."""
+        return self._topic(topic).partitions[partition]
+
+    def _topic(self, topic: str) -> TopicMetadata:
         with self._changed:
             found = self._state.controller.topic(topic)
-            if found is None:
-                raise FakeClusterError(f"there is no topic {topic}: create_topic() makes one")
-            return found.partitions[partition]
+        if found is None:
+            raise FakeClusterError(f"there is no topic {topic}: create_topic() makes one")
+        return found
+
+    def topic_id(self, topic: str) -> UUID:
+        """The topic's id. FakeClusterError where there is no such topic."""
+        return self._topic(topic).topic_id
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has. FakeClusterError where there is no such topic."""
+        return len(self._topic(topic).partitions)
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker listens."""
+        return self._brokers[broker_id].is_listening
 
     def topic_names(self) -> Sequence[str]:
         """The topics that some broker knows."""
@@ -167,6 +197,11 @@ class FakeCluster:
         with self._changed:
             log = self._state.logs.get((topic, partition))
             return list(log.batches) if log is not None else []
+
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        """The offset that a partition's next record gets."""
+        with self._changed:
+            return self._state.log(topic, partition).end_offset
 
     def records(self, topic: str, partition: int | None = None) -> Sequence[StoredRecord]:
         """The records of a topic, or of one partition, by partition and offset."""
@@ -268,6 +303,7 @@ class FakeCluster:
         assignment: Sequence[Sequence[int]] | None = None,
         config: TopicConfig | None = None,
         leader_epoch: int = 0,
+        topic_id: UUID | None = None,
     ) -> None:
         """Makes a topic: partition p is led by broker 1 + p mod n, or by the first of its assignment."""
         with self._changed:
@@ -278,7 +314,13 @@ class FakeCluster:
                 assignment=assignment,
                 config=config,
                 leader_epoch=leader_epoch,
+                topic_id=topic_id,
             )
+
+    def restore_batches(self, topic: str, partition: int, batches: Iterable[StoredBatch]) -> None:
+        """Puts batches of another cluster into an empty partition, with their offsets."""
+        with self._changed:
+            self._state.log(topic, partition).restore(batches)
 
     def set_config(self, topic: str, config: TopicConfig) -> None:
         """Changes the settings of a topic, for the next Produce request."""
@@ -346,7 +388,7 @@ class FakeCluster:
             self._seen.clear()
             self._orders.forget_spent()
             for log in self._state.logs.values():
-                log.batches.clear()
+                log.forget_batches()
 
     # -- orders for the next requests ------------------------------------------------------------------------
 

@@ -153,6 +153,7 @@ class Controller:
         assignment: Sequence[Sequence[int]] | None = None,
         config: TopicConfig | None = None,
         leader_epoch: int = 0,
+        topic_id: UUID | None = None,
     ) -> TopicMetadata:
         """Makes a topic; without an assignment its replicas go round the known brokers, the first leads."""
         ids = self.broker_ids
@@ -160,7 +161,7 @@ class Controller:
             factor = min(replication_factor, len(ids))
             assignment = [[ids[(p + r) % len(ids)] for r in range(factor)] for p in range(partitions)]
         states = tuple(self._new_partition(tuple(replicas), leader_epoch) for replicas in assignment)
-        topic_id = UUID(int=self._random.getrandbits(128) or 1)
+        topic_id = topic_id or UUID(int=self._random.getrandbits(128) or 1)
         self._topics[name] = TopicMetadata(name, topic_id, name in INTERNAL_TOPICS, states)
         self._configs[name] = config or TopicConfig()
         self._report([name])

@@ -23,7 +23,7 @@ import crc32c
 from client_core.error_codes import Errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from client_core.testing.controller import TopicConfig
 
@@ -154,8 +154,11 @@ def read_batch(data: bytes | None) -> StoredBatch:
 class PartitionLog:
     """The records of one partition, and what is remembered of its producers."""
 
-    def __init__(self) -> None:
-        self.batches: list[StoredBatch] = []
+    def __init__(self, retain_bytes: int | None = None) -> None:
+        """The oldest batches beyond `retain_bytes` are dropped; None keeps all."""
+        self.batches: deque[StoredBatch] = deque()
+        self._retain_bytes = retain_bytes
+        self._bytes = 0
         self._end_offset = 0
         self._producers: dict[int, _ProducerState] = {}
 
@@ -219,8 +222,7 @@ class PartitionLog:
         return None if batch.base_sequence == expected else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def _store(self, batch: StoredBatch) -> None:
-        self.batches.append(batch)
-        self._end_offset += batch.record_count
+        self._keep(batch)
         if batch.producer_id is None or batch.producer_epoch is None:
             return
         state = self._producers.get(batch.producer_id)
@@ -228,6 +230,23 @@ class PartitionLog:
             state = _ProducerState(batch.producer_epoch, deque(maxlen=_BATCHES_TO_RETAIN))
             self._producers[batch.producer_id] = state
         state.batches.append(batch)
+
+    def _keep(self, batch: StoredBatch) -> None:
+        self.batches.append(batch)
+        self._end_offset = batch.base_offset + batch.record_count
+        self._bytes += len(batch.data)
+        while self._retain_bytes is not None and self._bytes > self._retain_bytes and len(self.batches) > 1:
+            self._bytes -= len(self.batches.popleft().data)
+
+    def forget_batches(self) -> None:
+        """Drops all batches; offsets go on."""
+        self.batches.clear()
+        self._bytes = 0
+
+    def restore(self, batches: Iterable[StoredBatch]) -> None:
+        """Takes batches of an earlier log, with their offsets. Producers are forgotten."""
+        for batch in batches:
+            self._keep(batch)
 
     def forget_producers(self) -> None:
         """Drops what is remembered of producers, as a broker does after producer.id.expiration.ms."""

@@ -20,7 +20,7 @@ from client_core.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from client_core.testing.partition_log import Appended, BadBatchError, PartitionLog, read_batch
+from client_core.testing.partition_log import Appended, BadBatchError, read_batch
 
 if TYPE_CHECKING:
     from client_core.protocol.messages.produce_request import (
@@ -167,7 +167,7 @@ def _append(
     # More than there are replicas can't be asked for. Source: Partition.effectiveMinIsr.
     if acks == _ALL and len(known.isr) < min(config.min_insync_replicas, len(known.replicas)):
         return Appended(Errors.NOT_ENOUGH_REPLICAS)
-    log = state.logs.setdefault((topic, number), PartitionLog())
+    log = state.log(topic, number)
     return log.append(data.records, config, state.wall_ms())
 
 

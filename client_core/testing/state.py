@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from client_core.testing.controller import Controller
+from client_core.testing.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from client_core.testing.metadata_cache import MetadataCache
-    from client_core.testing.partition_log import PartitionLog
     from client_core.testing.produce import ProduceFault
     from client_core.testing.sasl import SaslDemand
 
@@ -32,6 +32,8 @@ class ClusterState:
     auto_create: bool = False
     auto_create_partitions: int = 1
     replication_factor: int = 1
+    #: Bytes that a partition keeps; None: all.
+    retain_bytes: int | None = None
     controller: Controller = field(init=False)
     caches: dict[int, MetadataCache] = field(default_factory=dict)
     logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
@@ -49,6 +51,13 @@ class ClusterState:
 
     def __post_init__(self) -> None:
         self.controller = Controller(self.random)
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """The log of a partition, empty at first."""
+        found = self.logs.get((topic, partition))
+        if found is None:
+            found = self.logs[topic, partition] = PartitionLog(self.retain_bytes)
+        return found
 
     def create_missing_topic(self, name: str) -> None:
         """Makes a topic as auto.create.topics.enable has it."""

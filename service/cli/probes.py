@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 2.0
 _LOOK_INTERVAL_S: Final = 0.05
 
 
-def _asks_admin(command: _Command) -> _Command:
+def asks_admin(command: _Command) -> _Command:
     """Gives a command the options that say where the probes are: loopback, from inside a container too."""
     host = click.option(
         "--admin-host", default="127.0.0.1", show_default=True, help="Where the sidecar's probes listen."
@@ -49,7 +49,7 @@ def _asks_admin(command: _Command) -> _Command:
     show_default=True,
     help="How long to wait at most.",
 )
-@_asks_admin
+@asks_admin
 def wait(timeout_s: float, admin_host: str, admin_port: int) -> None:
     """Waits until the sidecar has started. For entrypoints that must not run ahead of it."""
     sidecar = _probes(admin_host, admin_port)
@@ -76,7 +76,7 @@ def wait(timeout_s: float, admin_host: str, admin_port: int) -> None:
     show_default=True,
     help="How long to wait for the answer.",
 )
-@_asks_admin
+@asks_admin
 def healthcheck(timeout_s: float, admin_host: str, admin_port: int) -> None:
     """Exits 0 if the sidecar is alive. For HEALTHCHECK and exec probes in images without curl."""
     code, reported = _probe(_probes(admin_host, admin_port, timeout_s), "/livez")

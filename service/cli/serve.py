@@ -6,7 +6,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -59,6 +60,17 @@ def _refuse_removed(_: click.Context, option: click.Parameter, value: object) ->
     "--kafka", multiple=True, metavar="NAME=VALUE", help="A Kafka setting: linger.ms=0. Repeatable."
 )
 @click.option("--embedded", is_flag=True, help="Run on a small Kafka inside this process, to try it out.")
+@click.option(
+    "--embedded-port",
+    type=click.IntRange(0, 65533),
+    default=0,
+    help="The port of the embedded Kafka's first broker; the others follow. 0 takes free ports.",
+)
+@click.option(
+    "--embedded-folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder that keeps the embedded Kafka's topics and records from one run to the next.",
+)
 @_own_settings
 @click.pass_obj
 def serve(
@@ -67,14 +79,23 @@ def serve(
     config_file: str | None,
     kafka: tuple[str, ...],
     embedded: bool,
+    embedded_port: int,
+    embedded_folder: Path | None,
     **flags: object,
 ) -> None:
     """Run a sidecar until SIGTERM."""
     given = {name: value for name, value in flags.items() if value is not None and value != ()}
     if internal is not None:  # the `obj` of a program that calls this command
         given["internal"] = internal
+    if not embedded and (embedded_port or embedded_folder):
+        raise click.UsageError("--embedded-port and --embedded-folder need --embedded")
     with _ending_by_signal():
-        _serve(given, kafka, config_file, embedded)
+        if embedded:
+            _serve_embedded(given, kafka, config_file, embedded_port, embedded_folder)
+        # Loaded here: commands that only ask a sidecar need neither uvicorn nor FastAPI.
+        from service.process.server import serve as run
+
+        sys.exit(run(_loaded(given, kafka, config_file)))
 
 
 @contextmanager
@@ -96,20 +117,34 @@ def _end(*_: object) -> None:
     sys.exit(0)
 
 
-def _serve(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None, embedded: bool) -> None:
-    # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI, nor a cluster.
+def _serve_embedded(
+    given: dict[str, object],
+    kafka: tuple[str, ...],
+    config_file: str | None,
+    port: int,
+    folder: Path | None,
+) -> NoReturn:
+    from service.process.embedded import (
+        DEMO_TOPIC,
+        EmbeddedCluster,
+        EmbeddedClusterError,
+        EmbeddedControl,
+        lines_to_try,
+    )
     from service.process.server import serve as run
 
-    if not embedded:
-        sys.exit(run(_loaded(given, kafka, config_file)))
-    from service.process.embedded import DEMO_TOPIC, EmbeddedCluster, EmbeddedClusterError, lines_to_try
-
     try:
-        with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:
+        with EmbeddedCluster(topics=(DEMO_TOPIC,), first_port=port, folder=folder) as cluster:
             settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
             if settings.events_topic:
                 cluster.add_topic(settings.events_topic)
-            sys.exit(run(settings, when_started=lambda url: click.echo(lines_to_try(url))))
+            sys.exit(
+                run(
+                    settings,
+                    when_started=lambda url: click.echo(lines_to_try(url)),
+                    embedded=EmbeddedControl(cluster),
+                )
+            )
     except EmbeddedClusterError as e:
         raise click.ClickException(str(e)) from e
 

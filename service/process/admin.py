@@ -97,9 +97,17 @@ class AdminApp:
     """The ASGI application of the admin listener."""
 
     def __init__(
-        self, registry: CollectorRegistry, health: Health, hosts: Container[bytes] | None = None
+        self,
+        registry: CollectorRegistry,
+        health: Health,
+        hosts: Container[bytes] | None = None,
+        embedded: ASGIApp | None = None,
     ) -> None:
-        """`hosts`: what Host may be, without its port and in small letters; None for anything."""
+        """`hosts`: the values of Host that are accepted, in lower case without ports; None accepts all.
+
+        `embedded` answers below /embedded.
+        """
+        self._embedded = embedded
         self._registry = registry
         self._health = health
         self._hosts = hosts
@@ -114,6 +122,9 @@ class AdminApp:
         site = header(scope, SITE)
         if header(scope, b"origin") is not None or (site is not None and is_of_another_page(scope, site)):
             await respond_with(send, 403, _TEXT, b"no web page may read this\n", [])
+            return
+        if self._embedded is not None and scope["path"].partition("/embedded")[0] == "":
+            await self._embedded(scope, receive, send)
             return
         if scope["method"] not in ("GET", "HEAD"):
             await respond_with(send, 405, _TEXT, b"only GET\n", [(b"allow", b"GET, HEAD")])
@@ -229,15 +240,19 @@ def _is_loopback(host: str) -> bool:
 
 
 def start_admin(
-    app: App, bound: socket.socket, listening: Callable[[], bool], collectors: Iterable[Collector] = ()
+    app: App,
+    bound: socket.socket,
+    listening: Callable[[], bool],
+    collectors: Iterable[Collector] = (),
+    embedded: ASGIApp | None = None,
 ) -> AdminThread:
     """The admin listener of an app, running. Called on the app's own event loop.
 
-    `collectors` are those of the server; the app's own are known.
+    `collectors` are those of the server; the app's own are known. `embedded` answers below /embedded.
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
     registry = make_registry(app, [*collectors, health.loop_watchdog])
-    admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings))
+    admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings), embedded)
     admin = AdminThread(admin_app, bound, watch=health.watch)
     admin.start()
     return admin

@@ -1,86 +1,132 @@
-"""A Kafka cluster inside this process, for trying the sidecar out: no Java, no Docker, only a wheel.
+"""A Kafka cluster inside this process, for trying the sidecar out: no Java, no Docker.
 
-It is librdkafka's mock cluster, from the optional `confluent-kafka` wheel. Its brokers listen on real TCP
-ports of loopback and keep records in memory until they are closed. Unlike Kafka it refuses ApiVersions 3 and
-up with error 35 (a client must fall back), puts a stray byte behind flexible Metadata answers, gives every
-topic four partitions, and acknowledges records with the timestamp 1234. For demonstrations and first tests,
-not for data.
+It is the cluster of `client_core.testing`: brokers on TCP ports of loopback that keep records in memory. They
+can be stopped and started and leaders moved, over HTTP on the admin listener:
 
-Called by the command line and by tests, on one thread; `start` blocks for some milliseconds.
+    GET  /embedded                                      brokers, topics, leaders, end offsets
+    POST /embedded/brokers/2/stop, …/start              one broker
+    POST /embedded/topics/demo/partitions/0/leader/3    another leader
+    GET  /embedded/topics/demo/records                  the newest records
+
+`pilotfish embedded` asks these. With a folder the cluster is saved when it ends, and read again at its next
+start. For demonstrations and first tests, not for data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import base64
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Any, Final, Self
+from uuid import UUID
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+from client_core.testing import (
+    BadBatchError,
+    FakeCluster,
+    FakeClusterError,
+    StoredBatch,
+    StoredRecord,
+    read_batch,
+)
+from service.wire.asgi import Receive, Scope, Send, respond_with
 
-#: The topic that is there from the start.
+_log: Final = logging.getLogger(__name__)
+
+#: The topic that exists from the start.
 DEMO_TOPIC: Final = "demo"
+_PARTITIONS: Final = 4
 
-_ANSWER_TIMEOUT_S: Final = 10.0
-_TOPIC_ATTEMPTS: Final = 20
+#: Bytes that a partition keeps, and records that one answer shows.
+_RETAIN_BYTES: Final = 16 * 1024 * 1024
+_SHOWN_RECORDS: Final = 100
+
+_NUMBER: Final = r"([0-9]{1,9})"
+
+_SNAPSHOT: Final = "cluster.json"
+_SNAPSHOT_VERSION: Final = 1
 
 
 class EmbeddedClusterError(RuntimeError):
-    """The embedded cluster can't be had; the message says what to do."""
+    """The embedded cluster can't do this; the message names the remedy."""
 
 
 class EmbeddedCluster:
-    """Brokers in this process. Not thread-safe: one thread starts and closes; clients come over TCP."""
+    """Brokers 1 to n in this process. Any thread may call; `start`, `close` and steering block shortly."""
 
-    def __init__(self, *, brokers: int = 3, topics: Sequence[str] = ()) -> None:
-        """`topics` are there when `start` returns; others appear when a client that may create asks."""
+    def __init__(
+        self,
+        *,
+        brokers: int = 3,
+        topics: Sequence[str] = (),
+        first_port: int = 0,
+        folder: Path | None = None,
+    ) -> None:
+        """`topics` exist when `start` returns; a client that may create topics creates others.
+
+        Broker n listens on port `first_port` + n - 1; on free ports if it is 0. `folder` keeps topics and
+        records from one run to the next. Raises EmbeddedClusterError if it can't be read.
+        """
         if brokers < 1:
             raise ValueError(f"an embedded cluster needs at least one broker, not {brokers}")
-        self._broker_count = brokers
         self._topics = tuple(topics)
-        self._admin: AdminClient | None = None  # owns the mock cluster: it ends with this object
-        self._bootstrap_servers: str | None = None
+        self._folder = folder
+        self._saved = _read(folder)
+        #: The brokers, to look into from this process.
+        self.kafka: Final = FakeCluster(
+            brokers,
+            auto_create=True,
+            auto_create_partitions=_PARTITIONS,
+            ports=range(first_port, first_port + brokers) if first_port else (),
+            retain_bytes=_RETAIN_BYTES,
+            keep_requests=0,
+            seed=int.from_bytes(os.urandom(8)),
+            cluster_id=self._saved.get("cluster_id"),
+        )
+        self._is_running = False
 
     @property
     def bootstrap_servers(self) -> str:
         """host:port of every broker. Raises EmbeddedClusterError while the cluster does not run."""
-        if self._bootstrap_servers is None:
+        if not self._is_running:
             raise EmbeddedClusterError("the embedded cluster is not running")
-        return self._bootstrap_servers
+        return self.kafka.bootstrap_servers
 
     def start(self) -> str:
-        """Starts the brokers, makes the topics, returns the bootstrap servers; at once when it runs already.
+        """Starts the brokers and creates the topics; returns the bootstrap servers. Idempotent.
 
-        Raises EmbeddedClusterError without the confluent-kafka wheel.
+        Raises EmbeddedClusterError for a port that is taken.
         """
-        if self._bootstrap_servers is None:
-            self._admin = _mock_cluster(self._broker_count)
-            found = self._admin.list_topics(timeout=_ANSWER_TIMEOUT_S).brokers.values()
+        if not self._is_running:
+            try:
+                self.kafka.start()
+            except OSError as e:
+                raise EmbeddedClusterError(
+                    f"the embedded cluster can't listen: {e.strerror or e}; choose another --embedded-port"
+                ) from e
+            self._is_running = True
+            for topic, found in self._saved.get("topics", {}).items():
+                self._restore_topic(topic, found)
             for topic in self._topics:
-                self._create_topic(self._admin, topic)
-            brokers = sorted(found, key=lambda broker: broker.id)
-            self._bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-        return self._bootstrap_servers
+                self.add_topic(topic)
+        return self.kafka.bootstrap_servers
 
     def add_topic(self, topic: str) -> None:
-        """Makes one more topic, unless it is there; raises EmbeddedClusterError where that fails."""
-        if self._admin is None:
-            raise EmbeddedClusterError("the embedded cluster is not running")
-        self._create_topic(self._admin, topic)
-
-    @staticmethod
-    def _create_topic(admin: AdminClient, topic: str) -> None:
-        """Asks for a topic until the cluster, which creates what it is asked for, has it."""
-        for _ in range(_TOPIC_ATTEMPTS):
-            found = admin.list_topics(topic, timeout=_ANSWER_TIMEOUT_S).topics[topic]
-            if found.error is None and found.partitions:
-                return
-        raise EmbeddedClusterError(f"the embedded cluster did not create topic {topic}: {found.error}")
+        """Creates a topic, unless it exists."""
+        if topic not in self.kafka.topic_names():
+            self.kafka.create_topic(topic, partitions=_PARTITIONS, replication_factor=3)
 
     def close(self) -> None:
-        """Ends the brokers; what they held is gone. Idempotent."""
-        self._bootstrap_servers = None
-        self._admin = None
+        """Saves the cluster where it has a folder, and ends the brokers. Idempotent."""
+        if self._is_running:
+            self._is_running = False
+            self.kafka.close()
+            self._save()
 
     def __enter__(self) -> Self:
         self.start()
@@ -91,23 +137,194 @@ class EmbeddedCluster:
     ) -> None:
         self.close()
 
+    # -- steering --------------------------------------------------------------------------------------------
 
-def _mock_cluster(brokers: int) -> AdminClient:
-    """A client of librdkafka that has brought its own cluster."""
-    try:
-        from confluent_kafka.admin import AdminClient
-    except ImportError as error:
-        raise EmbeddedClusterError(
-            "the embedded cluster needs librdkafka's wheel: pip install confluent-kafka"
-        ) from error
-    return AdminClient(
-        {
-            "bootstrap.servers": "ignored",
-            "test.mock.num.brokers": brokers,
-            "allow.auto.create.topics": True,
-            "log_level": 0,  # it warns on stderr that mocking is experimental
+    def stop_broker(self, broker_id: int) -> None:
+        """Ends a broker and its connections; others lead its partitions. Idempotent."""
+        self._check_broker(broker_id)
+        self.kafka.kill(broker_id)
+
+    def start_broker(self, broker_id: int) -> None:
+        """Starts a broker again, at its old port. Idempotent."""
+        self._check_broker(broker_id)
+        if not self.kafka.is_alive(broker_id):
+            self.kafka.revive(broker_id)
+
+    def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
+        """Makes a broker that runs the leader of a partition."""
+        self._check_broker(broker_id)
+        if not self.kafka.is_alive(broker_id):
+            raise EmbeddedClusterError(f"broker {broker_id} is stopped and can't lead; start it first")
+        count = self._partition_count(topic)
+        if not 0 <= partition < count:
+            raise EmbeddedClusterError(f"topic {topic} has the partitions 0 to {count - 1}, not {partition}")
+        self.kafka.move_leader(topic, partition, broker_id)
+
+    def status(self) -> Mapping[str, object]:
+        """Brokers, topics, leaders and end offsets, for JSON."""
+        cluster = self.kafka
+        return {
+            "brokers": [
+                {"id": n, "address": "{}:{}".format(*cluster.address(n)), "running": cluster.is_alive(n)}
+                for n in cluster.broker_ids
+            ],
+            "topics": [
+                {
+                    "name": topic,
+                    "partitions": [
+                        {"partition": p, "leader": found.leader, "isr": found.isr, "end_offset": end}
+                        for p in range(cluster.partition_count(topic))
+                        for found, end in [(cluster.partition(topic, p), cluster.end_offset(topic, p))]
+                    ],
+                }
+                for topic in cluster.topic_names()
+            ],
         }
-    )
+
+    def records(self, topic: str) -> Sequence[Mapping[str, object]]:
+        """The newest records of a topic, for JSON; what is not UTF-8 is shown with escapes."""
+        self._partition_count(topic)
+        return [
+            {
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp_ms,
+                "key": _shown(record.key),
+                "value": _shown(record.value),
+                "headers": [(name, _shown(value)) for name, value in record.headers],
+            }
+            for record in sorted(self.kafka.records(topic), key=_timestamp_ms)[-_SHOWN_RECORDS:]
+        ]
+
+    def _check_broker(self, broker_id: int) -> None:
+        if broker_id not in self.kafka.broker_ids:
+            last = max(self.kafka.broker_ids)
+            raise EmbeddedClusterError(f"there is no broker {broker_id}; there are 1 to {last}")
+
+    def _partition_count(self, topic: str) -> int:
+        try:
+            return self.kafka.partition_count(topic)
+        except FakeClusterError:
+            names = ", ".join(self.kafka.topic_names()) or "none"
+            raise EmbeddedClusterError(f"there is no topic {topic}; there are: {names}") from None
+
+    # -- the folder ------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self._folder is None:
+            return
+        cluster = self.kafka
+        topics = {
+            topic: {
+                "id": cluster.topic_id(topic).hex,
+                "partitions": [
+                    {
+                        "replicas": cluster.partition(topic, p).replicas,
+                        "epoch": cluster.partition(topic, p).leader_epoch,
+                        "batches": [_packed(batch) for batch in cluster.batches(topic, p)],
+                    }
+                    for p in range(cluster.partition_count(topic))
+                ],
+            }
+            for topic in cluster.topic_names()
+        }
+        saved = {"version": _SNAPSHOT_VERSION, "cluster_id": cluster.cluster_id, "topics": topics}
+        draft = self._folder / f".{_SNAPSHOT}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps(saved))
+            draft.replace(self._folder / _SNAPSHOT)
+        except OSError as e:
+            _log.error("the embedded cluster was not saved in %s: %s", self._folder, e.strerror or e)
+
+    def _restore_topic(self, topic: str, found: Mapping[str, Any]) -> None:
+        known = set(self.kafka.broker_ids)
+        partitions = found["partitions"]
+        self.kafka.create_topic(
+            topic,
+            assignment=[[b for b in p["replicas"] if b in known] or [min(known)] for p in partitions],
+            leader_epoch=max(p["epoch"] for p in partitions) + 1,
+            topic_id=UUID(hex=found["id"]),
+        )
+        for number, partition in enumerate(partitions):
+            self.kafka.restore_batches(topic, number, map(_unpacked, partition["batches"]))
+
+
+def _read(folder: Path | None) -> dict[str, Any]:
+    """The saved cluster, checked as far as starting needs it; empty where there is none."""
+    path = None if folder is None else folder / _SNAPSHOT
+    if path is None or not path.exists():
+        return {}
+    try:
+        saved = json.loads(path.read_text())
+        if saved["version"] != _SNAPSHOT_VERSION:
+            raise ValueError(f"it has version {saved['version']}, not {_SNAPSHOT_VERSION}")
+        for topic in saved["topics"].values():
+            UUID(hex=topic["id"])
+            for partition in topic["partitions"]:
+                for batch in map(_unpacked, partition["batches"]):
+                    read_batch(batch.data)
+                assert all(isinstance(n, int) for n in (*partition["replicas"], partition["epoch"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError, BadBatchError) as e:
+        raise EmbeddedClusterError(
+            f"{path} can't be read as a saved cluster ({e!r}); delete it, or choose another folder"
+        ) from e
+    return dict(saved)
+
+
+def _packed(batch: StoredBatch) -> Sequence[object]:
+    return [*batch[:-1], base64.b64encode(batch.data).decode()]
+
+
+def _unpacked(saved: Sequence[Any]) -> StoredBatch:
+    return StoredBatch._make([*saved[:-1], base64.b64decode(saved[-1])])
+
+
+def _timestamp_ms(record: StoredRecord) -> int:
+    return record.timestamp_ms
+
+
+def _shown(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
+
+
+class EmbeddedControl:
+    """The ASGI application below /embedded. On the admin listener's loop; the cluster blocks a thread."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._calls: Final[Sequence[tuple[str, re.Pattern[str], Callable[..., object]]]] = (
+            ("GET", re.compile(r"/embedded"), cluster.status),
+            ("GET", re.compile(r"/embedded/topics/([^/]+)/records"), cluster.records),
+            ("POST", re.compile(rf"/embedded/brokers/{_NUMBER}/stop"), lambda n: cluster.stop_broker(int(n))),
+            (
+                "POST",
+                re.compile(rf"/embedded/brokers/{_NUMBER}/start"),
+                lambda n: cluster.start_broker(int(n)),
+            ),
+            (
+                "POST",
+                re.compile(rf"/embedded/topics/([^/]+)/partitions/{_NUMBER}/leader/{_NUMBER}"),
+                lambda topic, partition, n: cluster.move_leader(topic, int(partition), int(n)),
+            ),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, answer = await self._answer(scope["method"], scope["path"])
+        await respond_with(send, status, b"application/json", json.dumps(answer).encode(), [])
+
+    async def _answer(self, method: str, path: str) -> tuple[int, object]:
+        calls = [(m, p.fullmatch(path), call) for m, p, call in self._calls]
+        for wanted, matched, call in calls:
+            if matched is not None and wanted == method:
+                try:
+                    found = await asyncio.to_thread(call, *matched.groups())
+                    return 200, self._cluster.status() if found is None else found
+                except EmbeddedClusterError as e:
+                    return 404, {"detail": str(e)}
+        if any(matched for _, matched, _ in calls):
+            return 405, {"detail": f"{path} takes another method than {method}"}
+        return 404, {"detail": "no such path of the embedded cluster"}
 
 
 def lines_to_try(api_url: str) -> str:
@@ -119,6 +336,7 @@ def lines_to_try(api_url: str) -> str:
   curl -s {topic}/records -H 'Content-Type: application/json' \\
        -d '{{"key_format":"text","records":[{{"key":"customer-7","value":{{"total":12.50}}}}]}}'
   curl -s {api_url}/v1/status
+  pilotfish embedded stop 1      # a broker dies; ask for the leader again
 
-Records get the timestamp 1234 here; a real Kafka gives them the time. Ctrl-C ends it.
+Ctrl-C ends it.
 """

@@ -33,6 +33,7 @@ from service.observe.metrics import ClientMetrics
 from service.process.admin import start_admin
 from service.process.app import App, create_app
 from service.process.garbage import Garbage, map_large_blocks
+from service.wire.asgi import ASGIApp
 
 _log: Final = logging.getLogger(__name__)
 
@@ -54,10 +55,15 @@ WRONG_SETTING: Final = 2
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(settings: Settings, when_started: Callable[[str], None] | None = None) -> int:
+def serve(
+    settings: Settings,
+    when_started: Callable[[str], None] | None = None,
+    embedded: ASGIApp | None = None,
+) -> int:
     """Runs a sidecar until it is told to end; answers the exit code.
 
-    `when_started` is told the API's URL once the API listens and metadata is there.
+    `when_started` gets the API's URL once the API listens and metadata is known. `embedded` is the control of
+    an embedded cluster, for the admin listener.
     """
     set_up_logging(settings.log_level, settings.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -83,7 +89,9 @@ def serve(settings: Settings, when_started: Callable[[str], None] | None = None)
             _log.error("%s", e)
             return WRONG_SETTING
         _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets
-        server = SidecarServer(app, api, admin, unix=unix, tls=tls, when_started=when_started)
+        server = SidecarServer(
+            app, api, admin, unix=unix, tls=tls, when_started=when_started, embedded=embedded
+        )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(server.run())
 
@@ -119,10 +127,12 @@ class SidecarServer:
         unix: UnixSocket | None = None,
         tls: ListenerTls | None = None,
         when_started: Callable[[str], None] | None = None,
+        embedded: ASGIApp | None = None,
     ) -> None:
         """`api` speaks TLS where there is any; the Unix domain socket never does."""
         self._app = app
         self._when_started = when_started
+        self._embedded = embedded
         self._drain = app.sidecar.drain
         self._admin_socket = admin
         self._tls = tls
@@ -154,7 +164,9 @@ class SidecarServer:
         if self._tls is not None:
             report_certificate(self._tls, self._app.client_metrics)
             self._tls.watch(loop)
-        admin = start_admin(self._app, self._admin_socket, lambda: self._api.started, [self._connections])
+        admin = start_admin(
+            self._app, self._admin_socket, lambda: self._api.started, [self._connections], self._embedded
+        )
         garbage = Garbage(loop, lambda: self._app.sidecar.room.requests)
         garbage.begin()
         map_large_blocks()

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
@@ -17,15 +16,14 @@ from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from confluent_kafka import Message
     from pyspark.sql import DataFrame, SparkSession
 
+    from client_core.testing import StoredRecord
+
 TOPICS: Final = ("orders", "orders-eu", "customers", "streamed")
-#: Of each topic of the embedded cluster.
-PARTITIONS: Final = 4
 PATIENCE_S: Final = patient(20.0)
 
 
@@ -48,19 +46,11 @@ def source(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def messages_of(cluster: EmbeddedCluster, topic: str, count: int) -> list[Message]:
-    """What is in a topic, as librdkafka's consumer reads it: so many, and no more."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "t", "log_level": 0})
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        ends = [
-            consumer.get_watermark_offsets(TopicPartition(topic, partition))[1]
-            for partition in range(PARTITIONS)
-        ]
-        assert sum(ends) == count, "the log holds another number of records"
-        return [message for message in consumer.consume(count, PATIENCE_S) if message.error() is None]
-    finally:
-        consumer.close()
+def records_of(cluster: EmbeddedCluster, topic: str, count: int) -> Sequence[StoredRecord]:
+    """The records of a topic, which must be so many."""
+    records = cluster.kafka.records(topic)
+    assert len(records) == count, "the log holds another number of records"
+    return records
 
 
 def read(source: SparkSession, sidecar: Sidecar, table: str, **options: str) -> DataFrame:
@@ -104,18 +94,18 @@ def test_bytes_nulls_and_large_rows_arrive_as_they_are(
     options = {"url": sidecar.api_url, "topic": "orders", "batch_bytes": "1000"}
     frame.coalesce(1).write.format("pilotfish").options(**options).mode("append").save()
     found = sorted(
-        (message.partition(), message.offset(), message.value(), message.key(), message.headers())
-        for message in messages_of(cluster, "orders", len(rows))
+        (record.partition, record.offset, record.value, record.key, record.headers)
+        for record in records_of(cluster, "orders", len(rows))
     )
     assert found == [
-        (0, 0, b"\xff\xfe\x00", b"\x80", [("trace", b"\xc3("), ("flag", None)]),
-        (1, 0, None, b"customer-7", None),
-        (2, 0, b"no key", None, None),
-        (2, 1, b"", b"", None),
-        (3, 0, b"x" * 700_000, b"large", None),
+        (0, 0, b"\xff\xfe\x00", b"\x80", (("trace", b"\xc3("), ("flag", None))),
+        (1, 0, None, b"customer-7", ()),
+        (2, 0, b"no key", None, ()),
+        (2, 1, b"", b"", ()),
+        (3, 0, b"x" * 700_000, b"large", ()),
     ]
-    (stamped,) = (m for m in messages_of(cluster, "orders", len(rows)) if m.partition() == 0)
-    assert stamped.timestamp()[1] == int(at.timestamp() * 1000)
+    (stamped,) = (m for m in records_of(cluster, "orders", len(rows)) if m.partition == 0)
+    assert stamped.timestamp_ms == int(at.timestamp() * 1000)
 
 
 def test_a_batch_that_a_restarted_query_repeats_is_written_once(
@@ -137,7 +127,7 @@ def test_a_batch_that_a_restarted_query_repeats_is_written_once(
     (checkpoint / "commits" / ".0.crc").unlink()
     (folder / "2.txt").write_text("d\ne\n")
     run()
-    values = sorted(message.value() or b"" for message in messages_of(cluster, "streamed", 5))
+    values = sorted(record.value or b"" for record in records_of(cluster, "streamed", 5))
     assert values == [b"a", b"b", b"c", b"d", b"e"]
     assert sidecar.metric("pilotfish_idempotency_replays_total") == 2
 

@@ -441,7 +441,7 @@ def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: in
             under_way.wait()
             if seed % 3:
                 cluster.wait_for_requests(ApiKey.PRODUCE, seed)
-            producer.close((0, 1, PATIENCE_MS)[seed % 3])
+            producer.close((0, 1, 500)[seed % 3])
             for thread in threads:
                 thread.join(PATIENCE_S)
                 assert not thread.is_alive()

@@ -21,7 +21,6 @@ from client_core.testing.free_ports import free_ports
 from service.__main__ import main
 from service.cli import sidecar as asking
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
-from tests.support.kafka_admin import read_back
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
@@ -336,7 +335,7 @@ def test_a_wrong_call_is_said_before_anything_is_sent(cli: Cli, words: tuple[str
 def test_keys_headers_and_json_arrive_as_they_were_given(cli: Cli, cluster: EmbeddedCluster) -> None:
     words = ("--json-values", "--key-separator", ":", "--header", "trace=a=b", "--header", "h=")
     assert cli("produce", DEMO_TOPIC, 'seven:{"total": 12.50}', *words).exit_code == 0
-    (record,) = [r for r in read_back(cluster.bootstrap_servers, DEMO_TOPIC) if r.key == b"seven"]
+    (record,) = [r for r in cluster.kafka.records(DEMO_TOPIC) if r.key == b"seven"]
     assert record.value == b'{"total":12.50}'
     assert record.headers == (("trace", b"a=b"), ("h", b""))
 

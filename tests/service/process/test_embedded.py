@@ -1,7 +1,8 @@
-"""The cluster for trying out: it is there at once, has its topics, takes records, and goes when closed."""
+"""The cluster for trying out: it runs at once, is steered over HTTP and by the CLI, and may keep a folder."""
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -9,21 +10,18 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
-from client_core.error_codes import Errors
-from client_core.protocol.api_keys import ApiKey
-from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
-from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
-from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from client_core.protocol.messages.metadata_response import MetadataResponse
+from client_core import KafkaProducer, ProducerConfig, ProducerRecord
+from client_core.testing.free_ports import free_ports
+from service.__main__ import main
 from service.process.embedded import EmbeddedCluster, EmbeddedClusterError
-from tests.support.kafka_admin import KafkaAdmin, read_back
-from tests.support.wire import ask
+from tests.support.kafka_admin import KafkaAdmin
+from tests.support.live_producer import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from confluent_kafka import KafkaError, Message
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -32,103 +30,191 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
-def _addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
-    pairs = (address.rsplit(":", 1) for address in bootstrap_servers.split(","))
-    return [(host, int(port)) for host, port in pairs]
+def send(cluster: EmbeddedCluster, topic: str, value: bytes) -> int:
+    """Its offset."""
+    config = {"bootstrap.servers": cluster.bootstrap_servers}
+    with KafkaProducer(ProducerConfig.from_mapping(config)) as producer:
+        return producer.send(ProducerRecord(topic, value, partition=0)).result(PATIENCE_S).offset or 0
 
 
-def test_every_broker_listens_on_a_port_of_its_own(cluster: EmbeddedCluster) -> None:
-    addresses = _addresses(cluster.bootstrap_servers)
-    assert len(set(addresses)) == 3
-    for address in addresses:
-        socket.create_connection(address, timeout=5).close()
-
-
-def test_the_topics_asked_for_are_there_with_replicas_on_all_brokers(cluster: EmbeddedCluster) -> None:
+def test_topics_exist_with_replicas_on_all_brokers_for_clients_of_any_make(cluster: EmbeddedCluster) -> None:
     admin = KafkaAdmin(cluster.bootstrap_servers)
-    assert admin.topics() == ("orders", "payments")
+    cluster.add_topic("refunds")
+    cluster.add_topic("refunds")
+    assert admin.topics() == ("orders", "payments", "refunds")
     for partition in admin.partitions("orders") or pytest.fail("orders is missing"):
         assert partition.leader is not None
         assert set(partition.replicas) == {1, 2, 3}
 
 
-def test_a_topic_can_be_added_while_it_runs(cluster: EmbeddedCluster) -> None:
-    cluster.add_topic("refunds")
-    cluster.add_topic("refunds")
-    assert KafkaAdmin(cluster.bootstrap_servers).topics() == ("orders", "payments", "refunds")
+def test_a_partition_keeps_its_newest_records() -> None:
+    with EmbeddedCluster(brokers=1, topics=("orders",)) as cluster:
+        config = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": "0"}
+        with KafkaProducer(ProducerConfig.from_mapping(config)) as producer:
+            for _ in range(20):
+                producer.send(ProducerRecord("orders", bytes(1_000_000), partition=0)).result(PATIENCE_S)
+        offsets = [record.offset for record in cluster.kafka.records("orders")]
+    assert offsets == list(range(20 - len(offsets), 20))
+    assert 15 <= len(offsets) <= 17
 
 
-def test_records_are_kept_until_it_is_closed(cluster: EmbeddedCluster) -> None:
-    from confluent_kafka import Producer
-
-    acknowledged: list[tuple[KafkaError | None, int]] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        acknowledged.append((error, message.timestamp()[1]))
-
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    producer.produce("orders", b"value", key=b"key", partition=2, on_delivery=delivered)
-    assert producer.flush(30) == 0
-    assert acknowledged == [(None, 1234)]  # what the module's docstring warns of
-    (record,) = read_back(cluster.bootstrap_servers, "orders")
-    assert (record.partition, record.offset, record.key, record.value) == (2, 0, b"key", b"value")
+def test_what_it_had_is_there_again_from_its_folder(tmp_path: Path) -> None:
+    with EmbeddedCluster(topics=("orders",), folder=tmp_path / "kept") as cluster:
+        assert send(cluster, "orders", b"first") == 0
+        cluster_id, topic_id = cluster.kafka.cluster_id, cluster.kafka.topic_id("orders")
+        epoch = cluster.kafka.partition("orders", 0).leader_epoch
+    with EmbeddedCluster(brokers=2, folder=tmp_path / "kept") as cluster:
+        assert (cluster.kafka.cluster_id, cluster.kafka.topic_id("orders")) == (cluster_id, topic_id)
+        assert cluster.kafka.partition("orders", 0).leader_epoch > epoch
+        assert cluster.kafka.partition("orders", 2).leader in {1, 2}
+        assert send(cluster, "orders", b"second") == 1
+        assert [record.value for record in cluster.kafka.records("orders")] == [b"first", b"second"]
 
 
-def test_it_refuses_flexible_api_versions_so_that_a_client_must_fall_back(cluster: EmbeddedCluster) -> None:
-    (address, *_) = _addresses(cluster.bootstrap_servers)
-    request = ApiVersionsRequest("pilotfish", "1")
-    # Kafka answers in the form of version 0; this broker in that of version 3, and its count of APIs is one
-    # short.
-    refused = ApiVersionsResponse.decode(ask(address, ApiKey.API_VERSIONS, 3, request.encode(3)), 3)
-    assert (refused.error_code, refused.api_keys) == (Errors.UNSUPPORTED_VERSION.code, ())
-    taken = ApiVersionsResponse.decode(ask(address, ApiKey.API_VERSIONS, 2, request.encode(2)), 2)
-    assert taken.error_code == 0
-    versions = {key.api_key: (key.min_version, key.max_version) for key in taken.api_keys}
-    assert versions[ApiKey.PRODUCE.id][1] <= ApiKey.PRODUCE.max_version
-    assert versions[ApiKey.METADATA.id][1] <= ApiKey.METADATA.max_version
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"version": 9, "topics": {}}', '{"version": 1, "topics": {"a": 1}}']
+)
+def test_a_folder_that_holds_something_else_is_left_alone_and_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(text)
+    with pytest.raises(EmbeddedClusterError, match=r"cluster\.json can't be read .* delete it, or choose"):
+        EmbeddedCluster(folder=tmp_path)
+    assert path.read_text() == text
 
 
-def test_a_flexible_metadata_answer_is_readable_in_spite_of_its_stray_byte(cluster: EmbeddedCluster) -> None:
-    (address, *_) = _addresses(cluster.bootstrap_servers)
-    request = MetadataRequest((MetadataRequestTopic(name="orders"),), allow_auto_topic_creation=False)
-    body = ask(address, ApiKey.METADATA, 12, request.encode(12))
-    answer = MetadataResponse.decode(body, 12)
-    assert [(topic.name, len(topic.partitions)) for topic in answer.topics] == [("orders", 4)]
-    assert len(answer.encode(12)) + 1 == len(body)
+def test_a_taken_port_is_named_with_the_option() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        cluster = EmbeddedCluster(brokers=1, first_port=taken.getsockname()[1])
+        with pytest.raises(EmbeddedClusterError, match="choose another --embedded-port"):
+            cluster.start()
 
 
-def test_after_closing_nothing_listens_and_nothing_is_told() -> None:
+def test_after_closing_nothing_listens() -> None:
     cluster = EmbeddedCluster(brokers=1)
-    (address,) = _addresses(cluster.start())
+    host, port = cluster.start().split(":")
     assert cluster.start() == cluster.bootstrap_servers
     cluster.close()
     cluster.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(address, timeout=5)
+        socket.create_connection((host, int(port)), timeout=5)
     with pytest.raises(EmbeddedClusterError, match="not running"):
         _ = cluster.bootstrap_servers
-
-
-def test_without_the_wheel_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "confluent_kafka.admin", None)
-    with pytest.raises(EmbeddedClusterError, match="pip install confluent-kafka"):
-        EmbeddedCluster().start()
-
-
-def test_what_to_try_is_said_once_it_can_be_tried() -> None:
-    command = [sys.executable, "-m", "service", "serve", "--embedded", "--api-port", "0", "--admin-port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
-    ) as process:
-        try:
-            assert process.stdout is not None
-            url = next(line.split()[-1] for line in process.stdout if line.endswith("/v1/status\n"))
-            assert httpx.get(url).json()["state"] == "running"
-        finally:
-            process.terminate()
-        assert process.wait(30) == 0
 
 
 def test_a_cluster_without_brokers_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one broker"):
         EmbeddedCluster(brokers=0)
+
+
+# -- a sidecar on it, steered --------------------------------------------------------------------------------
+
+
+class Tried:
+    """`pilotfish serve --embedded` as a process, its command line, and what it said to try."""
+
+    def __init__(self, process: subprocess.Popen[str], api_port: int, admin_port: int) -> None:
+        assert process.stdout is not None
+        self.said = [next(process.stdout)]
+        while "Ctrl-C" not in self.said[-1]:
+            self.said.append(next(process.stdout))
+        self.api = httpx.Client(base_url=f"http://127.0.0.1:{api_port}", trust_env=False)
+        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{admin_port}", trust_env=False)
+        self._environment = {"PILOTFISH_ADMIN_PORT": str(admin_port)}
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(main, ["embedded", *words], env=self._environment)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    def leader(self, partition: int) -> int | None:
+        """As the sidecar knows it now."""
+        (found,) = [
+            p for p in self.api.get("/v1/topics/demo").json()["partitions"] if p["partition"] == partition
+        ]
+        return found["leader"]["id"] if found["leader"] else None
+
+
+@pytest.fixture(scope="module")
+def tried() -> Iterator[Tried]:
+    api_port, admin_port = free_ports(2)
+    ports = ["--api-port", str(api_port), "--admin-port", str(admin_port)]
+    command = [sys.executable, "-m", "service", "serve", "--embedded", "--log-level", "warning", *ports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        try:
+            found = Tried(process, api_port, admin_port)
+            yield found
+            found.api.close()
+            found.admin.close()
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def produce(tried: Tried, value: str, partition: int) -> dict[str, object]:
+    body = {"records": [{"value": value, "partition": partition}]}
+    answer = tried.api.post("/v1/topics/demo/records", json=body)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json()["results"][0])
+
+
+def test_what_to_try_can_be_tried(tried: Tried) -> None:
+    (url,) = [line.split()[-1] for line in tried.said if line.endswith("/v1/status\n")]
+    assert httpx.get(url, trust_env=False).json()["state"] == "running"
+    assert "pilotfish embedded stop 1" in "".join(tried.said)
+
+
+def test_a_stopped_brokers_partitions_are_led_and_written_to_elsewhere(tried: Tried) -> None:
+    (first,) = {p["leader"] for p in partitions(tried) if p["partition"] == 0}
+    assert f"{first}  127.0.0.1:" in tried("stop", str(first))
+    acknowledged = produce(tried, "after the stop", 0)
+    (second,) = {p["leader"] for p in partitions(tried) if p["partition"] == 0}
+    assert second not in {first, None}
+    assert tried.leader(0) == second
+    row = f'{0:>9}  {acknowledged["offset"]:>6}  -    "after the stop"'
+    assert row in tried("records", "demo").splitlines()
+    assert f"broker {first} is stopped and can't lead" in tried("move", "demo", "0", str(first), code=1)
+    assert tried("start", str(first)) == tried("start", str(first))
+    tried("move", "demo", "0", str(first))
+    produce(tried, "after the move", 0)
+    assert tried.leader(0) == first
+    assert isinstance(acknowledged["timestamp"], int)
+
+
+def partitions(tried: Tried) -> list[dict[str, object]]:
+    (topic,) = tried.admin.get("/embedded").json()["topics"]
+    assert topic["name"] == "demo"
+    return list(topic["partitions"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stop", "9"), "there is no broker 9; there are 1 to 3"),
+        (("move", "demo", "7", "2"), "topic demo has the partitions 0 to 3, not 7"),
+        (("move", "12", "0", "2"), "there is no topic 12; there are: demo"),
+        (("records", "other"), "there is no topic other; there are: demo"),
+    ],
+)
+def test_what_can_not_be_is_refused_with_what_there_is(
+    tried: Tried, words: tuple[str, ...], said: str
+) -> None:
+    assert f"Error: {said}" in tried(*words, code=1)
+
+
+def test_only_these_paths_and_methods_are_there_and_no_web_page_may_use_them(tried: Tried) -> None:
+    assert tried.admin.get("/embedded/brokers/1/stop").status_code == 405
+    assert tried.admin.post("/embedded/nothing").status_code == 404
+    assert (
+        tried.admin.post("/embedded/brokers/1/stop", headers={"Origin": "http://evil.example"}).status_code
+        == 403
+    )
+    assert tried.admin.post("/metrics").status_code == 405
+    assert all(broker["running"] for broker in json.loads(tried.admin.get("/embedded").text)["brokers"])
+
+
+def test_without_an_embedded_cluster_the_command_says_how_to_have_one(tried: Tried) -> None:
+    api_port = str(httpx.URL(str(tried.api.base_url)).port)
+    done = CliRunner().invoke(main, ["embedded", "status", "--admin-port", api_port])
+    assert done.exit_code == 1
+    refused = CliRunner().invoke(main, ["serve", "--embedded-port", "9092"])
+    assert (refused.exit_code, "need --embedded" in refused.output) == (2, True)
