@@ -42,7 +42,9 @@ def _own_settings(command: _Command) -> _Command:
         command = decorate(command)
     for name in REMOVED:
         flag = f"--{name.replace('_', '-')}"
-        command = click.option(flag, hidden=True, help="Removed.", expose_value=False, callback=_refuse_removed)(command)
+        command = click.option(
+            flag, hidden=True, help="Removed.", expose_value=False, callback=_refuse_removed
+        )(command)
     return command
 
 
