@@ -41,13 +41,13 @@ PRINTED: Final = {
     "Callbacks": r"^written at 0$",
     "Errors": (
         r"^linger\.sm: linger\.sm is not a setting of Kafka's producer; did you mean linger\.ms\?\n"
-        r"Topic no-such-topic not present in metadata after 500 ms\. The broker's last word: .+\n"
+        r"Topic no-such-topic not present in metadata after 500 ms\. Caused by: .+\n"
         r"Invalid partition: -1\. .+$"
     ),
     "Look at the cluster": (
         r"^0 \S+ \(id \d\)\n1 .*\n2 .*\n3 .*\nfake-\w+ \[1, 2, 3\]\nthe key goes to partition \d$"
     ),
-    "Hear what happens inside": r"^running \d+ \['ready'.*\]\n[1-9]\d* refreshes$",
+    "Events and status": r"^running \d+ \['ready'.*\]\n[1-9]\d* refreshes$",
     "Close": r"^$",
     "Without blocking: event loops": r"^\[0, 1\]$",
     "Settings": r"^$",

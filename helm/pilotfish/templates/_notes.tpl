@@ -1,4 +1,4 @@
-{{/* What NOTES.txt says. */}}
+{{/* The text of NOTES.txt. */}}
 {{- define "pilotfish.chart.notes" -}}
 {{- $sidecar := dict "root" $ "values" .Values.pilotfish }}
 {{- $values := include "pilotfish.values" $sidecar | fromYaml }}
@@ -14,7 +14,7 @@ What to do next
 {{- end }}
 
   Give your workloads a sidecar. Either of these:
-    - in a chart of your own: the templates of pilotfish-lib (helm/examples/own-chart)
+    - in your own chart: the templates of pilotfish-lib (helm/examples/own-chart)
     - on any manifest: pilotfish inject -f deploy.yaml
       {{- if include "pilotfish.hasConfig" $sidecar }} --config-map {{ include "pilotfish.configMapName" $sidecar }}{{ end }}
     - with kustomize: helm/kustomize/component

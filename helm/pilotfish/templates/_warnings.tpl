@@ -1,4 +1,4 @@
-{{/* What may be meant so, and mostly is not: a line each, for NOTES. What can't be right is refused before. */}}
+{{/* Values that are valid and often a mistake: a line each, for NOTES. Invalid values are refused before. */}}
 {{- define "pilotfish.chart.warnings" -}}
 {{- $values := include "pilotfish.values" (dict "root" $ "values" .Values.pilotfish) | fromYaml }}
 {{- $settings := $values.settings }}
@@ -17,12 +17,12 @@
   - pilotfish.readiness: a moment without Kafka takes the whole pod, the app too, out of its Services
 {{- end }}
 {{- if and $values.spool.enabled (hasKey $values.spool.volume "emptyDir") }}
-  - pilotfish.spool: an emptyDir goes with its pod, and with it what was answered with 202 and is not delivered;
-    a persistentVolumeClaim stays
+  - pilotfish.spool: an emptyDir goes with its pod, and undelivered records that were answered 202 are lost;
+    use a persistentVolumeClaim
 {{- end }}
 {{- if and $values.spool.enabled (hasKey $values.spool.volume "ephemeral") }}
-  - pilotfish.spool: an ephemeral volume goes with its pod, and with it what was answered with 202 and is not
-    delivered; a persistentVolumeClaim stays
+  - pilotfish.spool: an ephemeral volume goes with its pod, and undelivered records that were answered 202 are lost;
+    use a persistentVolumeClaim
 {{- end }}
 {{- if not $values.nativeSidecar }}
   - pilotfish.nativeSidecar=false: every pod takes {{ include "pilotfish.drainDelayMs" $values }} ms longer to end, and a Job must call
@@ -39,7 +39,7 @@
   - pilotfish.resources: a CPU limit throttles the poll loop, and requests expire meanwhile
 {{- end }}
 {{- if not (($values.resources).limits).memory }}
-  - pilotfish.resources: without a memory limit, a sidecar that gets out of hand takes the node's
+  - pilotfish.resources: without a memory limit, a sidecar may use all memory of the node
 {{- end }}
 {{- if and (eq $values.image.tag "latest") (not $values.image.digest) }}
   - pilotfish.image: latest is another image tomorrow; name a version or a digest
