@@ -84,7 +84,7 @@ class FakeCluster:
         """
         if ports and len(ports) != brokers:
             raise ValueError(f"{brokers} brokers need as many ports, not {len(ports)}")
-        random = Random(seed)
+        random = Random(seed)  # noqa: S311 - ids of a fake
         self._tls = tls
         self._changed = threading.Condition(threading.RLock())
         self._state = ClusterState(

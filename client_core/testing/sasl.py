@@ -61,7 +61,8 @@ class PlainServer:
         if len(parts) != 3:
             raise Refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, name, password = parts
-        if self._passwords.get(name) != password:
+        known = self._passwords.get(name)
+        if known is None or not hmac.compare_digest(known.encode(), password.encode()):
             raise Refused("Authentication failed: Invalid username or password")
         if authorization_id not in ("", name):
             raise Refused("Authentication failed: Client requested an authorization id that is not its name")
@@ -116,7 +117,7 @@ class ScramServer:
 
     def _final(self, message: str) -> bytes:
         found = _CLIENT_FINAL.fullmatch(message)
-        if found is None or found["nonce"] != self._nonce:
+        if found is None or not hmac.compare_digest(found["nonce"], self._nonce):
             raise self._refused()
         exchange = f"{self._client_first},{self._server_first},{found['bare']}".encode()
         password = self._passwords[self._name].encode()
@@ -125,7 +126,7 @@ class ScramServer:
         signature = self._hmac(stored_key, exchange)
         proof = base64.b64decode(found["proof"])
         client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
-        if hashlib.new(self._hash, client_key).digest() != stored_key:
+        if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), stored_key):
             raise self._refused()
         self.principal = self._name
         verifier = self._hmac(self._hmac(salted, b"Server Key"), exchange)
@@ -157,7 +158,7 @@ class OAuthBearerServer:
 
     def evaluate(self, token: bytes) -> bytes:
         if self._is_refusing:
-            said = "a lone ^A" if token == b"\x01" else "something else than a lone ^A"
+            said = "a lone ^A" if token in (b"\x01",) else "something else than a lone ^A"
             raise Refused(f"{self.ERROR.decode()} ({said} came)")
         found = _BEARER.fullmatch(token.decode())
         if found is None:

@@ -329,6 +329,11 @@ class Settings(BaseSettings):
         """Arguments only: `load_settings` does the reading, in the open."""
         return (init_settings,)
 
+    def shown(self) -> str:
+        """`name=value` of the own settings that were set, for logs: none of them is a secret."""
+        names = [name for name in OWN_NAMES if name in self.model_fields_set]
+        return " ".join(f"{name}={_shown(getattr(self, name))}" for name in names) or "defaults"
+
     def producer_config(self) -> ProducerConfig:
         """Kafka's settings, checked; raises ConfigError."""
         return ProducerConfig.from_mapping({**SIDECAR_DEFAULTS, **self.kafka})

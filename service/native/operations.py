@@ -12,12 +12,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.admission.caller import caller_of
 from service.native.schemas import RefreshAnswer, RequeueAnswer, RequeueQuery
-from service.native.status_schemas import StatusAnswer
+from service.native.status_schemas import StatusAnswer, StatusQuery
 from service.sidecar.sidecar import SidecarDep
 from service.wire.errors import refused
 from service.wire.freshness import version_text
 from service.wire.responses import of_json, problems
-from service.wire.schemas import NoQuery, WaitQuery
+from service.wire.schemas import WaitQuery
 
 if TYPE_CHECKING:  # a sidecar without a spool loads none of it
     from service.spool.dead_letters import DeadLetter
@@ -38,9 +38,9 @@ async def refresh(request: Request, sidecar: SidecarDep, query: Annotated[WaitQu
 
 
 @router.get("/v1/status", response_model=StatusAnswer, responses=problems(422))
-async def status(request: Request, sidecar: SidecarDep, _: Annotated[NoQuery, Query()]) -> Response:
+async def status(request: Request, sidecar: SidecarDep, query: Annotated[StatusQuery, Query()]) -> Response:
     """Why is it slow: by node and by phase, at this moment and in the last minute."""
-    return of_json(sidecar.status.body(caller_of(request.scope)))
+    return of_json(sidecar.status.body(caller_of(request.scope), history=query.history))
 
 
 @router.post(

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from service.wire.schemas import Query
+
 
 class Times(BaseModel):
     """Of the last minute; right to a quarter, the maximum exactly."""
@@ -114,7 +116,7 @@ class ProduceState(BaseModel):
     failed_records: int
     bytes: int = Field(description="Bytes of the batches that were acknowledged.")
     latency: Times = Field(description="From a batch's first record to its acknowledgement.")
-    per_second: ProduceSeconds
+    per_second: ProduceSeconds | None = Field(description="Null without `history`.")
 
 
 class LeaderMoved(BaseModel):
@@ -172,3 +174,7 @@ class StatusAnswer(BaseModel):
     produce: ProduceState
     spool: SpoolState | None = Field(description="The log that records are spooled to; null where it is off.")
     leader_changes: list[LeaderMoved] = Field(description="The last fifty that were heard of, latest first.")
+
+
+class StatusQuery(Query):
+    history: bool = Field(False, description="Whether `produce.per_second` shows the last minute by seconds.")

@@ -78,7 +78,7 @@ def serve(
         except OSError as e:
             _log.error("%s", e)
             return 1
-        _log.info("settings: %r", settings)
+        _log.debug("settings: %r", settings)
         try:
             tls = tls_of(settings)
             app = create_app(settings)
@@ -88,7 +88,8 @@ def serve(
         except (FileFaultError, SettingsError) as e:
             _log.error("%s", e)
             return WRONG_SETTING
-        _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets
+        _log.info("settings: %s; kafka: %s", settings.shown(), app.sidecar.config.shown(settings.kafka))
+        _log.debug("kafka: %r", app.sidecar.config)  # which masks its secrets
         server = SidecarServer(
             app, api, admin, unix=unix, tls=tls, when_started=when_started, embedded=embedded
         )

@@ -51,9 +51,12 @@ class StatusReport:
     #: When the last body for a caller was made, and the body.
     _shared: dict[Caller, tuple[int, bytes]] = field(default_factory=dict)
 
-    def body(self, caller: Caller) -> bytes:
-        """The JSON as this caller may see it, at this moment."""
-        return _encode(self.document(caller))
+    def body(self, caller: Caller, *, history: bool = True) -> bytes:
+        """The JSON as this caller may see it, at this moment; the last minute by seconds with `history`."""
+        document = self.document(caller)
+        if not history:
+            document["produce"]["per_second"] = None
+        return _encode(document)
 
     def shared_body(self, caller: Caller) -> bytes:
         """The same, at most SHARED_MS old: for many who are told it in one rhythm."""

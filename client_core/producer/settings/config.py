@@ -21,7 +21,7 @@ from client_core.producer.settings.given_settings import GivenSettings, Remark
 from client_core.producer.settings.security_settings import security_config, security_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from client_core.network.security_config import SecurityConfig
 
@@ -143,8 +143,16 @@ class ProducerConfig:
         )
 
     def __repr__(self) -> str:
-        values = (f"{o.name}={o.show(getattr(self, o.name.replace('.', '_')))}" for o in PRODUCER_OPTIONS)
-        return f"<ProducerConfig {' '.join((*values, *self.security_shown))}>"
+        return f"<ProducerConfig {' '.join(self._shown())}>"
+
+    def shown(self, names: Container[str]) -> str:
+        """`name=value` of the settings with these names, secrets masked: for logs."""
+        return " ".join(each for each in self._shown() if each.partition("=")[0] in names)
+
+    def _shown(self) -> Iterator[str]:
+        for option in PRODUCER_OPTIONS:
+            yield f"{option.name}={option.show(getattr(self, option.name.replace('.', '_')))}"
+        yield from self.security_shown
 
     def log_remarks(self) -> None:
         """Says what its user should know of it. Called by the producer that is made of it."""

@@ -44,7 +44,8 @@ def said_by(*arguments: str, **environment: str) -> str:
     context = serve.make_context("serve", list(arguments), resilient_parsing=False)
     given = {name: value for name, value in context.params.items() if value not in (None, ())}
     config_file, flags = given.pop("config_file", None), given.pop("kafka", ())
-    given.pop("embedded")
+    for name in ("embedded", "embedded_port", "embedded_folder"):
+        given.pop(name, None)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)

@@ -106,7 +106,8 @@ def test_produce_is_counted_in_requests_records_and_bytes(web: HttpApp) -> None:
     assert web.produce('{"records":[{"value":1},{"value":2}]}').status_code == 200
     web.app.events.emit(e.ProduceFinished("orders", 0, 1, 2, 80, 12, 0, Errors.NONE))
     web.producer.clock.advance(1_000)
-    produce = status(web)["produce"]
+    assert web.get("/v1/status").json()["produce"]["per_second"] is None
+    produce = web.get("/v1/status?history=true").json()["produce"]
     assert (produce["requests"], produce["failed_requests"]) == (1, 0)
     assert (produce["records"], produce["failed_records"], produce["bytes"]) == (2, 0, 80)
     columns = produce["per_second"]
