@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.requirements-installed
+# The environment of `make run`: the sidecar and nothing else.
+RUN := .cache/run-venv/.complete
 KAFKA_VERSION := 4.3.1
 KAFKA_JARS := .cache/kafka/$(KAFKA_VERSION)
 SPARK_JARS := .cache/spark/$(shell sed -n 's:.*<spark.version>\(.*\)</spark.version>.*:\1:p' pipeline/jars/pom.xml)
@@ -36,7 +38,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -53,11 +55,20 @@ $(STAMP): $(UV) requirements/dev.txt pyproject.toml
 	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: setup  ## the sidecar on a Kafka inside its own process, to try it out
-	$(BIN)/pilotfish serve --embedded
+$(RUN): requirements/run.txt
+	@echo "Installing the sidecar's $(words $(shell grep -oE '^[a-z][a-z0-9.-]*==' $<)) packages into $(dir $@), once."
+	@sh requirements/make-venv.sh "$(PYTHON)" $(dir $@)
+	$(dir $@)bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --only-binary :all: --require-hashes -r $<
+	@touch $@
 
-demo: setup  ## starts it, asks it three things, shows the answers, stops it
-	$(BIN)/python examples/demo.py
+run: $(RUN)  ## the sidecar on a Kafka inside its own process, to try it out
+	$(dir $(RUN))bin/python -m service serve --embedded
+
+demo: $(RUN)  ## starts it, asks it three things, shows the answers, stops it
+	$(dir $(RUN))bin/python examples/demo.py
+
+demo-failover: $(RUN)  ## a leader is stopped under load: the watch's events, the gap, and what was acknowledged
+	$(dir $(RUN))bin/python examples/demo_failover.py
 
 pipeline-demo: setup java  ## a simulated fleet through the data pipeline, and where its report lies: a minute or two
 	rm -rf $(PIPELINE_DEMO)
@@ -196,9 +207,9 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) pyproject.toml -o requirements/run.txt
 	$(COMPILE) pyproject.toml --extra otel -c requirements/run.txt -o requirements/otel.txt
 	$(COMPILE) pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
-	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/otel.txt -o requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --resolution lowest-direct -o .cache/lowest.txt
-	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c .cache/lowest.txt -o requirements/lowest.txt
+	$(COMPILE) pyproject.toml --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/otel.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra otel --extra pipeline --resolution lowest-direct -o .cache/lowest.txt
+	$(COMPILE) pyproject.toml --extra otel --extra pipeline --extra test --extra check --extra build -c .cache/lowest.txt -o requirements/lowest.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/audit.in -c requirements/dev.txt -o requirements/audit.txt

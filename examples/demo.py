@@ -1,7 +1,6 @@
-"""Starts Pilotfish on a cluster inside its process, asks it what `curl` would, shows the answers, stops it.
+"""Starts Pilotfish on a Kafka inside its process, asks it what `curl` would, shows the answers, stops it.
 
-Run by `make demo`. Needs nothing but the environment of `make setup`; takes free ports, so that it can't meet
-another sidecar.
+Run by `make demo`. Takes free ports, so that it can't meet another sidecar.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import urllib.request
-from http.client import HTTPResponse
 
 SIDECAR = [sys.executable, "-m", "service", "serve", "--embedded", "--log-level", "warning"]
 FREE_PORTS = ["--api-port", "0", "--admin-port", "0"]
@@ -21,43 +19,42 @@ RECORDS = {
 }
 
 
-def steps(api: str) -> tuple[tuple[str, list[str]], ...]:
-    """What to show, and curl's arguments for it."""
-    records = [f"{api}/v1/topics/demo/records", "-H", "Content-Type: application/json", "-d"]
-    return (
-        ("Which broker leads the partition of this key?", [f"{api}/v1/topics/demo/leader?key=customer-7"]),
-        ("Produce two records, one with that key.", [*records, json.dumps(RECORDS)]),
-        ("How is it doing?", [f"{api}/v1/status"]),
-    )
-
-
-def ask(arguments: list[str]) -> str:
-    """What curl would print for these arguments, on more than one line."""
-    url = next(a for a in arguments if a.startswith("http"))
-    data = arguments[arguments.index("-d") + 1].encode() if "-d" in arguments else None
+def ask(url: str, data: str | None = None) -> str:
+    """Shows the curl command, and returns what it would print."""
+    body = ["-H", "Content-Type: application/json", "-d", data] if data else []
+    print(f"$ {shlex.join(['curl', '-s', url, *body])}")
     headers = {"Content-Type": "application/json"} if data else {}
-    with urllib.request.urlopen(
-        urllib.request.Request(url, data=data, headers=headers), timeout=30
-    ) as answer:
-        assert isinstance(answer, HTTPResponse)
-        return json.dumps(json.load(answer), indent=2)
+    request = urllib.request.Request(url, data=data.encode() if data else None, headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(answer.read().decode())
 
 
-def api_of(sidecar: subprocess.Popen[str]) -> str | None:
-    """Where the sidecar's API is, once it can be asked; None when it ended instead."""
-    assert sidecar.stdout is not None
-    for line in sidecar.stdout:
-        if line.rstrip().endswith("/v1/status"):
-            return line.split()[-1].removesuffix("/v1/status")
-    return None
+def show(api: str) -> None:
+    topic = f"{api}/v1/topics/demo"
+    print("\n# Which broker leads the partition of this key?")
+    print(ask(f"{topic}/leader?key=customer-7"))
+    print("\n# Produce two records, one with that key.")
+    print(ask(f"{topic}/records", json.dumps(RECORDS)))
+    print("\n# How is it doing? (a part of the answer)")
+    status = json.loads(ask(f"{api}/v1/status"))
+    print(
+        f"state: {status['state']}, metadata {status['metadata']['age_ms']} ms old, "
+        f"slow: {status['slow'] or 'nothing'}"
+    )
+    for node in status["nodes"]:
+        print(f"broker {node['id']} at {node['host']}:{node['port']}: {node['state']}")
+    produced = status["produce"]
+    print(f"{produced['records']} records acknowledged, {produced['failed_records']} failed")
 
 
 def main() -> int:
     with subprocess.Popen([*SIDECAR, *FREE_PORTS], stdout=subprocess.PIPE, text=True) as sidecar:
+        assert sidecar.stdout is not None
         try:
-            api = api_of(sidecar)
-            for title, arguments in steps(api) if api else ():
-                print(f"\n# {title}\n$ {shlex.join(['curl', '-s', *arguments])}\n{ask(arguments)}")
+            for line in sidecar.stdout:
+                if line.rstrip().endswith("/v1/status"):
+                    show(line.split()[-1].removesuffix("/v1/status"))
+                    break
         finally:
             sidecar.terminate()
         return sidecar.wait(timeout=30)

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
@@ -98,3 +98,16 @@ def test_the_library_needs_nothing_of_the_sidecar() -> None:
         "assert not heavy & {name.partition('.')[0] for name in sys.modules}\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_test_kits_page_shows_a_test_that_passes() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    names["test_an_order_survives_the_end_of_its_leader"]()
+
+
+def test_the_test_kits_page_names_methods_that_there_are() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    for name in re.findall(r"`([a-z_]+)`", page.partition("| to | call |")[2]):
+        assert callable(getattr(FakeCluster, name, None)), name

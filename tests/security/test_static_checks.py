@@ -252,8 +252,8 @@ EXTRAS: Final = {
     "run.txt": (),
     "otel.txt": ("otel",),
     "pipeline.txt": ("pipeline",),
-    "dev.txt": ("embedded", "otel", "pipeline", "test", "check", "build"),
-    "lowest.txt": ("embedded", "otel", "pipeline", "test", "check", "build"),
+    "dev.txt": ("otel", "pipeline", "test", "check", "build"),
+    "lowest.txt": ("otel", "pipeline", "test", "check", "build"),
     "bench.txt": ("bench", "build"),
 }
 
@@ -337,7 +337,7 @@ def test_what_the_image_installs_is_in_the_same_versions_what_was_tested() -> No
 
 def test_the_lowest_versions_are_those_that_the_project_allows() -> None:
     pinned = {pin.name: pin.version for pin in pins_of(ROOT / "requirements" / "lowest.txt")}
-    for wanted in asked_for(("embedded", "otel", "pipeline")):
+    for wanted in asked_for(("otel", "pipeline")):
         (bound,) = (each.version for each in wanted.specifier if each.operator in {">=", "=="})
         assert pinned[canonicalize_name(wanted.name)] == Version(bound), wanted
 
