@@ -7,8 +7,8 @@ be taken into the metadata and looked at.
 from __future__ import annotations
 
 import struct
-import tracemalloc
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,6 +33,7 @@ from client_core.protocol.messages.api_versions_response import ApiVersionsRespo
 from client_core.protocol.messages.produce_response import ProduceResponse
 from tests.support.fake_cluster.hostile import Hostility
 from tests.support.fake_cluster.in_process import InProcessBrokers
+from tests.support.traced_memory import least_peak_bytes
 from tests.support_tests.batches import batch
 
 if TYPE_CHECKING:
@@ -144,49 +145,34 @@ def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> No
     """The dearest honest byte is an element of an empty struct; a length of 2^31 must cost nothing."""
     frames = [(waiting, frame) for seed in range(500, 512) for waiting, frame in _frames(seed)]
     for waiting, frame in frames:
-        # Once before: what is imported or prepared at first use is not this frame's. Nor is what a thread of
-        # another test allocates meanwhile: that is not there each time.
-        _peak_bytes(frame, waiting)
         allowed_bytes = 60_000 + 150 * len(frame)
-        peaks = (_peak_bytes(frame, waiting) for _ in range(4))
-        assert any(peak < allowed_bytes for peak in peaks), (waiting, len(frame))
+        assert least_peak_bytes(partial(_parse, frame, waiting)) < allowed_bytes, (waiting, len(frame))
 
 
-def _peak_bytes(frame: bytes, waiting: InFlightRequest) -> int:
-    tracemalloc.start()
-    try:
-        with suppress(ProtocolError):
-            parse_response(frame, waiting)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+def _parse(frame: bytes, waiting: InFlightRequest) -> None:
+    with suppress(ProtocolError):
+        parse_response(frame, waiting)
 
 
 @pytest.mark.behaviour("SEL-08")
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, _MAX_RECEIVE + 1])
 def test_a_size_that_can_not_be_is_refused_before_anything_is_kept_for_it(size: int) -> None:
-    stream = NetworkReceive(_MAX_RECEIVE)
-    tracemalloc.start()
-    try:
+    def receive() -> None:
+        stream = NetworkReceive(_MAX_RECEIVE)
         stream.feed(_SIZE.pack(size) + b"x")
         with pytest.raises(InvalidReceiveError):
             stream.take()
-        _, peak_bytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak_bytes < 20_000
+
+    assert least_peak_bytes(receive) < 20_000
 
 
 def test_a_promise_of_ninety_megabytes_costs_what_came_of_it() -> None:
-    stream = NetworkReceive(None)
-    tracemalloc.start()
-    try:
+    def receive() -> None:
+        stream = NetworkReceive(None)
         stream.feed(_SIZE.pack(90_000_000) + b"x" * 10)
         assert stream.take() is None
-        _, peak_bytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak_bytes < 20_000
+
+    assert least_peak_bytes(receive) < 20_000
 
 
 def test_every_api_of_the_producer_is_asked_and_answered() -> None:

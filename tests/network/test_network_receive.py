@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Final
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from client_core.errors import InvalidReceiveError
 from client_core.network.network_receive import NetworkReceive
 from tests.support.tcp_peers import HTTP_ANSWER, HUGE_SIZE, TLS_ALERT, frame
+from tests.support.traced_memory import least_peak_bytes
 
 LEFT_OUT: Final = {
     "NetworkReceiveTest.SizeWithPredefineBuffer": "there is no buffer that was made before",
@@ -166,28 +166,24 @@ def test_a_size_that_is_another_protocols_beginning_says_so(beginning: bytes, hi
 
 
 def test_two_gigabytes_promised_and_ten_bytes_sent_cost_ten_bytes() -> None:
-    receive = NetworkReceive(None)
-    tracemalloc.start()
-    try:
+    def promise() -> None:
+        receive = NetworkReceive(None)
         for byte in HUGE_SIZE:
             receive.feed(bytes([byte]))
             assert receive.take() is None
-        assert tracemalloc.get_traced_memory()[1] < 4096
-    finally:
-        tracemalloc.stop()
-    assert receive.missing_bytes == 0x7FFFFFFF - 10
+        assert receive.missing_bytes == 0x7FFFFFFF - 10
+
+    assert least_peak_bytes(promise) < 4096
 
 
 def test_many_small_pieces_of_a_large_frame_do_not_cost_more_than_the_frame() -> None:
-    receive = NetworkReceive(None)
-    receive.feed((1_000_000).to_bytes(4, "big"))
-    tracemalloc.start()
-    try:
+    def feed() -> None:
+        receive = NetworkReceive(None)
+        receive.feed((1_000_000).to_bytes(4, "big"))
         for _ in range(10_000):
             receive.feed(b"ab")
-        assert tracemalloc.get_traced_memory()[0] < 30_000
-    finally:
-        tracemalloc.stop()
+
+    assert least_peak_bytes(feed) < 45_000
 
 
 def test_a_large_frames_memory_is_given_back_when_it_is_taken() -> None:
