@@ -145,7 +145,7 @@ def test_status_says_first_what_is_slow_and_names_connections_that_have_no_id(tm
 
         output = wait_until(reports, what="a connection that was refused", every_s=0.02)
     slow, *_ = output.split("\n\n")
-    assert slow.startswith("What is slow:\n  no broker of bootstrap.servers has answered yet: ")
+    assert slow.startswith("Slow:\n  no broker of bootstrap.servers has answered yet: ")
     assert f"\nbootstrap  127.0.0.1:{nobody}" in output
 
 

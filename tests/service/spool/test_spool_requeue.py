@@ -262,7 +262,7 @@ def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) 
     ends = asked(rig, lambda one: bool(1 // 0))
     with pytest.raises(ZeroDivisionError):
         rig.deliver()
-    assert ends == [Requeued(0, "a bug; the log has more")]
+    assert ends == [Requeued(0, "an unexpected exception; the log has the stack")]
     assert requeued(rig) == Requeued(1)
 
 
