@@ -176,7 +176,8 @@ def _check_inline_secrets(kafka: Mapping[str, str], faults: list[str]) -> None:
             folder = name.partition(".")[0]
             faults.append(
                 f"--kafka {name}: is a secret, and everyone who may read the pod would see it; "
-                f"mount a Secret: --secret {folder}=NAME-OF-SECRET --kafka {file_name}={SECRETS_FOLDER}/{folder}/KEY-IN-IT"
+                f"mount a Secret: --secret {folder}=NAME-OF-SECRET "
+                f"--kafka {file_name}={SECRETS_FOLDER}/{folder}/KEY-IN-IT"
             )
 
 
