@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from service.wire.asgi import Message, Receive, Scope, Send
 
 THREADS = [ThreadStack("pilotfish-admin", "a.py:1 in look"), ThreadStack("pilotfish-io", "b.py:2 in resolve")]
-HEAD = "did not turn within 50 ms; where each of 2 threads stands:"
+HEAD = "did not turn within 50 ms; the stacks of 2 threads follow:"
 
 
 class Lines(logging.Handler):
@@ -86,8 +86,8 @@ def test_the_stacks_of_a_standstill_are_told_once_however_often_it_is_probed(log
         assert probed.probe(poll=False) == "the poll loop did not turn within 50 ms"
     assert logged == [
         f"the poll loop {HEAD}",
-        "thread pilotfish-admin stands at\na.py:1 in look",
-        "thread pilotfish-io stands at\nb.py:2 in resolve",
+        "thread pilotfish-admin is at\na.py:1 in look",
+        "thread pilotfish-io is at\nb.py:2 in resolve",
     ]
     assert probed.counted() == {"poll": 1, "event": 0}
 

@@ -396,7 +396,7 @@ def test_what_is_no_utf_8_is_refused_with_its_line() -> None:
 
 def test_aliases_that_stand_for_far_too_much_are_refused() -> None:
     bomb = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
-    assert "aliases stand for more than" in refused(f"kind: Pod\napiVersion: v1\na0: &a0 [x]\n{bomb}")
+    assert "aliases expand to more than" in refused(f"kind: Pod\napiVersion: v1\na0: &a0 [x]\n{bomb}")
 
 
 @pytest.mark.parametrize(
