@@ -81,7 +81,7 @@ class UncaughtErrors:
                 name, places = kind
                 file, line = places[-1] if places else ("nowhere", 0)
                 self._log.error(
-                    "Uncaught error in %s again: %s at %s:%d, %d times since it was last told",
+                    "Uncaught error in %s again: %s at %s:%d, %d times since it was last logged",
                     self._where,
                     name,
                     file,

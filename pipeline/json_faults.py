@@ -30,7 +30,7 @@ from pipeline.event_v1 import NO_VERSION, NOT_AN_OBJECT, NOT_JSON, UNKNOWN_VERSI
 #: Keys of a histogram: numbers of buckets, up to that of the longest latency an int64 holds (247).
 BUCKETS: Final = r"(?:[0-9]{1,2}|1[0-9]{2}|2[0-3][0-9]|24[0-7])"
 _HISTOGRAM: Final = "latency_us"
-_TWICE: Final = "a name that is there twice"
+_TWICE: Final = "a duplicate name"
 #: The type of a JSON integer of 19 to 38 digits that no int64 holds; one of few digits is a float like 1.0.
 _BEYOND_INT64: Final = r"^DECIMAL[(](?:19|[23][0-9]),0[)]$"
 

@@ -230,7 +230,9 @@ class CredentialRenewal:
             return
         self._is_trying = False
         if trial.state is ConnectionState.READY:
-            _log.info("Node %s takes the new credentials; connections are made anew, one by one", self._tried)
+            _log.info(
+                "Node %s accepts the new credentials; its connections are replaced one by one", self._tried
+            )
             self._is_proved = True
             if self._is_refusal_reported:
                 self._events.emit(SecretReloaded(_NAME, None))
@@ -248,7 +250,7 @@ class CredentialRenewal:
             return
         self._is_refusal_reported = True
         _log.warning(
-            "Node %s does not take the new credentials: %s; connections that stand keep those of before",
+            "Node %s rejects the new credentials: %s; open connections keep the old ones",
             self._tried,
             reason,
         )

@@ -384,7 +384,7 @@ class NodeConnections:
         """
         self._forget_versions(node.id)
         self.states.disconnected(node.id, now_ms)
-        detail = "it is made anew, with the credentials that are in force now"
+        detail = "it is replaced, with the current credentials"
         _log.info("Node %d: its connection was closed; %s", node.id, detail)
         self._events.emit(NodeDisconnected(node.id, "local", detail, 0))
         return self.connect(node, now_ms)

@@ -39,7 +39,7 @@ class RefreshLogLimiter:
 
     def no_node(self, now_ms: int) -> None:
         """There is nobody to ask."""
-        said = "No broker can be connected to: until one can, there is no new metadata"
+        said = "No broker can be connected to; metadata is not refreshed until one can"
         self._failed("no_node", said, now_ms, logging.WARNING)
 
     def failed(self, reason: str, outcome: str, detail: str, now_ms: int) -> None:

@@ -86,7 +86,7 @@ class InForce(Generic[_Given, _Made]):
         return self._version
 
     def _complain(self, error: ConfigError) -> None:
-        log.warning("%s; what was read before stays in force", error)
+        log.warning("%s; the earlier value stays in use", error)
         self._events.emit(SecretReloaded(error.name or "", error.message))
 
     def __repr__(self) -> str:
@@ -157,7 +157,7 @@ class Secret:
     def _complain(self, reason: str) -> None:
         if reason != self._complained_of:
             self._complained_of = reason
-            log.warning("%s: %s; what was read before stays in force", self.name, reason)
+            log.warning("%s: %s; the earlier value stays in use", self.name, reason)
             self._events.emit(SecretReloaded(self.name, reason))
 
     def __repr__(self) -> str:

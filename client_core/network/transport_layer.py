@@ -125,7 +125,9 @@ class PlaintextTransportLayer:
         if peer == self._socket.getsockname():
             # A port of the ephemeral range where nobody listens can be given to the very socket that connects
             # to it (TCP's simultaneous open). It would answer every request with that request.
-            raise DisconnectError("connection refused: the socket met itself, nobody listens on that port")
+            raise DisconnectError(
+                "connection refused: the socket connected to itself, no process listens on that port"
+            )
         self._connected = True
         return True
 

@@ -361,7 +361,7 @@ class FlexibleWriter(Writer):
         last = -1
         for tag, raw in fields:
             if tag <= last:
-                raise IllegalArgumentError(f"tag {tag} must not stand behind tag {last}: tags ascend")
+                raise IllegalArgumentError(f"tag {tag} must not follow tag {last}: tags ascend")
             last = tag
             self.parts += (unsigned_varint(tag), unsigned_varint(len(raw)), raw)
 

@@ -91,7 +91,7 @@ def write_whole(path: Path, content: bytes) -> None:
             beside.unlink()
         reason = error.strerror or str(error)
         raise FileNotWrittenError(
-            f"--out {path} can't be written: {reason}. What was there is as it was."
+            f"--out {path} can't be written: {reason}. The old content is unchanged."
         ) from error
 
 
@@ -129,7 +129,7 @@ def entries_of(
         return chosen
     if not found:
         raise NoAdviceError(
-            "There is no advice: no sidecar on a known cluster was heard of. Nothing was written."
+            "There is no advice: no sidecar of a known cluster was seen. Nothing was written."
         )
     known = ", ".join(f"{entry.service!r} on {entry.cluster_id}" for entry in found[:10])
     more = f" and {len(found) - 10} more" if len(found) > 10 else ""

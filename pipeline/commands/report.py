@@ -34,7 +34,7 @@ class ReportError(PipelineError):
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("report.html"),
     show_default=True,
-    help="The file; one that is there is replaced.",
+    help="The file; an existing one is replaced.",
 )
 @click.option("--cluster", metavar="ID", help="Only this cluster. Default: all of them.")
 @click.option("--master", help="Spark's master, where Spark is needed: --store delta, or tables at a URI.")

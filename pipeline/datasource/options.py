@@ -161,7 +161,7 @@ def _known(given: Mapping[str, str], names: tuple[str, ...], what: str) -> dict[
     own = {name.lower(): value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
     if "path" in own:
         raise InvalidOptionError(
-            "pilotfish takes no path: what is read is named by the options table and topics, "
+            "pilotfish takes no path: the data to read is named by the options table and topics, "
             "where rows go by the option topic"
         )
     unknown = sorted(own.keys() - set(names))

@@ -106,14 +106,14 @@ class SidecarConnection:
         where = f"the sidecar at {self.address}"
         if isinstance(error, ConnectionRefusedError | FileNotFoundError | socket.gaierror):
             return (
-                f"nobody answers at {self.address} ({_reason(error)}); start a sidecar there (`pilotfish "
+                f"no sidecar answers at {self.address} ({_reason(error)}); start a sidecar there (`pilotfish "
                 "serve`), or name another with the option url. Each executor asks its own network"
             )
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"{where} shows a certificate that is not trusted ({error.verify_message}); name ca_file"
         if isinstance(error, TimeoutError):
             return f"{where} has not answered for {self._timeout_s:g} s"
-        return f"{where} hung up ({_reason(error)})"
+        return f"{where} closed the connection ({_reason(error)})"
 
 
 class _UnixConnection(http.client.HTTPConnection):

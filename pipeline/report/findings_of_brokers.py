@@ -161,7 +161,7 @@ def conflicts(view: ClusterView) -> Iterator[Finding]:
         Grade.NOW,
         f"Sidecars name different leaders for the same epoch of"
         f" {words.counted(wrong.groupby(['topic_key', 'partition']).ngroups, 'partition')}.",
-        f"{words.listed(names)}. Kafka elects one leader an epoch, so one of them is not told the truth.",
+        f"{words.listed(names)}. Kafka elects one leader an epoch, so one of them has wrong data.",
         "See whether two clusters share a cluster id (a restored copy, say), or a broker runs alone with an"
         " old metadata log. Until it is clear don't trust the leaders of these partitions below.",
         "leaders",

@@ -187,7 +187,6 @@ def skewed(view: ClusterView) -> Iterator[Finding]:
             f"{words.name(by_topic.index[0])} is {words.share(biggest)} of all records.",
             f"{words.count(by_topic.iloc[0])} of {words.counted(by_topic.sum(), 'record')} of"
             f" {words.counted(len(by_topic), 'topic')}.",
-            "Nothing to mend: but what this topic does is what the cluster does, and its brokers feel it"
-            " first.",
+            "Nothing to repair, but the load of this topic decides the load of the cluster.",
             "skew",
         )

@@ -108,7 +108,7 @@ def lossy(view: ClusterView) -> Iterator[Finding]:
         f" {words.share(lost.iloc[0])}.",
         f"{words.count(missing)} of its numbers never came; {words.count(min(dropped, missing))} of them it"
         " dropped itself, as its queue was full.",
-        "Dropped by the sidecar: its sink is too slow or was away, so give the queue more room or mend the"
+        "Dropped by the sidecar: its sink is too slow or was away, so give the queue more room or repair the"
         " sink. Lost on the way: see who ships the files, and whether the topic keeps records long enough.",
         "quality",
     )
@@ -130,7 +130,7 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
             f"Clocks can't be judged: {words.counted(len(wrong), 'sidecar differs', 'sidecars differ')} from"
             " the middle of the fleet, half of those that can be compared or more:"
             f" {words.listed(reported)}.",
-            "Which half is right can't be told from events. So nobody is left out: first sights, shortages of"
+            "Events do not show which half is right. So no sidecar is left out: first sights, shortages of"
             " replicas, delays and advice may be made up by clocks.",
             "Have all hosts keep time (NTP, chrony), and don't act on times in this report before that.",
             "quality",
@@ -162,7 +162,7 @@ def left_out(view: ClusterView) -> str:
         f"{words.counted(len(boots), 'boot')} of {words.counted(len(view.quality), 'boot')} left out, as the"
         f" clocks are wrong: of {words.listed(names, 6)}. They date no leader and no shortage of replicas."
         f" Their delays and windows count, with times set right. {words.counted(only_theirs, 'partition')}"
-        " nobody else follows: of these no shortage is told."
+        " no other sidecar follows: no shortage is shown for these."
     )
 
 
@@ -183,7 +183,7 @@ def failed_tables(failed: Mapping[str, str]) -> Iterator[Finding]:
         f"{words.counted(len(failed), 'table is', 'tables are')} not up to date, as the last run could not"
         f" make {'it' if len(failed) == 1 else 'them'}: {words.listed(names, 13)}.",
         " ".join(reported),
-        "What is said below of these tables is of an earlier run, or missing. Run the job again with"
+        "The sections below on these tables are of an earlier run, or missing. Run the job again with"
         " --verbose and see what Spark says; --rebuild makes silver and gold of all of bronze.",
         "quality",
     )

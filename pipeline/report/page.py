@@ -107,8 +107,8 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
 def _why_nothing(gold: Gold, cluster: str | None) -> str:
     known = [view.cluster_id for view in views_of(gold)]
     if cluster is not None and known:
-        return f"No sidecar told of a cluster {words.name(cluster)}: known: {words.listed(known, 5)}."
-    return "No sidecar has told of a cluster yet: let `pilotfish-pipeline run` read some events first."
+        return f"No sidecar reported a cluster {words.name(cluster)}: known: {words.listed(known, 5)}."
+    return "No sidecar has reported a cluster yet: let `pilotfish-pipeline run` read some events first."
 
 
 def _document(views: list[ClusterView], inside: Markup) -> str:

@@ -43,7 +43,7 @@ def latency(view: ClusterView, prefix: str) -> Section:
     by_topic = typical_hour(view.produce, ["topic", "broker"], "p99_us")
     if by_topic.empty:
         return Section(
-            "latency", title, how, nothing("Nobody produced enough to say: a thousand records to a broker.")
+            "latency", title, how, nothing("Too few records to judge: a thousand per broker are needed.")
         )
     records = view.produce.groupby("topic")["records"].sum().sort_values(ascending=False, kind="stable")
     worst = by_topic.groupby("topic").max()
@@ -140,7 +140,7 @@ def skew(view: ClusterView, prefix: str) -> Section:
         " keys are spread."
     )
     if view.skew.empty or view.skew["leaders"].sum() == 0:
-        return Section("skew", title, how, nothing("Nobody leads anything."))
+        return Section("skew", title, how, nothing("No broker leads a partition."))
     away = (view.skew["excess"].abs()).sort_values(ascending=False, kind="stable")
     chosen = view.skew.loc[sorted(away.index[:MOST_ROWS])]
     rows = [

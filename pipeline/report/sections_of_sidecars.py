@@ -81,7 +81,7 @@ def figures(view: ClusterView) -> Markup:
 
 def staleness(view: ClusterView, prefix: str) -> Section:
     """How long new leaders took to reach the sidecars."""
-    title = "How fast news reaches the sidecars"
+    title = "How fast changes reach the sidecars"
     how = (
         "For each new leader epoch and each sidecar that knew the partition: the time from the fleet's"
         " first sight to its own. Hatched are those that had not seen it when they were last heard of:"

@@ -56,9 +56,7 @@ def _time(_context: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option(
     "--late", type=float, default=0.005, show_default=True, help="Share that comes in a later file."
 )
-@click.option(
-    "--broken", type=float, default=0.001, show_default=True, help="Lines nobody can read, as a share."
-)
+@click.option("--broken", type=float, default=0.001, show_default=True, help="Share of unreadable lines.")
 @click.option("--end", callback=_time, help="When the run ends, RFC 3339.  [default: 2026-09-01T12:00:00Z]")
 @click.option("--truth", type=click.Path(path_type=Path, dir_okay=False), help="[default: OUT.truth.json]")
 @click.option("--processes", type=int, help="[default: one a processor]")

@@ -2,7 +2,7 @@
 
     no header, or another scheme      401  WWW-Authenticate: Bearer realm="pilotfish"
     a token that nobody has           401  … error="invalid_token"
-    the header stands twice           400  … error="invalid_request"
+    duplicate header           400  … error="invalid_request"
 
 Tokens are found by their SHA-256, so that how long it takes tells nothing of any of them. What the file says
 now is what counts: a token that was taken out of it is refused from the next request on, and answers that go
@@ -128,7 +128,7 @@ NO_TOKEN: Final = _refusal(401, "a token is needed, as in `Authorization: Bearer
 WRONG_TOKEN: Final = _refusal(
     401, "this token is not one that the sidecar knows (tokens_file)", b"invalid_token"
 )
-TWICE: Final = _refusal(400, "Authorization stands twice", b"invalid_request")
+TWICE: Final = _refusal(400, "Authorization is given twice", b"invalid_request")
 
 
 def authorizations_of(scope: Scope) -> list[bytes]:

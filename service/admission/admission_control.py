@@ -26,7 +26,7 @@ In whole seconds, from 1 to 30. That of a 429 is the waiting room's own. Event l
 How callers share what there is only so much of: waiting requests and bytes, streams, watchers, new names.
 
 The rule is that of shared-memory switches (dynamic queue length thresholds, Choudhury and Hahne 1998, with
-alpha = 1): nobody may hold more than is still free. One alone gets half; of several that always want more,
+alpha = 1): no caller may hold more than is still free. One alone gets half; of several that always want more,
 each comes to hold as much as is left free for the next. Nobody has to be known beforehand, and what is given
 back is at once everybody's. Without tokens there is one caller, ANYONE, and nothing to share. Pure.
 """
@@ -47,7 +47,7 @@ _LONGEST_S: Final = 30
 
 
 #: The rule, for messages.
-FAIR_SHARE: Final = "nobody may hold more than is still free"
+FAIR_SHARE: Final = "no caller may hold more than is still free"
 
 
 class RetryAfter:

@@ -101,7 +101,7 @@ def _refusal(detail: str, error: bytes = b"") -> Problem:
 
 
 _NO_TOKEN: Final = _refusal(
-    "a token is needed, as in `Authorization: Bearer TOKEN`; it stands in quit_token_file"
+    "a token is needed, as in `Authorization: Bearer TOKEN`; it is in quit_token_file"
 )
 _WRONG_TOKEN: Final = _refusal("this is not the token of quit_token_file", b', error="invalid_token"')
 _ONLY_POST: Final = Problem(405, f"{PATH} takes POST only", written="no", headers=((b"allow", b"POST"),))

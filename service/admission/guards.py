@@ -208,7 +208,7 @@ class Guards:
         twice: bool,
     ) -> Problem | None:
         if twice:
-            return Problem(400, "Host or Origin stands twice", written="no", headers=(CLOSE,))
+            return Problem(400, "Host or Origin is given twice", written="no", headers=(CLOSE,))
         if UNIX not in scope and not self._knows_host(host):
             detail = "this Host is not one that the sidecar answers to (allowed_hosts)"
             return Problem(421, detail, written="no")

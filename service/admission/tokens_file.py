@@ -103,12 +103,10 @@ def parse_tokens(path: str | Path, content: bytes) -> Tokens:
             raise FileFaultError(f"{place}: {fault}")
         caller, digest = _caller(entry), bytes.fromhex(entry["sha256"])
         if caller.name in names:
-            raise FileFaultError(f"{place}: this name stands twice; give each token a name of its own")
+            raise FileFaultError(f"{place}: duplicate name; give each token its own name")
         if digest in tokens:
             other = tokens[digest].name
-            raise FileFaultError(
-                f"{place}: its sha256 is also that of {other!r}; give each a token of its own"
-            )
+            raise FileFaultError(f"{place}: its sha256 is also that of {other!r}; give each its own token")
         names.add(caller.name)
         tokens[digest] = caller
     return tokens
@@ -127,9 +125,7 @@ def _entries(path: str | Path, content: bytes) -> list[Any]:
     entries = document.get("token")
     if not isinstance(entries, list):
         # An empty file is what a failed write leaves behind; nobody is locked out by one.
-        detail = (
-            "has no [[token]] entries; `pilotfish token NAME` prints one, and `token = []` lets in nobody"
-        )
+        detail = "has no [[token]] entries; `pilotfish token NAME` prints one, and `token = []` admits nobody"
         raise FileFaultError(f"{path} {detail}")
     return entries
 

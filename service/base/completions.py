@@ -63,12 +63,12 @@ class LoopCompletions:
     def call(self, function: Callable[[], None]) -> None:
         """Has a function called on the loop; after the loop has ended, when nobody waits, does nothing."""
         if self._loop is None:
-            _log.error("something was to be told before an event loop was bound; it is lost")
+            _log.error("a completion was posted before an event loop was bound; it is lost")
             return
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:
-            _log.debug("something was to be told after the event loop had closed")
+            _log.debug("a completion was posted after the event loop had closed")
 
 
 def _call_each(finished: Sequence[tuple[Done, Result]]) -> None:

@@ -162,13 +162,13 @@ def set_up_logging(level: str, log_format: str = "logfmt") -> None:
 
 def _on_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The process ends by this."""
-    _log.critical("ended by an error that nobody caught", exc_info=(kind, error, trace))
+    _log.critical("ended by an uncaught error", exc_info=(kind, error, trace))
 
 
 def _on_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
     name = "a thread" if args.thread is None else f"thread {args.thread.name}"
     error = args.exc_value or args.exc_type()
-    _log.critical("%s ended by an error that nobody caught", name, exc_info=error)
+    _log.critical("%s ended by an uncaught error", name, exc_info=error)
 
 
 def _on_unraisable(args: UnraisableHookArgs) -> None:

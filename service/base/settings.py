@@ -98,11 +98,11 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
     api_host: str = Field(
-        default="127.0.0.1", description="Where the API listens. Loopback keeps everyone else out."
+        default="127.0.0.1", description="Address of the API. Loopback admits only this machine or pod."
     )
     api_port: Port = Field(default=8085, description="The API's port; 0 takes a free one.")
     admin_host: str = Field(
-        default="127.0.0.1", description="Where probes and metrics listen; 0.0.0.0 in the chart."
+        default="127.0.0.1", description="Address of probes and metrics; 0.0.0.0 in the chart."
     )
     admin_port: Port = Field(
         default=9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one."
@@ -112,14 +112,14 @@ class Settings(BaseSettings):
         description="A Unix domain socket on which the API listens as well, as a path; none if empty.",
     )
     api_socket_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = Field(
-        default="0600", description="Who may connect to api_socket, as chmod writes it."
+        default="0600", description="File mode of api_socket: who may connect."
     )
     api_tls_certificate_file: str = Field(
         default="", description="PEM certificates with which the API's port speaks TLS; plain HTTP if empty."
     )
     api_tls_key_file: str = Field(default="", description="The PEM key of api_tls_certificate_file.")
     api_tls_client_ca_file: str = Field(
-        default="", description="PEM certificates of those who sign clients; each client needs one then."
+        default="", description="PEM authorities; clients then need a certificate signed by one of them."
     )
     tokens_file: str = Field(
         default="",
@@ -131,22 +131,22 @@ class Settings(BaseSettings):
     )
     dialects: Annotated[
         tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
-    ] = Field(default=DIALECTS, description="The APIs of others that are spoken besides the native one.")
+    ] = Field(default=DIALECTS, description="Foreign APIs that are served besides the native one.")
     dapr_app_id: str = Field(
         default="pilotfish",
         min_length=1,
-        description="What Dapr's envelopes name as their source, and Dapr's metadata as the id.",
+        description="The source in Dapr's envelopes, and the id in Dapr's metadata.",
     )
     dapr_pubsub_names: Names = Field(
         default=("*",),
         description="The pubsub components that Dapr's callers may publish to; * for any name.",
     )
     console: bool = Field(
-        default=True, description="Whether there are pages for people: the console at / and /docs."
+        default=True, description="Whether the console at / and the API document at /docs are served."
     )
     allowed_hosts: Names = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
-        description="Host headers that the API answers to, without port; * for any.",
+        description="Host headers that the API accepts, without port; * for any.",
     )
     allowed_origins: Names = Field(
         default=(),
@@ -157,30 +157,30 @@ class Settings(BaseSettings):
         description="Whether a produce may make the brokers create an unknown topic. Look-ups never do.",
     )
     warm_topics: Names = Field(
-        default=(), description="Topics to know from the start on and never to forget."
+        default=(), description="Topics that are known from the start and never forgotten."
     )
     service_name: str = Field(
         default="",
-        description="The service that the sidecar is for, by which events and advice are told apart.",
+        description="The service of this sidecar; events and advice are matched by it.",
     )
     advice: str = Field(
         default="",
         description="A file with the pipeline's advice (docs/advice.md), read at the start; none if empty.",
     )
     sidecar_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")] = Field(
-        default="", description="Who this sidecar is in its events; the host's name if empty."
+        default="", description="Id of this sidecar in its events; the host's name if empty."
     )
     events_topic: Annotated[str, AfterValidator(_topic_or_empty)] = Field(
-        default="", description="The Kafka topic that events go to (docs/events.md); none if empty."
+        default="", description="The Kafka topic for events (docs/events.md); none if empty."
     )
     events_folder: str = Field(
-        default="", description="The folder that events go to, as files of JSON lines; none if empty."
+        default="", description="The folder for events, as files of JSON lines; none if empty."
     )
     events_window_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
-        default=10_000, description="How long a time is summed up by one event of each partition produced to."
+        default=10_000, description="Time that one produce event of a partition covers."
     )
     events_heartbeat_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
-        default=60_000, description="How often an event says that the sidecar lives."
+        default=60_000, description="Interval of heartbeat events."
     )
     events_file_max_age_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
         default=600_000, description="The age at which a file of events is finished."
@@ -190,14 +190,14 @@ class Settings(BaseSettings):
     )
     lookup_wait_ms: Milliseconds = Field(
         default=5_000,
-        description="How long a look-up without max_block_ms waits for the brokers to answer.",
+        description="How long a look-up without max_block_ms waits for the brokers' response.",
     )
     unknown_topics_per_second: int = Field(
-        default=200, ge=1, description="How many new unknown topic names may be asked for in a second."
+        default=200, ge=1, description="New unknown topic names that may be looked up per second."
     )
     listing_max_age_ms: Milliseconds = Field(
         default=2_000,
-        description="How old the list of all topics may be before it is fetched again for who asks.",
+        description="Maximum age of the list of all topics before a caller's request fetches it again.",
     )
     unknown_topic_wait_ms: Milliseconds = Field(
         default=1_000,
@@ -205,41 +205,38 @@ class Settings(BaseSettings):
     )
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, description="The largest request body.")
     max_records_per_request: int = Field(
-        default=100_000, ge=1, description="How many records one request may bring."
+        default=100_000, ge=1, description="Records that one request may have."
     )
     max_connections: int = Field(
         default=10_000,
         ge=1,
-        description="How many connections to the API may be open; fewer where the process may have fewer "
-        "files.",
+        description="Open connections to the API; fewer if the process may open fewer files.",
     )
     request_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
-        default=30_000, description="How long a caller may take for the head of a request."
+        default=30_000, description="How long a caller may take to send the head of a request."
     )
     stall_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
-        default=30_000, description="How long a caller may take nothing of its answer before it is cut off."
+        default=30_000, description="How long a caller may read nothing of its answer before it is cut off."
     )
-    max_watchers: int = Field(default=100, ge=0, description="How many may watch metadata at once.")
+    max_watchers: int = Field(default=100, ge=0, description="Callers that may watch metadata at once.")
     watch_heartbeat_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
-        default=15_000, description="How often a watcher hears something where nothing changes."
+        default=15_000, description="Interval of comments to idle watchers."
     )
-    max_streams: int = Field(
-        default=100, ge=0, description="How many requests that bring records one by one may be open at once."
-    )
+    max_streams: int = Field(default=100, ge=0, description="Open streams of records.")
     stream_max_line_bytes: int = Field(
         default=4 * 1024 * 1024, ge=1, description="The largest record of a stream, as it is written there."
     )
     stream_idle_timeout_ms: Annotated[int, Field(ge=1, le=86_400_000)] = Field(
-        default=300_000, description="How long a stream may bring nothing before it is ended."
+        default=300_000, description="How long a stream may send nothing before it is ended."
     )
     idempotency_max_bytes: int = Field(
         default=8 * 1024 * 1024,
         ge=0,
-        description="How much may be kept to answer Idempotency-Key again; 0 refuses such keys.",
+        description="Bytes of answers that are kept for Idempotency-Key; 0 refuses such keys.",
     )
     idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         default=600_000,
-        description="How long such an answer is kept where there is room; twice delivery.timeout.ms or more.",
+        description="How long such an answer is kept if there is room; at least twice delivery.timeout.ms.",
     )
     spool_folder: str = Field(
         default="",
@@ -248,53 +245,56 @@ class Settings(BaseSettings):
     spool_max_bytes: int = Field(
         default=256 * 1024 * 1024,
         ge=1024 * 1024,
-        description="How many bytes the spool may take, with what was set aside.",
+        description="Maximum size of the spool, with dead letters.",
     )
     spool_topic_wait_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
         default=60_000,
-        description="How long spooled records are refused, or lack their topic, before they are set aside.",
+        description="How long refused records are retried before they become dead letters.",
     )
     max_waiting_requests: int = Field(
         default=10_000,
         ge=1,
-        description="How many requests may wait for metadata, memory or acknowledgements.",
+        description="Requests that may wait for metadata, memory or acknowledgements.",
     )
     max_waiting_bytes: int = Field(
         default=64 * 1024 * 1024,
         ge=1,
-        description="How many bytes of request bodies may wait to be delivered.",
+        description="Bytes of request bodies that may wait to be delivered.",
     )
     drain_delay_ms: Milliseconds = Field(
         default=0,
-        description="How long to go on serving after SIGTERM, where the app is stopped later.",
+        description="How long requests are served after SIGTERM.",
     )
     drain_timeout_ms: Milliseconds = Field(
-        default=20_000, description="How long to wait after SIGTERM for what was accepted to be acknowledged."
+        default=20_000, description="How long accepted records may still be delivered after SIGTERM."
     )
     startup_require_metadata: Literal["wait", "strict", "none"] = Field(
         default="wait",
-        description="startupz waits for metadata: for startup_max_wait_ms (wait), for ever (strict) "
+        description="startupz waits for metadata: for startup_max_wait_ms (wait), forever (strict) "
         "or not at all (none).",
     )
     startup_max_wait_ms: Milliseconds = Field(default=30_000, description="See startup_require_metadata.")
     liveness_timeout_ms: Milliseconds = Field(
-        default=4_000, description="How long livez gives the poll loop and the event loop for one turn."
+        default=4_000,
+        description="Time for one turn of the I/O thread and of the event loop, before livez fails.",
     )
-    topic_metrics: bool = Field(default=False, description="Whether to count records by topic as well.")
+    topic_metrics: bool = Field(default=False, description="Whether records are also counted by topic.")
     exemplars: bool = Field(
         default=True,
-        description="Whether histograms of requests show the trace of a recent one, by its `traceparent`.",
+        description="Whether histograms of requests show the trace of a recent one, from its `traceparent`.",
     )
-    access_log: bool = Field(default=False, description="A line for each request. Costs more than a look-up.")
+    access_log: bool = Field(
+        default=False, description="A log line for each request. It costs more than a look-up."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="What is logged."
+        default="info", description="The lowest level that is logged."
     )
     log_format: Literal["logfmt", "json"] = Field(
-        default="logfmt", description="How lines of the log are written: for people and grep, or as JSON."
+        default="logfmt", description="Format of log lines: logfmt, or JSON."
     )
     trace_headers: bool = Field(
         default=True,
-        description="Whether a produce's traceparent and tracestate become headers of its records.",
+        description="Whether traceparent and tracestate of a produce become headers of its records.",
     )
     tracing: Literal["off", "otlp"] = Field(
         default="off",

@@ -160,7 +160,7 @@ class WatchedFiles(Generic[_Made]):
         if reload.fault is None:
             _log.info("%s: read again", self._setting)
         else:
-            _log.warning("%s: %s; what was read before stays in force", self._setting, reload.fault)
+            _log.warning("%s: %s; the earlier value stays in use", self._setting, reload.fault)
         self._reported(SecretReloaded(self._setting, reload.fault))
 
 

@@ -153,9 +153,7 @@ def _status(found: StatusAnswer) -> str:
     head = ("broker", "address", "state", "in flight", "oldest", "p50", "p99", "backoff", "last error")
     tables = [render(("what", "now"), facts), render(head, nodes)]
     if found.slow:
-        tables.insert(
-            0, "\n".join(["What is slow:", *(f"  {harmless(finding.detail)}" for finding in found.slow)])
-        )
+        tables.insert(0, "\n".join(["Slow:", *(f"  {harmless(finding.detail)}" for finding in found.slow)]))
     return "\n\n".join(tables)
 
 

@@ -119,7 +119,7 @@ def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
 @click.argument("values", nargs=-1, type=text)
 @click.option("--key", type=text, help="The key of every record.")
 @click.option(
-    "--key-separator", type=text, help="Splits each value: what stands before the first one is its key."
+    "--key-separator", type=text, help="Splits each value: the part before the first one is its key."
 )
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="The partition of every record.")
 @click.option(

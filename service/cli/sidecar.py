@@ -107,7 +107,7 @@ class Sidecar:
         except (OSError, http.client.HTTPException) as error:
             sent = f" of {len(body)} bytes (max_body_bytes is the sidecar's limit)" if body else ""
             raise SidecarFailedError(
-                f"{self.address} hung up on the request{sent}: {_reason(error)}. "
+                f"{self.address} closed the connection{sent}: {_reason(error)}. "
                 f"Is that Pilotfish? Name its {self._where_else()}."
             ) from error
         finally:

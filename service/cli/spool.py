@@ -35,12 +35,12 @@ _folder: Final = click.option(
 )
 
 
-@click.group(short_help="Shows what a spool holds, and puts back what was set aside.")
+@click.group(short_help="Shows a spool's records, and requeues dead letters.")
 def spool() -> None:
     """Look into the spool of a sidecar, and put back what it set aside."""
 
 
-@spool.command("show", short_help="Lists what is to be delivered, and what was set aside and why.")
+@spool.command("show", short_help="Lists waiting records, and dead letters with their reasons.")
 @_folder
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every record.")
 @click.option(
@@ -48,7 +48,7 @@ def spool() -> None:
     type=click.IntRange(min=0),
     default=_LISTED,
     show_default=True,
-    help="How many of the records that were set aside to list.",
+    help="How many dead letters to list.",
 )
 def show(folder: Path, as_json: bool, limit: int) -> None:
     """List what is to be delivered by topic, and what was set aside and why. Changes nothing."""
@@ -58,11 +58,11 @@ def show(folder: Path, as_json: bool, limit: int) -> None:
 
 _topic_option: Final = click.option("--topic", type=topic_name, help="Only records of this topic.")
 _reason_option: Final = click.option(
-    "--reason", type=click.Choice(list(REASONS)), help="Only records set aside for this reason."
+    "--reason", type=click.Choice(list(REASONS)), help="Only dead letters with this reason."
 )
 
 
-@spool.command("requeue", short_help="Puts back what was set aside, to be delivered.")
+@spool.command("requeue", short_help="Requeues dead letters, to be delivered.")
 @_folder
 @_topic_option
 @_reason_option
@@ -78,7 +78,7 @@ def requeue_command(sidecar: Sidecar, folder: Path, topic: str | None, reason: s
     except FolderInUseError:
         put_back, when = _ask(sidecar, folder, topic, reason), f"by the sidecar at {sidecar.address}"
     if not put_back:
-        raise click.ClickException("nothing to requeue: no such record lies set aside")
+        raise click.ClickException("nothing to requeue: there is no such dead letter")
     click.echo(f"{put_back} records will be delivered {when}")
 
 
@@ -90,11 +90,11 @@ def _ask(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) 
     return answer.read.requeued
 
 
-@spool.command("discard", short_help="Takes away for good what was set aside.")
+@spool.command("discard", short_help="Deletes dead letters.")
 @_folder
 @_topic_option
 @_reason_option
-@click.option("--all", "of_all", is_flag=True, help="All that was set aside, of whatever topic and reason.")
+@click.option("--all", "of_all", is_flag=True, help="All dead letters, of any topic and reason.")
 def discard_command(folder: Path, topic: str | None, reason: str | None, of_all: bool) -> None:
     """Take away for good what was set aside. The sidecar must not run meanwhile."""
     if of_all == (topic is not None or reason is not None):
@@ -104,7 +104,7 @@ def discard_command(folder: Path, topic: str | None, reason: str | None, of_all:
     except FolderInUseError as e:
         raise click.ClickException(str(e)) from e
     if not taken:
-        raise click.ClickException("nothing to discard: no such record lies set aside")
+        raise click.ClickException("nothing to discard: there is no such dead letter")
     click.echo(f"{taken} records are gone from {folder}")
 
 

@@ -1,8 +1,7 @@
-"""The members of one JSON object as they were written, for envelopes whose members nobody can list.
+"""The fields of one JSON object as they were written, for envelopes with any fields.
 
-A CloudEvent may bring any attribute, so no struct describes it. What stands under a name stays raw: it goes
-on the wire digit by digit. A name that stands twice is found because the object is then longer than what was
-understood of it.
+A CloudEvent may have any attribute, so no struct describes it. Values stay raw and are sent digit by digit.
+A duplicate field is found because the object is then longer than its parsed fields.
 
 Pure; any thread.
 """
@@ -51,7 +50,7 @@ def members_of(text: bytes, place: str = "", *, payload: tuple[str, ...] = ()) -
     if members and _understood(members) != len(text):
         twice = _name_that_stands_twice(text)
         if twice is not None:
-            raise BodyError(400, within(place, twice), "the member stands twice")
+            raise BodyError(400, within(place, twice), "duplicate field")
     return members
 
 

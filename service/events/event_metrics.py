@@ -50,7 +50,7 @@ class EventMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, for Prometheus. Admin thread."""
-        events = _counter("events", "Events told, before any is lost.", "type")
+        events = _counter("events", "Events emitted, before any is lost.", "type")
         dropped = _counter("events_dropped", "Events that a sink never got.", "sink")
         written = _counter("events_written", "Events that a sink has.", "sink")
         left_out = _counter("events_left_out", "What came too fast to become events.", "what")
@@ -58,7 +58,9 @@ class EventMetrics(Collector):
             "pilotfish_events_waiting_bytes", "Bytes of events that wait for a sink.", labels=("sink",)
         )
         deleted = _counter("events_files_deleted", "Finished files that gave way to newer ones.")
-        failed = _counter("events_failed_turns", "Turns of the event log that ended with a bug.")
+        failed = _counter(
+            "events_failed_turns", "Turns of the event log that ended with an unexpected exception."
+        )
         if self._log is not None:
             for kind, count in self._log.queued.items():
                 events.add_metric((kind,), count)

@@ -97,10 +97,12 @@ class RefreshEvent(Event, kw_only=True):
 
     type: Literal["metadata.refresh"] = "metadata.refresh"
     duration_us: Annotated[Int64, Meta(description="from the request to its answer applied")]
-    broker: Annotated[Int32 | None, Meta(description=f"who was asked; null: nobody could be; {_BROKER}")]
+    broker: Annotated[
+        Int32 | None, Meta(description=f"the broker that was asked; null if none could be; {_BROKER}")
+    ]
     topics: Annotated[Int32, Meta(description="known after it")]
     partitions: Int32
-    changed: Annotated[Int32, Meta(description="partitions that were told because of it")]
+    changed: Annotated[Int32, Meta(description="partitions that were reported because of it")]
     reason: Annotated[
         str,
         Meta(

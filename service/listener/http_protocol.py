@@ -221,7 +221,7 @@ class ApiProtocol(HttpToolsProtocol):
         if self._loose_bytes <= MAX_HEAD_BYTES:
             return
         if self._has_head:
-            what = "what stands between the chunks of a body or behind them"
+            what = "the bytes between the chunks of a body or behind them"
             self._refuse(Problem(431, f"{what} is larger than {MAX_HEAD_BYTES} bytes", written="no"))
         elif not self.headers and len(self.url) > MAX_TARGET_BYTES:
             self._refuse(TOO_LONG)

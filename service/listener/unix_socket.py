@@ -102,7 +102,7 @@ def _make_way(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise OSError(f"api_socket: {path} is there and is no socket; remove it, or {_REMEDY}")
+        raise OSError(f"api_socket: {path} exists and is not a socket; remove it, or {_REMEDY}")
     if _somebody_listens(path):
         raise OSError(f"api_socket: another process listens on {path}; end it, or {_REMEDY}")
     os.unlink(path)

@@ -26,7 +26,7 @@ from service.wire.responses import Ready, of_ready
 from service.wire.schemas import Examples
 
 _OF_GUARDS: Final = {
-    "400": "The request is malformed: a header or parameter stands twice, or the path is none of ours.",
+    "400": "The request is malformed: a duplicate header or parameter, or an unknown path.",
     "401": "The sidecar wants a token, and this is none that it knows.",
     "403": "Not allowed: the page that asks is of another origin, or the topic is not among the caller's.",
     "421": "The Host is not one that the sidecar answers to.",

@@ -54,7 +54,7 @@ async def requeue(request: Request, sidecar: SidecarDep, query: Annotated[Requeu
     if query.topic is not None:
         caller.check_produce(query.topic)
     if sidecar.spool is None:
-        raise refused(400, "there is no spool here (spool_folder is not set)")
+        raise refused(400, "there is no spool (spool_folder is not set)")
 
     def chosen(one: DeadLetter) -> bool:
         topic = one.topic
@@ -79,7 +79,7 @@ async def requeue(request: Request, sidecar: SidecarDep, query: Annotated[Requeu
             records, fault = await ended
     except TimeoutError as e:
         raise refused(
-            504, f"the requeue has not ended within {wait_ms} ms, and goes on", retriable=True
+            504, f"the requeue has not ended within {wait_ms} ms, and continues", retriable=True
         ) from e
     if fault is not None:
         raise refused(503, f"{records} records were put back, and no more: {fault}", retriable=True)

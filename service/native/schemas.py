@@ -27,7 +27,7 @@ SetAsideReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone
 
 class RequeueQuery(WaitQuery):
     topic: str | None = Field(None, description="Only records of this topic.")
-    reason: SetAsideReason | None = Field(None, description="Only records set aside for this reason.")
+    reason: SetAsideReason | None = Field(None, description="Only dead letters with this reason.")
 
 
 class LookupQuery(WaitQuery):

@@ -131,14 +131,14 @@ class LeaderMoved(BaseModel):
 class RefusedTopic(BaseModel):
     topic: str
     records: int = Field(description="How many records of the topic wait.")
-    reason: str = Field(description="Why they will be set aside if it lasts for spool_topic_wait_ms.")
+    reason: str = Field(description="Why they become dead letters if it lasts for spool_topic_wait_ms.")
     detail: str = Field(description="The last refusal, in the broker's words.")
     refused_ms: int = Field(description="Since the first refusal.")
 
 
 class SpoolState(BaseModel):
     entries: int = Field(description="Records that are to be delivered.")
-    bytes: int = Field(description="What lies in the folder, set aside or not.")
+    bytes: int = Field(description="Bytes in the folder, with dead letters.")
     max_bytes: int
     oldest_age_ms: int | None = Field(description="Since the oldest of those records was accepted.")
     set_aside: int = Field(description="Records that can't be delivered: pilotfish spool show lists them.")

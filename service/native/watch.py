@@ -54,7 +54,7 @@ class WatchQuery(BaseModel):
         None, description="Go on after this id; the header Last-Event-ID wins over it."
     )
     status_ms: StatusMilliseconds | None = Field(
-        None, description="Tell /v1/status in this rhythm as well. Event streams only."
+        None, description="Also send /v1/status at this interval. Event streams only."
     )
     min_version: str | None = Field(
         None,
@@ -93,7 +93,7 @@ class Snapshot(BaseModel):
     cluster_id: str | None
     brokers: list[Broker]
     topics: list[WatchedTopic]
-    errors: list[TopicError] = Field(description="Topics that were named and can't be told of.")
+    errors: list[TopicError] = Field(description="Named topics that can't be shown.")
 
 
 class ChangedPartition(WatchedPartition):
@@ -135,8 +135,10 @@ class WatchedChange(BaseModel):
 
 
 class ChangesAnswer(BaseModel):
-    version: str = Field(description="Up to which change this tells; the next one to wait for is one more.")
-    reset: bool = Field(description="Whether what was told before can't be gone on with; see `snapshot`.")
+    version: str = Field(
+        description="The version of the last change here; the next one to wait for is one more."
+    )
+    reset: bool = Field(description="Whether the caller must start again from `snapshot`.")
     changes: list[WatchedChange]
     reason: Literal["other_process", "gap", "bad_id", "cluster_changed"] | None = None
     detail: str | None = None

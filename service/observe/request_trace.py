@@ -60,9 +60,7 @@ class TraceMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, for Prometheus. Admin thread."""
         exported = CounterMetricFamily("pilotfish_tracing_spans_exported", "Spans that the collector has.")
-        dropped = CounterMetricFamily(
-            "pilotfish_tracing_spans_dropped", "Spans that nobody will see.", labels=("reason",)
-        )
+        dropped = CounterMetricFamily("pilotfish_tracing_spans_dropped", "Lost spans.", labels=("reason",))
         waiting = GaugeMetricFamily("pilotfish_tracing_spans_waiting", "Spans that wait to be sent.")
         if self._spans is not None:
             exported.add_metric((), self._spans.exported)

@@ -98,7 +98,7 @@ def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
     """The client's own tallies of its turns, so that a turn costs no event."""
     yield CounterMetricFamily(
         "pilotfish_poll_loop_failed_iterations",
-        "Turns of the poll loop that ended with a bug; the log has the stack.",
+        "Turns of the poll loop that ended with an unexpected exception; the log has the stack.",
         value=work.failed_turns,
     )
     bounds = [*(str(bound_ms / 1000) for bound_ms in work.bounds_ms), "+Inf"]

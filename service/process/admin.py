@@ -205,7 +205,7 @@ class AdminThread:
                 except BaseException as error:  # noqa: BLE001 -- without this thread nobody probes or scrapes
                     uncaught.report(error, clock.now_ms())
                 if not self._stopped.wait(self._pause_s):
-                    _log.warning("the admin listener has ended by itself and begins anew")
+                    _log.warning("the admin listener has ended unexpectedly and is restarted")
 
     def _serve(self) -> None:
         self._server = server = uvicorn.Server(self._config)

@@ -74,7 +74,7 @@ class AdviceAtStart(Collector):
     def _ignore(self, outcome: Outcome, reason: str) -> None:
         self.outcome = outcome
         self._by_cluster = {}
-        _log.warning("advice: %s; the sidecar goes on without it", reason)
+        _log.warning("advice: %s; the sidecar continues without it", reason)
 
     # -- the client's events ---------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class AdviceAtStart(Collector):
     def _report(self, advice: Advice) -> None:
         assert self._producer is not None, "advice is in force for a producer"
         _log.info(
-            "advice: %s: %s, computed at %s: %d of %d topics are there and kept known; metadata is refreshed "
+            "advice: %s: %s, computed at %s: %d of %d topics exist and are kept known; metadata is refreshed "
             "every %d ms",
             self._path,
             advice.place,

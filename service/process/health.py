@@ -95,7 +95,7 @@ class Health:
         if status.metadata.age_ms is None:
             return "no metadata yet"
         if not _within_reach(status):
-            return "no broker is within reach; metadata goes on being served"
+            return "no broker can be reached; metadata is still served"
         return None
 
     def fault_of_startup(self) -> str | None:

@@ -90,13 +90,13 @@ class LoopWatchdog(Collector):
             self._count[loop] += 1
         standing = self._stacks()
         _log.error(
-            "the %s did not turn within %d ms; where each of %d threads stands:",
+            "the %s did not turn within %d ms; the stacks of %d threads follow:",
             " and the ".join(new),
             after_ms,
             len(standing),
         )
         for thread, calls in standing:  # a line each: all in one would be cut in its middle
-            _log.error("thread %s stands at\n%s", thread, calls)
+            _log.error("thread %s is at\n%s", thread, calls)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """For Prometheus."""

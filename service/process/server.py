@@ -207,7 +207,7 @@ class SidecarServer:
         await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)
         self._drain.begin()
         self._connections.end_with_answers()
-        _log.info("no new work is taken on; delivering what was accepted")
+        _log.info("no new requests are accepted; delivering the accepted records")
         report_unacknowledged(await self._app.close_producer())
         self._api.should_exit = True
         await serving
@@ -223,7 +223,7 @@ class SidecarServer:
         elif (
             now_s - self._signalled_at_s >= _SAME_SIGNAL_S
         ):  # else timeout(1) or a shell told us and our group
-            _log.error("%s again: ending at once, what is not acknowledged is lost", name)
+            _log.error("%s again: ending at once, unacknowledged records are lost", name)
             os._exit(128 + number)
 
 

@@ -60,7 +60,7 @@ class KeyLimits(NamedTuple):
 def key_of(values: Sequence[bytes]) -> str:
     """The key that the header gives. Raises ProblemError (400)."""
     if len(values) != 1:
-        raise refused(400, "stands twice", place=_PLACE)
+        raise refused(400, "is given twice", place=_PLACE)
     value = values[0].strip(b" \t")
     quoted = _QUOTED.fullmatch(value)
     if quoted is not None:

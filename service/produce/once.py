@@ -167,7 +167,7 @@ def _or_unknown(work: Callable[[], _Outcome]) -> _Outcome:
     try:
         return work()
     except Exception:  # noqa: BLE001 -- a bug, or a lack of memory
-        _log.exception("what became of records can't be told")
+        _log.exception("the outcome of records is unknown")
         answer = answer_of_problem(problem_of_bug(written="unknown"))
         return _Outcome(answer, written=True, is_unknown=True)
 

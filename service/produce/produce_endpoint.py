@@ -162,7 +162,7 @@ class ProduceEndpoint:
             raise
         except Exception:  # noqa: BLE001
             # What serves without FastAPI would be answered by the server, and not as a problem.
-            _log.exception("a produce failed in a way that nobody foresaw")
+            _log.exception("a produce failed with an unexpected exception")
             return answer_of_problem(problem_of_bug(written="unknown"))
 
     async def _produce(self, topic: str, scope: Scope, receive: Receive) -> Answer:
@@ -176,9 +176,7 @@ class ProduceEndpoint:
             body = await read_body(scope, receive, place, form.times.timeout_ms)
             if form.spooled:
                 if self._spooled is None:
-                    raise refused(
-                        400, "there is no spool here (spool_folder is not set)", place="query.delivery"
-                    )
+                    raise refused(400, "there is no spool (spool_folder is not set)", place="query.delivery")
                 return await self._spooled.answer(name, topic, form, body, since_ms=now_ms, receive=receive)
             if name is not None:
                 return await self._once.answer(

@@ -129,7 +129,7 @@ def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
             known = f"{', '.join(all_but_last)} and {last}"
             raise refused(422, f"unknown parameter; there are {known}", place=f"query.{name}")
         if name in given:
-            raise refused(400, "stands twice", place=f"query.{name}")
+            raise refused(400, "is given twice", place=f"query.{name}")
         given[name] = value
     return given
 

@@ -5,7 +5,7 @@
      "key_format": "text" | "json" | "base64", "value_format": "json" | "text" | "base64"}
 
 One pass by msgspec over the compacted body; keys and values stay Raw slices of it. Nothing becomes
-something else on the way: a member that stands twice is found because the body is then longer than what was
+something else on the way: a member that is given twice is found because the body is then longer than what was
 understood of it, and every fault is a BodyError that names its place, such as `records[3].key`. `value`
 must be there, since a forgotten one would be a tombstone.
 

@@ -56,7 +56,7 @@ def answer_errors(api: FastAPI, error_formats: ErrorFormats, retry_after: RetryA
         return answered(request, Problem(error.status_code, str(error.detail), headers=tuple(headers)))
 
     async def on_bug(request: Request, error: Exception) -> Response:
-        _log.error("a request failed in a way that nobody foresaw", exc_info=error)
+        _log.error("a request failed with an unexpected exception", exc_info=error)
         return answered(request, problem_of_bug())
 
     api.add_exception_handler(ProblemError, on_problem)

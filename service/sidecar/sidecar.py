@@ -148,13 +148,13 @@ def _key_limits(settings: Settings, config: ProducerConfig) -> KeyLimits:
 async def sidecar_of(request: Request) -> Sidecar:
     """The app's parts. Refuses a query that FastAPI would take for something else.
 
-    Of what stands twice it would take the last, and what is not UTF-8 would become a replacement character.
+    Of what is given twice it would take the last, and what is not UTF-8 would become a replacement character.
     A coroutine, though it awaits nothing: what is none would be sent to a pool thread.
     """
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise refused(400, "stands twice", place=f"query.{twice}")
+        raise refused(400, "is given twice", place=f"query.{twice}")
     try:
         unquote_to_bytes(request.scope["query_string"]).decode()
     except UnicodeDecodeError as e:

@@ -156,4 +156,4 @@ def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
 
 def _check(path: Path) -> None:
     if not (path / "lock").is_file():
-        raise FolderError(f"{path} is not the folder of a spool: there is no file lock in it")
+        raise FolderError(f"{path} is not the folder of a spool: it has no lock file")

@@ -107,7 +107,7 @@ class Delivery:
         self.delivered = 0
         self.lost = 0
         self.failed_turns = 0
-        self.set_aside = counters("pilotfish_spool_set_aside", "Records set aside, by why.", "reason")
+        self.set_aside = counters("pilotfish_spool_set_aside", "Dead letters, by reason.", "reason")
         for reason in REASONS:
             self.set_aside.child(reason)
         self.last_error: LastError | None = None
@@ -153,7 +153,7 @@ class Delivery:
         self._producer.close(timeout_ms)
         if self._thread.is_alive():
             _log.error(
-                "spool: the disk did not answer in %d ms; what was delivered may come again", timeout_ms
+                "spool: the disk did not answer in %d ms; delivered records may be sent again", timeout_ms
             )
             return
         while self._requeues:
@@ -263,12 +263,12 @@ class Delivery:
         try:
             self._aside.add(records, self._clock.wall_ms())
         except OSError as e:
-            self._report(f"can't set records aside: {e.strerror or e}")
+            self._report(f"can't write dead letters: {e.strerror or e}")
             return False
         for (reason, detail), count in Counter((reason, detail) for _, reason, detail in records).items():
             self.set_aside.child(reason).add(count)
             _log.error(
-                "spool: %d records of topic %s are set aside (%s): %s; `pilotfish spool show` lists them",
+                "spool: %d records of topic %s are dead letters (%s): %s; `pilotfish spool show` lists them",
                 count,
                 lane.topic,
                 reason,

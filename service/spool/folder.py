@@ -137,7 +137,7 @@ class SpoolFolder:
         except BlockingIOError as e:
             os.close(descriptor)
             raise FolderInUseError(
-                f"another process uses {path}: each sidecar needs a folder of its own; end the other one "
+                f"another process uses {path}: each sidecar needs its own folder; end the other one "
                 "first, or name another folder"
             ) from e
         except OSError as e:

@@ -84,7 +84,7 @@ class Requeue:
         except (SpoolClosedError, SpoolFullError) as e:
             self.give_up(str(e))
         except Exception:
-            self.give_up("a bug; the log has more")
+            self.give_up("an unexpected exception; the log has the stack")
             raise
 
     def give_up(self, fault: str) -> None:

@@ -111,7 +111,7 @@ class Spool:
     def close(self, timeout_ms: int) -> None:
         """Takes nothing more, and delivers what is on its way for so long at most; the rest stays. Blocks."""
         if not self.writer.close(timeout_ms):
-            _log.error("spool: the disk did not answer in %d ms; those who wait are told nothing", timeout_ms)
+            _log.error("spool: the disk did not answer in %d ms; waiting requests get no answer", timeout_ms)
         self.delivery.close(timeout_ms)
         if self.entries:
             _log.info("spool: %d records stay in %s for the next start", self.entries, self._folder.path)
@@ -131,7 +131,7 @@ class Spool:
 
     @property
     def bytes(self) -> int:
-        """What lies in the folder, set aside or not."""
+        """Bytes in the folder, with dead letters."""
         return self.writer.held_bytes
 
     @property

@@ -25,18 +25,18 @@ class SpoolMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, for Prometheus. Admin thread."""
         records = _gauge("records", "Records that are to be delivered.")
-        held = _gauge("bytes", "Bytes in the folder, set aside or not.")
+        held = _gauge("bytes", "Bytes in the folder, with dead letters.")
         limit = _gauge("max_bytes", "spool_max_bytes.")
         age = _gauge("oldest_record_age_seconds", "Since the oldest of those records was accepted.")
-        lying = _gauge("aside_records", "Records that lie set aside.")
+        lying = _gauge("aside_records", "Dead letters now.")
         refused = _gauge("refused_topics", "Topics whose records wait because brokers refuse them.", "reason")
-        damaged = _gauge("damaged_files", "Damaged files that lie set aside.")
+        damaged = _gauge("damaged_files", "Damaged files that were moved away.")
         spooled = _counter("spooled_records", "Records that were spooled.")
         delivered = _counter("delivered_records", "Spooled records that were acknowledged.")
-        aside = _counter("set_aside_records", "Spooled records that were set aside, by why.", "reason")
+        aside = _counter("set_aside_records", "Records that became dead letters, by reason.", "reason")
         lost = _counter("lost_records", "Spooled records that a damaged file held.")
         failures = _counter("disk_failures", "Groups of records that the disk did not take.", "operation")
-        turns = _counter("failed_turns", "Turns of the delivery that ended with a bug.")
+        turns = _counter("failed_turns", "Turns of the delivery that ended with an unexpected exception.")
         fsync = HistogramMetricFamily(
             "pilotfish_spool_fsync_duration_seconds", "How long an fsync of the spool took.", labels=()
         )

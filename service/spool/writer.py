@@ -194,9 +194,9 @@ class SpoolWriter:
         group = self._take_group()
         if not group:
             return
-        outcomes: Sequence[Spooled | SpoolFault] = [SpoolFault("a bug; the log has more", "unknown")] * len(
-            group
-        )
+        outcomes: Sequence[Spooled | SpoolFault] = [
+            SpoolFault("an unexpected exception; the log has the stack", "unknown")
+        ] * len(group)
         try:
             outcomes = self._commit(group)
         finally:

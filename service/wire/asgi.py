@@ -51,7 +51,7 @@ def header_values(scope: Scope, name: bytes) -> list[bytes]:
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The header of that lower-case name. One that stands twice is a list (RFC 9110 section 5.3)."""
+    """The header of that lower-case name. One that is given twice is a list (RFC 9110 section 5.3)."""
     by_name: dict[bytes, bytes] | None = scope.get(_BY_NAME)
     if by_name is None:
         pairs = scope["headers"]

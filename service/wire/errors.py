@@ -221,7 +221,7 @@ def out_of_memory() -> ProblemError:
 
 def problem_of_bug(written: str | None = None) -> Problem:
     """Who is answered with it has met an error that no code foresaw; the log has the rest."""
-    detail = "the sidecar failed in a way that nobody foresaw; its log has the stack"
+    detail = "the sidecar failed with an unexpected exception; its log has the stack"
     return Problem(500, detail, written=written)
 
 

@@ -97,7 +97,7 @@ def _from_base64(text: bytes) -> bytes:
     """
     if len(text) > _SLICE_BYTES:
         if b"=" in text[:-2]:
-            raise ValueError("bad base64: something stands behind the padding")
+            raise ValueError("bad base64: there are characters after the padding")
         return b"".join(
             [_from_base64(text[at : at + _SLICE_BYTES]) for at in range(0, len(text), _SLICE_BYTES)]
         )

@@ -26,7 +26,7 @@ problems: Final = error_answers(
         415: "The media type is not served.",
         422: "The request says what can't be done; `place` says where.",
         429: "Too much waits in this sidecar already; nothing was written.",
-        500: "Kafka refused for a reason that a retry won't mend.",
+        500: "Kafka refused for a reason that a retry will not fix.",
         503: "No broker is reachable, or memory or the spool was full, or the sidecar is shutting down; "
         "nothing was sent.",
         504: "A deadline ran out after something was sent: the outcome is unknown.",

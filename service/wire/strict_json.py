@@ -143,8 +143,8 @@ def find_fault(body: bytes) -> BodyError | None:
         return fault
     if len(body) > SEARCHED_BYTES:
         detail = (
-            "a member stands twice, or the name of one is written with escapes; which one is searched for "
-            f"in bodies of at most {SEARCHED_BYTES} bytes"
+            "a duplicate field, or a field name with escapes; the field is named in bodies of at most "
+            f"{SEARCHED_BYTES} bytes"
         )
         return BodyError(400, "", detail)
     try:
@@ -206,7 +206,7 @@ def _fault_of_members(members: _Members, place: str, *, in_payload: bool) -> Bod
             return BodyError(400, place, "a lone surrogate in a member's name is no character")
         within = f"{place}.{name}" if place else name
         if name in seen and not in_payload:
-            return BodyError(400, within, "the member stands twice")
+            return BodyError(400, within, "duplicate field")
         seen.add(name)
         fault = _fault_of(value, within, in_payload=in_payload or name in _PAYLOAD)
         if fault:

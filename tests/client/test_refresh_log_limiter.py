@@ -37,7 +37,7 @@ def test_that_nobody_can_be_asked_is_a_warning_once_until_a_refresh_works(
     for now_ms in range(1_000, 60_000, 50):
         news.no_node(now_ms)
     assert reported() == [
-        ("WARNING", "No broker can be connected to: until one can, there is no new metadata")
+        ("WARNING", "No broker can be connected to; metadata is not refreshed until one can")
     ]
     news.refreshed(61_000)
     news.refreshed(62_000)

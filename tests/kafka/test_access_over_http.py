@@ -109,5 +109,5 @@ def test_a_token_that_is_taken_out_of_the_file_stops_working_while_the_sidecar_r
     assert (status("newcomer"), status("shop")) == (200, 401)
     assert sidecar.metric("pilotfish_credential_reloads_total", outcome="success") == 1
     log = sidecar.log()
-    assert log.count("what was read before stays in force") == 1
+    assert log.count("the earlier value stays in use") == 1
     assert not [name for name in ("shop", "audit", "newcomer", "operator") if tokens.token(name) in log]

@@ -41,7 +41,7 @@ def test_advised_topics_are_known_before_anyone_asks_and_missing_ones_are_not_cr
     settings = {"PILOTFISH_ADVICE": str(advice), "PILOTFISH_SERVICE_NAME": "billing"}
     with Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, environment=settings) as sidecar:
         wait_until(
-            lambda: "1 of 2 topics are there and kept known" in sidecar.log(),
+            lambda: "1 of 2 topics exist and are kept known" in sidecar.log(),
             what="a line about the advice",
             last_seen=sidecar.log,
         )

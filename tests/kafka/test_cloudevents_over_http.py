@@ -70,7 +70,7 @@ def with_httpx(url: str, sent: Sent) -> tuple[int, Any]:
 
 
 def as_message(record: ReadRecord) -> tuple[dict[str, bytes], bytes | None, bytes]:
-    assert len(dict(record.headers)) == len(record.headers), "a header stands twice"
+    assert len(dict(record.headers)) == len(record.headers), "a header is given twice"
     headers = {name: value for name, value in record.headers if value is not None}
     return headers, record.key, record.value or b""
 

@@ -101,7 +101,9 @@ def test_new_work_is_refused_while_the_old_is_flushed(
             lambda: sidecar.api.get("/v1/status").json()["buffer"]["records"] == 1, what="a record under way"
         )
         sidecar.process.terminate()
-        wait_until(lambda: "no new work" in sidecar.log(), what="the drain in the log", last_seen=sidecar.log)
+        wait_until(
+            lambda: "no new requests" in sidecar.log(), what="the drain in the log", last_seen=sidecar.log
+        )
         refused = sidecar.produce(topic, [{"value": "new"}], timeout_ms=500)
         assert refused.status_code == 503
         assert refused.headers["connection"] == "close"
@@ -123,7 +125,9 @@ def test_a_second_sigterm_ends_at_once(kafka: KraftCluster, new_topic: NewTopic,
         asked = Asked(sidecar, topic, ["x"])
         wait_until(lambda: sidecar.api.get("/v1/status").json()["buffer"]["records"] == 1, what="a record")
         sidecar.process.terminate()
-        wait_until(lambda: "no new work" in sidecar.log(), what="the drain in the log", last_seen=sidecar.log)
+        wait_until(
+            lambda: "no new requests" in sidecar.log(), what="the drain in the log", last_seen=sidecar.log
+        )
 
         def told_again() -> bool:
             sidecar.process.terminate()  # counts as the first one for a while

@@ -375,7 +375,7 @@ def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_complained_of_o
     ]
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == [
-        f"ssl.keystore.certificate.chain: {failure}; what was read before stays in force",
+        f"ssl.keystore.certificate.chain: {failure}; the earlier value stays in use",
     ]
 
 

@@ -144,7 +144,7 @@ def test_a_socket_that_met_itself_is_refused() -> None:
         alone.bind(("127.0.0.1", 0))
         alone.connect(alone.getsockname())
         made = PlaintextTransportLayer(alone, "itself")
-        with pytest.raises(DisconnectError, match="nobody listens on that port"):
+        with pytest.raises(DisconnectError, match="no process listens on that port"):
             made.finish_connect()
 
 

@@ -111,7 +111,7 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
         NoAdviceError, match=r"for 'billing' on east, 'search' on east, 'billing' on west, and"
     ):
         entries_of(ROWS, "west", "search")
-    with pytest.raises(NoAdviceError, match="no sidecar on a known cluster was heard of"):
+    with pytest.raises(NoAdviceError, match="no sidecar of a known cluster was seen"):
         entries_of([])
 
 

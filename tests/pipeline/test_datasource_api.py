@@ -86,7 +86,9 @@ def test_nobody_there_is_told_with_a_remedy() -> None:
     (port,) = free_ports(1)
     with (
         SidecarConnection(access_to(f"http://127.0.0.1:{port}")) as connection,
-        pytest.raises(SidecarUnreachableError, match=r"nobody answers at http://127.0.0.1:\d+ .*option url"),
+        pytest.raises(
+            SidecarUnreachableError, match=r"no sidecar answers at http://127.0.0.1:\d+ .*option url"
+        ),
     ):
         connection.ask("GET", "/v1/topics")
 

@@ -320,7 +320,7 @@ class Outcome:
         self.asked.append((headers["Idempotency-Key"].strip('"').rpartition("-")[0], values))
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if answer is None:
-            raise SidecarUnreachableError("nobody answers at here")
+            raise SidecarUnreachableError("no sidecar answers at here")
         return answer
 
 
@@ -346,7 +346,7 @@ def test_what_breaks_is_asked_again_under_the_same_key_after_retry_after() -> No
 
 def test_backoff_doubles_up_to_five_seconds() -> None:
     clock = Clock()
-    with pytest.raises(DeliveryFailedError, match=r"nobody answers at here; tried \d+ times in \d+ ms"):
+    with pytest.raises(DeliveryFailedError, match=r"no sidecar answers at here; tried \d+ times in \d+ ms"):
         deliver(Outcome(None), clock)
     assert all(0.8 * base <= ms <= 1.2 * base for ms, base in zip(clock.slept, (100, 200, 400), strict=False))
     assert max(clock.slept) <= 6_000

@@ -29,6 +29,12 @@ _GOLD: dict[str, Callable[[Oracle], list[Row]]] = {
     tables.GOLD_DATA_QUALITY: Oracle.data_quality,
 }
 
+#: The tables that are tried on rows made by hand only, and why.
+WITHOUT_ORACLE = {
+    tables.GOLD_REJECTS: "it is made of rejected lines, which are no events: test_data_quality.py",
+    tables.GOLD_ADVICE: "it is made of other gold tables, which have oracles: test_advice.py",
+}
+
 
 @pytest.mark.parametrize("table", _GOLD)
 def test_a_gold_table_is_what_loops_over_the_same_events_give(table: str, many_fleets: ManyFleets) -> None:

@@ -274,7 +274,7 @@ def test_several_clusters_are_told_apart_and_one_can_be_chosen(tmp_path: Path) -
     assert both.index(f"Cluster {CLUSTER}") < both.index("Cluster second")
     one = Outcome(page_of(tmp_path, gold, "second")).text
     assert CLUSTER not in one
-    with pytest.raises(StoreError, match=r"No sidecar told of a cluster third: known: \S+ and second\."):
+    with pytest.raises(StoreError, match=r"No sidecar reported a cluster third: known: \S+ and second\."):
         page_of(tmp_path, gold, "third")
 
 

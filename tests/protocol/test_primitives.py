@@ -194,7 +194,7 @@ def test_writing_several_raw_tagged_fields() -> None:
 @pytest.mark.java("RawTaggedFieldWriterTest.InvalidNextDefinedTag", "RawTaggedFieldWriterTest.OutOfOrderTags")
 @pytest.mark.parametrize("tags", [(2, 2), (5, 2)], ids=["the same tag twice", "out of order tags"])
 def test_tags_that_do_not_ascend_are_a_bug(tags: tuple[int, int]) -> None:
-    with pytest.raises(IllegalArgumentError, match=f"tag 2 must not stand behind tag {tags[0]}"):
+    with pytest.raises(IllegalArgumentError, match=f"tag 2 must not follow tag {tags[0]}"):
         FlexibleWriter().tags([(tag, b"x") for tag in tags])
 
 

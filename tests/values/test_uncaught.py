@@ -66,7 +66,7 @@ def test_another_bug_is_told_with_its_own_stack_behind_the_sum_of_the_first(
     assert stacks_in(caplog) == 2
     summed_up = caplog.records[1].getMessage()
     assert summed_up.startswith("Uncaught error in the loop again: RuntimeError at ")
-    assert summed_up.endswith(", 2 times since it was last told")
+    assert summed_up.endswith(", 2 times since it was last logged")
     assert "in error_there" in (caplog.records[2].exc_text or "")
 
 
@@ -98,7 +98,7 @@ def test_repetitions_are_summed_up_once_a_minute(
     for turn in range(11):
         uncaught.report(error_here(), now_ms=turn * SUM_UP_EVERY_MS // 5)
     assert [record.getMessage().rpartition(", ")[2] for record in caplog.records[1:]] == [
-        "5 times since it was last told"
+        "5 times since it was last logged"
     ] * 2
 
 

@@ -39,8 +39,8 @@ class FileLogin:
         past_ms = self._clock.wall_ms() - token.lifetime_ms
         if past_ms >= 0:
             raise SaslAuthenticationError(
-                f"the token in {self._path} expired {past_ms // 1000} s ago; whoever writes that file must"
-                " renew it, and the clocks must agree"
+                f"the token in {self._path} expired {past_ms // 1000} s ago; renew the file,"
+                " and check that the clocks agree"
             )
         return token
 

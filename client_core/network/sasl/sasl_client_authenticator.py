@@ -272,7 +272,7 @@ class SaslClientAuthenticator:
     @property
     def _exchange(self) -> SaslClient:
         if self._client is None:
-            raise IllegalStateError("there is no SASL exchange under way")
+            raise IllegalStateError("no SASL exchange is in progress")
         return self._client
 
     def _send_token(self, token: bytes) -> Sequence[bytes]:

@@ -30,7 +30,7 @@ class Appended(Enum):
 
     ALL = "all"
     UP_TO_MISSING_METADATA = "the topic is unknown"
-    UP_TO_A_MISSING_PARTITION = "what is left is for partitions that the topic does not have"
+    UP_TO_A_MISSING_PARTITION = "the remaining records are for partitions that the topic does not have"
     UP_TO_FULL_BUFFER = "there is no memory"
     CHUNK = "more can be appended at once, in another turn"
 

@@ -375,7 +375,9 @@ class ParkedRequests:
         Nobody knows how far it came. What was appended is delivered, and settles it; the rest never is.
         """
         self._unpark(request, "error", now_ms)
-        error = KafkaError(f"The request ended with a bug, {type(bug).__name__}: the log has its stack.")
+        error = KafkaError(
+            f"The request ended with an unexpected exception, {type(bug).__name__}: the log has its stack."
+        )
         failed = request.give_up(error, (), now_ms - request.submitted_ms)
         self._accumulator.failed.add(request.topic, None, failed)
         request.drop_not_appended()

@@ -126,7 +126,7 @@ class PendingConfigs:
     def _too_late(self, wait: ConfigsWait, waited_ms: int) -> KafkaError:
         if self._metadata.cache.is_bootstrap:
             return no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
-        return TimeoutError(f"The configs of topic {wait.topic} were not told within {waited_ms} ms.")
+        return TimeoutError(f"The configs of topic {wait.topic} were not received within {waited_ms} ms.")
 
     def _finish(self, wait: ConfigsWait, reported: TopicConfigs | KafkaError, now_ms: int) -> None:
         self._forget(wait)

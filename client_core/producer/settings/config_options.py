@@ -209,7 +209,7 @@ EXIT_FLUSH_TIMEOUT_MS: Final = Option(
     LONG,
     "5000",
     at_least(0),
-    "How long a process that ends sends what producers that nobody closed have accepted; 0: not at all.",
+    "How long a process exit waits for unclosed producers to send; 0: not at all.",
     is_ours=True,
 )
 COMPRESSION_TYPE: Final = Option(

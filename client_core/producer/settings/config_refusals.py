@@ -28,7 +28,7 @@ _NO_ASSERTION: Final = (
 )
 _JAVA_ONLY: Final = "names a Java class, which this client can't load"
 _NO_TRANSACTIONS: Final = "is about transactions, which this client does not offer"
-_OWN_METRICS: Final = "is about Java's metrics; this client tells its events to an EventSink instead"
+_OWN_METRICS: Final = "is about Java's metrics; this client emits events to an EventSink instead"
 
 #: Kafka's producer settings that this client does not take, and why.
 UNSUPPORTED: Final = {

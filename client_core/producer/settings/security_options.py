@@ -242,7 +242,7 @@ OAUTH_CLIENT_ID: Final = Option(
     STRING,
     None,
     None,
-    "Who asks for the token.",
+    "Client id of the token request.",
     may_be_file=True,
 )
 OAUTH_CLIENT_SECRET: Final = Option(
@@ -250,7 +250,7 @@ OAUTH_CLIENT_SECRET: Final = Option(
     PASSWORD,
     None,
     None,
-    "The secret of who asks for the token.",
+    "Client secret of the token request.",
     may_be_file=True,
 )
 OAUTH_SCOPE: Final = Option(

@@ -77,7 +77,7 @@ def _ssl(given: GivenSettings) -> SslConfig:
     if not verifies:
         given.warn(
             "ssl.endpoint.identification.algorithm is empty: a broker's host name is not verified, and "
-            "whoever has a certificate of a trusted authority can stand between"
+            "anyone with a certificate of a trusted authority can intercept the connection"
         )
     return SslConfig(
         truststore=given.file(options.TRUSTSTORE_LOCATION) or given.secret(options.TRUSTSTORE_CERTIFICATES),

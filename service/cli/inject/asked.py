@@ -175,8 +175,9 @@ def _check_inline_secrets(kafka: Mapping[str, str], faults: list[str]) -> None:
         if file_name is not None:
             folder = name.partition(".")[0]
             faults.append(
-                f"--kafka {name}: is a secret, and who may see the pod would see it; mount a Secret: "
-                f"--secret {folder}=NAME-OF-SECRET --kafka {file_name}={SECRETS_FOLDER}/{folder}/KEY-IN-IT"
+                f"--kafka {name}: is a secret, and everyone who may read the pod would see it; "
+                f"mount a Secret: --secret {folder}=NAME-OF-SECRET "
+                f"--kafka {file_name}={SECRETS_FOLDER}/{folder}/KEY-IN-IT"
             )
 
 
@@ -253,7 +254,7 @@ def _check_ports_and_hosts(own: Mapping[str, str], settings: Settings) -> None:
     if "admin_host" in own and settings.admin_host not in _EVERY_ADDRESS:
         faults.append("--set admin_host: probes come to the pod's address; leave it at 0.0.0.0")
     faults += [
-        f"--set {name}: 0 takes a free port, which nobody could know; give one"
+        f"--set {name}: 0 takes a free port, which the app can't know; give a number"
         for name, port in (("admin_port", settings.admin_port), ("api_port", settings.api_port))
         if port == 0
     ]

@@ -102,7 +102,7 @@ def _kafka_names(_: click.Context, __: click.Parameter, incomplete: str) -> list
 @click.option(
     "--native/--legacy",
     default=_NATIVE,
-    help="As an init container that goes on running (the default; Kubernetes 1.29), or as a container.",
+    help="As an init container that keeps running (the default; Kubernetes 1.29), or as a container.",
 )
 @click.option("--readiness", is_flag=True, help="Make the pod unready while the sidecar has no Kafka.")
 @click.option(
@@ -211,7 +211,7 @@ def _say(done: Result, doubtful: list[str], summary: bool) -> None:
         if summary or reports.is_doubtful:
             click.echo(f"{reports.place}: {reports.did}", err=True)
     if not any(reports.did in _DONE for reports in done.reports):
-        click.echo("Nothing has changed: there is no workload in this that could.", err=True)
+        click.echo("Nothing has changed: the input has no workload that inject changes.", err=True)
 
 
 #: What is told of a workload that was looked after.

@@ -253,7 +253,7 @@ class _Writing:
                 # Behind the dash of a list, which stays.
                 self.edits.append(Edit(entry.start, entries[index + 1].start, ""))
             else:
-                raise EditError(entry.line, "can't be taken out of its line; write it on a line of its own")
+                raise EditError(entry.line, "can't be removed from its line; write it on its own line")
         for place, lines in added:
             if place is None or not self._lines.is_first(entries[place].start):
                 self._insert_lines(self._lines.after(entries[-1].end), lines)

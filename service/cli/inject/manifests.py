@@ -258,7 +258,7 @@ def _remedy(text: str, line: int) -> str:
         return "it looks like a template: render it first, helm template … | pilotfish inject -f -"
     if any("\t" in each for each in there):
         return "it has tabs, and YAML is indented with spaces"
-    return "mend it there, or just above"
+    return "correct it there, or just above"
 
 
 def _chosen(only: Sequence[str], known: Sequence[Workload]) -> set[tuple[str, str]] | None:

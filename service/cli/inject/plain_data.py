@@ -60,11 +60,11 @@ class _Reading:
         if isinstance(of, Scalar):
             return scalar_value(of)
         if of in inside:
-            raise EditError(node.line, "an alias stands inside of what it stands for")
+            raise EditError(node.line, "an alias is inside its own anchor")
         if len(inside) >= DEEPEST:
             raise EditError(node.line, f"nests deeper than {DEEPEST} levels")
         if self._left < 0:
-            raise EditError(node.line, f"its aliases stand for more than {_MOST_VALUES} values")
+            raise EditError(node.line, f"its aliases expand to more than {_MOST_VALUES} values")
         within = (*inside, of)
         if isinstance(of, Sequence):
             return [self.value(item, within) for item in of.items]
@@ -88,7 +88,7 @@ class _Reading:
         read = self.value(source, inside)
         taken = read if isinstance(read, list) else [read]
         if not all(isinstance(part, dict) for part in taken):
-            raise EditError(source.line, "merges (<<) what is no mapping")
+            raise EditError(source.line, "merges (<<) something that is not a mapping")
         return [pair for part in taken if isinstance(part, dict) for pair in part.items()]
 
 

@@ -17,8 +17,8 @@ from service.cli.inject.values import Data, same
 from service.cli.inject.workloads import Path
 
 _CANNOT: Final = (
-    "can't be edited without changing what else it says, because of its anchors or its layout; write out "
-    "what its aliases stand for, or give it as `kubectl create --dry-run=client -o yaml -f FILE` prints it"
+    "can't be edited without changing other values, because of its anchors or its layout; write out "
+    "its aliases, or give it as `kubectl create --dry-run=client -o yaml -f FILE` prints it"
 )
 
 

@@ -68,7 +68,7 @@ _FORBIDDEN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_
 def fault_of_text(value: str) -> str | None:
     """Control characters, lone surrogates and noncharacters stand in no attribute."""
     found = None if value.isascii() and value.isprintable() else _FORBIDDEN.search(value)
-    return None if found is None else f"the character U+{ord(found[0]):04X} may stand in no attribute"
+    return None if found is None else f"the character U+{ord(found[0]):04X} is not allowed in an attribute"
 
 
 def fault_of_uri_reference(value: str) -> str | None:

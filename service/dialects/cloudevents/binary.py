@@ -67,7 +67,7 @@ def decoded(value: bytes) -> str:
     if "%" not in text:
         return text
     if _BAD_PERCENT.search(text):
-        raise ValueError("a % stands before two hexadecimal digits, or is written %25")
+        raise ValueError("a % must be followed by two hexadecimal digits, or be written as %25")
     return _utf8(unquote_to_bytes(text))
 
 
@@ -79,7 +79,7 @@ def _take(raw_name: bytes, raw_value: bytes, attributes: dict[str, str]) -> None
         if name == "datacontenttype":
             raise ValueError("in binary mode the Content-Type header says it")
         if name in attributes:
-            raise ValueError("the header stands twice")
+            raise ValueError("duplicate header")
         value = decoded(raw_value)
         check_value(name, value)
     except ValueError as e:
@@ -90,7 +90,7 @@ def _take(raw_name: bytes, raw_value: bytes, attributes: dict[str, str]) -> None
 def _content_type(raw_value: bytes, before: str | None) -> str:
     try:
         if before is not None:
-            raise ValueError("the header stands twice")
+            raise ValueError("duplicate header")
         value = _utf8(raw_value).strip(" \t")
         check_value("datacontenttype", value)
     except ValueError as e:

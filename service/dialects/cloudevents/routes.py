@@ -100,7 +100,7 @@ REQUEST: Final[dict[str, Any]] = {
                 "example": [_EXAMPLE],
             },
             "application/json": {
-                "schema": {"description": "Binary mode: the event's data. Any media type may stand here."},
+                "schema": {"description": "Binary mode: the event's data. Any media type is allowed."},
                 "example": {"total": 12.5},
             },
         },

@@ -69,7 +69,7 @@ def parse_entries(body: bytes, pubsub: str, topic: str, limits: BodyLimits) -> I
     for index, item in enumerate(items):
         entry = _entry(bytes(item), where._replace(place=f"[{index}]"))
         if entry.entry_id in seen:
-            where._replace(place=f"[{index}].entryId").fault(ENTRIES, "entryId stands twice")
+            where._replace(place=f"[{index}].entryId").fault(ENTRIES, "duplicate entryId")
         seen.add(entry.entry_id)
         yield entry
 
@@ -88,7 +88,7 @@ def _entry(text: bytes, where: _Where) -> Entry:
                 UNREADABLE, f"{name}: unknown member; an entry has entryId, event, contentType, metadata"
             )
         if folded in known:
-            where.fault(UNREADABLE, f"{name}: the member stands twice")
+            where.fault(UNREADABLE, f"{name}: duplicate field")
         known[folded] = raw
         id_name = name if folded == "entryid" else id_name
     if "event" not in known:
@@ -114,7 +114,7 @@ def _metadata(raw: Raw | None, where: _Where) -> dict[str, str]:
     if raw is None or is_null(raw):
         return {}
     try:
-        members_of(bytes(raw))  # a name that stands twice
+        members_of(bytes(raw))  # a name that is given twice
         return _METADATA.decode(raw)
     except (BodyError, msgspec.DecodeError) as e:
         where.fault(UNREADABLE, f"metadata must be an object of strings: {e}")

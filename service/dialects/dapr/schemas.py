@@ -116,7 +116,7 @@ PUBLISH_REQUEST: Final[dict[str, Any]] = {
     "requestBody": {
         "content": {
             "application/json": {
-                "schema": {"description": "The event. Any media type may stand here."},
+                "schema": {"description": "The event. Any media type is allowed."},
                 "example": {"orderId": "100"},
             },
             "text/plain": {"schema": {"type": "string"}, "example": "hello"},

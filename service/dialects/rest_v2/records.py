@@ -8,7 +8,7 @@ How K and V are written, the media type says. Null or left out is no key, and a 
 this shape is 400/40002; a member that is unknown, no records, or two partitions that contradict each other
 are 422/422. A key or value of the wrong kind for its format is 42206, one that can't be made into bytes
 42207, and a schema, which nobody here could use, 42205. As in `service/produce/records_codec.py`, from which
-the single members' readers come, a name that stands twice is found by length. Event loop only; pure.
+the single members' readers come, a name that is given twice is found by length. Event loop only; pure.
 """
 
 from __future__ import annotations

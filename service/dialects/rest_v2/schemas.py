@@ -30,7 +30,7 @@ class PartitionV2(BaseModel):
 class TopicV2(BaseModel):
     name: str
     configs: dict[str, str | None] = Field(
-        description="By name; null for a sensitive one. Empty where the brokers do not tell them."
+        description="By name; null for a sensitive one. Empty if the brokers do not return them."
     )
     partitions: list[PartitionV2]
 

@@ -40,7 +40,7 @@ _DATA: Final = frozenset({"type", "data", *_SCHEMA})
 _DECODERS: Final = {"BINARY": bytes_of_unpadded_base64, "JSON": bytes_of_json, "STRING": bytes_of_text}
 _OF_STRINGS: Final = {"BINARY": "a string of base64", "STRING": "a string"}
 _SCHEMA_TYPES: Final = frozenset({"AVRO", "JSONSCHEMA", "PROTOBUF"})
-_NO_REGISTRY: Final = "there is no schema registry here: say type BINARY, JSON or STRING"
+_NO_REGISTRY: Final = "there is no schema registry: use type BINARY, JSON or STRING"
 
 #: How many digits a partition may have; one more than any has.
 _MAX_DIGITS: Final = len(str(MAX_INT32)) + 1

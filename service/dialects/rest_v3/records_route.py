@@ -37,7 +37,7 @@ _FIXED: HeaderPairs = [(b"content-type", JSON), (b"cache-control", b"no-store")]
 @router.post(
     "/v3/clusters/{cluster_id}/topics/{topic}/records",
     response_model=DeliveryReport | ErrorAnswer,
-    response_description="A report for each record, in order; `error_code` tells how it went.",
+    response_description="A report for each record, in order; `error_code` is its outcome.",
     responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
     openapi_extra={"requestBody": RECORDS_BODY},
 )

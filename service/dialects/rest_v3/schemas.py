@@ -22,7 +22,7 @@ _NUMBER: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MA
 ClusterId = Annotated[
     str,
     Path(
-        description="The id of the cluster, as GET /v3/clusters tells it.",
+        description="The id of the cluster, as GET /v3/clusters returns it.",
         json_schema_extra={"pattern": "^[a-zA-Z0-9_-]+$"},
     ),
 ]
@@ -102,7 +102,7 @@ class TopicData(_Shape):
     partitions: Related
     configs: Related = Field(description="Not served here.")
     partition_reassignments: Related = Field(description="Not served here.")
-    authorized_operations: list[str] = Field(description="Always empty: nobody asks for them.")
+    authorized_operations: list[str] = Field(description="Always empty.")
 
 
 class TopicDataList(_Shape):
@@ -243,7 +243,7 @@ _RECORD: Final[dict[str, Any]] = {"type": "object", "properties": _RECORD_MEMBER
 
 #: A record that is none is answered in its place, not refused by HTTP: so much is said by "or anything".
 _RECORD_OR_NOT: Final[dict[str, Any]] = {
-    "anyOf": [_RECORD, {"description": "What is no such record is answered by an error object in its place."}]
+    "anyOf": [_RECORD, {"description": "An invalid record is answered by an error object in its place."}]
 }
 
 _RECORD_EXAMPLE: Final[dict[str, Any]] = {

@@ -69,7 +69,7 @@ class Mutant(NamedTuple):
 
 
 def read_mutants() -> list[Mutant]:
-    """All mutants, compounds last. Raises MutantError for a name that stands twice, or for none."""
+    """All mutants, compounds last. Raises MutantError for a name that is given twice, or for none."""
     single: dict[str, Mutant] = {}
     compound: list[dict[str, Any]] = []
     for path in sorted(_FOLDER.glob("*.toml")):
@@ -79,7 +79,7 @@ def read_mutants() -> list[Mutant]:
                 continue
             name = item["name"]
             if name in single:
-                raise MutantError(f"{path.name}: {name} stands twice; give one of them another name")
+                raise MutantError(f"{path.name}: {name} is given twice; give one of them another name")
             changes = [Change(**change) for change in item["change"]]
             single[name] = Mutant(name, item["fault"], changes, item.get("floor"))
     return [*single.values(), *(_combined(item, single) for item in compound)]

@@ -150,7 +150,7 @@ def test_a_jaas_file_that_makes_no_sense_any_more_is_told_once_and_not_used(
         "sasl.jaas.config: password is missing: PLAIN needs it",
     ]
     assert "hunter2" not in caplog.text + str(events.events)
-    assert "what was read before stays in force" in caplog.text
+    assert "the earlier value stays in use" in caplog.text
 
 
 def test_repr_shows_no_credentials() -> None:

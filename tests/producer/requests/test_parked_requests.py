@@ -425,7 +425,10 @@ def test_a_bug_ends_the_request_that_it_struck_and_those_behind_it_go_on() -> No
     rig.turn()
     (failure,) = struck.failures
     assert failure.waited_ms == 0
-    assert str(failure.error) == "The request ended with a bug, ZeroDivisionError: the log has its stack."
+    assert (
+        str(failure.error)
+        == "The request ended with an unexpected exception, ZeroDivisionError: the log has its stack."
+    )
     assert (failure.phase, failure.written) == (Phase.DELIVERY, Written.UNKNOWN)
     assert rig.producer.status().waiting_for_metadata == 0
     rig.answer(together(produced(ORDERS_0, offset=0), produced(TopicPartition("users", 0), offset=0)))

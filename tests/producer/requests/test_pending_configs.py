@@ -185,7 +185,7 @@ def test_configs_that_do_not_come_time_out_and_a_late_answer_is_nobodys() -> Non
     rig.turn()
     rig.turn_after(1_000)
     assert isinstance(reported(waiting).error, TimeoutError)
-    assert str(reported(waiting).error) == "The configs of topic orders were not told within 1000 ms."
+    assert str(reported(waiting).error) == "The configs of topic orders were not received within 1000 ms."
     answer(rig, orders=CONFIGS)
     assert len(waiting.reported) == 1
 

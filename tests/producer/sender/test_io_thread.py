@@ -113,7 +113,7 @@ def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_each_turn_is_follow
     finally:
         rig.producer.close(1_000)
     assert "Uncaught error in the I/O thread again: RuntimeError at " in caplog.text
-    assert "4 times since it was last told" in caplog.text
+    assert "4 times since it was last logged" in caplog.text
 
 
 def test_repetitions_of_a_bug_that_is_over_are_told_by_a_good_turn_when_the_minute_is_over(
@@ -128,7 +128,7 @@ def test_repetitions_of_a_bug_that_is_over_are_told_by_a_good_turn_when_the_minu
         good.clear()
         rig.producer.wakeup()
         assert good.wait(PATIENCE_S)
-        wait_until(lambda: "2 times since it was last told" in caplog.text, what="the sum")
+        wait_until(lambda: "2 times since it was last logged" in caplog.text, what="the sum")
     finally:
         rig.producer.close(1_000)
 
@@ -539,7 +539,7 @@ def test_a_bug_that_comes_again_after_a_minute_is_told_at_once(caplog: pytest.Lo
         rig.clock.advance(pause_ms)
         break_turns(rig, int(pause_ms != 60_000))
         rig.producer.io_thread._guarded_turn()
-    assert "1 times since it was last told" in caplog.text
+    assert "1 times since it was last logged" in caplog.text
 
 
 def test_who_waits_for_the_end_has_no_thread_left() -> None:

@@ -395,7 +395,7 @@ def test_a_file_that_went_wrong_leaves_the_tokens_in_force(
     clock.look()
     assert web.get("/v1/topics/orders", headers=tokens.of("shop")).status_code == 200
     assert reloads(web) == {"success": 0, "failure": 3}
-    assert caplog.text.count("what was read before stays in force") == 3
+    assert caplog.text.count("the earlier value stays in use") == 3
 
 
 def reloads(web: HttpApp) -> dict[str, float]:

@@ -82,7 +82,7 @@ def test_digits_of_a_hash_may_be_in_capitals() -> None:
             entry(max_waiting_requests="1.5"),
             ": token 'billing': max_waiting_requests: must be a whole number",
         ),
-        (entry() + entry(sha256=f'"{OTHER}"'), ": token 'billing': this name stands twice"),
+        (entry() + entry(sha256=f'"{OTHER}"'), ": token 'billing': duplicate name"),
         (entry() + entry(name='"audit"'), ": token 'audit': its sha256 is also that of 'billing'"),
         ("token = [1]", ": token 1: must be a table"),
         ("[token]\nname = 'a'", " has no [[token]] entries"),

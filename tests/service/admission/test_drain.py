@@ -288,7 +288,7 @@ def test_records_that_wait_for_memory_are_delivered_in_the_drain(
             caller.start()
         wait_until(lambda: sidecar.metric("pilotfish_waiting_requests") == 12, what="all wait")
         sidecar.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "no new work is taken on" in sidecar.log(), what="the drain")
+        wait_until(lambda: "no new requests are accepted" in sidecar.log(), what="the drain")
         hold.release()
         assert sidecar.process.wait(timeout=patient(60)) == 0
         for caller in callers:

@@ -173,7 +173,7 @@ def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
 
 def test_what_nobody_caught_is_a_line_as_any_other() -> None:
     (reported,) = said_by("raise ValueError('bad')")
-    assert (reported["level"], reported["msg"]) == ("critical", "ended by an error that nobody caught")
+    assert (reported["level"], reported["msg"]) == ("critical", "ended by an uncaught error")
     assert reported["stack"].endswith("ValueError: bad")
 
 
@@ -181,7 +181,7 @@ def test_so_is_what_nobody_caught_in_a_thread() -> None:
     (reported,) = said_by("threading.Thread(target=lambda: 1 / 0, name='worker').start()")
     assert (reported["level"], reported["msg"]) == (
         "critical",
-        "thread worker ended by an error that nobody caught",
+        "thread worker ended by an uncaught error",
     )
     assert "ZeroDivisionError" in reported["stack"]
 

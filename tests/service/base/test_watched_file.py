@@ -185,7 +185,7 @@ def test_a_file_that_goes_away_and_comes_back_is_told_of(
     path.unlink()
     assert watching.look() == "one"
     assert f"tokens_file: can't read {path}: No such file or directory" in caplog.text
-    assert "what was read before stays in force" in caplog.text
+    assert "the earlier value stays in use" in caplog.text
     path.write_text("two")
     assert watching.look() == "two"
 

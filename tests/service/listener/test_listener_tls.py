@@ -404,7 +404,7 @@ def test_what_can_not_be_used_is_told_once_and_changes_nothing(
     assert reported[0].startswith(
         f"api_tls_certificate_file: {files.key}: the key does not belong to the first"
     )
-    assert reported[0].endswith("what was read before stays in force")
+    assert reported[0].endswith("the earlier value stays in use")
     assert looked.metric("credential_reloads_total", outcome="failure") == 1
 
 

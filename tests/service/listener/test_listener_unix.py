@@ -123,7 +123,7 @@ def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path, 
         if kind == "link":
             target.write_text("precious")
         there.symlink_to(target)
-    with pytest.raises(OSError, match=r"api_socket: api\.sock is there and is no socket; remove it, or"):
+    with pytest.raises(OSError, match=r"api_socket: api\.sock exists and is not a socket; remove it, or"):
         bind_unix_socket(path, 0o600, 16)
     assert os.path.lexists(there)
 
@@ -285,7 +285,7 @@ def test_what_can_not_be_listened_on_ends_a_sidecar_as_a_taken_port_does(path: s
         check=False,
     )
     assert ended.returncode == 1
-    assert f"{tmp_path / path} is there and is no socket" in ended.stderr
+    assert f"{tmp_path / path} exists and is not a socket" in ended.stderr
 
 
 @pytest.mark.parametrize("mode", ["66", "0888", "rw"])

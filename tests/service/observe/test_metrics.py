@@ -201,6 +201,8 @@ def test_topics_beyond_the_limit_share_a_label(web: HttpApp) -> None:
     assert value(web, "topic_records_sent_total", topic="a") == 2
     assert value(web, "topic_records_sent_total", topic="b") == 1
     assert value(web, "topic_records_sent_total", topic=OTHER_TOPICS) == 2
+    emit(web, e.ProduceFinished("d", 0, 1, 1, 10, 1, 0, Errors.MESSAGE_TOO_LARGE))
+    assert value(web, "topic_record_errors_total", topic=OTHER_TOPICS) == 1
 
 
 def test_without_being_asked_no_topic_is_a_label() -> None:

@@ -76,7 +76,7 @@ def status(sidecar: Sidecar) -> str:
 def what_is_slow(sidecar: Sidecar) -> str:
     """The first part of it, empty where nothing is slow."""
     first, *_ = status(sidecar).split("\n\n")
-    return first if first.startswith("What is slow:") else ""
+    return first if first.startswith("Slow:") else ""
 
 
 def wait_until_node_2_is_named(sidecar: Sidecar) -> str:

@@ -107,8 +107,8 @@ def test_when_the_cluster_is_known_topics_are_looked_up_and_the_interval_is_lowe
         "advice_topics 1.0",
     ]
     assert log.messages == [
-        f"advice: {started.path}: advice[0], computed at 2023-11-14T22:00:00.000Z: 1 of 2 topics are there "
-        "and kept known; metadata is refreshed every 60000 ms"
+        f"advice: {started.path}: advice[0], computed at 2023-11-14T22:00:00.000Z: 1 of 2 topics exist "
+        "and are kept known; metadata is refreshed every 60000 ms"
     ]
 
 
@@ -220,7 +220,7 @@ def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
     ]
     (line,) = log.messages
     assert line.startswith("advice: " + reported.format(path=started.path))
-    assert line.endswith("; the sidecar goes on without it")
+    assert line.endswith("; the sidecar continues without it")
     assert started.web.get("/v1/topics/orders").status_code == 200
 
 
@@ -275,7 +275,7 @@ def test_advised_topics_that_are_not_there_are_neither_created_nor_asked_for_aga
 
     run(scenario())
     (said,) = said_of_advice(log)
-    assert "1 of 2 topics are there and kept known; metadata is refreshed every 30000 ms" in said
+    assert "1 of 2 topics exist and are kept known; metadata is refreshed every 30000 ms" in said
     assert list(cluster.topic_names()) == ["orders"]
     asked = []
     for request in cluster.requests(ApiKey.METADATA):

@@ -27,7 +27,7 @@ QUICK: Final = {
     "metadata.max.age.ms": "500",
 }
 FLAGS: Final = ("--log-format", "json", "--drain-timeout-ms", "1000")
-NO_BROKER: Final = "No broker can be connected to: until one can, there is no new metadata"
+NO_BROKER: Final = "No broker can be connected to; metadata is not refreshed until one can"
 
 
 def lines(sidecar: Sidecar) -> list[dict[str, Any]]:

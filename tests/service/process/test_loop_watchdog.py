@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from service.wire.asgi import Message, Receive, Scope, Send
 
 THREADS = [ThreadStack("pilotfish-admin", "a.py:1 in look"), ThreadStack("pilotfish-io", "b.py:2 in resolve")]
-HEAD = "did not turn within 50 ms; where each of 2 threads stands:"
+HEAD = "did not turn within 50 ms; the stacks of 2 threads follow:"
 
 
 class Lines(logging.Handler):
@@ -86,8 +86,8 @@ def test_the_stacks_of_a_standstill_are_told_once_however_often_it_is_probed(log
         assert probed.probe(poll=False) == "the poll loop did not turn within 50 ms"
     assert logged == [
         f"the poll loop {HEAD}",
-        "thread pilotfish-admin stands at\na.py:1 in look",
-        "thread pilotfish-io stands at\nb.py:2 in resolve",
+        "thread pilotfish-admin is at\na.py:1 in look",
+        "thread pilotfish-io is at\nb.py:2 in resolve",
     ]
     assert probed.counted() == {"poll": 1, "event": 0}
 
@@ -204,7 +204,7 @@ def test_an_admin_listener_that_ended_by_itself_begins_anew(caplog: pytest.LogCa
         wait_until(lambda: answers(bound), what="an answer of the next one")
         admin.stop(timeout_s=10)
         assert not admin._thread.is_alive()
-    assert "the admin listener has ended by itself and begins anew" in caplog.text
+    assert "the admin listener has ended unexpectedly and is restarted" in caplog.text
 
 
 def test_what_runs_beside_the_listener_is_ended_with_it() -> None:
@@ -232,7 +232,7 @@ def test_an_admin_listener_that_can_not_begin_is_told_of_once_and_can_be_stopped
     bound.close()
     admin = AdminThread(ok, bound, pause_s=0.001)
     admin.start()
-    again = "the admin listener has ended by itself and begins anew"
+    again = "the admin listener has ended unexpectedly and is restarted"
     wait_until(lambda: caplog.text.count(again) > 3, what="more attempts")
     assert caplog.text.count("Uncaught error in the admin listener\n") == 1
     admin.stop(timeout_s=10)

@@ -465,6 +465,8 @@ def test_where_there_is_no_room_the_oldest_answers_go(settings: dict[str, int]) 
     assert [is_replay(post(web, key=key)) for key in ("k3", "k2")] == [True, True]
     assert not is_replay(post(web, key="k1"))
     assert web.app.sidecar.http.keys_forgotten_early.value == 2
+    families = {family.name: family.samples for family in web.app.sidecar.http.collect()}
+    assert [sample.value for sample in families["pilotfish_idempotency_keys_forgotten_early"]] == [2]
 
 
 def test_what_still_runs_is_never_forgotten_and_more_of_it_is_429() -> None:

@@ -245,7 +245,7 @@ def test_a_deadline_that_is_none_is_refused_before_anything_is_appended(
         ),
         ("timeout_ms=", "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)"),
         ("timeout=1", "query.timeout: unknown parameter; there are max_block_ms, timeout_ms and delivery"),
-        ("timeout_ms=1&timeout_ms=2", "query.timeout_ms: stands twice"),
+        ("timeout_ms=1&timeout_ms=2", "query.timeout_ms: is given twice"),
         ("timeout_ms=%FF", "query: invalid UTF-8"),
         ("delivery=disk", "query.delivery: must be direct or spool"),
     ],

@@ -110,7 +110,7 @@ def test_it_can_be_chosen_what_is_put_back(rig: SpoolRig) -> None:
     again = spool("requeue", "--folder", folder)
     assert (again.exit_code, again.output) == (
         1,
-        "Error: nothing to requeue: no such record lies set aside\n",
+        "Error: nothing to requeue: there is no such dead letter\n",
     )
 
 

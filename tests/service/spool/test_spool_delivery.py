@@ -201,7 +201,7 @@ def test_what_can_never_be_delivered_is_set_aside_and_the_rest_goes_on(
     assert found == ["orders-0", "orders-2"]
     assert aside(rig) == [("orders-1", reason)]
     assert rig.spool.entries == 0
-    assert f"1 records of topic orders are set aside ({reason})" in caplog.text
+    assert f"1 records of topic orders are dead letters ({reason})" in caplog.text
     counted = {labels: counter.value for labels, counter in rig.spool.delivery.set_aside.items()}
     assert counted[(reason,)] == 1
     assert rig.spool.status(lambda _: True)["last_error"] == error.error.error.name

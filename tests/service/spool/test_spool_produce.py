@@ -134,7 +134,7 @@ def test_a_path_in_an_unusual_spelling_is_served_the_same(web: HttpApp) -> None:
 def test_without_a_spool_the_setting_is_named() -> None:
     answer = HttpApp().produce(THREE, query="?delivery=spool")
     assert answer.status_code == 400
-    assert answer.json()["detail"] == "query.delivery: there is no spool here (spool_folder is not set)"
+    assert answer.json()["detail"] == "query.delivery: there is no spool (spool_folder is not set)"
     assert answer.json()["written"] == "no"
 
 

@@ -94,7 +94,7 @@ def test_dead_letters_are_requeued_while_the_sidecar_runs(
             where = f"127.0.0.1:{sidecar.api_port}"
             assert ended.output == f"50 records will be delivered by the sidecar at {where}\n"
             again = CliRunner().invoke(main, [*words, "--api-port", str(sidecar.api_port)])
-            assert again.output == "Error: nothing to requeue: no such record lies set aside\n"
+            assert again.output == "Error: nothing to requeue: there is no such dead letter\n"
         wait_until(lambda: len(stored(cluster)) == 50, what="all records", last_seen=sidecar.log)
         assert status_of(sidecar)["set_aside"] == 0
         assert sidecar.terminate() == 0

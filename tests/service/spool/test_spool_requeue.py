@@ -262,7 +262,7 @@ def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) 
     ends = asked(rig, lambda one: bool(1 // 0))
     with pytest.raises(ZeroDivisionError):
         rig.deliver()
-    assert ends == [Requeued(0, "a bug; the log has more")]
+    assert ends == [Requeued(0, "an unexpected exception; the log has the stack")]
     assert requeued(rig) == Requeued(1)
 
 
@@ -414,7 +414,7 @@ def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
 ) -> None:
     answer = posted(web, f"{PATH}?max_block_ms=1", tokens.of("all"), turns=False)
     assert answer.status_code == 504
-    assert "goes on" in answer.json()["detail"]
+    assert "continues" in answer.json()["detail"]
     for _ in range(5):
         turn(web)
         spool_of(web).writer.turn()

@@ -222,7 +222,7 @@ def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is
     reported = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         rig.spool.writer.turn()
-    assert reported == [SpoolFault("a bug; the log has more", "unknown")]
+    assert reported == [SpoolFault("an unexpected exception; the log has the stack", "unknown")]
     for _ in range(2):  # what was queued waits no more
         rig.submit([record("x" * (QUEUE_BYTES // 2 - 200))])
 

@@ -377,7 +377,7 @@ def test_a_folder_without_manifests_is_refused(tmp_path: Path) -> None:
             "apiVersion: v1\nkind: Pod\nkind: Pod\n",
             "(Pod/(no name)), line 3: has the key kind twice; leave one",
         ),
-        ("apiVersion: v1\nkind: Pod\nspec: &a {b: *a}\n", "an alias stands inside of what it stands for"),
+        ("apiVersion: v1\nkind: Pod\nspec: &a {b: *a}\n", "an alias is inside its own anchor"),
         ("apiVersion: v1\nkind: Pod\nx: " + "[" * 200 + "]" * 200, "nests deeper than 100 levels"),
         ("%YAML 1.9\n---\nkind: Pod\n", "is no YAML: can't be read"),
         # The reader of YAML would be at it for hours.
@@ -396,7 +396,7 @@ def test_what_is_no_utf_8_is_refused_with_its_line() -> None:
 
 def test_aliases_that_stand_for_far_too_much_are_refused() -> None:
     bomb = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
-    assert "aliases stand for more than" in refused(f"kind: Pod\napiVersion: v1\na0: &a0 [x]\n{bomb}")
+    assert "aliases expand to more than" in refused(f"kind: Pod\napiVersion: v1\na0: &a0 [x]\n{bomb}")
 
 
 @pytest.mark.parametrize(
@@ -502,7 +502,7 @@ def test_nothing_is_said_where_all_went_as_expected() -> None:
 def test_that_there_was_nothing_to_do_is_said() -> None:
     done = run("-f", "-", *BROKERS, stdin=SERVICE)
     assert (done.exit_code, done.stdout) == (0, SERVICE)
-    assert done.stderr == "Nothing has changed: there is no workload in this that could.\n"
+    assert done.stderr == "Nothing has changed: the input has no workload that inject changes.\n"
 
 
 @pytest.mark.parametrize(

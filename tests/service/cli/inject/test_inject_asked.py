@@ -142,7 +142,7 @@ def test_images_are_taken_as_they_are_named(image: str) -> None:
         (("--set", "api_port=1", "--set", "api_port=2"), "--set api_port: is given twice; leave one"),
         (("--set", "service_name=a\nb"), "--set service_name: has a line's end"),
         (("--set", "admin_host=127.0.0.1"), "--set admin_host: probes come to the pod's address"),
-        (("--set", "admin_port=0"), "--set admin_port: 0 takes a free port, which nobody could know"),
+        (("--set", "admin_port=0"), "--set admin_port: 0 takes a free port, which the app can't know"),
         (("--set", "admin_port=8085"), "--set admin_port: 8085 is the API's port; give another"),
         (("--kafka", "linger.m=1"), "linger.m is not a setting of Kafka's producer; did you mean linger.ms?"),
         (("--kafka", "linger.ms=soon"), "--kafka Invalid value soon for configuration linger.ms"),

@@ -106,7 +106,7 @@ def test_lists_in_each_other_beyond_all_bounds_are_refused_before_they_are_read(
 
 def test_a_merge_into_itself_is_refused() -> None:
     text = "kind: Pod\napiVersion: v1\nmetadata: &a {<<: {<<: *a}}\nspec:\n  containers:\n  - name: a\n"
-    assert "line 3: an alias stands inside of what it stands for" in refused(text)
+    assert "line 3: an alias is inside its own anchor" in refused(text)
 
 
 def test_a_port_whose_protocol_is_null_is_one_of_tcp() -> None:
@@ -135,7 +135,7 @@ def test_the_config_map_of_the_own_namespace_goes_before_one_that_names_none() -
 
 def test_the_remedy_is_that_of_the_line_that_is_wrong() -> None:
     text = 'a: "{{x}}"\nb: "c\td"\n' + "c: 1\n" * 5 + "d: [\n"
-    assert "mend it there, or just above" in refused(text)
+    assert "correct it there, or just above" in refused(text)
 
 
 def test_lines_that_end_as_on_old_macs_are_named() -> None:

@@ -135,7 +135,7 @@ def test_no_entries_at_all_are_nothing_to_do() -> None:
         ({**ONE, "metadata": {"a": 1}}, "metadata must be an object of strings"),
         ({**ONE, "metadata": []}, "metadata must be an object of strings"),
         ({**ONE, "metdata": {}}, "metdata: unknown member"),
-        ({**ONE, "ENTRYID": "2"}, "ENTRYID: the member stands twice"),
+        ({**ONE, "ENTRYID": "2"}, "ENTRYID: duplicate field"),
         ([], "must be a JSON object"),
         (1, "must be a JSON object"),
     ],
