@@ -128,10 +128,16 @@ def test_an_empty_key_is_a_key(cli: Cli) -> None:
 
 
 def test_status_shows_the_sidecar_and_its_brokers(cli: Cli) -> None:
-    output = cli("status").output
+    output = ""
+
+    def is_connected() -> bool:
+        nonlocal output
+        output = cli("status").output
+        return re.search(r"^\d +127\.0\.0\.1:\d+ +ready ", output, re.MULTILINE) is not None
+
+    wait_until(is_connected, what="a broker that is ready", last_seen=lambda: output)
     assert output.startswith("what ")
     assert "state              running" in output
-    assert re.search(r"^\d +127\.0\.0\.1:\d+ +ready ", output, re.MULTILINE)
 
 
 def test_status_says_first_what_is_slow_and_names_connections_that_have_no_id(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from client_core import certificate_expires_at_s
 from service.process.embedded import EmbeddedCluster
 from tests.support.certificates import Authority, Identity, write_pem
 from tests.support.sidecar import Sidecar
-from tests.support.waiting import patient
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,6 +141,7 @@ def test_curl_asks_as_the_docs_say(secured: Secured) -> None:
 def test_it_logs_nothing_of_callers_who_can_not_shake_hands(secured: Secured) -> None:
     sidecar = secured.process
     name = "pilotfish_http_connections_ended_total"
+    wait_until(lambda: "Producer id is" in sidecar.log(), what="the last line of the start")
     before, count = sidecar.log(), sidecar.metric(name, reason="handshake") or 0
     for written in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01junk", b"\x00"):
         with socket.create_connection(("127.0.0.1", sidecar.api_port)) as caller:
