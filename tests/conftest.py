@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import hypothesis
 import pytest
 
-from tests.support import tiers
+from tests.support import missing_programs, tiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
 #: Marks of tests that share what takes long to start; a test goes with the first that it bears.
@@ -90,6 +90,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if not _is_over_nothing(config, item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Leaves out a test whose program is missing, where nothing may be installed."""
+    report = yield
+    if call.excinfo is not None and missing_programs.of_this_process():
+        return missing_programs.left_out(report, call.excinfo.value, item.location[1] or 0)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Counts the tests that were left out, with what to install."""
+    skipped = terminalreporter.getreports("skipped")
+    lines = missing_programs.summary(
+        report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)
+    )
+    if lines:
+        terminalreporter.section("not run")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 def _group_of(item: pytest.Item) -> str:

@@ -117,6 +117,17 @@ def _end(*_: object) -> None:
     sys.exit(0)
 
 
+def _own_command() -> str:
+    """How to call this program once more: `pilotfish`, or the Python that runs it from a checkout."""
+    name = click.get_current_context().find_root().info_name or "pilotfish"
+    if not name.startswith("python"):
+        return name
+    program = Path(sys.executable)
+    if program.is_relative_to(Path.cwd()):
+        program = program.relative_to(Path.cwd())
+    return f"{program} -m service"
+
+
 def _serve_embedded(
     given: dict[str, object],
     kafka: tuple[str, ...],
@@ -133,6 +144,7 @@ def _serve_embedded(
     )
     from service.process.server import serve as run
 
+    command = _own_command()
     try:
         with EmbeddedCluster(topics=(DEMO_TOPIC,), first_port=port, folder=folder) as cluster:
             settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
@@ -141,7 +153,7 @@ def _serve_embedded(
             sys.exit(
                 run(
                     settings,
-                    when_started=lambda url: click.echo(lines_to_try(url)),
+                    when_started=lambda url: click.echo(lines_to_try(url, command)),
                     embedded=EmbeddedControl(cluster),
                 )
             )

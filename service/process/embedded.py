@@ -327,8 +327,8 @@ class EmbeddedControl:
         return 404, {"detail": "no such path of the embedded cluster"}
 
 
-def lines_to_try(api_url: str) -> str:
-    """What to type at a sidecar on an embedded cluster."""
+def lines_to_try(api_url: str, command: str) -> str:
+    """What to type at a sidecar on an embedded cluster. `command` is how this program was called."""
     topic = f"{api_url}/v1/topics/{DEMO_TOPIC}"
     return f"""Pilotfish runs on a Kafka inside its own process. Try:
 
@@ -336,7 +336,7 @@ def lines_to_try(api_url: str) -> str:
   curl -s {topic}/records -H 'Content-Type: application/json' \\
        -d '{{"key_format":"text","records":[{{"key":"customer-7","value":{{"total":12.50}}}}]}}'
   curl -s {api_url}/v1/status
-  pilotfish embedded stop 1      # a broker dies; ask for the leader again
+  {command} embedded stop 1      # a broker dies; ask for the leader again
 
 Ctrl-C ends it.
 """

@@ -22,7 +22,7 @@ import pytest
 
 from client_core.testing import FakeCluster
 from tests.console.console_page import ConsolePage
-from tests.support.chromium import ChromiumMissingError, started_browser
+from tests.support.chromium import started_browser
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -61,11 +61,8 @@ def _new_cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture(scope="session")
 def browser_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    try:
-        with started_browser(tmp_path_factory.mktemp("browser")) as browser:
-            yield browser
-    except ChromiumMissingError as error:
-        pytest.fail(str(error), pytrace=False)
+    with started_browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pipeline.jars.connector_jars import JarsMissingError
-from pipeline.java import JavaMissingError
 from tests.pipeline.fleets import examples_of, fleets
 from tests.pipeline.stories import Outcome
 from tests.pipeline.whole_pipeline import ManyFleets, Tables
@@ -51,11 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all tests of the process share; see the module's docstring."""
-    try:
-        with spark_of_the_session(tmp_path_factory.mktemp("spark")) as session:
-            yield session
-    except (JavaMissingError, JarsMissingError) as error:
-        pytest.fail(f"the tests of the pipeline can't run: {error}", pytrace=False)
+    with spark_of_the_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from pipeline.report import report_html
 from pipeline.report.view import ParquetGold
 from tests.pipeline.gold_samples import troubled, write_gold
-from tests.support.chromium import ChromiumMissingError, started_browser
+from tests.support.chromium import started_browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +40,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def browser_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    try:
-        with started_browser(tmp_path_factory.mktemp("browser")) as browser:
-            yield browser
-    except ChromiumMissingError as error:
-        pytest.fail(str(error), pytrace=False)
+    with started_browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -119,10 +120,10 @@ class Tried:
             self.said.append(next(process.stdout))
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{api_port}", trust_env=False)
         self.admin = httpx.Client(base_url=f"http://127.0.0.1:{admin_port}", trust_env=False)
-        self._environment = {"PILOTFISH_ADMIN_PORT": str(admin_port)}
+        self.environment = {"PILOTFISH_ADMIN_PORT": str(admin_port)}
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        done = CliRunner().invoke(main, ["embedded", *words], env=self._environment)
+        done = CliRunner().invoke(main, ["embedded", *words], env=self.environment)
         assert done.exit_code == code, done.output
         return done.output
 
@@ -160,7 +161,12 @@ def produce(tried: Tried, value: str, partition: int) -> dict[str, object]:
 def test_what_to_try_can_be_tried(tried: Tried) -> None:
     (url,) = [line.split()[-1] for line in tried.said if line.endswith("/v1/status\n")]
     assert httpx.get(url, trust_env=False).json()["state"] == "running"
-    assert "pilotfish embedded stop 1" in "".join(tried.said)
+    (line,) = [line for line in tried.said if "embedded stop 1" in line]
+    command = line.split(" stop ")[0].split()
+    status = subprocess.run(
+        [*command, "status"], env=os.environ | tried.environment, check=True, capture_output=True
+    )
+    assert b"127.0.0.1:" in status.stdout
 
 
 def test_a_stopped_brokers_partitions_are_led_and_written_to_elsewhere(tried: Tried) -> None:
