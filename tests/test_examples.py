@@ -81,3 +81,29 @@ def test_a_client_finds_the_leader_and_produces(
     assert receipt["partition"] == partition
     written = {(r.partition, r.offset): (r.key, r.value) for r in cluster.kafka.records(DEMO_TOPIC)}
     assert written[partition, receipt["offset"]] == (b"customer-7", b'{"total":12.5}')
+
+
+def test_the_example_projects_own_tests_pass_with_the_test_kit() -> None:
+    """As its author runs them: in its folder, with nothing of this project's test settings."""
+    project = _FOLDER.parent / "orders"
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            os.devnull,
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            project,
+        ],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "5 passed" in ran.stdout
