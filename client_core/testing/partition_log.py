@@ -1,7 +1,8 @@
 """A partition's log in the fake cluster: checks a batch as a broker does, stores it, and gives it back.
 
 Read here by offsets that Kafka's documentation gives, and not by client_core.record: what our client writes
-is judged by other code than what wrote it. Bytes of a batch, version 2 of the format:
+is judged by other code than what wrote it. Only the codecs are client_core.record's.
+Bytes of a batch, version 2 of the format:
 
     int64 base offset, int32 length of all that follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all
     that follows, int16 attributes, int32 last offset delta, int64 base timestamp, int64 max timestamp, int64
@@ -13,7 +14,6 @@ Source: UnifiedLog.append, LogValidator, ProducerStateManager, ProducerAppendInf
 
 from __future__ import annotations
 
-import gzip
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import crc32c
 
 from client_core.error_codes import Errors
+from client_core.record.codecs import compression_for
+from client_core.record.compression import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +34,6 @@ _BEHIND_LENGTH: Final = 12
 _BEHIND_CRC: Final = 21
 _MAGIC: Final = 2
 _CODEC_MASK: Final = 0x07
-_GZIP: Final = 1
 _LOG_APPEND_TIME: Final = 0x08
 #: How many batches of a producer a broker remembers. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
 _BATCHES_TO_RETAIN: Final = 5
@@ -264,12 +265,8 @@ class PartitionLog:
 
 
 def records_of(batch: StoredBatch, partition: int = 0) -> Sequence[StoredRecord]:
-    """The records of a batch; of the codecs only gzip, the others need libraries that tests don't have."""
-    body = batch.data[_HEADER.size :]
-    if batch.codec == _GZIP:
-        body = gzip.decompress(body)
-    elif batch.codec:
-        raise NotImplementedError(f"the fake cluster can't read codec {batch.codec}")
+    """The records of a batch. CorruptRecordError where its codec can't unpack it."""
+    body = compression_for(Codec.of(batch.codec)).decompress(batch.data[_HEADER.size :])
     cursor = _Cursor(body)
     records: list[StoredRecord] = []
     for _ in range(batch.record_count):

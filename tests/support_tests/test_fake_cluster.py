@@ -698,8 +698,11 @@ def test_closing_ends_what_is_held_and_silent() -> None:
 # -- another client's opinion --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("idempotent", [False, True])
-def test_librdkafka_takes_it_for_a_kafka_cluster(cluster: FakeCluster, idempotent: bool) -> None:
+@pytest.mark.parametrize(
+    ("codec", "idempotent"),
+    [("none", False), ("gzip", False), ("gzip", True), ("snappy", True), ("lz4", False), ("zstd", True)],
+)
+def test_librdkafka_takes_it_for_a_kafka_cluster(cluster: FakeCluster, codec: str, idempotent: bool) -> None:
     from confluent_kafka import Producer
 
     random = Random(3)
@@ -716,7 +719,7 @@ def test_librdkafka_takes_it_for_a_kafka_cluster(cluster: FakeCluster, idempoten
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "enable.idempotence": idempotent,
-            "compression.codec": "gzip",
+            "compression.codec": codec,
             "log_level": 0,
         }
     )

@@ -49,21 +49,30 @@ class PartitionGroup(NamedTuple):
 def group_by_partition(
     records: Sequence[ProducerRecord], indices: Iterable[int], partition_count: int, *, ignore_keys: bool
 ) -> list[PartitionGroup]:
-    """Which records go where, in the order in which each partition is first met (ACC-18).
+    """Return which records go where (ACC-18). Appended one after the other, they keep their order.
 
     An explicit partition is taken as it is, even one that doesn't exist (yet). Keys choose among all
-    partitions, with a leader or without. The keyless ones of a request stay together.
+    partitions, with a leader or without. Records with neither may go to any partition, also to that of a
+    neighbour. So a new run of groups begins where records with a partition follow records without one, or
+    the other way round: a group collects the records of its partition within its run only.
     """
     if isinstance(indices, range) and set(map(_KEY_AND_PARTITION, records)) == _NEITHER:
         return [PartitionGroup(None, indices)]  # as most are: nothing chooses, nothing is to be sorted
-    groups: dict[int | None, list[int]] = {}
+    groups: list[PartitionGroup] = []
+    run: dict[int | None, list[int]] = {}
     for index in indices:
         record = records[index]
         partition = record.partition
         if partition is None and record.key is not None and not ignore_keys:
             partition = partition_for_key(record.key, partition_count)
-        groups.setdefault(partition, []).append(index)
-    return [PartitionGroup(partition, group) for partition, group in groups.items()]
+        if partition not in run:
+            if run and (partition is None or None in run):
+                groups += map(PartitionGroup._make, run.items())
+                run = {}
+            run[partition] = []
+        run[partition].append(index)
+    groups += map(PartitionGroup._make, run.items())
+    return groups
 
 
 class PendingRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +63,37 @@ def failures(reported: Sequence[Outcome]) -> list[RecordFailure]:
 
 def left(report: CloseReport) -> int:
     return sum(left.records for left in report.unacknowledged)
+
+
+# -- one request ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("ORD-01")
+@pytest.mark.parametrize("seed", range(4))
+def test_records_of_a_request_keep_their_order_in_a_partition_whatever_chose_it(seed: int) -> None:
+    """A key, the record itself, or, for a record with neither, the partitioner."""
+    random = Random(seed)
+    count = random.choice((20, 2_000))
+    records = [
+        ProducerRecord(
+            "orders",
+            b"%d" % n,
+            random.choice((None, b"k")),
+            partition=random.choice((None, None, random.randrange(2))),
+        )
+        for n in range(count)
+    ]
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            outcome = Outcome()
+            by_ms = producer.clock.now_ms() + PATIENCE_MS
+            producer.submit("orders", records, block_deadline_ms=by_ms, deadline_ms=by_ms, done=outcome)
+            assert failures([outcome]) == []
+        for partition in range(2):
+            values = [int(record.value or b"") for record in cluster.records("orders", partition)]
+            assert values == sorted(values)
+        assert len(cluster.records("orders")) == count
 
 
 # -- close (ORD-03) ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,8 +64,18 @@ def groups(*records: ProducerRecord, partitions: int = 4, ignore_keys: bool = Fa
 
 def test_records_without_a_key_stay_together() -> None:
     assert groups(ProducerRecord("t"), ProducerRecord("t")) == [PartitionGroup(None, range(2))]
-    among_others = groups(ProducerRecord("t"), ProducerRecord("t", partition=1), ProducerRecord("t"))
-    assert among_others == [PartitionGroup(None, [0, 2]), PartitionGroup(1, [1])]
+
+
+def test_records_with_and_without_a_partition_do_not_overtake_each_other() -> None:
+    """Those without one may go to the same partition."""
+    of_1, of_2, any_partition = (ProducerRecord("t", partition=p) for p in (1, 2, None))
+    assert groups(of_1, of_2, of_1, any_partition, any_partition, of_1, of_2) == [
+        PartitionGroup(1, [0, 2]),
+        PartitionGroup(2, [1]),
+        PartitionGroup(None, [3, 4]),
+        PartitionGroup(1, [5]),
+        PartitionGroup(2, [6]),
+    ]
 
 
 def test_a_key_chooses_among_all_partitions_as_java_does() -> None:  # ACC-18
@@ -98,7 +109,9 @@ def test_each_record_is_in_one_group_and_the_order_of_a_group_is_the_requests(
     )
     assert sorted(index for group in made for index in group.indices) == list(range(len(records)))
     assert all(list(group.indices) == sorted(group.indices) for group in made)
-    assert len({group.partition for group in made}) == len(made)
+    for earlier, later in combinations(made, 2):
+        if earlier.partition == later.partition or None in {earlier.partition, later.partition}:
+            assert max(earlier.indices) < min(later.indices)
 
 
 # -- the countdown -------------------------------------------------------------------------------------------
