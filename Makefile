@@ -121,6 +121,7 @@ test-stress: setup java kafka-jars pipeline-jars  ## what `make test` runs, in f
 
 test-long: setup java kafka-jars pipeline-jars test-pipeline-killed test-lowest  ## all that is too long for every commit
 	$(PYTEST) -m long
+	$(BIN)/python -m tests.upgrades.rollback
 
 check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by the tools that will meet them: minutes
 	$(BIN)/python -m tests.deploy

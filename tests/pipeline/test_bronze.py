@@ -20,6 +20,7 @@ from pipeline.event_v1 import REASONS
 from pipeline.value_rules import COUNTS, LISTS, NUMBERS, TEXTS
 from tests.pipeline.event_lines import good, line
 from tests.pipeline.fleets import examples_of
+from tests.upgrades.make_fixtures import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -649,6 +650,18 @@ def _contradicts_itself(event: dict[str, Any]) -> bool:
     )
     dropped = event.get("dropped")
     return histogram or not_replicas or is_backwards or (dropped is not None and dropped // 2 > event["seq"])
+
+
+def test_the_lines_of_an_older_sidecar_are_events(spark: SparkSession) -> None:
+    """Of the tree before this one: tests/upgrades/fixtures."""
+    lines = (FIXTURES / "events.jsonl").read_bytes().splitlines()
+    received_at = F.lit(max(json.loads(line)["observed_at"] for line in lines)).cast("timestamp")
+    raw = _raw(spark, [(line, str(at)) for at, line in enumerate(lines)])
+    found = bronze.parse(raw.withColumn("received_at", received_at))
+    rows = found.select("source", bronze.REJECT_REASON).collect()
+    assert {(int(row["source"]), row[bronze.REJECT_REASON]) for row in rows} == {
+        (at, None) for at in range(len(lines))
+    }
 
 
 def test_a_line_that_nobody_thought_of_gets_the_reason_that_the_contract_gives(spark: SparkSession) -> None:

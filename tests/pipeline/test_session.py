@@ -83,6 +83,7 @@ def test_delta_is_set_up_by_its_jar_alone(spark: SparkSession, tmp_path: Path) -
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """What the program saw, and what it wrote to standard error."""
+    find_java()  # JavaMissingError says what to install
     environment = {
         name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "SPARK_REMOTE"}
     }

@@ -137,6 +137,22 @@ def _is(node: ast.AST, value: object) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 
 
+#: A repeated group that is possessive, and an atomic one.
+_POSSESSIVE_GROUP: Final = re.compile(r"(?<!\\)\)(?:[*+?]|\{[\d,]+\})\+|\(\?>")
+
+
+def test_groups_of_patterns_are_possessive_only_where_python_can() -> None:
+    """Before 3.11.5 they match wrongly (CPython gh-106052), and JSON of 64 KiB was none: POSSESSIVE."""
+    found = []
+    for path, node in nodes():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            if _POSSESSIVE_GROUP.search(text) and "(?:" in text:
+                found.append(place(path, node))
+    assert found == []
+    assert _POSSESSIVE_GROUP.search(r"(?:[^a]++|b)*+")
+
+
 def test_no_weak_hash_is_used() -> None:
     found = [
         place(path, node)

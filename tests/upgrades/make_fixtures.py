@@ -48,9 +48,11 @@ def main(checkout: Path) -> None:
         (FIXTURES / "events.jsonl").write_text("".join(f"{line}\n" for line in events))
         for store in ("parquet", "delta"):
             write_tables(tree, events, scratch / store, store, jars, scratch)
-            with lzma.open(FIXTURES / f"{store}.tar.xz", "wb", preset=9) as out:
-                with tarfile.open(fileobj=out, mode="w") as archive:
-                    archive.add(scratch / store, store)
+            with (
+                lzma.open(FIXTURES / f"{store}.tar.xz", "wb", preset=9) as out,
+                tarfile.open(fileobj=out, mode="w") as archive,
+            ):
+                archive.add(scratch / store, store)
         tokens, token = write_tokens(tree, scratch)
         (FIXTURES / "tokens.toml").write_text(tokens)
         (FIXTURES / "token").write_text(f"{token}\n")

@@ -22,6 +22,8 @@ import re
 from collections.abc import Callable, Container, Mapping
 from typing import Final
 
+from service.base.possessive import POSSESSIVE
+
 #: What every CloudEvent has, in the order in which a missing one is named.
 REQUIRED: Final = ("specversion", "id", "source", "type")
 
@@ -31,31 +33,29 @@ PARTITION_KEY: Final = "partitionkey"
 _NAME: Final = re.compile(r"[a-z0-9]+")
 
 
-_PCHAR: Final = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})"
-_USERINFO: Final = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:]|%[0-9A-Fa-f]{2})*+@"
-_HOST: Final = r"(?:\[[0-9A-Fa-f:.vV]++\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*+)"
-_AUTHORITY: Final = rf"//(?:{_USERINFO})?+{_HOST}(?::[0-9]*+)?+"
-_PATHS: Final = rf"(?:/{_PCHAR}*+)*+"
-_TAIL: Final = rf"(?:\?(?:{_PCHAR}|[/?])*+)?+(?:\#(?:{_PCHAR}|[/?])*+)?+"
+_PCHAR: Final = r"(?:[A-Za-z0-9\-._~!$&'*+(),;=:@]|%[0-9A-Fa-f]{2})"
+_USERINFO: Final = rf"(?:[A-Za-z0-9\-._~!$&'*+(),;=:]|%[0-9A-Fa-f]{{2}})*{POSSESSIVE}@"
+_NAME_OF_A_HOST: Final = rf"(?:[A-Za-z0-9\-._~!$&'*+(),;=]|%[0-9A-Fa-f]{{2}})*{POSSESSIVE}"
+_HOST: Final = rf"(?:\[[0-9A-Fa-f:.vV]++\]|{_NAME_OF_A_HOST})"
+_AUTHORITY: Final = rf"//(?:{_USERINFO})?{POSSESSIVE}{_HOST}(?::[0-9]*+)?{POSSESSIVE}"
+_PATHS: Final = rf"(?:/{_PCHAR}*{POSSESSIVE})*{POSSESSIVE}"
+_AFTER_THE_PATH: Final = rf"(?:{_PCHAR}|[/?])*{POSSESSIVE}"
+_TAIL: Final = rf"(?:\?{_AFTER_THE_PATH})?{POSSESSIVE}(?:\#{_AFTER_THE_PATH})?{POSSESSIVE}"
 #: The first segment of a relative reference has no colon: with one, what stands before it would be a scheme.
-_SEGMENT_WITHOUT_COLON: Final = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{2})++"
+_SEGMENT_WITHOUT_COLON: Final = rf"(?:[A-Za-z0-9\-._~!$&'*+(),;=@]|%[0-9A-Fa-f]{{2}})+{POSSESSIVE}"
+_PATH: Final = rf"(?:{_PCHAR}+{POSSESSIVE}{_PATHS})?{POSSESSIVE}"
 
-_URI: Final = re.compile(
-    rf"[A-Za-z][A-Za-z0-9+.\-]*+:(?:{_AUTHORITY}{_PATHS}|/?+(?:{_PCHAR}++{_PATHS})?+){_TAIL}"
-)
-_RELATIVE: Final = re.compile(
-    rf"(?:{_AUTHORITY}{_PATHS}|{_SEGMENT_WITHOUT_COLON}{_PATHS}|/(?:{_PCHAR}++{_PATHS})?+|){_TAIL}"
-)
+_URI: Final = re.compile(rf"[A-Za-z][A-Za-z0-9+.\-]*+:(?:{_AUTHORITY}{_PATHS}|/?+{_PATH}){_TAIL}")
+_RELATIVE: Final = re.compile(rf"(?:{_AUTHORITY}{_PATHS}|{_SEGMENT_WITHOUT_COLON}{_PATHS}|/{_PATH}|){_TAIL}")
 
 _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d++)?(?:[Zz]|[+-](\d\d):(\d\d))", re.ASCII
 )
 
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"  # noqa: S105 - a pattern
-_QUOTED: Final = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\t -~])*+"'
-_MEDIA_TYPE: Final = re.compile(
-    rf"{_TOKEN}/{_TOKEN}(?:[ \t]*+;[ \t]*+(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?+)*+[ \t]*+"
-)
+_QUOTED: Final = rf'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\t -~])*{POSSESSIVE}"'
+_PARAMETER: Final = rf"[ \t]*+;[ \t]*+(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?{POSSESSIVE}"
+_MEDIA_TYPE: Final = re.compile(rf"{_TOKEN}/{_TOKEN}(?:{_PARAMETER})*{POSSESSIVE}[ \t]*+")
 
 _DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 

@@ -21,6 +21,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from client_core import ProducerRecord
+from service.base.possessive import POSSESSIVE
 from service.dialects.cloudevents.attributes import (
     PARTITION_KEY,
     check_name,
@@ -32,7 +33,7 @@ from service.wire.strict_json import BodyError
 _PREFIX: Final = b"ce-"
 _CONTENT_TYPE: Final = "content-type"
 
-_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+_QUOTED: Final = re.compile(rf'"((?:[^"\\]|\\.)*{POSSESSIVE})"', re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 

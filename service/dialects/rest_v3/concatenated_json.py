@@ -21,6 +21,7 @@ import re
 from enum import Enum
 from typing import Final
 
+from service.base.possessive import POSSESSIVE_BYTES
 from service.wire.strict_json import BodyError
 
 #: Far above what any record may nest: each level is remembered, so there is an end to them.
@@ -30,10 +31,10 @@ _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _WORDS: Final = re.compile(rb'[^"{}\[\]]*+')
 
 #: The inside of a string as far as it goes: to its quote, to half an escape, or to what no string may hold.
-_INSIDE: Final = rb'[^"\\\x00-\x1f]*+(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*+'
+_INSIDE: Final = rb'[^"\\\x00-\x1f]*+(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*' + POSSESSIVE_BYTES
 _STRING: Final = re.compile(_INSIDE)
 #: What stands between two brackets, whole strings included.
-_PLAIN: Final = re.compile(rb'(?:[^"{}\[\]]++|"' + _INSIDE + rb'")*+')
+_PLAIN: Final = re.compile(rb'(?:[^"{}\[\]]++|"' + _INSIDE + rb'")*' + POSSESSIVE_BYTES)
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
