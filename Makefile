@@ -38,7 +38,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -189,6 +189,9 @@ pipeline-jars: $(SPARK_JARS)/jars.json  ## Spark's Kafka connector and Delta fro
 $(SPARK_JARS)/jars.json: pipeline/jars/pom.xml | setup
 	$(BIN)/python -m pipeline.jars.connector_jars $(SPARK_JARS)
 	@touch $@
+
+dist: setup  ## wheels, source archives, charts and their checksums, in dist/
+	$(BIN)/python requirements/distributions.py $(DIST)
 
 image:  ## the container image, by docker, podman or buildah; PINS=otel.txt with traces (docs/image.md)
 	@test -n "$(ENGINE)" || { echo "neither docker nor podman nor buildah works here; see docs/image.md" >&2; exit 1; }

@@ -3,5 +3,5 @@
     raw lines ──▶ bronze (events, rejects) ──▶ silver (facts that merge) ──▶ gold (answers) ──▶ report, advice
 
 Importable without the sidecar: event v1 (docs/events.md) is all that the two have in common. Needs the extra
-`pilotfish[pipeline]` and Java 17 or 21. The command is `pilotfish-pipeline`.
+the distribution pilotfish-pipeline and Java 17 or 21. The command is `pilotfish-pipeline`.
 """

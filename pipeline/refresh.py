@@ -16,6 +16,7 @@ _fresh.json names the version of the installed package.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Final
@@ -49,10 +50,10 @@ _FAILURES: Final = (PySparkException, Py4JError, PipelineError)
 
 def pilotfish_version() -> str:
     """The package's version; "unknown" where it was shipped to a cluster as files."""
-    try:
-        return metadata.version("pilotfish")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    for name in ("pilotfish-pipeline", "pilotfish"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return "unknown"
 
 
 class SourceNotMadeError(PipelineError):

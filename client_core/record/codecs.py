@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from client_core.errors import UnsupportedCompressionTypeError
 from client_core.record.compression import NO_COMPRESSION, Codec
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ def compression_of(
 ) -> Compression:
     """What compression.type names, at its level; None is the codec's default.
 
-    Raises UnsupportedCompressionTypeError for a name that Kafka does not have, IllegalArgumentError for a
-    level that the codec does not have. The levels of other codecs are not looked at.
+    Raises UnsupportedCompressionTypeError for a name that Kafka does not have and for a codec whose library
+    is not installed, IllegalArgumentError for a level that the codec does not have. The levels of other
+    codecs are ignored.
     """
     codec = Codec.named(name)
     levels = {Codec.GZIP: gzip_level, Codec.LZ4: lz4_level, Codec.ZSTD: zstd_level}
@@ -41,6 +43,16 @@ def compression_of(
 
 
 def _compression(codec: Codec, level: int | None) -> Compression:
+    try:
+        return _loaded(codec, level)
+    except ModuleNotFoundError as error:
+        raise UnsupportedCompressionTypeError(
+            f"{codec.config_name} needs the package {error.name}: "
+            "install pilotfish-client with its extra codecs"
+        ) from error
+
+
+def _loaded(codec: Codec, level: int | None) -> Compression:
     if codec is Codec.GZIP:
         from client_core.record.gzip_compression import GzipCompression
 

@@ -298,7 +298,7 @@ class Settings(BaseSettings):
     )
     tracing: Literal["off", "otlp"] = Field(
         default="off",
-        description="Whether spans are made and sent by OTLP (docs/tracing.md); needs pilotfish[otel].",
+        description="Whether spans are made and sent by OTLP (docs/tracing.md); needs the extra otel.",
     )
     internal: InternalLimits = Field(default=InternalLimits(), repr=False)
     kafka: dict[str, str] = Field(

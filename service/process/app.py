@@ -342,7 +342,7 @@ def _make_traces(settings: Settings) -> Traces:
             raise
         raise SettingsError(
             f"tracing: {settings.tracing} needs OpenTelemetry ({e.name} is not there): "
-            "pip install 'pilotfish[otel]'"
+            "install pilotfish with its extra otel"
         ) from e
     return make_span_traces(settings)
 

@@ -123,7 +123,7 @@ def test_without_the_extra_the_start_says_how_to_install_it() -> None:
     ended = run(*SERVE, "--tracing", "otlp", before=missing)
     assert ended.returncode == 2
     assert "tracing: otlp needs OpenTelemetry" in ended.stderr
-    assert "pip install 'pilotfish[otel]'" in ended.stderr
+    assert "install pilotfish with its extra otel" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

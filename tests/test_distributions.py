@@ -1,0 +1,74 @@
+"""`make dist`: what the three distributions hold, and that the same commit gives the same bytes."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from requirements.distributions import build, distributions, project
+
+_ROOT: Final = Path(__file__).parents[1]
+_VERSION: Final = project()["version"]
+_PACKAGES: Final = {each.name: each.packages for each in distributions()}
+_NAMES: Final = pytest.mark.parametrize("name", _PACKAGES)
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build(folder)
+    return folder
+
+
+def _wheel(dist: Path, name: str) -> Path:
+    return dist / f"{name.replace('-', '_')}-{_VERSION}-py3-none-any.whl"
+
+
+def _archive(dist: Path, name: str) -> Path:
+    return dist / f"{name.replace('-', '_')}-{_VERSION}.tar.gz"
+
+
+# -- what they hold ------------------------------------------------------------------------------------------
+
+
+@_NAMES
+def test_a_wheel_holds_its_packages_whole_and_nothing_else(dist: Path, name: str) -> None:
+    listed = subprocess.run(
+        ("git", "ls-files", *_PACKAGES[name]), cwd=_ROOT, check=True, capture_output=True, text=True
+    )
+    with zipfile.ZipFile(_wheel(dist, name)) as wheel:
+        held = {path for path in wheel.namelist() if ".dist-info/" not in path}
+    assert held == set(listed.stdout.splitlines())
+
+
+@_NAMES
+def test_a_source_archive_holds_the_same_files(dist: Path, name: str) -> None:
+    with zipfile.ZipFile(_wheel(dist, name)) as wheel, tarfile.open(_archive(dist, name)) as archive:
+        held = {path for path in wheel.namelist() if ".dist-info/" not in path}
+        archived = {member.name.partition("/")[2] for member in archive.getmembers()}
+    assert archived == held | {"pyproject.toml", "README.md", "PKG-INFO"}
+
+
+def test_the_client_asks_for_crc32c_alone_and_says_what_not_to_install_beside_it(dist: Path) -> None:
+    with zipfile.ZipFile(_wheel(dist, "pilotfish-client")) as wheel:
+        (path,) = [path for path in wheel.namelist() if path.endswith("/METADATA")]
+        metadata = email.message_from_bytes(wheel.read(path))
+    needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert [re.split(r"[<>=]", line)[0] for line in needed] == ["crc32c"]
+    assert "Do not install pilotfish beside it" in metadata["Summary"]
+
+
+def test_every_file_has_its_checksum_and_the_same_commit_gives_the_same(dist: Path, tmp_path: Path) -> None:
+    build(tmp_path / "again")
+    sums = (dist / "SHA256SUMS").read_text()
+    assert (tmp_path / "again" / "SHA256SUMS").read_text() == sums
+    assert {line.split()[1] for line in sums.splitlines()} == {
+        file.name for file in dist.iterdir() if file.name != "SHA256SUMS"
+    }

@@ -1,0 +1,169 @@
+"""The distributions of `make dist`, each in an environment with nothing else, do what they are for.
+
+From wheels and from source archives. The README's install lines are run as they stand there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+
+from client_core.testing.free_ports import free_ports
+from requirements.distributions import build, project
+from tests.support.waiting import patient, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROOT: Final = Path(__file__).parents[1]
+_VERSION: Final = project()["version"]
+#: The pins of what each needs at run time.
+_PINS: Final = {"pilotfish": "run.txt", "pilotfish-client": "run.txt", "pilotfish-pipeline": "pipeline.txt"}
+
+#: A program that produces with nothing but the client.
+_PRODUCES: Final = """
+import sys
+from client_core import KafkaProducer, ProducerConfig, ProducerRecord
+from client_core.testing import FakeCluster
+assert not {"fastapi", "pydantic", "cramjam"} & set(sys.modules)
+with FakeCluster(1) as kafka:
+    kafka.create_topic("orders")
+    config = ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers})
+    with KafkaProducer(config) as producer:
+        print(producer.send(ProducerRecord("orders", b"v")).result(30).offset)
+try:
+    settings = {"bootstrap.servers": "127.0.0.1:1", "compression.type": "lz4"}
+    KafkaProducer(ProducerConfig.from_mapping(settings))
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build(folder)
+    return folder
+
+
+def _wheel(dist: Path, name: str) -> Path:
+    return dist / f"{name.replace('-', '_')}-{_VERSION}-py3-none-any.whl"
+
+
+def _archive(dist: Path, name: str) -> Path:
+    return dist / f"{name.replace('-', '_')}-{_VERSION}.tar.gz"
+
+
+class Installed:
+    """An environment with one distribution and what it needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        _run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, folder)
+
+    def install(self, *words: str | Path) -> None:
+        python = self.folder / "bin" / "python"
+        _run(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, *words)
+
+    def run(self, program: str, *words: str) -> str:
+        return _run(self.folder / "bin" / program, *words, cwd=self.folder)
+
+
+def _run(*command: str | Path, cwd: Path | None = None) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patient(600),
+    )
+    assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+    return ran.stdout
+
+
+@pytest.fixture(params=["wheel", "source archive"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _installed(dist: Path, name: str, kind: str, folder: Path) -> Installed:
+    made = Installed(folder / "environment")
+    made.install("--require-hashes", "-r", _ROOT / "requirements" / _PINS[name])
+    made.install("--require-hashes", "-r", _ROOT / "requirements" / "build.txt")
+    file = _wheel(dist, name) if kind == "wheel" else _archive(dist, name)
+    made.install("--no-deps", "--no-build-isolation", file)
+    return made
+
+
+def test_the_sidecar_answers_a_look_up(dist: Path, kind: str, tmp_path: Path) -> None:
+    installed = _installed(dist, "pilotfish", kind, tmp_path)
+    with _serving(installed) as url:
+        answer = httpx.get(f"{url}/v1/topics/demo/leader?partition=0", trust_env=False)
+    assert answer.json()["leader"]["host"] == "127.0.0.1"
+    assert not (installed.folder / "bin" / "pilotfish-pipeline").exists()
+
+
+def test_the_client_produces(dist: Path, kind: str, tmp_path: Path) -> None:
+    installed = Installed(tmp_path / "environment")
+    installed.install("crc32c", "hatchling")
+    file = _wheel(dist, "pilotfish-client") if kind == "wheel" else _archive(dist, "pilotfish-client")
+    installed.install("--no-deps", "--no-build-isolation", file)
+    said = installed.run("python", "-c", _PRODUCES).splitlines()
+    assert said == [
+        "0",
+        "lz4 needs the package cramjam: install pilotfish-client with its extra codecs",
+    ]
+
+
+def test_the_pipeline_lists_its_commands(dist: Path, kind: str, tmp_path: Path) -> None:
+    installed = _installed(dist, "pilotfish-pipeline", kind, tmp_path)
+    assert "report" in installed.run("pilotfish-pipeline", "--help")
+    assert _VERSION in installed.run(
+        "python", "-c", "from pipeline.refresh import pilotfish_version; print(pilotfish_version())"
+    )
+
+
+def test_the_readmes_install_lines_install_a_sidecar_that_serves(dist: Path, tmp_path: Path) -> None:
+    (tmp_path / "dist").symlink_to(dist)
+    lines = re.findall(r"^pip install (\S+)", (_ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert lines == [f"dist/pilotfish-{_VERSION}-py3-none-any.whl"]
+    installed = Installed(tmp_path / "environment")
+    installed.install(tmp_path / lines[0])
+    with _serving(installed) as url:
+        assert httpx.get(f"{url}/v1/cluster", trust_env=False).status_code == 200
+
+
+@contextmanager
+def _serving(installed: Installed) -> Iterator[str]:
+    """`pilotfish serve --embedded` of an environment."""
+    api_port, admin_port = free_ports(2)
+    url, log = f"http://127.0.0.1:{api_port}", installed.folder / "log"
+    ports = ("--api-port", str(api_port), "--admin-port", str(admin_port))
+    command = (installed.folder / "bin" / "pilotfish", "serve", "--embedded", *ports)
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=installed.folder, stdout=out, stderr=out)
+        try:
+            wait_until(partial(_answers, url), what="a sidecar that answers", last_seen=log.read_text)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(patient(30))
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/v1/status", trust_env=False).is_success
+    except httpx.TransportError:
+        return False
