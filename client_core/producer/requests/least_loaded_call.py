@@ -1,8 +1,8 @@
 """One request at a time to the least loaded node, retried with backoff.
 
 Used for the list of all topics (`pending_metadata.py`) and for topic configs (`pending_configs.py`). A
-request that lost its connection, or got a retriable error, is sent again after a growing backoff while anyone waits.
-I/O thread only. Source: KafkaAdminClient.Call, Kafka 4.3, in part.
+request that lost its connection, or got a retriable error, is sent again after a growing backoff while anyone
+waits. I/O thread only. Source: KafkaAdminClient.Call, Kafka 4.3, in part.
 
 `IoExecutor` is what requests need of the I/O thread: to run work on it, and to know whether they are on it.
 """
