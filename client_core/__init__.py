@@ -1,4 +1,4 @@
-"""A Kafka producer client in pure Python: metadata, records and delivery as the Java client has them.
+"""A Kafka producer client in pure Python, with the Java client's metadata, records and delivery.
 
     config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
     producer = KafkaProducer(config)
@@ -6,8 +6,8 @@
     producer.send(ProducerRecord("orders", b"value", key=b"key")).result(30)
     producer.close(10_000)
 
-This module is the face: whoever uses the client imports from here, and from nowhere below. Importing it has
-no side effect. docs/modules.md lists the modules behind it.
+This module is the public API: users import from here only. Importing it has no side effect. docs/modules.md
+lists the modules behind it.
 """
 
 from __future__ import annotations

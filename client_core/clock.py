@@ -1,9 +1,8 @@
-"""Time as something that is passed in.
+"""Monotonic and wall-clock time, passed in so that tests control it.
 
-`now_ms` is monotonic: deadlines, backoffs and ages. `wall_ms` is the calendar: timestamps of records and
+`now_ms` is monotonic: deadlines, backoffs and ages. `wall_ms` is calendar time: timestamps of records and
 events, nothing else. Only KafkaProducer, Sender, Selector and BufferPool hold a Clock; everything else takes
-`now_ms`. The twin that a test turns by hand is `tests/support/mock_clock.py`. Source: Time, SystemTime, Kafka
-4.3.
+`now_ms`. Tests use `tests/support/mock_clock.py`. Source: Time, SystemTime, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a cluster is made of: nodes, topics, partitions and who leads them. Immutable values, no behaviour but
-look-up.
+"""Nodes, topics, partitions and their leaders, as immutable values.
 
-`Cluster` is the view that Java's callers know; the partitions behind it may be decoded lazily
-(`TopicPartitions` is the seam, `metadata/topic_table.py` the implementation). Read by any thread without a
-lock. Source: Node, TopicPartition, PartitionInfo, Cluster, Kafka 4.3.
+`Cluster` is Java's view of them; its partitions may be decoded lazily (`TopicPartitions` is the interface,
+`metadata/topic_table.py` the implementation). Read by any thread without a lock. Source: Node,
+TopicPartition, PartitionInfo, Cluster, Kafka 4.3.
 """
 
 from __future__ import annotations

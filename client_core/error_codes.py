@@ -1,9 +1,9 @@
-"""Every error code that a Kafka 4.3 broker can put on the wire: its name, how to take it, and its text.
+"""Every error code of a Kafka 4.3 broker: name, retriability and message.
 
-One row per code of Kafka's `org.apache.kafka.common.protocol.Errors`. How to take it is one of three:
-fatal for what was asked, retriable, or retriable after a metadata refresh (Java's InvalidMetadataException).
-Nothing here is raised; `errors.py` turns a code into an exception. Codes that a newer broker invents are not
-an accident: `Errors.of` answers UNKNOWN_SERVER_ERROR for them and the caller keeps the number.
+One row per code of Kafka's `org.apache.kafka.common.protocol.Errors`. A code is fatal for the request,
+retriable, or retriable after a metadata refresh (Java's InvalidMetadataException). Nothing here is raised;
+`errors.py` maps a code to an exception. A newer broker's unknown code is expected: `Errors.of` returns
+UNKNOWN_SERVER_ERROR for it, and the caller keeps the number.
 """
 
 from __future__ import annotations

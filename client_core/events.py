@@ -1,9 +1,9 @@
-"""What happens inside the client, told to whoever listens: metrics, logs, the event log.
+"""Events inside the client, for metrics, logs and the event log.
 
-Events are immutable facts. `EventSink.emit` is called on the thread where the fact arose (mostly the I/O
-thread), often inside the hot path: it must not block, and must not call back into the client. Times are
-now_ms unless named wall_ms. One event per batch, request or connection; never one per record. Those that come
-with every request are named tuples, which are made in a third of the time.
+Events are immutable. `EventSink.emit` is called on the thread where the event occurred (mostly the I/O
+thread), often on the hot path: it must not block, and must not call back into the client. Times are now_ms
+unless named wall_ms. One event per batch, request or connection, never per record. Per-request events are
+named tuples, which cost a third of a dataclass.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a fork does to whoever owns a thread or a socket: the child has no thread, and shares the socket.
+"""Makes a producer unusable in the child of a fork, without touching the parent's sockets.
 
-A producer belongs to the process that made it. In the child of a fork its copy has no I/O thread, its locks
-may be held by threads that do not exist there, and its sockets are the parent's. So the child uses none of
-it: who was made before the fork refuses every call (`ensure_own_process`), before any lock. The child closes
-its copies of the parent's descriptors: it can write nothing on them, and a connection ends when the parent
-closes it. That is `close(2)` only. No shutdown, no TLS alert and no epoll_ctl reaches what the parent uses.
+A producer belongs to the process that made it. Its copy in a forked child has no I/O thread, its locks may be
+held by threads that do not exist there, and its sockets are the parent's. So in the child every call is
+refused (`ensure_own_process`), before any lock. The child closes its copies of the parent's descriptors: it
+can't write to them, and a connection ends when the parent closes it. That is `close(2)` only: no shutdown,
+TLS alert or epoll_ctl reaches what the parent uses.
 
-`count` is compared, not the process id: that would be a system call for each record. Importing this module
+`count` is compared, not the process id, which would cost a system call per record. Importing this module
 registers nothing. Windows has no fork. No Java counterpart: a JVM can't fork.
 """
 

@@ -1,7 +1,7 @@
-"""An event that is set once, which a KeyboardInterrupt of a waiting thread cannot damage.
+"""A one-shot event that survives a KeyboardInterrupt of a waiting thread.
 
 `threading.Event` takes its lock in Python code. A KeyboardInterrupt between the acquire and the `with` block
-leaves the lock held for good, and the next `set`, the I/O thread's for one, blocks for ever. Here `wait`
+leaves the lock held for good, and the next `set` blocks for ever, on the I/O thread for example. Here `wait`
 acquires the lock in one C call, and `set` only releases it. Source: Java's CountDownLatch of one.
 """
 

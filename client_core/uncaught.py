@@ -1,13 +1,13 @@
-"""Errors that nobody foresaw, on threads that must go on: each is told once with its stack, then counted.
+"""Logs unexpected errors of long-running threads: each bug once with its stack, then counted.
 
     new bug           one line with its stack
-    the same again    counted, and summed up in one line a minute
-    another one       what was not summed up yet, then one line with its own stack
+    repeated          counted, and summarised in one line a minute
+    another bug       the pending summary, then one line with its own stack
 
-A bug that fails every turn of a loop would else write its stack until the disk is full, and push what led to
-it out of the log. Two errors are the same where their class and the last places that they went through are;
-their texts don't count, since those may name what differs each time. So many kinds are remembered; where
-there are more, the one that was seen longest ago is told again.
+Otherwise a bug in every turn of a loop would fill the disk with its stack, and push its cause out of the log.
+Two errors are the same bug when their class and their innermost frames are equal. Their texts are ignored,
+since they may differ each time. The number of remembered bugs is limited; the one seen longest ago is
+forgotten, and logged with its stack again.
 """
 
 from __future__ import annotations

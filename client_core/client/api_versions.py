@@ -1,8 +1,8 @@
-"""Which version of an API to speak with a node: what it said it supports, and how it is asked.
+"""Negotiates API versions with a node, from its ApiVersions response.
 
-A broker that does not know the version of our ApiVersions request answers error 35 in version 0's form,
-whatever we asked with, and lists in it what it does support; then the question is put again, lower (NET-15).
-Nothing is guessed from a broker's release. Pure. Source: NodeApiVersions, ApiVersionsRequest,
+A broker that does not know the version of our ApiVersions request answers error 35 in version 0's format,
+with the versions that it does support. The request is then sent again at a lower version (NET-15). Nothing is
+guessed from a broker's release. Pure. Source: NodeApiVersions, ApiVersionsRequest,
 ApiVersionsResponse.parse, Kafka 4.3 (KIP-511).
 """
 

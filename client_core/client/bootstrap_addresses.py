@@ -1,10 +1,9 @@
-"""bootstrap.servers: from "host:port" texts to addresses that the client may begin with.
+"""Parses and checks bootstrap.servers: "host:port" texts to addresses.
 
-`parse_and_validate_addresses` looks at the texts only. Then either `resolve_bootstrap_addresses` asks DNS
-which of them exist, as Java does, and leaves the rest out with a warning, since one name that is gone must
-not keep a client from its cluster; or `check_host_names` looks whether each of them could exist, for a client
-that resolves them when it connects. All raise ConfigError. Called once when a producer is made, on its
-caller's thread. Source: ClientUtils, Kafka 4.3.
+`parse_and_validate_addresses` checks the texts only. Then `resolve_bootstrap_addresses` resolves the names,
+as Java does, and skips unknown ones with a warning, so that one missing name does not stop the client. Or
+`check_host_names` checks their syntax only, for a client that resolves names when it connects. All raise
+ConfigError. Called once per producer, on its caller's thread. Source: ClientUtils, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the end of a connection means: its backoff begins, its requests fail, metadata is in doubt (NET-13).
+"""Handles the end of a connection: backoff, failed requests, metadata refresh (NET-13).
 
-NetworkClient calls it for connections that the selector reports as gone, and for those that it ends itself.
-No request gets lost here: a caller's becomes a response that says disconnected, the updater is told of its
-own, and only `drop`, which Java has as well, leaves them unanswered. Not here: why a connection ended
+NetworkClient calls this for connections that the selector reports as closed, and for those that it closes
+itself. No request is lost here: a caller's becomes a disconnected response, and the metadata updater is
+notified of its own. Only `drop` leaves requests unanswered, as in Java. Not here: why a connection ended
 (`disconnection.py`) and its state (`node_connections.py`). I/O thread only. Source:
 NetworkClient.processDisconnection, cancelInFlightRequests, Kafka 4.3.
 """

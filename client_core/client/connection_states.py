@@ -1,9 +1,9 @@
-"""The connections to all nodes, and from their states: may we connect, when again, to which address.
+"""All nodes' connection states: whether to connect, when again, and to which address.
 
-Two waits grow per node. The reconnect backoff grows with every failure and only READY resets it (CONN-02);
-the set-up timeout grows with failures while CONNECTING, and anything better resets it (CONN-03). The states
-and the moves between them are drawn in `node_connection_state.py`. I/O thread only. Source:
-ClusterConnectionStates, Kafka 4.3 (KIP-144, KIP-601, KIP-602).
+Two waits grow per node. The reconnect backoff grows with every failure, and only READY resets it (CONN-02).
+The set-up timeout grows with failures while CONNECTING, and any later state resets it (CONN-03). The states
+and their moves are in `node_connection_state.py`. I/O thread only. Source: ClusterConnectionStates, Kafka 4.3
+(KIP-144, KIP-601, KIP-602).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Every connection as frozen values that another thread may read while the I/O thread goes on.
+"""A frozen snapshot of every connection, for readers on other threads.
 
-The I/O thread swaps in a new tuple of ConnectionFacts when a state changed, never when a mere request goes
-out; ages and what is left of waits are computed for the reader's own moment. The producer turns
-ConnectionStatus into its NodeStatus.
+The I/O thread swaps in a new tuple of ConnectionFacts when a state changes, never for a mere request. Ages
+and remaining waits are computed for the reader's time. The producer turns ConnectionStatus into NodeStatus.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""When other credentials come into force, connections that were made with those of before are made anew.
+"""Replaces connections when credentials or certificates change.
 
-New connections use what is in force anyhow. Those that stand go on with what they were made with, which a
-broker does not ask for again: for as long as they are used, a certificate that was replaced because its key
-had leaked would go on being shown. `next_step` decides and does nothing, `CredentialRenewal` does it:
+New connections use the current credentials anyhow. Open connections keep those that they were made with; a
+broker never asks again. So a certificate replaced because its key leaked would stay in use. `next_step`
+decides without side effects, `CredentialRenewal` acts:
 
-    nothing was made with others than those in force      REST   look again in a while
-    something is under way: a trial, a new connection     WAIT
-    one is held, and has requests in flight               WAIT   for their answers: none is lost, none resent
-    the new ones have not been tried                      TRY    on a connection beside those that stand
-    they are good, the pause is over                      HOLD   nothing more is sent to the one least busy
-    one is held, or chosen, and has nothing in flight     RENEW  closed, and connected again at once
+    all connections use the current credentials           REST   check again later
+    a trial or a new connection is under way              WAIT
+    a connection is held, with requests in flight         WAIT   for answers: none is lost, none resent
+    the new credentials have not been tried               TRY    on a connection beside the open ones
+    they were accepted, and the pause is over             HOLD   send nothing more to the least busy node
+    the held or chosen connection has nothing in flight   RENEW  close it, and reconnect at once
 
-A trial comes first because whoever changes a secret may be wrong, or ahead of the broker. What the broker
-refuses costs no connection that works: they stay, and the trial is made again later. The pause lets a broker
-of thousands of clients, and a producer of many brokers, go on with their work. Order and idempotence are kept
-because a connection is closed only when each of its requests has been answered.
+The trial comes first because a changed secret may be wrong, or newer than the broker's. If the broker refuses
+it, working connections stay open, and the trial is repeated later. The pause spares a broker with thousands
+of clients, and a producer with many brokers. Order and idempotence hold, because a connection is closed only
+when all its requests have been answered.
 
-A session that was renewed with the new ones (KIP-368) needs no new connection, unless certificates changed as
-well. A file that changes again within SETTLE_MS is not taken for what was meant, such as a name without its
-password.
+A session re-authenticated with the new credentials (KIP-368) needs no new connection, unless certificates
+changed too. A file that changes again within SETTLE_MS is ignored until it settles: a new name may still lack
+its new password.
 
 I/O thread only. No Java counterpart: its clients read credentials once.
 """

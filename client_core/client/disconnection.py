@@ -1,7 +1,7 @@
-"""Why a connection ended: one word for a label, one sentence for people, and how loudly to say it.
+"""Why a connection ended: a label, a sentence, and a log level.
 
-`NetworkClient` makes one for each end, whether the selector told it (`from_channel`) or it closed the
-connection itself. Immutable. Source: the branches of NetworkClient.processDisconnection, Kafka 4.3.
+`NetworkClient` makes one for each end, reported by the selector (`from_channel`) or caused by itself.
+Immutable. Source: the branches of NetworkClient.processDisconnection, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Names to addresses: the one place that asks DNS.
+"""Resolves host names: the only module that calls DNS.
 
-`HostResolver` is the system's resolver, which blocks for as long as it likes. `BackgroundResolver` has it
-asked on threads of its own, for the I/O thread, which must not wait: in Java the same call blocks the thread
-that sends everybody's records. Failures are OSError, whatever the system's resolver raised. Source:
-HostResolver, DefaultHostResolver, ClientUtils.resolve, Kafka 4.3.
+`HostResolver` calls the system's resolver and blocks without a limit. `BackgroundResolver` calls it on its
+own threads, because the I/O thread must not wait: in Java this call blocks the thread that sends all records.
+Failures are OSError, whatever the system's resolver raised. Source: HostResolver, DefaultHostResolver,
+ClientUtils.resolve, Kafka 4.3.
 """
 
 from __future__ import annotations

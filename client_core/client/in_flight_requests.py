@@ -1,9 +1,8 @@
-"""The requests that were sent, or are being sent, and have no answer yet: one queue per node, newest at the
-left.
+"""Requests without a response yet: one queue per node, newest at the left.
 
-A broker answers the requests of one connection in their order, so an answer belongs to the rightmost request.
-Not here: what an answer means (`network_client.py`). Only the I/O thread changes this; `count()` and `load()`
-may be read from any thread, for gauges. Source: InFlightRequests, NetworkClient.InFlightRequest, Kafka 4.3.
+A broker answers the requests of one connection in order, so a response belongs to the rightmost request.
+Responses are handled in `network_client.py`. Only the I/O thread changes this; any thread may read `count()`
+and `load()`, for gauges. Source: InFlightRequests, NetworkClient.InFlightRequest, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What Sender asks of the client. Source: KafkaClient, Kafka 4.3.
+"""The client interface that Sender uses, with its requests and responses.
 
-Two implementations: `NetworkClient` and `tests/support/mock_client.py`. I/O thread only, but `wakeup` (any
-thread) and the counters, which are plain reads.
-
-A request on its way to a node, and what became of it. Source: ClientRequest, ClientResponse, Kafka 4.3.
+Two implementations: `NetworkClient` and `tests/support/mock_client.py`. I/O thread only, except `wakeup` (any
+thread) and the counters, which are plain reads. Source: KafkaClient, ClientRequest, ClientResponse, Kafka
+4.3.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""When to ask for metadata, whom to ask, and what to do with the answer or without one.
+"""Sends Metadata requests when due, and handles their responses and failures.
 
-`NetworkClient` calls `maybe_update` in each turn and hands itself in as `MetadataClient`, so that neither
-holds the other. `DefaultMetadataUpdater` keeps at most one request in flight. It waits, in this order: until
-an update is due and the backoff is over; for the answer, at most request.timeout.ms; for a connection that is
-being set up, or until a node may be tried again, reconnect.backoff.ms at a time. What is due and what an
-answer means is `metadata/`'s business. I/O thread only. Source: MetadataUpdater, ManualMetadataUpdater,
+`NetworkClient` calls `maybe_update` in each turn and passes itself as `MetadataClient`, so that neither holds
+the other. `DefaultMetadataUpdater` keeps at most one request in flight. It waits, in this order: until an
+update is due and the backoff is over; for the answer, at most request.timeout.ms; for a connection being set
+up, or until a node may be tried again, reconnect.backoff.ms at a time. `metadata/` decides what is due and
+what a response means. I/O thread only. Source: MetadataUpdater, ManualMetadataUpdater,
 NetworkClient.DefaultMetadataUpdater, Kafka 4.3.
 """
 

@@ -1,21 +1,17 @@
-"""Requests to nodes and their answers, over the selector's connections: Kafka's network client.
+"""Sends requests to nodes and returns their responses: Kafka's network client.
 
-One `poll` is one turn: ask for metadata if it is due, let the selector do its I/O, then act on what it
-reports, in Java's order (NET-08). `send` never connects and never blocks; `ready` connects and never waits.
-Not here: sockets (`network/`), when metadata is due (`metadata_updater.py`), the life of a connection
-(`node_connections.py`).
+One `poll` is one turn: request metadata if due, let the selector do its I/O, then handle its reports in
+Java's order (NET-08). `send` never connects and never blocks; `ready` connects and never waits. Not here:
+sockets (`network/`), when metadata is due (`metadata_updater.py`), connection states (`node_connections.py`).
 
-Unlike Java, an answer that can't be read, or that answers another question, does not leave `poll` as an
-exception: it ends that connection alone, with the reason in the log and as the node's last error.
-
-I/O thread only, but for `wakeup`, `initiate_close`, `active`, `in_flight_request_count()` and
-`node_statuses`. Source: NetworkClient, Kafka 4.3.
-
-Whether a client works, is closing or is closed.
+Unlike Java, an unreadable or mismatched response does not raise from `poll`. It closes that one connection;
+the reason is logged and becomes the node's last error.
 
     ACTIVE -> CLOSING (initiate_close, any thread) -> CLOSED (close); close may skip CLOSING
 
-One lock, since closing may be asked for while the I/O thread closes. Source: NetworkClient.State, Kafka 4.3.
+A lock guards this state, because another thread may call `initiate_close` while the I/O thread closes.
+I/O thread only, except `wakeup`, `initiate_close`, `active`, `in_flight_request_count()` and `node_statuses`.
+Source: NetworkClient, NetworkClient.State, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
-"""What NetworkClient must be told: its own small config, with Kafka's defaults.
+"""NetworkClient's config, with Kafka's defaults, and the allow-list of broker hosts.
 
-ProducerConfig builds one; nothing here reads a setting by name. Immutable, any thread.
-Source: ProducerConfig.configDef, CommonClientConfigs, MetadataRecoveryStrategy, Kafka 4.3.
+ProducerConfig builds it; nothing here reads a setting by name. Immutable, any thread. Pure. Source:
+ProducerConfig.configDef, CommonClientConfigs, MetadataRecoveryStrategy, Kafka 4.3.
 
-allowed.broker.hosts: the hosts that a client connects to, whatever its brokers advertise.
+allowed.broker.hosts limits which advertised hosts a client connects to:
 
     broker-1.kafka.svc          that name
     *.kafka.svc                 every name that ends in .kafka.svc
     10.1.2.3, 10.0.0.0/8        that address, these addresses
 
-A broker says in its metadata where the others are. One that lies has the client connect anywhere within its
-reach: to the metadata service of a cloud (169.254.169.254), or to a port of loopback. With this setting,
+Metadata names the other brokers. A malicious broker could make the client connect to anything that it can
+reach: a cloud's metadata service (169.254.169.254), or a loopback port. With this setting,
 
-    an address is allowed     if an entry holds it
-    a name is allowed         if an entry is or matches it, or no entry is a name; and each address that is
-                              connected to must be held by an entry, unless no entry is an address
+    an address is allowed     if an entry contains it
+    a name is allowed         if an entry equals or matches it, or no entry is a name; each address that it
+                              resolves to must be in an entry too, unless no entry is an address
 
 Hosts of bootstrap.servers are always allowed, at any address: whoever runs the client chose them. Ports are
-not looked at. Without the setting every host is allowed, as in Java, which has none like it. Immutable, any
-thread. Pure.
+not checked. Without the setting every host is allowed, as in Java, which has no such setting.
 """
 
 from __future__ import annotations

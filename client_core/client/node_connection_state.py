@@ -1,16 +1,18 @@
-"""The connection to one node: its state, the moves allowed to it, its addresses and its waits.
+"""One node's connection: its state, the allowed moves, its addresses and waits.
 
-    state                    may become (none)                   CONNECTING DISCONNECTED
-    CONNECTING, AUTHENTICATION_FAILED (said right after DISCONNECTED, when the reason is known) CONNECTING
-    CHECKING_API_VERSIONS, READY (where versions are not asked for), DISCONNECTED,
+    state                    may become
+    (none)                   CONNECTING
+    DISCONNECTED             CONNECTING, AUTHENTICATION_FAILED (right after, once the cause is known)
+    CONNECTING               CHECKING_API_VERSIONS, READY (when versions are not requested), DISCONNECTED,
                              AUTHENTICATION_FAILED
-    CHECKING_API_VERSIONS    itself (asked again at a lower version), READY, DISCONNECTED
+    CHECKING_API_VERSIONS    itself (requested again at a lower version), READY, DISCONNECTED
     READY                    DISCONNECTED
     AUTHENTICATION_FAILED    CONNECTING, itself
 
-An attempt uses the next of the name's addresses; when they are used up, or an established connection dropped,
-the name is resolved again (CONN-08, CONN-09). No I/O but the resolver's. Owned by ClusterConnectionStates, on
-the I/O thread. Source: ClusterConnectionStates.NodeConnectionState, ConnectionState, Kafka 4.3 (KIP-602).
+Each attempt uses the name's next address. The name is resolved again when all addresses were tried, or an
+established connection dropped (CONN-08, CONN-09). No I/O but the resolver's. Owned by
+ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates.NodeConnectionState,
+ConnectionState, Kafka 4.3 (KIP-602).
 """
 
 from __future__ import annotations

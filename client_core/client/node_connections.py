@@ -1,23 +1,20 @@
-"""The connections of one NetworkClient: how one is begun, becomes ready by asking for versions, and ends.
+"""Begins, readies and ends the connections of one NetworkClient; chooses the least loaded node.
 
-Every change of a connection's state passes here, so that the state, the log line, the event and what other
-threads see change together. Not here: requests in flight, metadata, when to connect (`network_client.py`).
-I/O thread only, but for `statuses`. Source: the connection half of NetworkClient, Kafka 4.3.
+Every state change passes here, so that the state, the log line, the event and the status that other threads
+read change together. Not here: requests in flight, metadata, when to connect (`network_client.py`). I/O
+thread only, except `statuses`. Source: the connection half of NetworkClient, Kafka 4.3.
 
-What of a node's connections is news: a broker that stays away is one line in the log, not one a second.
+Log lines are limited: a broker that stays away is one line, not one a second. Repeats are logged at DEBUG.
 
-    a connection that ended, or could not be made    news, once for each way in which that happens
-    ready                                            news, once; what fails from then on is news again
-    ready again and again without a served request   no news: it only seems to work
+    a connection ended, or failed                    logged once per cause
+    ready                                            logged once; later failures are logged again
+    ready repeatedly without a served request        not logged: it only seems to work
 
-Nothing is forgotten before a request is served or the node is ready after attempts that failed, so that a
-broker that accepts and hangs up each second fills no log either. What is no news is told at DEBUG.
-One owner, the I/O thread.
+The log state is reset only when a request is served, or the node is ready after failed attempts. So a broker
+that accepts and hangs up each second does not fill the log.
 
-The node to ask when any will do: decided from what is known, without doing anything about it.
-
-`NetworkClient.least_loaded_node` calls it with the nodes of the snapshot in an order that begins at random,
-so that clients spread over the brokers. I/O thread only. Source: NetworkClient.leastLoadedNode, Kafka 4.3.
+The least loaded node is chosen without side effects, among the snapshot's nodes from a random start, so that
+clients spread over the brokers. Source: NetworkClient.leastLoadedNode, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What of metadata refreshes is news to people: failing, working again, and what a response complains of.
+"""Limits the log lines of metadata refreshes: failures, recovery, and response errors.
 
-A refresh that fails is tried again within a second, for as long as it takes, and a caller may ask for topics
-that do not exist as fast as it likes: each of these is told once, and what is no news at DEBUG. One owner,
-the I/O thread.
+A failed refresh is retried within a second, without end, and a caller may request unknown topics at any rate.
+Each of these is logged once, repeats at DEBUG. I/O thread only.
 """
 
 from __future__ import annotations

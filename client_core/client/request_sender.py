@@ -1,8 +1,8 @@
-"""From a request to a frame on its connection, and from its answer, or its end, to a ClientResponse.
+"""Encodes and sends a request, and builds the ClientResponse of its answer or end.
 
-Negotiates the version, numbers and encodes, keeps what is in flight and tells each request's end as an event.
-Not here: whether the node may be sent to, and what an answer means (`network_client.py`). I/O thread only.
-Source: NetworkClient.doSend, InFlightRequest.completed/disconnected/timedOut, Kafka 4.3.
+Negotiates the version, assigns the correlation id, encodes, keeps what is in flight, and emits each request's
+end as an event. `network_client.py` decides whether a node may be sent to, and handles responses. I/O thread
+only. Source: NetworkClient.doSend, InFlightRequest.completed/disconnected/timedOut, Kafka 4.3.
 """
 
 from __future__ import annotations

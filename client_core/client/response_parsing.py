@@ -1,13 +1,11 @@
-"""From a received frame to the message that the oldest request in flight was waiting for.
+"""Decodes a received frame for the oldest request in flight.
 
-An answer of up to 256 KiB comes whole (`parse_response`). A larger one is read as it comes
-(`ResponsePieces`), if its API's answers may be that large. One beyond the limit of its API is refused by its
-size, before it is read.
+A response of up to 256 KiB is decoded whole (`parse_response`). A larger one is decoded while it arrives
+(`ResponsePieces`), if its API allows that size. One above its API's limit is refused before it is read.
 
-Pure. Whatever is wrong with the frame is the peer's fault and comes out as a ProtocolError; the caller then
-closes the connection, since nothing behind a frame that was misread can be trusted (NET-11). In Java the
-exception leaves poll and is logged by the sender's loop. Source: NetworkClient.parseResponse,
-AbstractResponse.parseResponse, Kafka 4.3.
+Pure. A malformed frame raises ProtocolError, and the caller closes the connection: bytes after a misread
+frame can't be trusted (NET-11). In Java the exception leaves poll and the sender's loop logs it. Source:
+NetworkClient.parseResponse, AbstractResponse.parseResponse, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""Which leader epochs were seen, and which partitions of a response are therefore believed (META-11).
+"""Decides which partitions and leaders to accept, by leader epoch (META-11, KIP-951).
 
-Java keeps a map from every partition to its epoch. Here a topic's table says them all by itself, and only
-what it does not say is written down: a greater epoch told by another response (META-14), the epoch of a
-partition that is no longer there. So a topic whose bytes did not change costs nothing, and a topic answered
-with an error keeps its epochs. No lock of its own: Metadata's lock guards it. Source:
-Metadata.updateLatestMetadata, Kafka 4.3.
+Java keeps a map of every partition's epoch. Here a topic's table holds them, and only exceptions are stored:
+a greater epoch from another response (META-14), or the epoch of a partition that no longer exists. So a topic
+whose bytes did not change costs nothing, and a topic answered with an error keeps its epochs.
 
-Leaders that produce answers name: which of them are believed, and the snapshot that they make (KIP-951).
+A Produce response of a broker that lost leadership names the new leader, often sooner than a Metadata
+response. The hint is accepted only if its epoch is newer than all seen, and its broker is known (KIP-951).
 
-A broker that no longer leads a partition says who does, often sooner than any Metadata response. Such a hint
-counts only if it is newer than all that was seen, and names a broker that is known. Called by Metadata under
-its lock, on the I/O thread; it changes nothing but what was seen last. Source:
-Metadata.updatePartitionLeadership, Kafka 4.3.
+Called by Metadata, guarded by its lock, on the I/O thread. Source: Metadata.updateLatestMetadata,
+updatePartitionLeadership, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Is a refresh due, and what is known? The cluster's present snapshot, and the rules that renew it.
+"""The cluster's current snapshot, and whether a refresh is due.
 
-The I/O thread builds requests from it and applies the responses; any thread asks for updates and reads
-`cache`, one attribute swapped whole. A short lock guards the rest and is never held over an event or a
-callback. Not here: when a request is due (`refresh_schedule.py`), which topics are wanted
-(`producer_metadata.py`), and how a request travels (`client/metadata_updater.py`). Source: Metadata, Kafka
-4.3.
+The I/O thread builds requests from it and applies responses. Any thread requests updates and reads `cache`,
+one attribute replaced as a whole. A short lock guards the rest and is never held over an event or a callback.
+Not here: when a request is due (`refresh_schedule.py`), which topics are wanted (`producer_metadata.py`), and
+how a request is sent (`client/metadata_updater.py`).
 
-What went wrong with the last responses, kept until somebody is told: each error is raised once.
-
-Fatal is what keeps any metadata from coming (authentication, no common version); recoverable what a response
-says of single topics. Guarded by Metadata's lock. Source: Metadata.clearErrorsAndMaybeThrowException, Kafka
-4.3.
+Errors of the last responses are kept until they are raised, each once. Fatal errors prevent any metadata
+(authentication, no common version); recoverable ones concern single topics. Source: Metadata,
+Metadata.clearErrorsAndMaybeThrowException, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One picture of the cluster, whole and immutable: what a caller takes once and answers from.
+"""One immutable snapshot of the cluster, from which callers answer look-ups.
 
-An update makes another and swaps it in; nothing is ever patched (META-21). The topics are tables that
-unchanged snapshots share. Java calls it MetadataSnapshot, and before 3.8 MetadataCache.
-Read by any thread without a lock; made on the I/O thread. Source: MetadataSnapshot, Kafka 4.3.
+An update builds another snapshot and swaps it in; nothing is patched (META-21). Snapshots share the tables of
+unchanged topics. Java calls it MetadataSnapshot, and before 3.8 MetadataCache. Read by any thread without a
+lock; made on the I/O thread. Source: MetadataSnapshot, Kafka 4.3.
 """
 
 from __future__ import annotations

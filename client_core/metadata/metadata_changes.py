@@ -1,7 +1,7 @@
-"""What changed between two snapshots, as events: brokers, topics, leaders.
+"""The changes between two snapshots, as events: brokers, topics, leaders.
 
-Only the topics whose tables differ are walked, and of these the reader's own comparison is used where there
-is one. Called by Metadata after the swap, outside its lock, on the thread that applied the response.
+Only topics whose tables differ are compared, with the reader's own comparison where it exists. Metadata calls
+this after the swap, outside its lock, on the thread that applied the response.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The Metadata request as a builder: which topics to ask for, and whether asking may create them.
+"""Builds a Metadata request: which topics, and whether it may create them.
 
-Topics are named; None asks for all of them, and none at all for the brokers only. The answer is read against
-the topics that are known when it comes (`known_topics`), so that unchanged ones are reused. Made by Metadata,
-on the I/O thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
+Topics are named; None requests all of them, an empty list only the brokers. The response is compared with the
+topics known when it arrives (`known_topics`), so that unchanged ones are reused. Made by Metadata, on the I/O
+thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Reads a Metadata response, versions 1 to 13, whole or in pieces, reusing what the last snapshot holds.
+"""Reads a Metadata response, versions 1 to 13, reusing unchanged topics.
 
-A topic whose bytes equal those of the table that is known keeps that table: one comparison in C. Only what
-changed is taken apart, as far as `topic_layout.py` needs it, and compared with its predecessor. Topics that
-were not asked for are passed over, and nothing is made of them. A large response is read as it comes and what
-was read is dropped: it takes the memory of the topics that are kept, and each piece some milliseconds. What
-no honest cluster has is refused; the limits are below, with their evidence.
+A topic whose bytes equal those of its known table keeps that table: one comparison in C. Only changed topics
+are parsed, as far as `topic_layout.py` needs it, and compared with their predecessors. Topics that were not
+requested are skipped. A large response is read as it arrives, and read bytes are dropped: it takes the memory
+of the topics that are kept, and each piece takes some milliseconds. Sizes beyond any honest cluster are
+refused; the limits below have their evidence.
 
-The generated message of the same name reads the same bytes plainly; a test holds the two equal. Trailing
-bytes are tolerated, tags are skipped. Pure; called on the I/O thread, outside Metadata's lock. Source:
-MetadataResponse, Kafka 4.3.
+The generated message of the same name reads the same bytes field by field; a test holds the two equal.
+Trailing bytes are tolerated, tags are skipped. Pure; called on the I/O thread, outside Metadata's lock.
+Source: MetadataResponse, Kafka 4.3.
 """
 
 from __future__ import annotations

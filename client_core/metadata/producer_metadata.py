@@ -1,13 +1,15 @@
-"""Which topics the producer wants metadata of, and until when; and waiting for it.
+"""The topics that the producer wants metadata of, their expiry, and waits for them.
 
-A topic is held from `add` until nobody used it for metadata.max.idle.ms; configured ones are held for ever.
-Using is adding it again, or a look-up's mark on its table. One that does not exist is held for as long as
-somebody adds it again between the answers that say so; Java asks for it once a second until it expires. A
-broker that has just started may deny what there is: of a topic that was there, other brokers are asked too.
-Beyond Java, each topic says whether asking for it
-may create it (`may_create`): a look-up must not. A request allows creation only when all its topics may be
-created; one that is answered as missing where creation was not allowed is asked for again, with its like
-alone. Any thread adds and waits; the I/O thread asks and answers. Source: ProducerMetadata, Kafka 4.3.
+A topic is held from `add` until it is unused for metadata.max.idle.ms; configured topics are held for ever.
+It is used by another `add`, or by a look-up that marks its table. A missing topic is held while callers add
+it again between the responses that report it missing; Java requests it once a second until it expires. A
+broker that has just started may report an existing topic as missing. So for a topic that existed before,
+other brokers are asked too.
+
+Beyond Java, each topic says whether requesting it may create it (`may_create`): a look-up must not. A request
+allows creation only if all its topics may be created. A topic reported missing where creation was not allowed
+is requested again, only with topics that may be created. Any thread adds and waits; the I/O thread sends
+requests and applies responses. Source: ProducerMetadata, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""When the next Metadata request is due, why, and whether a partial one will do: the clockwork of Metadata.
+"""When the next Metadata request is due, and whether a partial one suffices.
 
-Two backoffs hold a request up: one grows with failed attempts, the other with equivalent responses, so that a
-need that refreshing does not cure is not refreshed in a frenzy. Expiry, an explicit need or new topics make
-one due. No lock of its own: Metadata's lock guards it. Times come in. Source: Metadata.timeToAllowUpdate and
-kin, Kafka 4.3.
+Two backoffs delay a request: one grows with failed attempts, the other with equivalent responses, so that a
+need that refreshing can't meet does not cause a flood. Expiry, an explicit need or new topics make a request
+due. No lock of its own: Metadata's lock guards it. Times are passed in. Source:
+Metadata.timeToAllowUpdate, timeToNextUpdate, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a response says of the topics that are held: partitions to believe, errors, ids.
+"""Sorts a response's topics into accepted partitions, errors and ids.
 
-Sorting them is where epochs are judged and where an answer asks for another update or shows progress (META-11
-to META-16). Under Metadata's lock, on the I/O thread. Source: Metadata.handleMetadataResponse, Kafka 4.3.
+It checks leader epochs, and whether a response needs another update or shows progress (META-11 to META-16).
+Under Metadata's lock, on the I/O thread. Source: Metadata.handleMetadataResponse, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The configs of topics: what is asked with DescribeConfigs, and what a broker's answer says of each topic.
+"""Requests topic configs with DescribeConfigs, and reads each topic's result.
 
-Asked for only while somebody wants them, of any broker; no part of Metadata. As Java's AdminClient has it:
-every config of a topic with its value, defaults included, and None for the value of a sensitive one. Pure;
-the request is built and its answer read on the I/O thread. Source: KafkaAdminClient.describeConfigs,
-ConfigEntry, Kafka 4.3.
+Sent to any broker, only while callers wait; not part of Metadata. As in Java's AdminClient: every config of a
+topic with its value, defaults included, and None for a sensitive value. Pure; used on the I/O thread. Source:
+KafkaAdminClient.describeConfigs, ConfigEntry, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a topic's partitions lie in a Metadata response, by version: where each begins, proved before use.
+"""Finds a topic's partitions in a Metadata response's bytes, checked before use.
 
 One partition, fields in their order (`epoch` from version 7, `offline` from 5; in versions 1-8 the counts are
 int32 and there are no tags):
@@ -6,11 +6,10 @@ int32 and there are no tags):
     int16 error, int32 number, int32 leader, [int32 epoch], n replicas, n in-sync, [n offline], tags
     where n x = uvarint n + 1, int32 * n
 
-Partitions of one topic mostly have equally many replicas, so they lie at a fixed stride: strided slices show
+Partitions of one topic mostly have equally many replicas, so they lie at a fixed stride. Strided slices check
 in C that every count agrees and that the numbers run 0, 1, 2, ... While a broker is down the in-sync and
-offline counts vary, but what one loses the other gains and the stride stays: shown by masks. Everything else
-is walked. Pure; called on the I/O thread by the reader of responses, and on any thread by whoever looks a
-partition up.
+offline counts vary, but their sum and the stride stay: masks check that. Everything else is walked. Pure;
+called on the I/O thread by the response reader, and on any thread by partition look-ups.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Every topic of the cluster by name: a request and a snapshot of their own, apart from the producer's
-topics.
+"""Lists every topic of the cluster, apart from the producer's own topics.
 
-Asked for only while somebody wants the list; never merged into Metadata, so that listing a thousand topics
-does not make the client refresh them for ever. Of a topic the beginning is read, and its partitions are
-passed over. Pure; the request is built and its answer read on the I/O thread.
+Requested only while callers wait, and never merged into Metadata: otherwise listing a thousand topics would
+make the client refresh them for ever. Partitions are skipped. Pure; used on the I/O thread.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One topic of a snapshot: its partitions as the bytes they came in, decoded when somebody asks for one.
+"""One topic of a snapshot: partitions as response bytes, decoded on demand.
 
-A table is immutable but for `use`, which all snapshots share. A topic whose bytes did not change keeps its
-table from response to response, so identity tells what changed. A partition that an earlier response knew
-better (META-11) is put into the bytes where it fits. What doesn't fit lies over the bytes as an `overlay`,
-and so does a leader named by a produce answer (META-22). A table with an overlay is never reused, so a stale
-response can't bring the old leader back. Read by any thread without a lock; made on the I/O thread.
+A table is immutable except `use`, which all snapshots share. A topic with unchanged bytes keeps its table
+over responses, so identity shows what changed. A partition with a newer epoch in an earlier response
+(META-11) is written into the bytes if it fits. What doesn't fit is an `overlay` over the bytes, and so is a
+leader named by a Produce response (META-22). A table with an overlay is never reused, so a stale response
+can't restore the old leader. Read by any thread without a lock; made on the I/O thread.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Proving to a broker who we are, after the connection stands and before the first request.
+"""Authenticates a connection after it is established and before its first request.
 
-An authenticator is a conversation and nothing else: frames in, frames out. The channel reads and writes them,
-so that SCRAM can be tested on literal bytes. Java gives its authenticators the transport to read from; here
-they own no socket. A broker may limit how long the outcome holds; then the conversation is had again, on the
-same connection (SASL-06, KIP-368). Java makes a new authenticator for that, which asks the old one.
+An authenticator takes and returns frames only; the channel reads and writes them, so SCRAM is tested on
+literal bytes. Java's authenticators read from the transport; these own no socket. A broker may limit the
+session's lifetime; then the exchange is repeated on the same connection (SASL-06, KIP-368), here by the same
+authenticator, in Java by a new one.
 
-`PlaintextAuthenticator` has nothing to prove: PLAINTEXT and SSL listeners. Who calls: KafkaChannel, on the
-I/O thread. Source: Authenticator, PlaintextChannelBuilder.PlaintextAuthenticator, Kafka 4.3 (SASL-01).
+`PlaintextAuthenticator` does nothing, for PLAINTEXT and SSL listeners. KafkaChannel calls it on the I/O
+thread. Source: Authenticator, PlaintextChannelBuilder.PlaintextAuthenticator, Kafka 4.3 (SASL-01).
 """
 
 from __future__ import annotations

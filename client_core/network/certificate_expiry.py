@@ -1,11 +1,11 @@
-"""When a certificate expires: a walk over its DER to the one field that is wanted.
+"""Reads a certificate's expiry time from its DER bytes.
 
     Certificate     SEQUENCE { TBSCertificate, signatureAlgorithm, signature }
     TBSCertificate  SEQUENCE { [0] version (absent in v1), INTEGER serial, SEQUENCE algorithm,
                                SEQUENCE issuer, SEQUENCE { Time notBefore, Time notAfter }, ... }
     Time            UTCTime YYMMDDhhmmssZ, GeneralizedTime YYYYMMDDhhmmssZ
 
-Python's ssl reads a peer's certificate, but not our own. Nothing is verified here, OpenSSL does that. Pure.
+Python's ssl parses a peer's certificate, but not our own. Nothing is verified: OpenSSL does that. Pure.
 Called by SslContexts. Source: RFC 5280, section 4.1.
 """
 

@@ -1,7 +1,7 @@
-"""How a socket becomes a channel: a transport for its bytes, and an authenticator on top of it.
+"""Builds a channel from a socket: a transport layer and an authenticator.
 
-Which of the two a security protocol needs is decided in `security_channel_builder.py`. Who calls: Selector,
-on the I/O thread. Source: ChannelBuilder, PlaintextChannelBuilder, Kafka 4.3.
+`security_channel_builder.py` chooses both by security protocol. Called by Selector on the I/O thread. Source:
+ChannelBuilder, PlaintextChannelBuilder, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""One connection to a node: what it may do in which state, the frame going out, the frames coming in.
+"""One connection to a node: its state, the frame being sent, the frames received.
 
-A channel chooses what to read, write and wait for; Selector, which owns it, asks the operating system. At
-most one send is under way (SEL-03); bytes beyond the current frame wait in NetworkReceive. A channel that
-fails is closed at once: as it never reads from the socket while it holds a whole frame, all that the peer
-completed before it closed was delivered by then (SEL-11), and no half-closed channels need to be kept as
-Java's `closingChannels`.
+A channel decides what to read, write and wait for; its owner, Selector, does the system calls. At most one
+send is under way (SEL-03). Bytes beyond the current frame wait in NetworkReceive. A failed channel is closed
+at once. It never reads the socket while it holds a complete frame, so every frame that the peer completed has
+been delivered by then (SEL-11). Java's half-closed `closingChannels` are not needed.
 
     NOT_CONNECTED ──> AUTHENTICATE <─> READY          handshake, then authentication; plaintext passes at once
           │               │  └─> AUTHENTICATION_FAILED <─┘ (TLS 1.3 may refuse us after the handshake)
           └───────────────┴──> EXPIRED, FAILED_SEND, LOCAL_CLOSE
 
-Back to AUTHENTICATE: a session has nearly run out (KIP-368), and the next send waits until it is renewed.
-Answers to requests that were sent before come in between and are delivered as ever (`take_set_aside`).
+It returns to AUTHENTICATE when a session is about to expire (KIP-368), and the next send waits for the
+renewal. Responses to earlier requests arrive meanwhile and are delivered as usual (`take_set_aside`).
 
-Who calls: Selector, on the I/O thread. Source: KafkaChannel, ChannelState, Kafka 4.3 (SEL-18).
+Called by Selector on the I/O thread. Source: KafkaChannel, ChannelState, Kafka 4.3 (SEL-18).
 """
 
 from __future__ import annotations

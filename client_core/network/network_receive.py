@@ -1,26 +1,19 @@
-"""Frames out of a stream: four bytes of size in as many pieces as they like, then the body.
+"""Splits a stream into size-prefixed frames, within a shared memory limit.
 
     int32 size, size bytes of response, int32 size, ...
 
-Bytes come in by `feed`, whole frames go out by `take`. One read may bring a size and its body, and more
-frames behind it; what is left over stays here until it is asked for. Memory grows with the bytes that came,
-never with the size that was announced: two gigabytes promised and ten bytes sent cost ten bytes.
+`feed` takes bytes, `take` returns complete frames. One read may contain a size, its body and more frames; the
+rest stays here until it is taken. Memory grows with the bytes received, never with the announced size: a
+frame that announces two gigabytes and sends ten bytes costs ten bytes. Pure: no socket, no clock. Owned by
+one KafkaChannel, on the I/O thread. Source: NetworkReceive, Kafka 4.3 (SEL-07 to SEL-09).
 
-Pure: no socket, no clock. Owned by one KafkaChannel, on the I/O thread.
-Source: NetworkReceive, Kafka 4.3 (SEL-07 to SEL-09).
-
-How much memory all frames that are being received may take together.
-
-A frame reserves its size before more than its beginning is read, and holds it until it was dealt with. While
-the pool is used up nobody reserves: the connection is not read, so its bytes stay with the system and in the
-end with the broker, and nothing is dropped. One frame may take more than there is, or a frame larger than the
-pool could never be read; thus the frames hold less than the pool and one frame together. Those refused get
-their turn in the order in which they asked.
-
-Not counted: the 64 KiB that a read may bring beyond the frame it is for, once for each connection.
-
-Counts only; the bytes are the connections'. Owned by Selector, on the I/O thread. Source: SimpleMemoryPool
-(not strict), Kafka 4.3, which its brokers use and its clients could.
+The memory pool limits the bytes of all frames being received. A frame reserves its size before more than its
+beginning is read, and releases it after it was handled. While the pool is exhausted, further connections are
+not read: their bytes stay with the system, then with the broker, and nothing is dropped. One frame may exceed
+what is left, because a frame larger than the pool could never be read otherwise. So the total stays below the
+pool plus one frame. Refused frames are served in order. Not counted: up to 64 KiB per connection that a read
+may bring beyond its frame. The pool only counts; Selector owns it, on the I/O thread. Source:
+SimpleMemoryPool (not strict), Kafka 4.3, which brokers use and clients could.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""One frame on its way out: four bytes of size, then the pieces of the request, as far as the system takes
-them.
+"""One outgoing frame: a size and the request's pieces, written as the socket allows.
 
     int32 size, size bytes of request
 
-The pieces are never joined: a Produce request refers to its batches where they lie. No socket: the transport
-layer is passed in. Owned by one KafkaChannel, on the I/O thread. Source: NetworkSend, ByteBufferSend, Kafka
-4.3 (SEL-17).
+The pieces are never joined: a Produce request refers to its batches in place. The transport layer is passed
+in. Owned by one KafkaChannel, on the I/O thread. Source: NetworkSend, ByteBufferSend, Kafka 4.3 (SEL-17).
 """
 
 from __future__ import annotations

@@ -1,21 +1,16 @@
-"""Texts that must not be shown, and that may change while the client runs: passwords, keys, certificates.
+"""Secrets that may change while the client runs, and the values built from them.
 
-`SecretSource` is the setting: the text itself, or a file that holds it. `Secret` reads it. A file is looked
-at again at each read, and read again once it is another one: a kubelet renews a mounted secret by swapping a
-symbolic link, so what is compared is the file that the path leads to. A file that can't be read any more, or
-is empty, leaves the last text in force (operators rotate secrets in more than one step), and is complained of
-once.
+`SecretSource` is the setting: the text itself, or a file that holds it. `Secret` reads it. Each read checks
+the file, and reads it again if the path leads to another file: a kubelet renews a mounted secret by swapping
+a symbolic link. An unreadable or empty file is logged once, and the last text stays in use, because operators
+rotate secrets in several steps. The config's maker calls it, then the I/O thread; one owner.
 
-Who calls: whoever makes the config, then the I/O thread; `Secret` has one owner. No Java counterpart: Kafka
-reads files through a ConfigProvider, once.
+A value built from such texts (an SSLContext, credentials, a token) is built again when they change. If that
+fails, the last good value stays in use. Operators replace key and certificate, or name and password, one
+after the other. An invalid state between is logged once, and not tried again until the texts change. One
+owner thread.
 
-What is made of texts that may change: made anew when they do, and the last good one where that fails.
-
-Operators replace a key and its certificate, or a name and its password, one after the other. What is there in
-between is complained of once and not used. It is not tried again until it has changed once more.
-
-For everything that is read from files while the client runs: an SSLContext, credentials, a token. One owner
-thread. No Java counterpart: its clients read such files once, but for keystores that a broker's admin renews.
+No Java counterpart: Kafka's clients read such files once, through a ConfigProvider.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Which transport and which authenticator a security protocol needs: the one place that chooses.
+"""Chooses the transport and the authenticator of a security protocol.
 
-    PLAINTEXT        plaintext   nothing to prove
-    SSL              TLS         nothing to prove (a certificate says it)
+    PLAINTEXT        plaintext   no authentication
+    SSL              TLS         no authentication (the certificate identifies the client)
     SASL_PLAINTEXT   plaintext   SASL
     SASL_SSL         TLS         SASL
 
-Certificates, keys and credentials are read here, so that a file that can't be read is known before anything
-is connected. TLS and SASL are imported only where they are needed: who talks PLAINTEXT starts without them.
-Called once by the producer's wiring, on the caller's thread. Source: ChannelBuilders, SslChannelBuilder,
-SaslChannelBuilder, Kafka 4.3.
+Certificates, keys and credentials are read here, so that an unreadable file is reported before any
+connection. TLS and SASL are imported only when needed, so that PLAINTEXT starts without them. Called once by
+the producer's wiring, on the caller's thread. Source: ChannelBuilders, SslChannelBuilder, SaslChannelBuilder,
+Kafka 4.3.
 """
 
 from __future__ import annotations

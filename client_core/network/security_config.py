@@ -1,7 +1,7 @@
-"""What the network layer is told about security: which protocol, whom to trust, who we are.
+"""The network layer's security config: protocol, trust, certificates and credentials.
 
-Values that ProducerConfig builds, checked there; texts that must not be shown are SecretSources, which may be
-files that change. Immutable, any thread. Source: SecurityProtocol, SslConfigs, SaslConfigs, Kafka 4.3.
+ProducerConfig builds and checks it. Secret texts are SecretSources, which may be files that change.
+Immutable, any thread. Source: SecurityProtocol, SslConfigs, SaslConfigs, Kafka 4.3.
 """
 
 from __future__ import annotations

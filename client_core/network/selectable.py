@@ -1,8 +1,7 @@
-"""What NetworkClient asks of the network: connections by node id, one send each, and a poll. Source:
-Selectable.
+"""The network interface that NetworkClient uses: connections, sends, and a poll.
 
-Two implementations: `Selector` (real sockets) and `tests/support/mock_selector.py`. Everything here is called
-on the I/O thread only, but `wakeup`, which any thread may call.
+Two implementations: `Selector` (real sockets) and `tests/support/mock_selector.py`. I/O thread only, except
+`wakeup`, which any thread may call. Source: Selectable, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,25 +1,17 @@
-"""All connections of one client, and the one place that waits for the operating system.
+"""All sockets of one client, and the only module that waits for the operating system.
 
-`poll` gives every channel that can do something one turn: finish its connect, go on with handshake and
-authentication, read at most one frame (SEL-05), write. What came of it stands in four collections until the
-next poll. Large answers that come at once are spread over polls, as each is decoded where it is read: a poll
-that has read TURN_BYTES only writes to the others, and the next one begins with another channel.
+`poll` serves each ready channel once: finish its connect, continue handshake and authentication, read at most
+one frame (SEL-05), write. Four collections hold the results until the next poll. Large responses that arrive
+together are spread over polls, because each is decoded as it is read. After TURN_BYTES a poll only writes to
+the other channels, and the next poll begins with another channel.
 
-A new send is written in the next poll without asking whether the socket is writable: it nearly always is, and
-two changes of interest per request are spared; only what the system did not take waits for EVENT_WRITE.
-Reading comes before writing, as in Java.
+A new send is written in the next poll without waiting for EVENT_WRITE: the socket nearly always accepts it,
+and two interest changes per request are saved. Only a partial write waits for EVENT_WRITE. Reads come before
+writes, as in Java. NetworkClient calls this on the I/O thread; any thread may call `wakeup`. Source:
+Selector, Kafka 4.3.
 
-Who calls: NetworkClient, on the I/O thread; `wakeup` any thread. Source: Selector, Kafka 4.3.
-
-Which connection has been idle for too long: the least recently used one, if any.
-
-A dict in order of last use; the oldest is looked at no earlier than it can have expired. Pure: now_ms comes
-in. Owned by Selector, on the I/O thread. Source: Selector.IdleExpiryManager, Kafka 4.3 (SEL-14).
-
-What the network layer can be told: how long a connection may idle, and how much memory receiving takes.
-
-ProducerConfig builds one; the sizes of the socket buffers come with each `connect`, as in Kafka. Immutable,
-any thread.
+Idle connections expire, the least recently used first, from a dict in order of use (SEL-14). That part is
+pure: now_ms is passed in. Source: Selector.IdleExpiryManager, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Which versions of TLS and which cipher suites a context may use: from Kafka's names to OpenSSL's.
+"""Maps Kafka's TLS versions and cipher suites to OpenSSL's.
 
-Java's one list of suites covers all versions, OpenSSL keeps TLS 1.3's apart. A version for which the list has
-no suite is therefore switched off, as it is in Java, where it could not be negotiated; a list that leaves no
-version at all is refused.
+Java has one list of suites for all versions; OpenSSL has a separate one for TLS 1.3. A version without a
+suite in the list is switched off, as in Java, where it could not be negotiated. A list that leaves no version
+is refused.
 
-Python can restrict the suites of TLS 1.3 only where SSLContext has `set_ciphersuites`, which is newer than
-Python 3.14. Without it all of them are offered, and `TlsChoice.checked_after_handshake` names those that may
-be used: the transport ends a connection for which the broker chose another one.
+Python can restrict TLS 1.3 suites only with SSLContext's `set_ciphersuites`, which is newer than Python 3.14.
+Without it all of them are offered, and `TlsChoice.checked_after_handshake` names the allowed ones: the
+transport closes a connection whose broker chose another.
 
 Pure but for `apply`. Called by SslContexts. Source: DefaultSslEngineFactory.createSslEngine, Kafka 4.3; names
 from IANA's registry "TLS Cipher Suites" and `openssl ciphers -stdname`.

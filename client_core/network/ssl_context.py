@@ -1,18 +1,16 @@
-"""The SSLContext of a client's connections: whom it trusts, who we are, which protocols and ciphers may be
-used.
+"""Builds the SSLContext: truststore, own certificate, protocols and ciphers.
 
     truststore          -> the authorities, or the system's own
-    key, chain          -> our certificate, where the broker asks for one
-    verify_host_name    -> the certificate must also be for the host that was asked for (SSL-02)
+    key, chain          -> our certificate, if the broker requests one
+    verify_host_name    -> the certificate must also match the requested host (SSL-02)
 
-Everything is read when it is made, so that what is wrong is known before anything is connected. `context` is
-asked for each new connection: when a file has changed by then, a new context is made of the new texts, and
-connections that stand keep theirs until they are made anew (`credential_renewal.py`). Texts of which none can
-be made are complained of once; the last context stays in force, for operators replace key and certificate one
-after the other.
+Everything is read when it is made, so that errors are reported before any connection. Each new connection
+calls `context`. When a file has changed, a new context is built from the new texts; open connections keep
+theirs until they are renewed (`credential_renewal.py`). Invalid texts are logged once, and the last context
+stays in use, because operators replace key and certificate one after the other.
 
-Who calls: who makes the config, then the I/O thread; one owner. Source: DefaultSslEngineFactory, SslFactory,
-Kafka 4.3. Of Java's three kinds of stores PEM is the one that is read (KIP-651).
+Called by the config's maker, then by the I/O thread; one owner. Source: DefaultSslEngineFactory, SslFactory,
+Kafka 4.3. Of Java's three store types only PEM is supported (KIP-651).
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""What went wrong with TLS, in one sentence for people that says what to do, and how grave it is.
+"""Maps ssl.SSLError to our errors, each with its cause and remedy in one sentence.
 
-A certificate or a protocol that won't do is SslAuthenticationError: no retry mends it. An end without a
-reason is DisconnectError: it may be a firewall, or a broker that restarts. A peer's alert is taken at its
-word.
+An unacceptable certificate or protocol is SslAuthenticationError: retrying does not help. An end without a
+reason is DisconnectError: it may be a firewall, or a restarting broker. A peer's alert is believed.
 
-Pure: from ssl.SSLError to our errors. Called by SslTransportLayer. Source: the branches of
-SslTransportLayer.maybeProcessHandshakeFailure, Kafka 4.3 (SSL-03); alerts from RFC 8446, section 6; verify
-codes from OpenSSL's x509_vfy.h.
+Pure. Called by SslTransportLayer. Source: the branches of SslTransportLayer.maybeProcessHandshakeFailure,
+Kafka 4.3 (SSL-03); alerts from RFC 8446, section 6; verify codes from OpenSSL's x509_vfy.h.
 """
 
 from __future__ import annotations

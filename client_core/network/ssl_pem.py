@@ -1,11 +1,10 @@
-"""PEM texts: the certificates and the private key that lie in them, and a file for them that nobody else
-reads.
+"""Parses PEM certificates and private keys, and writes them to a private file.
 
     -----BEGIN CERTIFICATE-----  base64  -----END CERTIFICATE-----
 
-Whatever stands around the blocks is skipped, and line ends may be anywhere, or be spaces, or the two
-characters \\n: settings and environment variables hold a PEM text on one line. What is wrong is said in terms
-of the setting, and never with a byte of the text.
+Text around the blocks is skipped. Line ends may be anywhere, or be spaces, or the two characters \\n:
+settings and environment variables hold a PEM text on one line. Errors name the setting and never show a byte
+of the text.
 
 Pure but for `private_file`. Called by SslContexts. Source: DefaultSslEngineFactory.PemStore and PemParser,
 Kafka 4.3.

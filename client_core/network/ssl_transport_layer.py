@@ -1,18 +1,18 @@
-"""TLS over another transport layer: the handshake, and two buffers of encrypted bytes, one each way.
+"""TLS over another transport layer: handshake, and buffers of encrypted bytes.
 
     above <── read ──  SSLObject <── incoming <── under.read
     above ── write ──> SSLObject ──> outgoing ──> under.write
 
-OpenSSL sees no socket (`ssl.MemoryBIO`), so nothing here blocks, and a test needs no network. `read` takes
-from the transport below once, and decrypts all that came. `write` encrypts some records, hands them down, and
-goes on only when they were taken: what a slow peer does not take stays unencrypted where it lies. What has
-been encrypted counts as written; `has_pending_writes` says that the system has not got all of it (SEL-17).
+OpenSSL sees no socket (`ssl.MemoryBIO`), so nothing blocks, and tests need no network. `read` reads the lower
+transport once and decrypts everything it got. `write` encrypts some records, passes them down, and continues
+only when they were accepted: data for a slow peer stays unencrypted in place. Encrypted bytes count as
+written; `has_pending_writes` is true until the system has all of them (SEL-17).
 
-Peers may not renegotiate (TLS 1.2); new keys and session tickets (TLS 1.3) pass unseen. A broker that asks
-for a certificate judges ours when TLS 1.3's handshake is over for us: until the first bytes came, a failure
-is still one of authentication (SSL-04).
+Peers may not renegotiate (TLS 1.2); new keys and session tickets (TLS 1.3) are handled by OpenSSL. In TLS 1.3
+a broker checks our certificate after our handshake is complete. So a failure before the first bytes is still
+an authentication failure (SSL-04).
 
-Who calls: KafkaChannel, on the I/O thread. Source: SslTransportLayer, Kafka 4.3 (SSL-01 to SSL-04).
+Called by KafkaChannel on the I/O thread. Source: SslTransportLayer, Kafka 4.3 (SSL-01 to SSL-04).
 """
 
 from __future__ import annotations

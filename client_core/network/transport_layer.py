@@ -1,10 +1,10 @@
-"""Bytes over one TCP connection, and the border where the operating system's errors become ours.
+"""Bytes over one TCP connection; maps the system's errors to ours.
 
-`TransportLayer` is the seam: `PlaintextTransportLayer` is the socket itself; TLS puts its handshake and its
-buffers behind the same names. Above it no OSError is seen: what isn't possible now is None or 0, a connection
-that is gone is DisconnectError with one sentence for people. Nothing here blocks.
+`TransportLayer` is the interface. `PlaintextTransportLayer` is the socket itself; TLS has the same methods.
+Callers see no OSError: what is not possible now is None or 0, a lost connection is DisconnectError with one
+sentence. Nothing here blocks.
 
-Who calls: KafkaChannel, on the I/O thread. Source: TransportLayer, PlaintextTransportLayer, Kafka 4.3.
+Called by KafkaChannel on the I/O thread. Source: TransportLayer, PlaintextTransportLayer, Kafka 4.3.
 """
 
 from __future__ import annotations

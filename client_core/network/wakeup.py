@@ -1,9 +1,9 @@
-"""Calls a thread out of its select: one end of a socket pair is watched, the other is written to.
+"""Wakes a thread from its select, through a socket pair.
 
-At most one byte is ever under way. Who wakes: sets the flag, then writes the byte, and neither while the flag
-is set: a wakeup that is pending costs no system call. Who is woken: reads the byte first, then clears the
-flag, and only then looks at what it was woken for. Any other order loses wakeups: with the flag cleared
-first, a byte written in between is read away while its flag stays set, and nobody writes ever again (seen).
+At most one byte is pending. The waking thread sets the flag, then writes the byte; if the flag is set it does
+neither, so a pending wakeup costs no system call. The woken thread reads the byte, then clears the flag, then
+looks for work. Any other order loses wakeups: if the flag is cleared first, a byte written in between is read
+while its flag stays set, and nobody ever writes again (observed).
 
 Source: trio's WakeupSocketpair for the shape; kafka-python #1760 and #763 for what goes wrong (SEL-15).
 """

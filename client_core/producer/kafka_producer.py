@@ -1,9 +1,9 @@
-"""KafkaProducer: the client as its users see it, and the wiring of the rooms below it.
+"""KafkaProducer: the client's public API, and the wiring of its parts.
 
-Two ways in. `submit`, `request_topics`, `request_update`, `list_topics` and `describe_topic_configs` never
-block: they give a Ticket, and `done` is posted to the CompletionSink later. `send`, `flush` and
-`partitions_for` are Java's, and block their caller for as long as Java's do. Any thread may call anything
-here, unless a method says otherwise. Source: KafkaProducer, Kafka 4.3.
+There are two kinds of calls. `submit`, `request_topics`, `request_update`, `list_topics` and
+`describe_topic_configs` never block: they return a Ticket, and `done` is posted to the CompletionSink later.
+`send`, `flush` and `partitions_for` are Java's and block as long as Java's do. Any thread may call any
+method, unless its docstring says otherwise. Source: KafkaProducer, Kafka 4.3.
 """
 
 from __future__ import annotations

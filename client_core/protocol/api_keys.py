@@ -1,8 +1,7 @@
-"""The APIs that this client speaks: their numbers, the versions it knows, and the headers that go with them.
+"""The supported APIs: their keys, versions and header versions.
 
-One value per API; the versions are those of `messages/`, which a test holds equal to this table. An API
-that a broker offers and this client does not speak has no value here: `ApiKey.of` answers None. Who calls:
-everyone who sends or reads a frame, on any thread; immutable. Source: ApiKeys, ApiMessageType, Kafka 4.3.
+One value per API; a test holds the versions equal to `messages/`. `ApiKey.of` returns None for an API that
+this client does not support. Any thread; immutable. Source: ApiKeys, ApiMessageType, Kafka 4.3.
 """
 
 from __future__ import annotations

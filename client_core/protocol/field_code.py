@@ -1,7 +1,7 @@
-"""How a field of a message definition looks in Python: type, default, conditions, size on the wire.
+"""Generates Python for a message field: type, default, conditions, wire size.
 
-What `reader_code.py`, `writer_code.py` and `message_code.py` share. Who calls: they alone, while messages
-are generated; pure functions from definitions to source text.
+Shared by `reader_code.py`, `writer_code.py` and `message_code.py`, at generation time only. Pure functions
+from definitions to source text.
 """
 
 from __future__ import annotations

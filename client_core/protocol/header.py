@@ -1,4 +1,4 @@
-"""What stands before a message in its frame: encodes and decodes request and response headers.
+"""Encodes and decodes request and response headers.
 
     request header v1    int16 api key, int16 api version, int32 correlation id, nullable string client id
     request header v2    the same, then tagged fields; the client id keeps its two-byte length, so that
@@ -6,8 +6,8 @@
     response header v0   int32 correlation id
     response header v1   the same, then tagged fields
 
-The frame's own four bytes of size belong to `network/`. Who calls: NetworkClient, authenticators and the
-fake cluster of the tests; pure. Source: RequestHeader, ResponseHeader, Kafka 4.3.
+The frame's size prefix belongs to `network/`. Called by NetworkClient, authenticators and the tests' fake
+cluster; pure. Source: RequestHeader, ResponseHeader, Kafka 4.3.
 """
 
 from __future__ import annotations

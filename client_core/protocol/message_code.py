@@ -1,7 +1,7 @@
-"""Source text of a whole message module: its values, and the functions that read and write them.
+"""Generates a message module's source: its values, readers and writers.
 
-Who calls: `generate.py`; pure, from a definition to the text of `messages/<message>.py`. The text is meant
-to be read: fields in the order of the wire, each with its versions; one function per struct and direction.
+Called by `generate.py`; pure, from a definition to the text of `messages/<message>.py`. The text is made to
+be read: fields in wire order, each with its versions; one function per struct and direction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the generated messages raise when a value and a version don't go together.
+"""Errors of the generated messages when a value does not fit a version.
 
-Apart from `messages/`, so that their texts stand in one place. Who calls: generated code only; pure.
+Kept outside `messages/` so that the texts are in one place. Called by generated code only; pure.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Kafka's primitive types: reads them from bytes and writes them into bytes, in both forms.
+"""Reads and writes Kafka's primitive types, in classic and flexible encoding.
 
-`Reader` and `Writer` speak the classic form (lengths of two or four bytes, no tags), `FlexibleReader` and
-`FlexibleWriter` the flexible one (KIP-482: lengths as unsigned varints plus one, tagged fields behind every
-struct). The methods bear the same names, so that a generated message is written once for both forms.
+`Reader` and `Writer` use the classic encoding (two- or four-byte lengths, no tags), `FlexibleReader` and
+`FlexibleWriter` the flexible one (KIP-482: lengths as unsigned varints plus one, tagged fields after every
+struct). The method names are the same, so a generated message is written once for both.
 
 A reader trusts nothing: a length is checked against the bytes left before it sizes anything, the elements of
-one message are counted, and whatever does not follow the schema raises SchemaError. A writer trusts its
-caller's types; a message's `encode` maps what can't be packed. Who calls: `messages/` (generated) and
-`header.py`. No state but a cursor and the count; one thread at a time. Source: ByteBufferAccessor, ByteUtils,
-Readable, Writable, Kafka 4.3.
+a message are counted, and a schema violation raises SchemaError. A writer trusts its caller's types; a
+message's `encode` maps values that can't be packed. Called by `messages/` (generated) and `header.py`. State:
+a cursor and a count; one thread at a time. Source: ByteBufferAccessor, ByteUtils, Readable, Writable, Kafka
+4.3.
 """
 
 from __future__ import annotations

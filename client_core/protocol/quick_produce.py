@@ -1,8 +1,8 @@
-"""Produce by the short way: a request of a flexible version in one join, an answer where all went well.
+"""Fast path for Produce: encodes a flexible request in one join, reads successful responses.
 
-Every other message is written and read field by field (`messages/`), which is plain and costs a few hundred
-calls. These two go over the wire with each batch. An answer that says anything but "stored" is left to the
-generated message; a test holds both ways equal, to the byte and to the value. Pure.
+Other messages are encoded field by field (`messages/`), at a few hundred calls each. These two are sent with
+every batch. A response with anything but success is left to the generated message. A test holds both paths
+equal, to the byte and to the value. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Source text of the functions that read the structs of a message: one per struct, for every version.
+"""Generates the functions that read a message's structs, for every version.
 
-Who calls: `message_code.py`, while messages are generated; pure.
+One function per struct. Called by `message_code.py` at generation time; pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The two faces of an API call: what to put on the wire at a negotiated version, and how to read the answer.
+"""Request builders and response readers, each for a negotiated version.
 
-A builder is made once per request, before the version is known, and is asked for bytes when a connection has
-told which versions it speaks. Pure: no socket, no clock. Source: AbstractRequest.Builder, AbstractResponse,
-Kafka 4.3.
+A builder is made once per request, before the version is known. It encodes once the connection's versions are
+known. Pure: no socket, no clock. Source: AbstractRequest.Builder, AbstractResponse, Kafka 4.3.
 """
 
 from __future__ import annotations

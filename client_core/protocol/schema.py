@@ -1,9 +1,8 @@
-"""Kafka's message definitions as values: reads `common/message/*.json` out of the kafka-clients jar.
+"""Parses Kafka's message definitions, `common/message/*.json` in the kafka-clients jar.
 
-The JSON bears `//` comments on lines of their own. Versions are clipped to what can occur: those of the
-message are the valid ones without a last one that is marked unstable, those of a field lie within those of
-what is around it. Not here: how code is made of it (`message_code.py`). Who calls: `generate.py`, when the
-messages are generated or checked; never at run time. Source: MessageSpec, FieldSpec, Versions of Kafka's
+The JSON has `//` comments on lines of their own. Versions are clipped: a message's to the valid ones, without
+a last one marked unstable; a field's to those of its struct. `message_code.py` generates code from the
+result. Called by `generate.py`, never at run time. Source: MessageSpec, FieldSpec, Versions of Kafka's
 generator, 4.3.
 """
 

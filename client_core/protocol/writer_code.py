@@ -1,8 +1,7 @@
-"""Source text of the functions that write the structs of a message: one per struct, for every version.
+"""Generates the functions that write a message's structs, for every version.
 
-A field that a version lacks is dropped if the definition calls it ignorable; otherwise it must have its
-default, and the function raises UnsupportedVersionError where it hasn't. Who calls: `message_code.py`,
-while messages are generated; pure.
+A field that a version lacks is dropped if the definition calls it ignorable. Otherwise it must have its
+default, or the function raises UnsupportedVersionError. Called by `message_code.py` at generation time; pure.
 """
 
 from __future__ import annotations

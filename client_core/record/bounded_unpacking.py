@@ -1,9 +1,8 @@
-"""Unpacking into no more memory than was agreed to, by codecs that can't be told when to stop.
+"""Decompresses within a memory limit, for codecs that can't stop by themselves.
 
-A zstd frame of 33 kB unpacks to a gigabyte, and neither zstd nor LZ4 has to say so beforehand. cramjam
-unpacks a frame at once, but can be given the room to do it in. The room is mapped memory, which costs pages
-only as far as it is written to: 64 MiB of it take 12 us more than a buffer that happens to fit. Pure; any
-thread.
+A zstd frame of 33 kB can decompress to a gigabyte, and neither zstd nor LZ4 must state that beforehand.
+cramjam decompresses a frame at once, but accepts an output buffer. The buffer is mapped memory, which costs
+only the pages written: 64 MiB of it take 12 us more than a buffer of the right size. Pure; any thread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The table of codecs: a Compression by what compression.type says, or by what stands in a batch.
+"""The table of codecs: a Compression by compression.type or by codec id.
 
-One row for each of Kafka's codecs; what a codec does is in its own file. Each is loaded when it is first
-asked for: their library takes memory that a producer which packs nothing has no use for. Called by wiring.py
-for what is produced, by record_batch.py for what is read. Pure; any thread. Source: Compression.of, Kafka
-4.3.
+One row per codec; each codec's code is in its own file. It is imported on first use, because the library
+takes memory that an uncompressed producer does not need. Called by wiring.py for producing, by
+record_batch.py for reading. Pure; any thread. Source: Compression.of, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The codecs of a record batch by id and name, and what packing and unpacking one means.
+"""Codecs of a record batch by id and name, and the interface to compress.
 
-`Codec` is what stands in a batch's attributes and in compression.type; `Compression` is a codec at a level.
-Each codec that needs code has a file of its own beside this one, and a row in `codecs.py`, which is where a
-Compression is had from. Pure; any thread. Source: CompressionType, Compression, NoCompression, Kafka 4.3.
+`Codec` is the value in a batch's attributes and in compression.type; `Compression` is a codec at a level.
+`codecs.py` returns a Compression; each codec that needs code has its own file. Pure; any thread. Source:
+CompressionType, Compression, NoCompression, Kafka 4.3.
 """
 
 from __future__ import annotations

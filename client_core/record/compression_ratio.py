@@ -1,12 +1,12 @@
-"""How well the records of a topic pack, learnt from its last batches (REC-05).
+"""Estimates each topic's compression ratio from its last batches (REC-05).
 
-A batch's room is judged by it. Pessimism is quick and optimism slow: a batch that packs worse than expected
-raises the estimate by a twentieth at least, one that packs better lowers it by a two-hundredth at most. For
-an estimate that is too low makes batches that the broker refuses, and one that is too high only makes small
-ones. Not a count of bytes saved: that is a metric.
+The estimate limits how much is appended to a batch. It rises fast and falls slowly: a batch that compresses
+worse raises it by at least a twentieth, a better one lowers it by at most a two-hundredth. Too low an
+estimate makes batches that the broker refuses; too high a one only makes them small. It is not a metric of
+bytes saved.
 
-One per producer, where Java has one for the whole process. Any thread reads; the I/O thread alone writes, as
-it closes and splits batches, so there is no lock. Source: CompressionRatioEstimator, Kafka 4.3.
+One per producer, where Java has one per process. Any thread reads; only the I/O thread writes, when it closes
+and splits batches, so there is no lock. Source: CompressionRatioEstimator, Kafka 4.3.
 """
 
 from __future__ import annotations

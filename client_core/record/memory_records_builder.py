@@ -1,13 +1,12 @@
-"""Builds one v2 record batch: records go in one by one or by the thousand, bytes come out once.
+"""Builds one v2 record batch: records are appended, bytes are built once.
 
-A record is encoded when it is appended, as a handful of pieces taken from tables (`varint.py`); `build` joins
-all pieces at once, packs them if there is a codec, and computes the one checksum. Room is judged by exact
-sizes before a record is taken (REC-05). What the producer id and the sequence are is only known when the
-batch is drained, so they are set late, and may be set again after an epoch bump without encoding a record
-twice.
+A record is encoded when it is appended, as a few pieces from tables (`varint.py`). `build` joins all pieces,
+compresses them if there is a codec, and computes the one checksum. Room is checked by exact sizes before a
+record is accepted (REC-05). Producer id and sequence are known only at the drain, so they are set late, and
+may be set again after an epoch bump without encoding records again.
 
-Not thread-safe: the batch's partition has a lock, and after it was drained only the I/O thread has it.
-Source: MemoryRecordsBuilder, DefaultRecord, AbstractRecords, Kafka 4.3.
+Not thread-safe: guarded by the partition's lock, and owned by the I/O thread once drained. Source:
+MemoryRecordsBuilder, DefaultRecord, AbstractRecords, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The v2 record batch as it stands on the wire, and its decoder (REC-01 .. REC-04).
+"""The v2 record batch on the wire, and its decoder (REC-01 .. REC-04).
 
     int64 baseOffset, int32 batchLength (of all that follows it), int32 partitionLeaderEpoch, int8 magic = 2,
     uint32 crc (CRC-32C of all that follows it), int16 attributes, int32 lastOffsetDelta, int64 baseTimestamp,
@@ -10,9 +10,9 @@
                  (a length of -1: null)
     header:      varint keyLength, key, varint valueLength, value
 
-The encoder is `memory_records_builder.py`. The decoder serves splits, cancellations, the fake cluster and the
-tests; it trusts nothing, and whatever is wrong with a batch is a CorruptRecordError.
-Pure; any thread. Source: DefaultRecordBatch, DefaultRecord, Kafka 4.3.
+`memory_records_builder.py` encodes. The decoder serves splits, cancellations, the fake cluster and the tests.
+It trusts nothing: an invalid batch raises CorruptRecordError. Pure; any thread. Source: DefaultRecordBatch,
+DefaultRecord, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""What a record carries, as it goes on the wire: key, value and headers, each with its length (REC-03).
+"""Encodes a record's key, value and headers; stores a batch's timestamps as runs (REC-03).
 
     varint keyLength, key, varint valueLength, value, varint headerCount, headers   (a length of -1: null)
 
-The plain way, for any record. MemoryRecordsBuilder takes the records without headers by tables instead. Pure.
-Source: DefaultRecord.sizeOf, writeTo, Kafka 4.3.
+This is the general encoding, for any record. MemoryRecordsBuilder encodes records without headers from tables
+instead. Source: DefaultRecord.sizeOf, writeTo, Kafka 4.3.
 
-The timestamps of a batch's records, stored as runs.
-
-Records of one request mostly share the moment they were taken at, so a run of equal timestamps is one entry:
-appending a record costs nothing here unless its timestamp differs from the one before. Asked for receipts and
-for encoding again after a failed append. Pure; no thread of its own.
+Records of one request mostly share a timestamp, so equal timestamps are one run: appending a record costs
+nothing unless its timestamp differs. They are read for receipts, and to encode again after a failed append.
+Pure.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""snappy in xerial's framing, which is what Kafka means by snappy (REC-06).
+"""snappy in xerial's framing, which is Kafka's snappy (REC-06).
 
     82 "SNAPPY" 00, int32 version = 1, int32 oldest version that can read it = 1,
     then for every 32 KiB of records: int32 length, so many bytes of raw snappy
 
-librdkafka and others write the raw snappy of the whole batch instead, without any frame; xerial reads that,
-too, and so do we. cramjam does the raw snappy, and releases the GIL for it. There are no levels. Pure; any
-thread. Source: SnappyCompression, Kafka 4.3; SnappyOutputStream, SnappyInputStream, xerial's snappy-java
-1.1.10.
+librdkafka and others write the batch as raw snappy without a frame. xerial reads that too, and so does this
+module. cramjam does the raw snappy, and releases the GIL for it. There are no levels. Pure; any thread.
+Source: SnappyCompression, Kafka 4.3; SnappyOutputStream, SnappyInputStream, xerial's snappy-java 1.1.10.
 """
 
 from __future__ import annotations

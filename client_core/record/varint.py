@@ -1,11 +1,10 @@
-"""Zig-zag varints of the record format, and tables of those that nearly every record needs.
+"""Zig-zag varints of the record format, with tables of the common ones.
 
     varint(n):  (n << 1) ^ (n >> 63), seven bits a byte, lowest first, the top bit set while more follow
 
-Not the varints of the protocol's messages (unsigned, or zig-zag inside a schema): only what stands inside a
-record batch. The tables make the hot path of MemoryRecordsBuilder a matter of look-ups; what lies beyond them
-is computed. Pure; any thread. Source: ByteUtils.writeVarint, writeVarlong, readVarint, readVarlong, Kafka
-4.3.
+Only for record batches; the protocol's messages have varints of their own (unsigned, or zig-zag inside a
+schema). The tables make MemoryRecordsBuilder's hot path look-ups; other values are computed. Pure; any
+thread. Source: ByteUtils.writeVarint, writeVarlong, readVarint, readVarlong, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""zstd: one frame of RFC 8878. Brokers know it from Produce 7 on (KIP-110; `produce_request.py`).
+"""zstd: one frame of RFC 8878, from Produce version 7 on (KIP-110; `produce_request.py`).
 
-Where Java writes as a stream, the whole batch is packed at once here, so the frame says how large it was,
-which spares consumers growing a buffer. cramjam packs and unpacks, and releases the GIL for it; it would take
-a level out of range for the nearest, so that is refused here. Pure; any thread. Source: ZstdCompression,
-Kafka 4.3.
+Java writes a stream; here the whole batch is compressed at once, so the frame states its size and spares
+consumers a growing buffer. cramjam does the work, and releases the GIL for it. It would replace a level out
+of range by the nearest, so that is refused here. Pure; any thread. Source: ZstdCompression, Kafka 4.3.
 """
 
 from __future__ import annotations

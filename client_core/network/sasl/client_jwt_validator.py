@@ -1,9 +1,8 @@
-"""Whether a token is a JWT that a broker could accept: three parts, and claims that make sense.
+"""Validates a JWT's structure and claims; the broker checks its signature.
 
-The signature is the broker's to check. What is wrong is named, the token never shown. Pure. Source:
-ClientJwtValidator, ClaimValidationUtils, SerializedJwt, OAuthBearerUnsecuredJws.toMap, Kafka 4.3.
-
-A bearer token and what it says of itself. Immutable, any thread. Source: OAuthBearerToken, Kafka 4.3.
+Errors name the claim and never show the token. Pure. OAuthBearerToken is immutable, any thread. Source:
+ClientJwtValidator, ClaimValidationUtils, SerializedJwt, OAuthBearerUnsecuredJws.toMap, OAuthBearerToken,
+Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The token of OAUTHBEARER from a file that somebody else keeps fresh, such as a kubelet.
+"""Reads the OAUTHBEARER token from a file that another program renews, such as a kubelet.
 
-The file is looked at for each authentication and read again once it has changed: no thread is needed. What
-stands there and is no token leaves the last one in force for as long as it is valid, and is complained of
-once.
-
-Who calls: the I/O thread. Source: FileJwtRetriever, CachedFile, Kafka 4.3.
+Each authentication checks the file and reads it again if it changed, so no thread is needed. An invalid new
+token is logged once; the last one is used for as long as it is valid. I/O thread. Source: FileJwtRetriever,
+CachedFile, Kafka 4.3.
 """
 
 from __future__ import annotations

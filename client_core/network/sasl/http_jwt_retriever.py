@@ -1,14 +1,14 @@
-"""Asks a token endpoint for a token: OAuth's client-credentials grant (RFC 6749, section 4.4).
+"""Requests a token from an OAuth token endpoint: client credentials, RFC 6749 section 4.4.
 
     POST /token                                            Authorization: Basic base64(id:secret)
     grant_type=client_credentials&scope=...
                                           200 {"access_token": "...", ...}
 
-It blocks, and is called on the login's own thread. Temporary trouble (no connection, a timeout, 5xx, 429) is
-a DisconnectError; what asking again won't mend (other 4xx, a certificate, an answer without a token) a
-SaslAuthenticationError. Answers are never shown: they hold tokens, and may repeat what was sent; of an
-error's JSON the code and its description are. No proxies, no redirects. https is checked against the system's
-authorities (OpenSSL's SSL_CERT_FILE counts).
+It blocks, on the login's own thread. A temporary failure (no connection, timeout, 5xx, 429) raises
+DisconnectError. A permanent one (other 4xx, a certificate, an answer without a token) raises
+SaslAuthenticationError. Errors never show an answer, because it may hold tokens or repeat what was sent; only
+an error JSON's code and description are shown. No proxies, no redirects. https is verified against the
+system's authorities (OpenSSL's SSL_CERT_FILE counts).
 
 Source: HttpJwtRetriever, ClientSecretRequestFormatter, JwtResponseParser, Kafka 4.3.
 """

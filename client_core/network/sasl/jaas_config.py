@@ -1,13 +1,12 @@
-"""Reads `sasl.jaas.config`: which login module, and its options.
+"""Parses `sasl.jaas.config`: the login module and its options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
 
-Words, quoted strings with Java's escapes, numbers (which no option may be), and the comments of Java and of
-shells, as Java's StreamTokenizer cuts them. The text holds secrets, and a quote that is missing turns half a
-password into a word: what is shown of it is the name of a known option or module, else the place where it
-stands. Java shows the word.
+Tokens are those of Java's StreamTokenizer: words, quoted strings with escapes, numbers (which no option may
+be), Java and shell comments. The text holds secrets, and a missing quote turns half a password into a word.
+So errors show only known options and modules, else the position. Java shows the word.
 
-Pure. Who calls: `sasl_credentials.py`. Source: JaasConfig, JaasContext, Kafka 4.3; java.io.StreamTokenizer.
+Pure. Called by `sasl_credentials.py`. Source: JaasConfig, JaasContext, Kafka 4.3; java.io.StreamTokenizer.
 """
 
 from __future__ import annotations

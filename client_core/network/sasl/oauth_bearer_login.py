@@ -1,24 +1,21 @@
-"""Keeps a valid token of OAUTHBEARER at hand, on a thread of its own: who needs one takes it and never waits.
+"""Keeps a valid OAUTHBEARER token, refreshed on a thread of its own.
 
-    fetch ──> token ──> wait until it is to be refreshed ──> fetch ...
-      └──> trouble: wait for the backoff, fetch again; the token that is there counts until it expires
+    fetch ──> token ──> wait for the refresh time ──> fetch ...
+      └──> failure: wait for the backoff, fetch again; the current token is used until it expires
 
-Temporary trouble backs off from sasl.login.retry.backoff.ms to ...max.ms; after a refusal the latter passes,
-for nobody mends it within milliseconds. The thread begins when a token is asked for the first time: who makes
-a client and never starts it has no thread. A connection that needs the first token waits for it, and fails if
-that can't be had.
-
-`token` any thread, `close` any but its own. Source: ExpiringCredentialRefreshingLogin,
-OAuthBearerRefreshingLogin, Retry, Kafka 4.3. Java logs in before the client starts, and waits for it.
-
-When a token that expires is to be fetched again.
+The backoff of temporary failures grows from sasl.login.retry.backoff.ms to ...max.ms. A refusal waits for the
+maximum at once, because nobody fixes it within milliseconds. The thread starts at the first use of a token,
+so an unused client has no thread. A connection that needs the first token waits for it, and fails if the
+fetch fails.
 
     valid from                     refresh here: 80 to 85 % of its life        expires
         ├───────────────────────────────────┼──────────────────────────────────────┤
     now ├── min period ──┤  not before                    not after  ├── buffer ───┤
 
-Where the life is too short for period and buffer, the same part of what is left of it counts alone. Pure.
-Source: ExpiringCredentialRefreshingLogin.refreshMs, ExpiringCredentialRefreshConfig, Kafka 4.3.
+A remaining life too short for period and buffer is refreshed at the same fraction of it, ignoring both. That
+computation is pure. `token` any thread, `close` any but its own. Java logs in before the client starts, and
+waits for it. Source: ExpiringCredentialRefreshingLogin, ExpiringCredentialRefreshConfig,
+OAuthBearerRefreshingLogin, Retry, Kafka 4.3.
 """
 
 from __future__ import annotations

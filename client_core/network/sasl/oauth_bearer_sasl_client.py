@@ -1,8 +1,8 @@
-"""OAUTHBEARER: the broker gets a token that somebody else has signed for us.
+"""OAUTHBEARER: sends the broker a token that an identity provider has signed.
 
     n,,^Aauth=Bearer <token>^A<extension>=<value>^A^A                    ^A: one byte, 1
 
-The broker answers with an empty token, or says in JSON what is wrong; to that the client must say one ^A
+The broker answers with an empty token, or with its error as JSON. The client answers an error with one ^A
 (RFC 7628), and the refusal follows as an error of SaslAuthenticate.
 
     SEND_CLIENT_FIRST_MESSAGE -> RECEIVE_SERVER_FIRST_MESSAGE -> COMPLETE

@@ -1,10 +1,9 @@
-"""What a token endpoint is asked with: client id and secret, from settings or from the JAAS config.
+"""Client id and secret for a token endpoint, from settings or the JAAS config.
 
-Settings go before the JAAS config's options, which are Kafka's older spelling. Files are read anew for each
-token; what is wrong there now leaves the last one in force. The extensions, which are no secrets, are read
-once.
+Settings take precedence over JAAS options, Kafka's older spelling. Secret files are read for each token; an
+invalid file leaves the last credentials in use. The extensions, which are not secret, are read once.
 
-Who calls: `sasl_authenticators.py` once, then the thread that logs in. Source: ConfigOrJaas,
+Called by `sasl_authenticators.py` once, then by the login thread. Source: ConfigOrJaas,
 ClientCredentialsRequestFormatterFactory, OAuthBearerLoginCallbackHandler, Kafka 4.3.
 """
 

@@ -1,8 +1,8 @@
-"""Makes the SASL authenticators of a client: one for each connection, from one set of credentials.
+"""Builds a SASL authenticator for each connection, from one set of credentials.
 
-Who has no credentials, or the wrong login module, or wants a mechanism that this client does not have, is
-told here, before anything is connected. Called on the caller's thread to make it, on the I/O thread for each
-connection and to close it. Source: SaslChannelBuilder, LoginManager, Kafka 4.3.
+Missing credentials, a wrong login module and an unsupported mechanism are reported here, before any
+connection. Made on the caller's thread; the I/O thread builds authenticators and closes this. Source:
+SaslChannelBuilder, LoginManager, Kafka 4.3.
 """
 
 from __future__ import annotations

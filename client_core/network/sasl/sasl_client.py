@@ -1,16 +1,12 @@
-"""One exchange of SASL tokens from the client's side, whatever the mechanism.
+"""The interface of SASL mechanisms, the PLAIN mechanism, and printable broker messages.
 
-A SaslClient knows tokens only: it neither frames nor sends them (`sasl_client_authenticator.py` does), and it
-lives for one authentication. Pure but for the nonce of SCRAM. Who calls: SaslClientAuthenticator, on the I/O
-thread. Source: javax.security.sasl.SaslClient.
+A SaslClient handles tokens only, for one authentication; `sasl_client_authenticator.py` frames and sends them
+and is its only caller, on the I/O thread. Pure but for SCRAM's nonce. Source: javax.security.sasl.SaslClient.
 
-A broker's own words, fit for our errors and logs: one line, of some length.
+A broker's error message is shown to people. It may hold line ends, terminal escapes or megabytes, so it is
+cut to one line of limited length. Pure.
 
-What a broker says of a refusal is shown to people as it is. It may be anything: line ends that begin a log
-line of their own, a terminal's escapes, megabytes. Pure. Called by `sasl_client_authenticator.py` and
-`scram_messages.py`.
-
-PLAIN: name and password in one token, in the clear. Use it over TLS only.
+PLAIN sends name and password in one token, unencrypted. Use it over TLS only.
 
     NUL, user name, NUL, password          in UTF-8; before the first NUL there could be another identity
 

@@ -1,18 +1,17 @@
-"""The conversation by which a broker learns who we are: its versions, the mechanism, then the tokens.
+"""The SASL exchange with a broker: versions, mechanism, then tokens.
 
     client                                broker
     ApiVersions v0                  ->
-                                    <-    what it speaks
+                                    <-    its supported versions
     SaslHandshake v0, v1            ->    "I would like to use SCRAM-SHA-256"
                                     <-    or an error, with the mechanisms that it offers
-    SaslAuthenticate v0 .. v2       ->    a token of the mechanism; raw tokens, without any header, where the
+    SaslAuthenticate v0 .. v2       ->    a token of the mechanism; raw tokens, without any header, if the
                                     <-    broker does not know SaslAuthenticate (before Kafka 1.0)
-                                    ...   until the mechanism is satisfied
+                                    ...   until the mechanism is complete
 
-ApiVersions has version 0 always: brokers that can't read a request take it for a GSSAPI token.
-Re-authentication (KIP-368) begins with the handshake, at the versions that are known already. The requests
-bear correlation ids that no other request has (NET-24), so that an answer to an earlier one is told from
-ours.
+ApiVersions is always version 0: a broker takes a request that it can't read for a GSSAPI token.
+Re-authentication (KIP-368) begins with the handshake, at the known versions. These requests use correlation
+ids of their own (NET-24), to tell their answers from those to earlier requests.
 
 No socket, no clock. Owned by one KafkaChannel, on the I/O thread. Source: SaslClientAuthenticator, Kafka 4.3
 (SASL-01 to SASL-03, SASL-06).

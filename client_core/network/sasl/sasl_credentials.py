@@ -1,10 +1,9 @@
-"""Who we are, read anew for each authentication: from settings of their own, or from the JAAS config.
+"""SASL credentials, read for each authentication, from settings or the JAAS config.
 
-A secret may be a file that changes while the client runs; what it holds now counts for the next connection
-and the next re-authentication. What was right at the start and is wrong now leaves the last in force
-(`secret.py`).
+A secret may be a file that changes while the client runs. Its current content is used for the next connection
+and the next re-authentication. An invalid change leaves the last credentials in use (`secret.py`).
 
-Who calls: `sasl_authenticators.py` once, then the thread that authenticates or logs in. One owner. Source:
+Called by `sasl_authenticators.py` once, then by the thread that authenticates or logs in. One owner. Source:
 JaasContext, PlainLoginModule, ScramLoginModule, ConfigOrJaas, Kafka 4.3.
 """
 

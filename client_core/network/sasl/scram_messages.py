@@ -1,4 +1,4 @@
-"""The four messages of SCRAM as a client writes and reads them.
+"""Encodes and decodes the client's side of the four SCRAM messages.
 
     client-first   n,,n=<name>,r=<nonce>[,extensions]
     server-first   [m=<reserved>,]r=<nonce><more nonce>,s=<salt>,i=<iterations>[,extensions]

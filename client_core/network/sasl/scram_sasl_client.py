@@ -1,16 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512: both sides prove that they know the password, and neither shows it.
+"""SCRAM-SHA-256 and SCRAM-SHA-512: both sides prove the password without sending it.
 
     SEND_CLIENT_FIRST_MESSAGE -> RECEIVE_SERVER_FIRST_MESSAGE -> RECEIVE_SERVER_FINAL_MESSAGE -> COMPLETE
                 └────────────────────────┴──────────────────────────────┴──> FAILED
-
-The messages are in `scram_messages.py`. Pure but for the nonce.
-Source: ScramSaslClient, Kafka 4.3; RFC 5802, RFC 7677 (SASL-04).
-
-The two variants of SCRAM that Kafka knows: which hash, and how many iterations are too few or too many.
-
-Immutable, any thread. Source: ScramMechanism, Kafka 4.3; RFC 5802, RFC 7677.
-
-The arithmetic of SCRAM: what is computed of password, salt and messages.
 
     SaltedPassword  = PBKDF2(HMAC, password, salt, iterations)
     ClientKey       = HMAC(SaltedPassword, "Client Key")
@@ -19,8 +10,9 @@ The arithmetic of SCRAM: what is computed of password, salt and messages.
     ServerSignature = HMAC(ServerKey, AuthMessage)
     AuthMessage     = client-first-bare "," server-first "," client-final-without-proof
 
-Passwords are hashed as their UTF-8 bytes, without SASLprep, as Java does (SASL-04). Pure. Source:
-ScramFormatter, Kafka 4.3; RFC 5802.
+Passwords are hashed as UTF-8 bytes, without SASLprep, as Java does (SASL-04). A mechanism has a hash and
+limits on the iterations. The messages are in `scram_messages.py`. Pure but for the nonce. Source:
+ScramSaslClient, ScramMechanism, ScramFormatter, Kafka 4.3; RFC 5802, RFC 7677.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which records wait, for which node, and which requests wait for their topic: what makes a produce slow.
+"""Counts the records and requests that wait, by node and by topic.
 
-Counted when somebody asks, from what the accumulator and the parked requests hold, by whoever asks: the I/O
-thread is neither waited for nor delayed. Batches are walked, never records. What ends while they are counted
-may still be among them.
+The caller's thread counts, on demand, from the accumulator and the parked requests. The I/O thread is neither
+waited for nor delayed. Only batches are walked, never records. The count may include batches that end
+meanwhile.
 """
 
 from __future__ import annotations

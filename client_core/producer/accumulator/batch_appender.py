@@ -1,12 +1,13 @@
-"""Appending to batches: the any-thread side of the accumulator.
+"""Appends records to batches: the any-thread side of the accumulator.
 
-Records go to the last batch of their partition while it has room, else to a new one for which there must be
-memory. Records without a key go to the topic's sticky partition, which changes only where a batch is full, or
-where it has had twice its share (ACC-15); a call's records are taken batch by batch, never one by one.
+Records go to the last batch of their partition while it has room, else to a new batch, which needs memory.
+Keyless records go to the topic's sticky partition. It changes only when a batch is full, or when the
+partition has received twice its share (ACC-15). A call's records are appended batch by batch, never one by
+one.
 
-Any thread; the topic's lock is held for the call, the pool's and the incomplete batches' inside of it for a
-moment. RecordAccumulator is the only caller. Source: RecordAccumulator.append, appendNewBatch, tryAppend,
-Kafka 4.3.
+Any thread. The call holds the topic's lock; inside it, it briefly takes the locks of the pool and of the
+incomplete batches. Only RecordAccumulator calls this. Source: RecordAccumulator.append, appendNewBatch,
+tryAppend, Kafka 4.3.
 """
 
 from __future__ import annotations

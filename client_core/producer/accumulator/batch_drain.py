@@ -1,22 +1,18 @@
-"""Which nodes have something to be sent to them, and what: the I/O thread's side of the accumulator.
+"""Finds the nodes with batches ready to send, and drains those batches.
 
-A partition is ready when a batch of it is full or has waited for linger.ms, and neither backs off nor is
-muted. Draining takes one batch per partition and as many partitions as fit into a request; it is the moment
-at which a batch of an idempotent producer gets its sequence. On the way the queues' lengths are noted for the
-adaptive partitioner.
+A partition is ready when one of its batches is full or older than linger.ms, unless it backs off or is muted.
+A drain takes one batch per partition, and as many partitions as fit into a request. An idempotent producer's
+batch gets its sequence when it is drained. `ready` also records queue lengths for the adaptive partitioner.
 
-I/O thread only; takes each topic's lock shortly, as appending threads hold it, too. RecordAccumulator is the
-only caller. Source: RecordAccumulator.ready, drain, partitionReady, drainBatchesForOneNode, Kafka 4.3.
+Each drain of a node begins at another partition, so that small requests starve no partition (ACC-09). All
+partitions that a node leads form a ring: topics by name, partitions in descending order. After a full round
+the next drain begins one partition earlier. A drain stopped by the request's size is continued where it
+stopped. Java's order is that of its hash map. Only partitions with batches are walked; the ring is only used
+to compute positions. It covers topics with queues, and is rebuilt for topics whose partitions changed.
 
-Where a node's drain begins: elsewhere each time, so that small requests starve no partition (ACC-09).
-
-All partitions that a node leads stand in a circle: topics by name, partitions from the highest to the lowest.
-A drain that got round begins one partition earlier the next time, one that was stopped by the request's size
-begins where it was stopped. So says Java, whose partitions stand as its hash map has them; but here only the
-partitions that hold batches are walked, and the circle is there to be counted. It covers the topics that have
-queues, and is rebuilt for topics whose partitions changed.
-
-I/O thread only. Source: RecordAccumulator.drainBatchesForOneNode, Kafka 4.3.
+I/O thread only. Takes each topic's lock briefly, because appending threads hold it too. Only
+RecordAccumulator calls this. Source: RecordAccumulator.ready, drain, partitionReady,
+drainBatchesForOneNode, Kafka 4.3.
 """
 
 from __future__ import annotations

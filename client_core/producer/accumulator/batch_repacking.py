@@ -1,12 +1,11 @@
-"""A batch's records put into other batches: in parts where it was too large, or without those who have left.
+"""Rebuilds batches: splits one that is too large, or removes cancelled records.
 
-Records are encoded when they are appended. Without those who have left, they are copied: only what stands in
-front of each record's key changes. To be split, a batch is built, decoded and appended anew. Sequences and
-spans go along: a part has the sequence of its first record, and each owner's span is cut where its records
-are.
+Records are encoded when they are appended. To remove cancelled records, the others are copied; only the bytes
+before each record's key change. To split a batch, it is built, decoded and appended anew. A part takes the
+sequence of its first record. Each owner's span is cut at the same records.
 
-Pure: builders and spans come in, builders and spans go out. ProducerBatch is the only caller; on its thread,
-under its lock. Source: ProducerBatch.split, createBatchOffAccumulatorForRecord, Kafka 4.3.
+Pure. Only ProducerBatch calls this, on its thread and under its lock. Source: ProducerBatch.split,
+createBatchOffAccumulatorForRecord, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""buffer.memory: how many bytes of records may wait in the client, and the one queue for those who want more.
+"""buffer.memory: limits the bytes of waiting records, with one FIFO queue of waiters.
 
-Only the accounting is Java's, not the buffers: Python needs none. Whoever can't be served stands in one FIFO
-queue, be it a thread that blocks or a request that is parked; memory that comes free goes to the first of
-them, who collects until its request is whole (BUF-02). While anyone waits, nobody else is served.
+The accounting is Java's; there are no buffers to reuse, because Python needs none. Blocked threads and parked
+requests wait in the same queue. Freed memory goes to the first waiter until its request is complete (BUF-02).
+While anyone waits, nobody else is served.
 
-Any thread. One lock, held for a few operations on integers; `on_granted` is called outside of it, by the
-thread that freed the memory. Source: BufferPool, Kafka 4.3.
+Any thread. One lock, held for a few integer operations. `on_granted` is called outside it, by the thread that
+freed the memory. Source: BufferPool, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every batch that is not accounted for yet, queued or in flight, and the flushes that wait for some of them.
+"""The batches that are queued or in flight, and the flushes that wait for them.
 
-Appending threads add, the I/O thread removes; anyone may look. One lock, held for set operations only; a
-flush is told that it is done outside of it. Source: IncompleteBatches,
-ProduceRequestResult.awaitAllDependents, Kafka 4.3.
+Appending threads add, the I/O thread removes, any thread may read. One lock, held for set operations only;
+flushes are completed outside it. Source: IncompleteBatches, ProduceRequestResult.awaitAllDependents,
+Kafka 4.3.
 """
 
 from __future__ import annotations

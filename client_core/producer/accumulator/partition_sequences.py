@@ -1,9 +1,8 @@
-"""The sequence numbers of one partition: the next to give out, the last acknowledged, what is in flight.
+"""Sequence numbers of one partition: next to assign, last acknowledged, in flight.
 
-Brokers recognise duplicates and gaps by producer id, epoch and sequence; the sequence of a partition counts
-records, wraps from 2147483647 to 0 (REC-04) and begins at 0 with each new producer id or epoch. No
-decisions here: those are TransactionManager's. I/O thread only. Source: TxnPartitionEntry,
-DefaultRecordBatch, Kafka 4.3.
+Brokers detect duplicates and gaps by producer id, epoch and sequence. A partition's sequence counts records,
+wraps from 2147483647 to 0 (REC-04) and begins at 0 with each new producer id or epoch. Decisions are
+TransactionManager's. I/O thread only. Source: TxnPartitionEntry, DefaultRecordBatch, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,26 +1,20 @@
-"""Which partition a record goes to: its key's hash, or for records without a key the sticky partition
-(KIP-794).
+"""Chooses a record's partition: by key hash, or the sticky partition (KIP-794).
 
-A key always maps to the same partition while their number stays: (murmur2(key) & 0x7fffffff) mod all
-partitions, led or not (ACC-18). Records without one stick to a partition until a batch is filled, so that
-batches are large, and then move to one drawn at random: uniformly among those with a leader, or, when the
-queues differ in length, the shorter the queue the likelier (ACC-15, ACC-16).
+A key maps to (murmur2(key) & 0x7fffffff) mod all partitions, with or without a leader (ACC-18). Keyless
+records stay on one partition until a batch is filled, so that batches are large. The next partition is drawn
+at random from those with a leader: uniformly, or weighted towards short queues when queue lengths differ
+(ACC-15, ACC-16). `partition_for_key` is pure, any thread. A BuiltInPartitioner belongs to one topic and is
+guarded by that topic's lock. Source: BuiltInPartitioner, Utils.murmur2, Kafka 4.3.
 
-`partition_for_key` is pure, any thread. A BuiltInPartitioner belongs to one topic and is guarded by that
-topic's lock in RecordAccumulator. Source: BuiltInPartitioner, Utils.murmur2, Kafka 4.3.
+A broker is lost from the end of its connection until it can be sent to again. Kafka needs about nine seconds
+to elect new leaders for a dead broker's partitions. Java's partitioner keeps choosing those partitions, so
+records wait that long. Here keyless records avoid them, and queued keyless batches that were never sent move
+to other partitions. A lost broker is tried every `probe_interval_ms`, without risking a record; while records
+wait, metadata is refreshed as often. Records with a key or a partition, and records already sent, wait as in
+Java. So do all records when every leader is lost.
 
-Brokers whose connection ended and is not back: records without a key may go to other partitions meanwhile.
-
-Kafka takes some nine seconds to elect leaders for the partitions of a broker that died. Java's partitioner
-goes on giving them records, which wait for that long. A record without a key need not: any partition will do.
-So while a broker is lost, partitions that it leads are not chosen, and what waits for them and was never sent
-is given to others. It is tried again every `probe_interval_ms`, without a record being risked for it, and is
-back when it can be sent to; while records wait, the others are asked as often who leads their partitions now.
-Records with a key or a partition, and those that were sent, wait as in Java; and so do all where every leader
-is lost.
-
-An interval of 0 turns this off: nobody is ever lost. Kafka's client has no such option. The I/O thread alone
-changes it; `node_ids` is swapped whole, and any thread may read it.
+An interval of 0 turns this off. Kafka's client has no such option. Only the I/O thread changes the lost
+brokers; `node_ids` is replaced as a whole, so any thread may read it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""A batch of records for one partition, from its first record until every record is accounted for.
+"""A batch of one partition's records, from its first record to its outcome.
 
-Whoever appends is a RecordOwner: a request of one record or of ten thousand. A batch keeps no future per
-record, but one span per (owner, call): the owner, which of its records, and where they begin in the batch.
-When the batch is done, each span's owner hears of it once, with an outcome that all spans share (BAT-01,
-BAT-02). A batch that is too large is split: its spans move to the new batches, and then it is done itself
-(ACC-14).
+A RecordOwner is a request of one record or of ten thousand. A batch keeps no future per record, but one span
+per (owner, call): the owner, its record indices, and their position in the batch. A finished batch reports to
+each span's owner once, with an outcome that all spans share (BAT-01, BAT-02). A batch that is too large is
+split: its spans move to new batches, and it is then finished itself (ACC-14).
 
     open -> SUCCEEDED | FAILED | ABORTED | SPLIT    (see batch_outcome.may_end)
 
-Under its partition's lock while it stands in a queue; once drained, the I/O thread's alone.
-Source: ProducerBatch, ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
+Guarded by its partition's lock while queued; owned by the I/O thread once drained. Source: ProducerBatch,
+ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
 """
 
 from __future__ import annotations

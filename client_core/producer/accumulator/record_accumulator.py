@@ -1,13 +1,13 @@
-"""Where records wait until they are sent: appended by many threads, drained by one.
+"""Holds records until they are sent: many threads append, one drains.
 
-Records of one partition gather in batches; `ready` says which nodes something should be sent to, `drain`
-takes a request's worth of batches for each of them, and what fails comes back by `reenqueue` or
-`split_and_reenqueue`. What is sent, and what an answer means, is Sender's.
+Records of one partition gather in batches. `ready` returns the nodes to send to, `drain` takes a request's
+worth of batches for each. Failed batches return by `reenqueue` or `split_and_reenqueue`. Sending, and reading
+the answers, is Sender's.
 
-Threads: `append_many`, `cancel`, `begin_flush`, `close` and the plain reads may be called from any; all else,
-and whatever ends a batch, is the I/O thread's. Locks, always in this order: a topic's lock (queues,
-partitioner), then the pool's or that of the incomplete batches. None is held while owners are told, memory is
-given back, or bytes are made. Only partitions with batches are walked. Source: RecordAccumulator, Kafka 4.3.
+Any thread may call `append_many`, `cancel`, `begin_flush`, `close` and the plain reads; the rest, and ending
+a batch, is the I/O thread's. Lock order: a topic's lock (queues, partitioner), then the pool's or the
+incomplete batches'. No lock is held while owners are notified, memory is freed, or bytes are encoded. Only
+partitions with batches are walked. Source: RecordAccumulator, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The batches that wait to be drained: one queue per partition, one lock per topic.
+"""Queues of batches to drain: one per partition, with one lock per topic.
 
-One lock per topic and not one per partition: records without a key move from partition to partition inside
-one call, and Python runs one thread at a time anyway. The lock is short: it is never held over a callback,
-over I/O, or while a batch's bytes are made. Source: RecordAccumulator.TopicInfo, Kafka 4.3.
+The lock is per topic, not per partition: keyless records move between partitions inside one call, and Python
+runs one thread at a time anyway. It is held briefly, never over a callback, I/O, or encoding. Source:
+RecordAccumulator.TopicInfo, Kafka 4.3.
 """
 
 from __future__ import annotations

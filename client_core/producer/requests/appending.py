@@ -1,7 +1,7 @@
-"""The two ways into the accumulator: as far as it goes without waiting, and one record that waits for memory.
+"""Appends requests to the accumulator: without blocking, or waiting for memory.
 
-`append` is for submitted requests: on the caller's thread when they come, on the I/O thread when they go on;
-it never blocks and says what the rest waits for. `append_blocking` is Java's, for `send`.
+`append` is for submitted requests, first on the caller's thread, later on the I/O thread. It never blocks and
+returns what the remaining records wait for. `append_blocking` appends one record for `send`, as Java does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Java's calls that block their caller: waiting for metadata, appending one record, flushing.
+"""Java's blocking calls: wait for metadata, append one record, flush.
 
-KafkaProducer's `send`, `partitions_for` and `flush` hand on to this. None of them may block the I/O thread,
-on which callbacks run: there metadata and memory are there at once or not at all, and a flush is refused.
-Any thread. Source: KafkaProducer.doSend, waitOnMetadata, flush, Kafka 4.3.
+KafkaProducer's `send`, `partitions_for` and `flush` delegate to this. The I/O thread runs callbacks and must
+not block: on it, missing metadata or memory fails at once, and a flush is refused. Any thread. Source:
+KafkaProducer.doSend, waitOnMetadata, flush, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Things by the moment at which their time is up: cheap to put in, to take out, and to ask for the next.
+"""Deadlines with cheap add, remove and next; and the queues of parked requests.
 
-A heap holds each distinct millisecond, a dict the things due in it; five thousand requests with one deadline
-are one entry of the heap. What ends early, as nearly everything does, leaves its millisecond behind in the
-heap; when most of that is such remains it is made anew, so that a deadline far away keeps no memory of all
-that met it. One owner thread. Pure: the moments come in.
+`Deadlines` has a heap of distinct milliseconds and a dict of the items due at each. Five thousand requests
+with one deadline are one heap entry. Nearly all items are removed early, and leave their millisecond in the
+heap. The heap is rebuilt when most entries are stale, so that a distant deadline retains no memory. One owner
+thread. Pure: times are passed in.
 
-What parked requests stand in: a queue per topic, and a place unblocked for partitions that do not exist yet.
-
-The I/O thread's, but for `topic_waits`, which any thread may ask: it copies a dict in one step before it
-looks at what is in it.
+The parked requests have one queue per topic, and a set of unblocked requests for partitions that do not exist
+yet. I/O thread only, except `topic_waits`: any thread may call it, as it copies a dict in one step first.
 """
 
 from __future__ import annotations

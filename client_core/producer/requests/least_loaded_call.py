@@ -1,10 +1,10 @@
-"""A request that any broker can answer: sent to the least loaded one, one at a time, and again after a pause.
+"""One request at a time to the least loaded node, retried with backoff.
 
-The list of all topics (`pending_metadata.py`) and the configs of topics (`pending_configs.py`) are asked for
-so. What was lost with its connection, or was refused for now, is to be sent again after a growing pause, for
-as long as somebody waits. I/O thread only. Source: KafkaAdminClient.Call, Kafka 4.3, as far as it is needed.
+Used for the list of all topics (`pending_metadata.py`) and for topic configs (`pending_configs.py`). A
+request that lost its connection, or got a retriable error, is sent again after a growing backoff while anyone
+waits. I/O thread only. Source: KafkaAdminClient.Call, Kafka 4.3, in part.
 
-What requests need of the I/O thread: work that it does for them, and whether they run on it.
+`IoExecutor` is what requests need of the I/O thread: to run work on it, and to know whether they are on it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The look-ups that never block: topics by name, a newer snapshot, the list of all topics, a topic's configs.
+"""Non-blocking look-ups: topics by name, a newer snapshot, all topics, topic configs.
 
-Any thread asks; what it waits for goes to the I/O thread, which keeps it (`pending_metadata.py`,
-`pending_configs.py`), and the caller has a Ticket. KafkaProducer hands its own calls on to this. Java's
-producer has no such calls: its look-ups block, and configs are its AdminClient's.
+Any thread calls, and gets a Ticket. The I/O thread keeps the waits (`pending_metadata.py`,
+`pending_configs.py`). Java's producer has no such calls: its look-ups block, and configs are AdminClient's.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""What a record may do with the metadata that is there: go on, wait, or fail. One judgement for all who wait.
+"""Decides whether a record's metadata is known, awaited or failed; and blocks for it.
 
-The blocking `KafkaProducer.wait_on_metadata` and the parked requests of the I/O thread ask the same
-function, and make the same TimeoutError when their wait is over. Pure. Source:
+`judge_metadata_wait` decides for blocking calls and for parked requests alike, so both raise the same
+TimeoutError. It is pure. `BlockingMetadataWait` blocks `send` and `partitions_for` for up to max.block.ms, on
+any thread but the I/O thread. Submitted requests wait in `parked_requests.py`. Source:
 KafkaProducer.waitOnMetadata, Kafka 4.3 (PROD-01..04).
-
-max.block.ms for metadata: the wait of a thread that has nothing better to do until a topic is known.
-
-Java's way, for `send` and `partitions_for`. Submitted requests wait in `parked_requests.py`, by the same
-judgement. Any thread but the I/O thread. Source: KafkaProducer.waitOnMetadata, Kafka 4.3.
 """
 
 from __future__ import annotations

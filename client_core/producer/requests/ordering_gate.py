@@ -1,12 +1,11 @@
-"""The order of parked requests: which requests block their topic, and which threads wait behind them.
+"""Keeps the order of parked requests: which block their topic, and which threads wait.
 
 No record may enter the accumulator before an earlier parked request of its topic, and a flush covers all
-parked requests. So a request blocks its topic before it is handed to the I/O thread, until it has left for
-good. A later `submit` for the topic is parked behind it; a later `send` waits here. A request for a partition
-that does not exist is unblocked: it lets others pass until the topic has another number of partitions.
+parked requests. So a request blocks its topic before it is handed to the I/O thread, until it has left the
+parked requests. A later `submit` for the topic is parked behind it; a later `send` waits here. A request for
+a partition that does not exist is unblocked until the topic's number of partitions changes.
 
-Any thread, unless a method says otherwise. One lock. Where nothing is parked, `topics` is empty: a plain
-read.
+Any thread, unless a method says otherwise. One lock. With nothing parked `topics` is empty: a plain read.
 """
 
 from __future__ import annotations

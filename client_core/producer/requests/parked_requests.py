@@ -1,15 +1,14 @@
-"""Produce requests that wait for metadata or for buffer memory, and the deadlines of all produce requests.
+"""Produce requests that wait for metadata or memory, and every request's deadline.
 
-A request that can't be appended at once is parked here: no thread waits for it. Per topic there is one
-queue, in order: nobody overtakes a request for the same topic, so a caller's records keep their order. Only
-a request for a partition that does not exist (yet) lets others pass: else one wrong number would block its
-topic until its deadline. While the producer closes, what is parked goes on as before (ORD-03).
+A request that can't be appended at once is parked here, so that no thread waits for it. Each topic has one
+FIFO queue, so a caller's records keep their order. Only a request for a partition that does not exist (yet)
+is passed by others: otherwise one wrong number would block its topic until its deadline. Parked requests
+continue while the producer closes (ORD-03).
 
-A metadata change looks at each waiting topic once, however many requests wait for it; memory that comes
-free goes to the queue that asked first; a deadline concerns the request whose time is up. Nothing here is
-proportional to all that is parked. I/O thread only, but `held_back`, `topic_waits`, `not_appended` and the
-two counts. Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02,
-BUF-03).
+A metadata change checks each waiting topic once, however many requests wait for it. Freed memory goes to the
+first waiting queue. A deadline touches only the request that is due. Nothing here is proportional to the
+number of parked requests. I/O thread only, except `held_back`, `topic_waits`, `not_appended` and the two
+counts. Source: KafkaProducer.doSend, Kafka 4.3, as seen by a caller (PROD-01..05, BUF-02, BUF-03).
 """
 
 from __future__ import annotations

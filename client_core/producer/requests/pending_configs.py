@@ -1,9 +1,9 @@
-"""Who waits for the configs of a topic, and the requests that bring them.
+"""Callers that wait for topic configs, and the DescribeConfigs requests for them.
 
-One request at a time, for all topics that somebody waits for when it is made; who comes later has the next
-one, since a topic that was made meanwhile may be missing in the answer. As Java's AdminClient has it, what a
-broker says of one topic concerns nobody else, and is final unless it may be retried; that a topic does not
-exist is final here, though produce requests retry it. Source: KafkaAdminClient.describeConfigs, Kafka 4.3.
+One request at a time, for all topics that callers wait for when it is built. A later caller gets the next
+request, because a topic created meanwhile may be missing in the answer. As in Java's AdminClient, an error
+concerns one topic, and is final unless retriable. A missing topic is final here, though produce requests
+retry it. I/O thread only. Source: KafkaAdminClient.describeConfigs, Kafka 4.3.
 """
 
 from __future__ import annotations

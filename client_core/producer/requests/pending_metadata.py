@@ -1,8 +1,7 @@
-"""Look-ups that wait for metadata: topics by name, a newer snapshot, or the list of all topics.
+"""Look-ups that wait for metadata: topics by name, a newer snapshot, or all topics.
 
-No thread waits; the I/O thread looks at those whom a change concerns. Waits for topics are indexed by
-topic: five thousand waits for one missing name are one look at it. Java has no such calls: its look-ups
-block.
+No thread waits. The I/O thread checks only the look-ups that a change concerns. Waits are indexed by topic:
+five thousand waits for one missing topic cost one check. Java has no such calls: its look-ups block.
 """
 
 from __future__ import annotations

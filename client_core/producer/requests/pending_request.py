@@ -1,16 +1,15 @@
-"""One submitted produce request, from its first append until each of its records has an outcome.
+"""One submitted produce request, until each of its records has an outcome.
 
-It is its caller's Ticket and its batches' RecordOwner. It counts down records and not batches: a batch that
-is split speaks for its records in parts. What is not appended yet stands in `todo`, per partition and in
-order; whoever holds the request (its caller inside submit, then the I/O thread) appends from there until
-metadata or memory is lacking.
+It is its caller's Ticket and its batches' RecordOwner. It counts down records, not batches, because the parts
+of a split batch report separately. `todo` holds what is not appended yet, per partition and in order. The
+holder (the caller inside submit, then the I/O thread) appends from it until metadata or memory is lacking.
 
 A request ends for its caller when each record has an outcome, at its deadline, or when it is cancelled. Its
-records may be on their way then, and their bytes in this client: it goes on counting, and `settled` tells,
-once, when the last of them is accounted for.
+records may be in flight then, and their bytes in this client. It keeps counting, and calls `settled` once,
+when the last record is accounted for.
 
-`batch_done`, `give_up` and `forget` may come from different threads; one short lock guards the countdown,
-and both ends are told outside of it, each exactly once.
+`batch_done`, `give_up` and `forget` may come from different threads. One short lock guards the countdown.
+Both ends are reported outside it, exactly once each.
 """
 
 from __future__ import annotations

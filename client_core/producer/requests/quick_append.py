@@ -1,13 +1,13 @@
-"""The short way of a single record into a batch that is open and has room for more: most records' way.
+"""Fast path: appends one record to an open batch that has room.
 
-`KafkaProducer.send` costs what a record costs in Python: calls, checks and small objects. The full way
+The cost of `KafkaProducer.send` is Python's: calls, checks and small objects. The full path
 (`blocking_calls.py`, `appending.py`, `batch_appender.py`) waits for metadata and memory, begins and fills
 batches, and moves the sticky partition. Of a thousand records that fill a batch, all but the first and the
-last need nothing of that, and come by here at a third of the cost.
+last need none of that. They are appended here at a third of the cost.
 
-It appends, or it does nothing and says so, whatever it stumbled over; then the record goes the full way. So
-it decides nothing by itself: what it does is what the full way would have done, and a test holds the two
-equal, record by record. Any thread. Source: RecordAccumulator.append, its first tryAppend, Kafka 4.3.
+It appends, or changes nothing and says so; then the record takes the full path. The result equals the full
+path's, and a test holds the two equal, record by record. Any thread. Source: RecordAccumulator.append, its
+first tryAppend, Kafka 4.3.
 """
 
 from __future__ import annotations

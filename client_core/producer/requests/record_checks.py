@@ -1,9 +1,9 @@
-"""What can be said of a record before it is appended: arguments that make no sense, and sizes that never fit.
+"""Checks a record before it is appended: its arguments, types and size.
 
-Types are looked at, too, where Java's compiler does it: a batch shares its fate among many callers, and text
-in place of bytes would only be found out when the batch is made, on the I/O thread, to the cost of all of
-them. A topic's name that can't be put on the wire would end every Metadata request. Pure. Source:
-ProducerRecord, KafkaProducer.ensureValidRecordSize, Kafka 4.3 (PROD-07, PROD-12).
+Types are checked because Java's compiler does so. Many callers share a batch: text in place of bytes would
+only fail when the batch is encoded, on the I/O thread, for all of them. A topic name that can't be encoded
+would fail every Metadata request. Pure. Source: ProducerRecord, KafkaProducer.ensureValidRecordSize,
+Kafka 4.3 (PROD-07, PROD-12).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a ClientStatus tells of metadata and connections, and the last refresh that failed.
+"""Builds the metadata and connection parts of ClientStatus; keeps the last failed refresh.
 
-Status is read by any thread while the I/O thread goes on: what is read here is immutable or a plain value.
+Any thread reads status while the I/O thread runs: all values read here are immutable or plain.
 """
 
 from __future__ import annotations

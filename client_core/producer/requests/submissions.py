@@ -1,12 +1,11 @@
-"""Submitted requests on their way into the accumulator: appended at once, or parked, or given up.
+"""Takes submitted requests: appends them at once, or parks them.
 
-`take` runs on the caller's thread and never blocks: what metadata and memory allow is appended there, without
-a word to the I/O thread but a wakeup; the rest is parked (`parked_requests.py`) and goes on there. What comes
-back from the I/O thread, that memory was granted, that a request is finished, comes back to here. Java has no
-such call: its send blocks.
+`take` runs on the caller's thread and never blocks. It appends what metadata and memory allow and at most
+wakes the I/O thread. The rest is parked (`parked_requests.py`) and appended on the I/O thread, which reports
+granted memory and finished requests back to here. Java has no such call: its send blocks.
 
-A request is accepted once `take` returns. `close` waits for those that are being taken, so what becomes of
-any accepted record is in the report of `KafkaProducer.close`.
+A request is accepted once `take` returns. `close` waits for requests inside `take`, so the report of
+`KafkaProducer.close` covers every accepted record.
 """
 
 from __future__ import annotations

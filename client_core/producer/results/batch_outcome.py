@@ -1,9 +1,9 @@
-"""What became of the records of a batch, and who wants to know.
+"""The outcome of a batch's records, and the owners to report it to.
 
 A RecordOwner is a request of one record or of ten thousand. A batch keeps no future per record but spans: an
-owner, which of its records, and where they begin in the batch. One outcome serves all spans of a batch;
-offsets, timestamps and errors are worked out when they are asked for. Immutable values; made by the I/O
-thread, read by any. Source: ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
+owner, its record indices, and their position in the batch. All spans of a batch share one outcome. Offsets,
+timestamps and errors are computed on demand. Immutable; made by the I/O thread, read by any. Source:
+ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
 """
 
 from __future__ import annotations

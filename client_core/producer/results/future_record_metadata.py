@@ -1,12 +1,11 @@
-"""The receipt for one sent record, to be had later: what `KafkaProducer.send` returns.
+"""The future that `KafkaProducer.send` returns for one record.
 
-It is the record's owner: the batch tells it on the I/O thread, before a flush that waits for the batch
-returns. A callback runs there too, in the order in which the records were appended; one that fails is
-logged, the others run. Any thread may wait. Source: FutureRecordMetadata, ProduceRequestResult,
-KafkaProducer.FutureFailure, Kafka 4.3.
+It is the record's owner: the batch completes it on the I/O thread, before a flush of that batch returns. Its
+callbacks run there too, in append order; one that raises is logged, and the others still run. Any thread may
+wait. Source: FutureRecordMetadata, ProduceRequestResult, KafkaProducer.FutureFailure, Kafka 4.3.
 
-There may be a million of them, most of which nobody waits for. So it has no lock of its own, its receipt is
-made when somebody asks, and who waits is looked for only where somebody does.
+There may be a million futures, and most have no waiter. So a future has no lock of its own, builds its
+metadata on demand, and is checked for waiters only when there are any.
 """
 
 from __future__ import annotations

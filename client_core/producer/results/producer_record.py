@@ -1,4 +1,4 @@
-"""A record to send and the receipt for one that was. Source: ProducerRecord, RecordMetadata, Kafka 4.3."""
+"""A record to send, and the metadata of a sent one. Source: ProducerRecord, RecordMetadata, Kafka 4.3."""
 
 from __future__ import annotations
 

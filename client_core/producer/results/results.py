@@ -1,8 +1,7 @@
-"""What tickets end with: the outcome of a produce request, of a wait for metadata, of a listing, of configs.
+"""Results of tickets: a produce request, a metadata wait, a topic listing, configs.
 
-Immutable once posted, read by any thread. A produce result keeps the spans in which batches told of its
-records and makes one outcome per record when somebody asks, once, on the asker's thread: the I/O thread has
-better things to do.
+Immutable once posted, read by any thread. A produce result keeps the spans that batches reported. It builds
+one outcome per record on first use, on the reader's thread, to spare the I/O thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the client is doing, as values that any thread may read.
-
-Built by the I/O thread's own swaps and counters. And what `close()` reports.
-"""
+"""The client's status and the report of `close()`, as values for any thread."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
-"""The one way to wait for the client: a ticket, a result, and a sink that carries results across threads.
+"""Tickets for non-blocking calls, and the path of results to a CompletionSink.
 
-A caller hands in `done` and gets a Ticket back at once. Later, outside every lock, `done(result)` is posted
-exactly once: all that one turn of the I/O thread finished goes to the CompletionSink together, so an event
-loop is woken once per turn and not once per record. Blocking callers wrap a ticket into a wait.
+A caller passes `done` and gets a Ticket at once. Later, outside every lock, `done(result)` is posted exactly
+once. Blocking callers wrap a ticket into a wait.
 
-What is finished, on its way to those who wait: gathered in a turn of the I/O thread, posted at its end.
-
-Any thread puts things in; a deque takes them without a lock. The I/O thread posts. So a turn costs an event
-loop one wakeup, whatever it finished, and no callback ever runs inside one of the client's locks or half-
-way through a turn. When the I/O thread is gone, whoever puts something in posts it himself.
+`Completions` gathers the results of one turn of the I/O thread, which posts them together at the turn's end.
+So an event loop is woken once per turn, not once per record, and no callback runs inside a client lock or
+halfway through a turn. Any thread adds, without a lock: a deque. After the I/O thread has ended, the adding
+thread posts.
 """
 
 from __future__ import annotations

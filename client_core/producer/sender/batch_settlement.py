@@ -1,20 +1,14 @@
-"""What becomes of a batch when something was said about it: done, tried again, sent in parts, or failed.
+"""Settles a batch by its outcome: complete, retry, split or fail.
 
-Exactly one of these, whatever was said, so that every record's owner hears once and the batch's memory
-comes back once (BAT-01). By an answer of a broker, or by what the client says in its stead: timed out,
-disconnected, expired. I/O thread only. Source: Sender.completeBatch, Sender.failBatch, Kafka 4.3.
+Exactly one of these happens, so that each record's owner is notified once and the batch's memory is freed
+once (BAT-01). The outcome is a broker's answer, or the client's own: timed out, disconnected, expired. I/O
+thread only. Source: Sender.completeBatch, Sender.failBatch, Sender.inFlightBatches, Kafka 4.3.
 
-What of failing batches is news: a partition that fails is told once for each error, until it works again.
+Failures of a partition are logged once per error until it works again, repeats at DEBUG. A dead broker fails
+each batch of each of its partitions, at each retry: a thousand lines for one event.
 
-When a broker dies, each batch of each partition that it led fails, and goes on failing at each retry: that is
-a thousand lines for one event. What is no news is told at DEBUG. One owner, the I/O thread.
-
-The batches that are on their way to a broker, by partition, and when the first of them will be too old.
-
-They are looked at only when the earliest expiry has come, and then all of them: a batch that is sent again
-stands behind younger ones. I/O thread only; the length is a plain read. Source: Sender.inFlightBatches.
-
-The part of ProducerConfig that Sender and the settlement of its batches use.
+In-flight batches are kept by partition, with the earliest expiry. They are checked only when it has come, and
+then all of them: a batch that is sent again is behind younger ones. Their number is a plain read.
 """
 
 from __future__ import annotations

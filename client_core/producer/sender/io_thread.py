@@ -1,22 +1,18 @@
-"""The one thread that does the client's I/O: what a turn of it is, how others reach it, and how it ends.
+"""The client's one I/O thread: its turn, how other threads reach it, its end.
 
     new requests and commands -> metadata changes -> deadlines -> Sender.run_once (send, poll, settle) ->
     completions
 
-Others put requests and commands into deques and wake the poll; nothing they call here blocks. A turn that
-fails is a bug: it is counted, logged with its stack once (`uncaught.py`), and followed by a growing pause, so
-that a bug neither kills the thread, nor burns a core, nor fills the log. The thread ends by `initiate_close`
-(what was accepted is sent first) or `force_close` (it is given up); whatever ends it, everyone who waits is
-told. Source: Sender.run, KafkaProducer.close, Kafka 4.3 (SND-13).
+Other threads put requests and commands into deques and wake the poll; none of these calls blocks. A turn that
+raises is a bug. It is counted, its stack is logged once (`uncaught.py`), and a growing pause follows, so that
+a bug neither kills the thread, nor burns a core, nor fills the log. The thread ends by `initiate_close`
+(accepted records are sent first) or `force_close` (they are given up). Every waiter is notified in any case.
+Source: Sender.run, KafkaProducer.close, Kafka 4.3 (SND-13).
 
-How long the turns of the I/O thread work, their sleep not counted: what Java calls io-time, by size.
-
-A turn that works for long keeps every connection waiting: the tail of this histogram is where requests expire
-that the brokers have answered. Times are differences of `now_ms`, so each is exact to a millisecond and their
-sum is right in the long run. Most turns are far below the first bound.
-
-Written by the I/O thread only, without a lock, once a turn; read by any thread. Who reads between the two
-writes of `add` is off by one turn, never for good. Source: SelectorMetrics' io-time, Kafka 4.3.
+A histogram counts the working time of turns, without their sleep: Java's io-time. A long turn delays every
+connection, so the histogram's tail is where answered requests expire. Times are differences of `now_ms`,
+exact to a millisecond, and their sum is right in the long run. Only the I/O thread writes it, once a turn and
+without a lock. Any thread reads, off by at most one turn. Source: SelectorMetrics' io-time, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Produce: batches to a request of any version, and a response to one verdict per batch.
+"""Builds Produce requests of any version, and reads one outcome per batch.
 
-A request is one batch per partition. Versions 3-12 name topics, 13 carries topic ids from metadata instead
-(SND-08), so the names that belong to the ids are fixed when the request is made: a topic may be re-created
-before the answer comes. Here wire sentinels end: -1 becomes None. Pure. Source: ProduceRequest,
-ProduceResponse, Sender.sendProduceRequest and handleProduceResponse, Kafka 4.3.
+A request has one batch per partition. Versions 3-12 name topics; version 13 carries topic ids from metadata
+(SND-08). The names of these ids are fixed when the request is built, because a topic may be re-created before
+the answer comes. Wire sentinels end here: -1 becomes None. Pure. Source: ProduceRequest, ProduceResponse,
+Sender.sendProduceRequest and handleProduceResponse, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Drains batches into Produce requests, one per node, and hears what comes back.
+"""Drains batches into Produce requests, one per node, and handles the responses.
 
-`run_once` is one turn, in Java's order (SND-01): upkeep of idempotence, leaders that are missing, nodes
-that can take something, drain, expiry, requests, poll. One deviation: batches expire before the drain and
-not after it, so that none is failed to its owner and sent all the same, and none takes a sequence number
-into its grave. And expiry goes on while the producer id is waited for: Java's batches live for ever when
-the cluster is down from the start.
+`run_once` is one turn, in Java's order (SND-01): idempotence upkeep, missing leaders, ready nodes, drain,
+expiry, requests, poll. One deviation: batches expire before the drain, not after it, so that no batch is both
+failed and sent, and no expired batch uses up a sequence number. Expiry also runs while the producer id is
+awaited: Java's batches never expire when the cluster is down from the start.
 
-I/O thread only. Whose thread that is, when it ends and what else it does is io_thread.py's. Source: Sender,
-Kafka 4.3.
+I/O thread only; `io_thread.py` runs it. Source: Sender, Kafka 4.3.
 """
 
 from __future__ import annotations

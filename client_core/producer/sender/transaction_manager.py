@@ -1,22 +1,18 @@
-"""Idempotence: the producer id, its epoch, and which batch may be sent under which sequence (IDM-01..05).
+"""Idempotence: producer id, epoch, and the sequence of each batch (IDM-01..05).
 
-Kafka's name is kept; transactions themselves are not offered. One InitProducerId gives the id. A batch gets
-its sequence when it is first drained and keeps it over retries, so that a broker drops what it already has
-(IDM-02). On a retry only the lowest sequence of the partition is sent (IDM-03). Where a sequence can't be
-repaired (a gap in the log, a batch given up after it was sent) the epoch is raised by one, locally, and the
-partition begins at 0 again (IDM-04); nothing new is drained to it until all that is in flight under the old
-epoch is finished (IDM-05).
+The name is Kafka's; transactions are not offered. One InitProducerId returns the id; Sender sends the request
+built here (IDM-01). A batch gets its sequence at its first drain and keeps it over retries, so that a broker
+drops duplicates (IDM-02). Only the lowest sequence of a partition is retried (IDM-03). A sequence can't be
+repaired after a gap in the log, or when a sent batch is given up. Then the epoch is raised by one, locally,
+and the partition begins at 0 again (IDM-04). Nothing new is drained to it until everything in flight under
+the old epoch is finished (IDM-05).
 
-What ends an idempotent producer for good in Java (a broker that answers CLUSTER_AUTHORIZATION_FAILED, or that
-does not know Produce) ends it here too; with `restarts` only what waits fails, and a new id is asked for, as
-Java's user does by making a new producer.
+Some errors end Java's idempotent producer for good (CLUSTER_AUTHORIZATION_FAILED, or a broker that does not
+know Produce), and end this one too. With `restarts` only the waiting batches fail, and a new id is requested,
+as a Java user would do with a new producer.
 
-Decides only: Sender does the sending. I/O thread only, but `producer_id`, a plain read. Source:
-TransactionManager, TxnPartitionMap, Kafka 4.3.
-
-InitProducerId as NetworkClient wants it: the request that gets an idempotent producer its id (IDM-01).
-
-Pure. Made by Sender. Source: InitProducerIdRequest.Builder, TransactionManager, Kafka 4.3.
+Decides only: Sender sends. I/O thread only, except `producer_id`, a plain read. Source: TransactionManager,
+TxnPartitionMap, InitProducerIdRequest.Builder, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Producers that nobody closes: those that are left when the process ends, and those that were let go of.
+"""Flushes producers that nobody closed, at process exit or garbage collection.
 
-    the process ends (main returns, sys.exit,         what was accepted is sent, for up to
+    the process ends (main returns, sys.exit,         accepted records are sent, for up to
     an uncaught exception, SIGINT)                    exit.flush.timeout.ms
-    the last reference to a producer is gone          its I/O thread sends what was accepted, then it closes
-                                                      the sockets and ends
+    the last reference to a producer is gone          its I/O thread sends the accepted records, closes the
+                                                      sockets and ends
     SIGKILL, os._exit, SIGTERM without a handler      nothing can be done
 
-Either way the number of records that were not delivered is logged as a warning, which Python writes to stderr
-where no logging was set up. Java's producer loses them without a word. The I/O thread is a daemon: Python
-waits for other threads before it runs what is called at the exit, and one that nobody closed would never end.
+Either way the number of undelivered records is logged as a warning, which Python writes to stderr when
+logging is not configured. Java's producer loses them silently. The I/O thread is a daemon: Python joins other
+threads before it runs exit handlers, and an unclosed one would never end.
 
-A child process of multiprocessing ends by os._exit, behind finalizers of its own: the same is done there. A
-producer that was made before a fork is its parent's, and not looked at in the child. Any thread may call.
+A multiprocessing child ends by os._exit, after finalizers of its own; the flush is one of these there. A
+producer made before a fork belongs to the parent, and the child ignores it. Any thread may call.
 """
 
 from __future__ import annotations

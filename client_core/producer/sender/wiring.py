@@ -1,6 +1,6 @@
-"""From ProducerConfig to the small configs of the rooms below, and to a NetworkClient over real sockets.
+"""Builds the lower packages' configs from ProducerConfig, and a NetworkClient over sockets.
 
-Called once by KafkaProducer. Lower rooms never see ProducerConfig. Source: KafkaProducer's constructor,
+KafkaProducer calls it once. Lower packages never see ProducerConfig. Source: KafkaProducer's constructor,
 ClientUtils.createNetworkClient, Kafka 4.3.
 """
 

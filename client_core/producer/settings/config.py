@@ -1,10 +1,9 @@
-"""ProducerConfig: the settings of one producer, checked as a whole, immutable.
+"""ProducerConfig: the settings of one producer, validated together, immutable.
 
-Built by `from_mapping` from Kafka's names and nowhere else, so that no value escapes Kafka's types, ranges
-and the rules between settings (PROD-10, PROD-11). `config_options.py` holds the table of settings,
-`security_settings.py` the rules of TLS and SASL; the small configs of the lower rooms are cut from this one
-by KafkaProducer. Making one reads no file and logs nothing. Any thread. Source: ProducerConfig,
-KafkaProducer, Kafka 4.3.
+Only `from_mapping` builds it, from Kafka's names, so that every value passes Kafka's types, ranges and rules
+between settings (PROD-10, PROD-11). `config_options.py` has the table of settings, `security_settings.py` the
+TLS and SASL rules. KafkaProducer derives the lower packages' configs from it. Reads no file, logs nothing.
+Any thread. Source: ProducerConfig, KafkaProducer, Kafka 4.3.
 """
 
 from __future__ import annotations

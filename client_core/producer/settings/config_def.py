@@ -1,8 +1,8 @@
-"""What a setting is made of: its type, the values it may have, and how both are read, in Kafka's words.
+"""Defines a setting: its type, its valid values, and how to parse them.
 
-Values come as text, as from an environment or a properties file, or as Python values. The settings themselves
-are in `config_options.py` and `security_options.py`. Pure. Source: ConfigDef, its parseType and its
-validators, Kafka 4.3.
+Values are text, from an environment or a properties file, or Python values. The settings themselves are in
+`config_options.py` and `security_options.py`. Pure. Source: ConfigDef, its parseType and validators,
+Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The settings this client honours: Kafka's names, types, ranges and defaults, and a line on each for people.
+"""The supported settings: Kafka's names, types, ranges and defaults, with descriptions.
 
-`OPTIONS` is the one table that docs and `pilotfish settings` read. The settings of TLS and SASL are in
-`security_options.py`; `config_refusals.py` says why other names are not taken. Pure. Source:
+`OPTIONS` is the one table that docs and `pilotfish settings` read. TLS and SASL settings are in
+`security_options.py`; `config_refusals.py` says why other names are refused. Pure. Source:
 ProducerConfig.configDef, Kafka 4.3.
 """
 

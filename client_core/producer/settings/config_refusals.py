@@ -1,6 +1,6 @@
-"""Settings that are not taken, and why: Kafka has them and this client does not, or nobody has them.
+"""Settings that are refused, and why: unsupported here, or unknown to Kafka.
 
-Pure. `config.py` asks; the table is there for docs too.
+Pure. Used by `config.py` and by the docs.
 """
 
 from __future__ import annotations

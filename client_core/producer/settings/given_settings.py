@@ -1,9 +1,8 @@
-"""What a caller set, and the defaults behind it: typed values by option, and what is to be said of them.
+"""The caller's settings over the defaults, as typed values, with notes to log.
 
-One object per config that is made, thrown away afterwards. `config.py` and `security_settings.py` read from
-it and leave their remarks in it: nothing is logged here, since a config may be made more than once, and
-remarks are for whoever makes a producer of it. Pure: files are named, not read. Any thread. Source:
-AbstractConfig, Kafka 4.3.
+One object per config, discarded afterwards. `config.py` and `security_settings.py` read from it and add notes
+to it. Nothing is logged here, because a config may be built more than once; the producer logs the notes.
+Pure: files are named, not read. Any thread. Source: AbstractConfig, Kafka 4.3.
 """
 
 from __future__ import annotations

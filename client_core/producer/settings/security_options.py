@@ -1,8 +1,8 @@
-"""The settings of TLS and SASL that this client honours; `config_options.py` has the others.
+"""The supported TLS and SASL settings; `config_options.py` has the others.
 
-Stores are PEM here, and `sasl.mechanism` has no default: where that is not Kafka's way, the option says so.
-`sasl.username` and `sasl.password` are librdkafka's, for those who don't want to write a JAAS config. What
-the values mean together: `security_settings.py`. Pure. Source: SslConfigs, SaslConfigs, Kafka 4.3.
+Deviations from Kafka are in the option's description: stores are PEM, `sasl.mechanism` has no default.
+`sasl.username` and `sasl.password` are librdkafka's, to avoid a JAAS config. `security_settings.py` checks
+their combinations. Pure. Source: SslConfigs, SaslConfigs, Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From the settings of TLS and SASL to a SecurityConfig: what goes together, what is missing or in vain.
+"""Builds a SecurityConfig from the TLS and SASL settings, and checks their combinations.
 
-Errors name the setting and the remedy, and never a value that may be a secret. Files are named here and read
-by those who use them. Called by ProducerConfig; pure. Source: DefaultSslEngineFactory, ChannelBuilders,
-SaslConfigs, Kafka 4.3.
+Errors name the setting and the remedy, never a value that may be secret. Files are named here and read by
+their users. ProducerConfig calls this; pure. Source: DefaultSslEngineFactory, ChannelBuilders, SaslConfigs,
+Kafka 4.3.
 """
 
 from __future__ import annotations
