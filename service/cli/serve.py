@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -141,12 +143,19 @@ def _serve_embedded(
             sys.exit(
                 run(
                     settings,
-                    when_started=lambda url: click.echo(lines_to_try(url)),
+                    when_started=lambda url: click.echo(lines_to_try(url, _program())),
                     embedded=EmbeddedControl(cluster),
                 )
             )
     except EmbeddedClusterError as e:
         raise click.ClickException(str(e)) from e
+
+
+def _program() -> str:
+    """How a shell calls this program: `make run` starts it as a module, and has no `pilotfish` on PATH."""
+    if Path(sys.argv[0]).name != "__main__.py":
+        return "pilotfish"
+    return f"{shlex.quote(os.path.relpath(sys.executable))} -m service"
 
 
 def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None) -> Settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -160,7 +161,9 @@ def produce(tried: Tried, value: str, partition: int) -> dict[str, object]:
 def test_what_to_try_can_be_tried(tried: Tried) -> None:
     (url,) = [line.split()[-1] for line in tried.said if line.endswith("/v1/status\n")]
     assert httpx.get(url, trust_env=False).json()["state"] == "running"
-    assert "pilotfish embedded stop 1" in "".join(tried.said)
+    (stop,) = [line.partition("#")[0] for line in tried.said if "embedded stop 1" in line]
+    command = [*shlex.split(stop), "--help"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def test_a_stopped_brokers_partitions_are_led_and_written_to_elsewhere(tried: Tried) -> None:
@@ -180,6 +183,15 @@ def test_a_stopped_brokers_partitions_are_led_and_written_to_elsewhere(tried: Tr
     assert isinstance(acknowledged["timestamp"], int)
 
 
+def test_delayed_records_are_stored_before_they_are_acknowledged(tried: Tried) -> None:
+    tried("delay", "4000")
+    body = {"records": [{"value": "delayed", "partition": 1}]}
+    answer = tried.api.post("/v1/topics/demo/records", json=body, params={"timeout_ms": 2000})
+    tried("delay", "0")
+    assert (answer.status_code, answer.json()["written"]) == (504, "unknown")
+    assert tried("records", "demo").count('"delayed"') == 1
+
+
 def partitions(tried: Tried) -> list[dict[str, object]]:
     (topic,) = tried.admin.get("/embedded").json()["topics"]
     assert topic["name"] == "demo"
@@ -192,6 +204,7 @@ def partitions(tried: Tried) -> list[dict[str, object]]:
         (("stop", "9"), "there is no broker 9; there are 1 to 3"),
         (("move", "demo", "7", "2"), "topic demo has the partitions 0 to 3, not 7"),
         (("move", "12", "0", "2"), "there is no topic 12; there are: demo"),
+        (("delay", "20001"), "a delay is at most 20000 ms, not 20001"),
         (("records", "other"), "there is no topic other; there are: demo"),
     ],
 )
