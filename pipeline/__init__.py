@@ -2,6 +2,6 @@
 
     raw lines ──▶ bronze (events, rejects) ──▶ silver (facts that merge) ──▶ gold (answers) ──▶ report, advice
 
-Importable without the sidecar: event v1 (docs/events.md) is all that the two have in common. Needs the extra
-the distribution pilotfish-pipeline and Java 17 or 21. The command is `pilotfish-pipeline`.
+Importable without the sidecar: event v1 (docs/events.md) is all that the two have in common. Needs the
+distribution pilotfish-pipeline and Java 17 or 21. The command is `pilotfish-pipeline`.
 """

@@ -130,18 +130,25 @@ def pyproject_of(distribution: Distribution) -> str:
 
 
 def build(folder: Path) -> None:
-    """Build everything into a folder, which is emptied first."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """Build everything into a folder. Other files in it stay, and have no checksum."""
+    folder.mkdir(parents=True, exist_ok=True)
     epoch = int(_git("log", "-1", "--format=%ct"))
     for distribution in distributions():
         _build_one(distribution, folder, epoch)
     for chart in CHARTS:
         _package_chart(chart, folder, epoch)
-    sums = [
-        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(folder.iterdir())
-    ]
-    (folder / "SHA256SUMS").write_text("".join(f"{line}\n" for line in sums))
+    sums = (f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in built())
+    (folder / "SHA256SUMS").write_text("".join(sums))
+
+
+def built() -> list[str]:
+    """The names of the files that build() makes, but for SHA256SUMS."""
+    version = project()["version"]
+    stems = [f"{each.file_stem}-{version}" for each in distributions()]
+    ends = ("-py3-none-any.whl", ".tar.gz")
+    return sorted(
+        [f"{stem}{end}" for stem in stems for end in ends] + [f"{name}-{version}.tgz" for name in CHARTS]
+    )
 
 
 def _build_one(distribution: Distribution, folder: Path, epoch: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import re
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -72,3 +73,12 @@ def test_every_file_has_its_checksum_and_the_same_commit_gives_the_same(dist: Pa
     assert {line.split()[1] for line in sums.splitlines()} == {
         file.name for file in dist.iterdir() if file.name != "SHA256SUMS"
     }
+
+
+def test_the_client_is_imported_without_what_few_programs_use() -> None:
+    """Its import takes 0.2 s of CPU: 270 modules."""
+    program = "import sys; import client_core; print(*sys.modules)"
+    ran = subprocess.run((sys.executable, "-c", program), check=True, capture_output=True, text=True)
+    modules = set(ran.stdout.split())
+    assert not {"asyncio", "cramjam", "http", "multiprocessing", "service", "client_core.testing"} & modules
+    assert len(modules) <= 320

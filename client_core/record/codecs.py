@@ -45,9 +45,10 @@ def _compression(codec: Codec, level: int | None) -> Compression:
     try:
         return _loaded(codec, level)
     except ModuleNotFoundError as error:
+        if error.name != "cramjam":
+            raise
         raise UnsupportedCompressionTypeError(
-            f"{codec.config_name} needs the package {error.name}: "
-            "install pilotfish-client with its extra codecs"
+            f"{codec.config_name} needs the package cramjam: install pilotfish-client with its extra codecs"
         ) from error
 
 

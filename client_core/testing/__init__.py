@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from client_core.protocol.api_keys import ApiKey
 from client_core.testing.api_versions import KAFKA_2_1, KAFKA_4_3
 from client_core.testing.cluster import FakeCluster, FakeClusterError
 from client_core.testing.controller import TopicConfig
@@ -28,6 +29,7 @@ from client_core.testing.sasl import SaslDemand
 __all__ = [
     "KAFKA_2_1",
     "KAFKA_4_3",
+    "ApiKey",
     "BadBatchError",
     "BehindTheNext",
     "Delay",

@@ -1,4 +1,4 @@
-"""`pilotfish embedded`: stops and starts brokers of the embedded cluster, moves leaders, shows records."""
+"""`pilotfish embedded`: steers the brokers of the embedded cluster, and shows their records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE_HERE = "has no embedded cluster; start it with `pilotfish serve --embedded
 
 @click.group(short_help="Steers the cluster of `serve --embedded`.")
 def embedded() -> None:
-    """Stop and start brokers of `pilotfish serve --embedded`, move leaders, and show records."""
+    """Stop, start and delay brokers of `pilotfish serve --embedded`, move leaders, and show records."""
 
 
 def _steers(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,6 +76,14 @@ def stop(ask: Callable[[str, str], Any], broker: int) -> None:
 def start(ask: Callable[[str, str], Any], broker: int) -> None:
     """Start a broker that was stopped."""
     _show(ask("POST", f"/brokers/{broker}/start"))
+
+
+@embedded.command()
+@click.argument("delay_ms", metavar="MILLISECONDS", type=click.IntRange(0))
+@_steers
+def delay(ask: Callable[[str, str], Any], delay_ms: int) -> None:
+    """Delay all acknowledgements; 0 ends it. Records are stored at once."""
+    _show(ask("POST", f"/delay/{delay_ms}"))
 
 
 @embedded.command()

@@ -1,10 +1,11 @@
 """A Kafka cluster inside this process, for trying the sidecar out: no Java, no Docker.
 
 It is the cluster of `client_core.testing`: brokers on TCP ports of loopback that keep records in memory. They
-can be stopped and started and leaders moved, over HTTP on the admin listener:
+can be stopped, started and delayed, and leaders moved, over HTTP on the admin listener:
 
     GET  /embedded                                      brokers, topics, leaders, end offsets
     POST /embedded/brokers/2/stop, …/start              one broker
+    POST /embedded/delay/8000                           acknowledgements come 8 s late; 0 ends it
     POST /embedded/topics/demo/partitions/0/leader/3    another leader
     GET  /embedded/topics/demo/records                  the newest records
 
@@ -27,9 +28,12 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from client_core.testing import (
+    ApiKey,
     BadBatchError,
+    Delay,
     FakeCluster,
     FakeClusterError,
+    Reaction,
     StoredBatch,
     StoredRecord,
     read_batch,
@@ -45,6 +49,9 @@ _PARTITIONS: Final = 4
 #: Bytes that a partition keeps, and records that one answer shows.
 _RETAIN_BYTES: Final = 16 * 1024 * 1024
 _SHOWN_RECORDS: Final = 100
+
+#: The longest delay: below the sidecar's request.timeout.ms, 30 s, or it would reconnect and send again.
+MAX_DELAY_MS: Final = 20_000
 
 _NUMBER: Final = r"([0-9]{1,9})"
 
@@ -149,6 +156,12 @@ class EmbeddedCluster:
         self._check_broker(broker_id)
         if not self.kafka.is_alive(broker_id):
             self.kafka.revive(broker_id)
+
+    def delay_acknowledgements(self, delay_ms: int) -> None:
+        """Records are stored at once, but each answer to a produce comes so much later; 0 ends that."""
+        if delay_ms > MAX_DELAY_MS:
+            raise EmbeddedClusterError(f"a delay is at most {MAX_DELAY_MS} ms, not {delay_ms}")
+        self.kafka.disturb(_SlowProduce(delay_ms) if delay_ms else None)
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
         """Makes a broker that runs the leader of a partition."""
@@ -288,6 +301,16 @@ def _shown(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="backslashreplace")
 
 
+class _SlowProduce:
+    """Delays the answers to Produce requests."""
+
+    def __init__(self, delay_ms: int) -> None:
+        self._delay: Final = Delay(delay_ms)
+
+    def next_answer(self, broker_id: int, api: ApiKey) -> Reaction:
+        return self._delay if api is ApiKey.PRODUCE else Reaction()
+
+
 class EmbeddedControl:
     """The ASGI application below /embedded. On the admin listener's loop; the cluster blocks a thread."""
 
@@ -301,6 +324,11 @@ class EmbeddedControl:
                 "POST",
                 re.compile(rf"/embedded/brokers/{_NUMBER}/start"),
                 lambda n: cluster.start_broker(int(n)),
+            ),
+            (
+                "POST",
+                re.compile(rf"/embedded/delay/{_NUMBER}"),
+                lambda ms: cluster.delay_acknowledgements(int(ms)),
             ),
             (
                 "POST",

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from client_core import Clock
 from service.base.disk import Disk
-from service.spool.dead_letters import BodyThreads, damaged_in, dead_letter_bytes_in, dead_letters_in
+from service.spool.dead_letters import DeadLetterFolder, damaged_in, dead_letter_bytes_in, dead_letters_in
 from service.spool.entry import Entry, EntryError, entry_of, next_frame
 from service.spool.folder import FolderError, SpoolFolder, read_mark
 from service.spool.requeue import Chosen, Requeue, Requeued
@@ -85,7 +85,7 @@ def discard(path: Path, chosen: Chosen) -> int:
     folder = SpoolFolder(path)
     disk = Disk()
     try:
-        aside = BodyThreads(path, disk, read_mark(path, disk))
+        aside = DeadLetterFolder(path, disk, read_mark(path, disk))
         taken = 0
         for file in dead_letters_in(path):
             left = [one for one in file.records if not chosen(one)]
@@ -108,7 +108,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     try:
         disk = Disk()
         mark = read_mark(path, disk)
-        aside = BodyThreads(path, disk, mark)
+        aside = DeadLetterFolder(path, disk, mark)
         segments = Segments(path, disk)
         segments.next_sequence = max(segments.next_sequence, mark.done)
         writer = SpoolWriter(

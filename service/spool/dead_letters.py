@@ -116,7 +116,7 @@ class _Open:
         self.end = 0
 
 
-class BodyThreads:
+class DeadLetterFolder:
     """The folder of what was set aside."""
 
     def __init__(self, folder: Path, disk: Disk, mark: Mark) -> None:

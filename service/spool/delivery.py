@@ -37,7 +37,7 @@ from client_core import (
 from service.base.disk import DISK_IS_FULL
 from service.base.fast_metrics import counters
 from service.base.producer_protocol import Producer
-from service.spool.dead_letters import REASONS, BodyThreads, Reason
+from service.spool.dead_letters import REASONS, DeadLetterFolder, Reason
 from service.spool.delivery_outcome import DeliveryOutcome, delivery_outcome_of, delivery_outcome_of_refusal
 from service.spool.folder import Mark, write_mark
 from service.spool.lanes import CHUNK_BYTES, LANE_BYTES, UNREADABLE, Lane, Lanes, View
@@ -70,7 +70,7 @@ class Delivery:
     def __init__(
         self,
         segments: Segments,
-        aside: BodyThreads,
+        aside: DeadLetterFolder,
         mark: Mark,
         producer: Producer,
         clock: Clock,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from client_core import ProducerRecord
-from service.spool.dead_letters import BodyThreads, DeadLetter, DeadLetterFile
+from service.spool.dead_letters import DeadLetter, DeadLetterFile, DeadLetterFolder
 from service.spool.writer import Completion, SpoolClosedError, Spooled, SpoolFault, SpoolFullError
 
 Chosen = Callable[[DeadLetter], bool]
@@ -39,7 +39,7 @@ class Requeue:
 
     def __init__(
         self,
-        aside: BodyThreads,
+        aside: DeadLetterFolder,
         put_back: PutBack,
         chosen: Chosen,
         *,

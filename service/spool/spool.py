@@ -16,7 +16,7 @@ from service.base.disk import Disk
 from service.base.producer_protocol import Producer
 from service.base.settings import SIDECAR_DEFAULTS, Settings
 from service.base.settings_sources import SettingsError
-from service.spool.dead_letters import BodyThreads
+from service.spool.dead_letters import DeadLetterFolder
 from service.spool.delivery import Delivery
 from service.spool.folder import FolderError, SpoolFolder, read_mark
 from service.spool.lanes import CHUNK_BYTES
@@ -62,7 +62,7 @@ class Spool:
             self.segments: Final = Segments(path, disk)
             # What was delivered once is done, though a crash of the machine may have taken it from the end.
             self.segments.next_sequence = max(self.segments.next_sequence, mark.done)
-            self.aside: Final = BodyThreads(path, disk, mark)
+            self.aside: Final = DeadLetterFolder(path, disk, mark)
         except OSError as e:
             self._folder.close()
             raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e

@@ -186,6 +186,15 @@ def test_a_stopped_brokers_partitions_are_led_and_written_to_elsewhere(tried: Tr
     assert isinstance(acknowledged["timestamp"], int)
 
 
+def test_delayed_records_are_stored_before_they_are_acknowledged(tried: Tried) -> None:
+    tried("delay", "4000")
+    body = {"records": [{"value": "delayed", "partition": 1}]}
+    answer = tried.api.post("/v1/topics/demo/records", json=body, params={"timeout_ms": 2000})
+    tried("delay", "0")
+    assert (answer.status_code, answer.json()["written"]) == (504, "unknown")
+    assert tried("records", "demo").count('"delayed"') == 1
+
+
 def partitions(tried: Tried) -> list[dict[str, object]]:
     (topic,) = tried.admin.get("/embedded").json()["topics"]
     assert topic["name"] == "demo"
@@ -198,6 +207,7 @@ def partitions(tried: Tried) -> list[dict[str, object]]:
         (("stop", "9"), "there is no broker 9; there are 1 to 3"),
         (("move", "demo", "7", "2"), "topic demo has the partitions 0 to 3, not 7"),
         (("move", "12", "0", "2"), "there is no topic 12; there are: demo"),
+        (("delay", "20001"), "a delay is at most 20000 ms, not 20001"),
         (("records", "other"), "there is no topic other; there are: demo"),
     ],
 )

@@ -1,0 +1,229 @@
+"""The listings of docs/first-service.md, run as by a reader, through each answer that the page promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core.testing import ApiKey
+from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
+from tests.support.debian_packages import install
+from tests.support.shared_sidecar import SharedSidecar
+from tests.support.waiting import patient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.support.sidecar import Sidecar
+
+_PAGE: Final = Path(__file__).parent.parent / "docs" / "first-service.md"
+_LISTING: Final = re.compile(r"Save as `(send\.\w+)`.*?```\w+\n(.*?)```", re.DOTALL)
+#: What runs each listing, and Debian's package of it.
+_RUN: Final = {
+    "send.sh": (("sh",), "curl", "curl"),
+    "send.php": (("php",), "php", "php-cli"),
+    "send.rb": (("ruby", "-w"), "ruby", "ruby"),
+}
+_TRY_LATER: Final = 75
+_TIMEOUT_S: Final = patient(120.0)
+
+
+class Rig:
+    """An embedded cluster, sidecars on it, and the page's listings as files."""
+
+    def __init__(self, folder: Path, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self._folder = folder
+        self.listings = dict(_LISTING.findall(_PAGE.read_text(encoding="utf-8")))
+        for name, text in self.listings.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    @property
+    def disturbances(self) -> int:
+        """None: each case leaves the brokers as they were, and waits until its record is acknowledged."""
+        return 0
+
+    def start(self, listing: str, sidecar: Sidecar, *arguments: str) -> subprocess.Popen[str]:
+        command, program, package = _RUN[listing]
+        if shutil.which(program) is None:
+            install(package)  # PackagesMissingError says what to install
+        return subprocess.Popen(
+            [*command, str(self._folder / listing), *arguments],
+            env={**os.environ, "PILOTFISH_URL": sidecar.api_url},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def stored(self, text: str) -> list[tuple[int, int]]:
+        """Partition and offset of each record with this text."""
+        value = json.dumps({"text": text}, separators=(",", ":")).encode()
+        records = self.cluster.kafka.records(DEMO_TOPIC)
+        return [(record.partition, record.offset) for record in records if record.value == value]
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:
+        yield Rig(tmp_path_factory.mktemp("listings"), cluster)
+
+
+@pytest.fixture(scope="module")
+def shared(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSidecar]:
+    """With room for one waiting request, as the page has it for 429."""
+    folder = tmp_path_factory.mktemp("sidecar")
+    with SharedSidecar(folder, rig, flags=("--max-waiting-requests", "1")) as running:
+        yield running
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, what it printed, what it complained of."""
+    out, err = process.communicate(timeout=_TIMEOUT_S)
+    return process.returncode, out, err
+
+
+def answered(sidecar: Sidecar, code: int) -> float:
+    """How many requests got this status so far."""
+    return sidecar.metric("pilotfish_http_requests_total", method="POST", code=str(code)) or 0
+
+
+def acknowledged_once(rig: Rig, process: subprocess.Popen[str], text: str) -> None:
+    code, out, err = finished(process)
+    assert code == 0, err
+    receipt = json.loads(out)["results"][0]
+    assert rig.stored(text) == [(receipt["partition"], receipt["offset"])]
+
+
+# -- the cases: each starts a listing, and takes it through one row of the page's table ----------------------
+
+
+def _is_acknowledged(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    acknowledged_once(rig, rig.start(listing, sidecar, DEMO_TOPIC, f"hello {listing}"), f"hello {listing}")
+
+
+def _repeats_under_its_key(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    text, key = f"once {listing}", f"order-17-{listing}"
+    first, second = (finished(rig.start(listing, sidecar, DEMO_TOPIC, text, key)) for _ in range(2))
+    assert (first[0], first[1]) == (second[0], second[1])
+    assert (first[0], len(rig.stored(text))) == (0, 1)
+    code, _, err = finished(rig.start(listing, sidecar, DEMO_TOPIC, "other", key))
+    assert (code, key in err) == (1, True), err
+    assert rig.stored("other") == []
+
+
+def _stops_at_its_own_mistakes(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    for status, topic, detail in ((400, "a,b", "letters, digits"), (404, "nope", "Topic nope not present")):
+        before = answered(sidecar, status)
+        code, out, err = finished(rig.start(listing, sidecar, topic, "lost"))
+        assert (code, out, detail in err) == (1, "", True), err
+        assert answered(sidecar, status) == before + 1
+
+
+def _waits_for_a_broker(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    text, brokers, before = f"patience {listing}", rig.cluster.kafka.broker_ids, answered(sidecar, 503)
+    for broker in brokers:
+        rig.cluster.stop_broker(broker)
+    try:
+        process = rig.start(listing, sidecar, DEMO_TOPIC, text)
+        complaint = first_complaint(process)
+        assert rig.stored(text) == []
+    finally:
+        for broker in brokers:
+            rig.cluster.start_broker(broker)
+    acknowledged_once(rig, process, text)
+    assert answered(sidecar, 503) > before, complaint
+
+
+def _asks_again_after_an_unknown_outcome(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    text, before = f"slowly {listing}", answered(sidecar, 504)
+    hold = rig.cluster.kafka.hold_next(ApiKey.PRODUCE)
+    try:
+        process = rig.start(listing, sidecar, DEMO_TOPIC, text)
+        complaint = first_complaint(process)
+        assert len(rig.stored(text)) == 1
+    finally:
+        hold.release()
+    acknowledged_once(rig, process, text)
+    assert answered(sidecar, 504) > before, complaint
+
+
+def _waits_for_room(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    text, before = f"room {listing}", answered(sidecar, 429)
+    hold = rig.cluster.kafka.hold_next(ApiKey.PRODUCE)
+    waiting = threading.Thread(target=sidecar.produce, args=(DEMO_TOPIC, [{"value": "holds the room"}]))
+    waiting.start()
+    try:
+        hold.wait_until_held()
+        process = rig.start(listing, sidecar, DEMO_TOPIC, text)
+        complaint = first_complaint(process)
+        assert rig.stored(text) == []
+    finally:
+        hold.release()
+        waiting.join()
+    acknowledged_once(rig, process, text)
+    assert answered(sidecar, 429) > before, complaint
+
+
+def _waits_for_the_sidecar(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    text = f"early {listing}"
+    assert sidecar.terminate() == 0
+    process = rig.start(listing, sidecar, DEMO_TOPIC, text)
+    first_complaint(process)
+    sidecar.start()
+    acknowledged_once(rig, process, text)
+
+
+def _gives_up_with_its_key(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    assert sidecar.terminate() == 0
+    key = f"order-18-{listing}"
+    code, out, err = finished(rig.start(listing, sidecar, DEMO_TOPIC, f"never {listing}", key))
+    assert (code, out) == (_TRY_LATER, ""), err
+    assert key in err.splitlines()[-1]
+
+
+def first_complaint(process: subprocess.Popen[str]) -> str:
+    """The first line of its standard error: an attempt has failed."""
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+_CASES: Final[Mapping[str, Callable[[Rig, str, Sidecar], None]]] = {
+    "200": _is_acknowledged,
+    "the same key": _repeats_under_its_key,
+    "400 and 404": _stops_at_its_own_mistakes,
+    "429": _waits_for_room,
+    "503": _waits_for_a_broker,
+    "504": _asks_again_after_an_unknown_outcome,
+    "connection refused": _waits_for_the_sidecar,
+    "no sidecar": _gives_up_with_its_key,
+}
+
+
+def test_every_listing_of_the_page_is_run(rig: Rig) -> None:
+    assert set(rig.listings) == set(_RUN)
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_the_shell_listing_does_what_the_page_says(rig: Rig, shared: SharedSidecar, case: str) -> None:
+    _CASES[case](rig, "send.sh", shared.running())
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("case", _CASES)
+@pytest.mark.parametrize("listing", sorted(set(_RUN) - {"send.sh"}))
+def test_a_listing_in_a_language_of_debian_does_what_the_page_says(
+    rig: Rig, shared: SharedSidecar, listing: str, case: str
+) -> None:
+    _CASES[case](rig, listing, shared.running())
