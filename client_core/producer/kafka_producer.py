@@ -344,7 +344,7 @@ class KafkaProducer:
     # -- records ---------------------------------------------------------------------------------------------
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
-        """Raises what `submit` raises for records that no broker needs to be asked about."""
+        """Raises what `submit` raises for records that are invalid without asking a broker."""
         self._ensure_own_process()
         check_topics((topic,))
         check_records(records, self.config.max_request_size, self.config.buffer_memory)
@@ -475,7 +475,7 @@ class KafkaProducer:
         return count_backlog(batches, cache.topics, cache.nodes_by_id, self._parked.topic_waits())
 
     def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
-        """Sends what was accepted for up to timeout_ms, then gives up the rest; tells what that was (SND-13).
+        """Sends accepted records for up to timeout_ms, gives up the rest and returns the report (SND-13).
 
         What is parked is sent too (ORD-03); a `send` that still blocks raises ProducerClosedError. Nothing is
         accepted from here on. Again: the same report. From a callback it gives up at once, since the I/O

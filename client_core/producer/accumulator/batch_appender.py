@@ -49,7 +49,7 @@ class AppendResult(NamedTuple):
 
 @dataclass(slots=True)
 class _Append:
-    """The way of one append_many call. Its fields are the call's alone."""
+    """The state of one append_many call."""
 
     records: Sequence[ProducerRecord]
     indices: Sequence[int]
@@ -123,7 +123,7 @@ class BatchAppender:
             while True:
                 queues = self._queues.topic(topic)
                 with queues.lock:
-                    if not queues.is_forgotten:  # else between the two lines above: there are others now
+                    if not queues.is_forgotten:  # forgotten between the two lines above: take the new ones
                         return append.result(self._append(queues, partition, append))
         except Exception:
             if append.reserved_bytes > reserved_bytes:
@@ -131,10 +131,10 @@ class BatchAppender:
                 append.reserved_bytes = reserved_bytes
             if not append.appended:
                 raise
-            return append.result(None)  # the next call begins with the record at fault, and raises
+            return append.result(None)  # the next call begins with the failing record, and raises
 
     def _append(self, queues: TopicQueues, partition: int | None, append: _Append) -> int | None:
-        """Appends until all is appended or memory is lacking; then it says how much. Under the lock."""
+        """Appends until done, or returns the bytes that the next record lacks. Under the lock."""
         sticky = queues.partitioner if partition is None else None
         while append.appended < len(append.indices):
             if self.closed and (self.ended or not append.was_parked):
@@ -171,7 +171,7 @@ class BatchAppender:
         sticky: BuiltInPartitioner | None,
         counted_from: int | None = None,
     ) -> None:
-        """Appends to a batch what it takes. `counted_from`: its size as the partitioner knows it so far."""
+        """Appends what fits into the batch. `counted_from`: size that the partitioner has counted."""
         if sticky is None:
             batch.keyless_only = False
         before = batch.estimated_size_bytes if counted_from is None else counted_from
@@ -194,7 +194,7 @@ class BatchAppender:
     def _begin_batch(
         self, append: _Append, queue: PartitionQueue, sticky: BuiltInPartitioner | None
     ) -> int | None:
-        """Appends to a new batch; or says how much memory that would take, if it is not there."""
+        """Appends to a new batch, or returns the bytes that it lacks."""
         record = append.records[append.indices[append.appended]]
         upper_bound = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
         size_bytes = max(self._batch_bytes, upper_bound)
@@ -221,7 +221,7 @@ class BatchAppender:
         try:
             self._fill(append, queue, batch, sticky, counted_from=0)
         except Exception:
-            if batch.record_count:  # they are in, whatever failed behind them
+            if batch.record_count:  # these were appended, although a later one failed
                 self._incomplete.add(batch)
                 append.new_batch_created = True
             else:

@@ -49,7 +49,7 @@ class DrainOrder:
     __slots__ = ("_circles", "_cluster", "_places", "_rank", "_starts", "_topic_count")
 
     def __init__(self, rank: Callable[[int], int] = neg) -> None:
-        """`rank` of a partition's number: the least one stands first in its topic."""
+        """`rank` of a partition's number: the lowest is first in its topic."""
         self._rank = rank
         self._cluster: Cluster | None = None
         self._topic_count = 0
@@ -123,7 +123,7 @@ class PartitionLeaders(Protocol):
 
 
 class Sequences(Protocol):
-    """What drain and re-enqueueing ask of idempotence: TransactionManager. I/O thread only."""
+    """The idempotence interface for drain and re-enqueue: TransactionManager. I/O thread only."""
 
     @property
     def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None: ...
@@ -179,7 +179,7 @@ class _NodeLatency:
 
 
 class _Place(NamedTuple):
-    """Who leads a partition, and since which epoch, as one snapshot has it."""
+    """A partition's leader and leader epoch in one snapshot."""
 
     leader: Node | None
     leader_epoch: int | None
@@ -217,7 +217,7 @@ class BatchDrain:
         self._placed: dict[TopicPartition, _Place] = {}
 
     def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
-        """See RecordAccumulator.ready. `send_all`: whatever does not back off is ready, full or not."""
+        """See RecordAccumulator.ready. `send_all`: each batch not in backoff is ready, full or not."""
         if not self._queues.waiting and not self._topics_with_load:
             return _NOTHING_READY
         self._placed_by, self._placed = leaders, {}
@@ -326,7 +326,7 @@ class BatchDrain:
                     continue  # Java ends the whole node's drain here; other partitions need not wait for it
                 self._queues.remove(queue, batch)
                 batch.drained(now_ms)
-            # From here on the batch is this thread's alone: whatever goes wrong, it must come to an end.
+            # From here on only this thread owns the batch, so it must complete it on any error.
             try:
                 batch.drop_removed()
                 self._assign_sequence(batch)
@@ -401,7 +401,7 @@ class BatchDrain:
         queue_sizes: Mapping[TopicQueues, Mapping[int, int]],
         slow: Collection[TopicPartition],
     ) -> None:
-        """Tells the partitioners the queues' lengths (ACC-16), once each partition was used."""
+        """Passes the queue lengths to the partitioners (ACC-16), once each partition was used."""
         for queues in self._topics_with_load - queue_sizes.keys():
             queues.partitioner.load = None
         self._topics_with_load = set()

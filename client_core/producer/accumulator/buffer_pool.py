@@ -57,13 +57,13 @@ class PoolWaiter:
         return self._pool.leave(self)
 
     def wake(self) -> None:
-        """Says that the memory is there. Called once, outside the lock."""
+        """Reports that the memory is granted. Called once, outside the lock."""
         if self._on_granted is not None:
             self._on_granted()
 
 
 class BufferPool:
-    """The memory that appended records may take, and who waits for it."""
+    """The memory for appended records, and its waiters."""
 
     def __init__(
         self, total_bytes: int, poolable_bytes: int, clock: Clock, events: EventSink = NO_EVENTS
@@ -86,7 +86,7 @@ class BufferPool:
 
     @property
     def available_bytes(self) -> int:
-        """Memory that nobody has; a plain read."""
+        """Free memory; a plain read."""
         return self._available_bytes
 
     @property
@@ -162,7 +162,7 @@ class BufferPool:
         return True
 
     def refuse_threads(self) -> None:
-        """Lets nobody block any more: threads that do wake and raise (BUF-04). Parked requests go on."""
+        """Wakes blocked threads and refuses new ones; they raise (BUF-04). Parked requests continue."""
         with self._lock:
             self._refuses_threads = True
             for waiter in self._waiters:
@@ -191,7 +191,7 @@ class BufferPool:
         return True
 
     def _serve(self) -> list[PoolWaiter]:
-        """Gives what is available to the waiters in turn; returns the parked ones to be told."""
+        """Grants free memory to the waiters in turn; returns the parked ones to notify."""
         parked: list[PoolWaiter] = []
         while self._waiters and self._available_bytes and not self._closed:
             first = self._waiters[0]

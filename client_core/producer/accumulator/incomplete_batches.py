@@ -28,7 +28,7 @@ class FlushTicket:
         on_done: Callable[[], None] | None,
         abandon: Callable[[FlushTicket], None] = lambda flush: None,
     ) -> None:
-        """`abandon`: nobody waits for it any more."""
+        """`abandon`: its waiter has left."""
         self._abandon = abandon
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
@@ -42,7 +42,7 @@ class FlushTicket:
     def wait(self, clock: Clock, deadline_ms: int) -> bool:
         """Blocks until it is done (True) or the deadline has come (False). Not on the I/O thread.
 
-        A wait that is interrupted ends the flush: what lingers goes on lingering.
+        An interrupted wait ends the flush: lingering batches linger again.
         """
         try:
             with self._lock:
@@ -112,7 +112,7 @@ class IncompleteBatches:
             flush.replaced(batch, into)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """A batch is accounted for. Hold no lock: flushes that it was the last of are told."""
+        """Removes a completed batch. Hold no lock: completed flushes are notified."""
         with self._lock:
             self._batches.pop(batch, None)
             flushes = tuple(self._flushes)

@@ -49,7 +49,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LostLeaders:
-    """Who is lost, and when to try each again."""
+    """The lost brokers, and when to try each again."""
 
     def __init__(self, probe_interval_ms: int) -> None:
         self._probe_interval_ms = probe_interval_ms
@@ -84,7 +84,7 @@ class LostLeaders:
 
     @property
     def next_probe_ms(self) -> int:
-        """When the next is due; FOREVER_MS while nobody is lost."""
+        """When the next try is due; FOREVER_MS while no broker is lost."""
         return min(self._next_probe_ms.values(), default=FOREVER_MS)
 
 
@@ -106,14 +106,14 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key. An empty key is a key; a record without one asks the sticky partitioner."""
+    """The partition of a key. An empty key is a key; keyless records use the sticky partitioner."""
     return (murmur2(key) & _POSITIVE) % partition_count
 
 
 #: How many partitions `move_on` looks at: in a topic of thousands it need not find the only good one.
 _LOOKED_AT: Final = 64
 
-#: Of a partitioner that is told of nobody.
+#: For a partitioner without lost brokers.
 NOBODY_LOST: Final = LostLeaders(0)
 
 

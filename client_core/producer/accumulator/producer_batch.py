@@ -40,7 +40,7 @@ _MOST_REPACKED_WHILE_OPEN: Final = 1_000
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who writes, as the broker named it (IDM-01)."""
+    """The producer id and epoch from the broker (IDM-01)."""
 
     producer_id: int
     epoch: int
@@ -147,7 +147,7 @@ class ProducerBatch:
 
     @property
     def may_move(self) -> bool:
-        """Whether another partition would do as well: nobody chose this one, and nothing was sent to it."""
+        """Whether it may move to another partition: keyless records only, and never sent."""
         return self.keyless_only and self.drained_ms is None and self.final_state is None
 
     def move_to(self, topic_partition: TopicPartition) -> None:
@@ -332,7 +332,7 @@ class ProducerBatch:
         self.sequence_has_been_reset = False
 
     def records(self) -> bytes:
-        """The batch as it goes on the wire. Made once, and again after reset_producer_state."""
+        """The batch's wire bytes, built once, and again after reset_producer_state."""
         return self._builder.build()
 
     def complete(self, base_offset: int | None, log_append_time_ms: int | None) -> bool:

@@ -90,7 +90,7 @@ class RecordAccumulator:
         self._retry_backoff = retry_backoff
         self._random = random
         self._sequences = sequences
-        #: Whom records without a key keep away from. Sender says who that is.
+        #: Brokers that keyless records avoid. Sender sets them.
         self.lost_leaders: Final = LostLeaders(config.lost_leader_probe_interval_ms)
         self._queues = WaitingQueues(self._new_partitioner)
         #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
@@ -99,7 +99,7 @@ class RecordAccumulator:
         #: The accepted records that failed, of batches and of those that were never appended.
         self.failed: Final = FailedRecords()
         self._ratios = CompressionRatioEstimator()
-        #: Its any-thread side, for who appends by the short way.
+        #: The any-thread side, used by the fast path.
         self.appender = BatchAppender(
             self._queues,
             self._incomplete,
@@ -213,7 +213,7 @@ class RecordAccumulator:
         The batch itself has ended then; its memory is the caller's to deallocate. Parts that are too large
         again come out at half their size at most.
         """
-        # What was too large was estimated too low: nobody expects records of this topic to be packed at all
+        # The batch was too large because its ratio was estimated too low: assume no compression of this topic
         # until batches have shown that they can be.
         codec = self._config.compression.codec
         ratio = max(INITIAL_RATIO, batch.compression_ratio)
@@ -248,7 +248,7 @@ class RecordAccumulator:
                 place += 1
         self._queues.insert(queue, place, batch)
 
-    # -- topics that nobody uses any more: I/O thread --------------------------------------------------------
+    # -- unused topics: I/O thread ---------------------------------------------------------------------------
 
     def forget_topics(self, is_held: Callable[[str], bool]) -> None:
         """Drops what is kept of topics that are not held any more and have nothing waiting.
@@ -277,7 +277,7 @@ class RecordAccumulator:
         self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, expiry_ms)
 
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Takes out the queued batches whose delivery timeout is over; the caller fails them (ACC-11)."""
+        """Removes the queued batches whose delivery timeout has passed; the caller fails them (ACC-11)."""
         expired: list[ProducerBatch] = []
         for queue in tuple(self._queues.waiting.values()):
             with queue.lock:
@@ -292,13 +292,13 @@ class RecordAccumulator:
                     self.maybe_update_next_batch_expiry(batch)
                     if not batch.was_drained or not self._config.expires_behind_younger:
                         break
-                    place += 1  # what came back stands in front, in the order of its answers, not of its age
+                    place += 1  # re-enqueued batches are in front, in response order, not by age
         return expired
 
     # -- the end of batches ----------------------------------------------------------------------------------
 
     def complete_batch(self, batch: ProducerBatch) -> None:
-        """The batch is accounted for: its owners know. Hold no lock. I/O thread."""
+        """Removes a batch whose owners were notified. Hold no lock. I/O thread."""
         self._incomplete.remove(batch)
 
     def deallocate(self, batch: ProducerBatch) -> None:
@@ -322,7 +322,7 @@ class RecordAccumulator:
         self.deallocate(batch)
 
     def abort_incomplete_batches(self, error: KafkaError) -> None:
-        """Gives up all that is not accounted for, in flight or not (ACC-13). I/O thread.
+        """Aborts all incomplete batches, in flight or not (ACC-13). I/O thread.
 
         After close() nothing is appended behind its back. The memory of a batch in flight comes back when the
         client is done with it.
@@ -337,7 +337,7 @@ class RecordAccumulator:
         batch.failed_records = 0
 
     def abort_undrained_batches(self, error: KafkaError) -> None:
-        """Gives up what was never taken for a request. I/O thread."""
+        """Aborts the batches that were never drained. I/O thread."""
         for batch in self._incomplete.snapshot():
             self._abort(batch, error, only_if_undrained=True)
 
@@ -356,7 +356,7 @@ class RecordAccumulator:
             self.complete_and_deallocate_batch(batch)
 
     def cancel(self, owners: Iterable[RecordOwner]) -> list[tuple[RecordOwner, Sequence[int]]]:
-        """Takes back what these owners appended and was never drained; they hear nothing of it. Any thread.
+        """Removes these owners' records from undrained batches, without notifying the owners. Any thread.
 
         Returns each span that was taken out. The others' records in the same batches stay; the batch is
         encoded anew when it is drained, or when half of it was taken out.
@@ -372,7 +372,7 @@ class RecordAccumulator:
                     removed = batch.remove_owners(ids)
                     taken_out += removed
                     if removed and not batch.record_count:
-                        batch.abort(KafkaError("cancelled"))  # there is nobody left to hear it
+                        batch.abort(KafkaError("cancelled"))  # no owner is left
                         self._queues.remove(queue, batch)
                         emptied.append(batch)
         for batch in emptied:
@@ -382,7 +382,7 @@ class RecordAccumulator:
     # -- flush, close, status: any thread --------------------------------------------------------------------
 
     def begin_flush(self, on_done: Callable[[], None] | None = None) -> FlushTicket:
-        """Makes all that waits ready, linger or not, until all that is incomplete now is done (ACC-12).
+        """Makes every batch ready, ignoring linger.ms, until those incomplete now are done (ACC-12).
 
         `on_done` is called once, on the thread that completes the last batch. Wake the sender.
         """
@@ -393,12 +393,12 @@ class RecordAccumulator:
         return self._incomplete.flush_in_progress
 
     def close(self) -> None:
-        """Appends only what was parked before; all that waits is ready (ACC-04). Idempotent."""
+        """Refuses all but parked requests, and makes every batch ready (ACC-04). Idempotent."""
         self.appender.closed = True
         self._pool.refuse_threads()
 
     def let_appends_finish(self) -> None:
-        """Returns when each append that found the accumulator open is through, and its batch to be seen.
+        """Waits for the appends that began before `close` or `end`, so that their batches are visible.
 
         I/O thread, after `close` or `end`.
         """
@@ -407,7 +407,7 @@ class RecordAccumulator:
                 pass
 
     def end(self) -> None:
-        """Appends nothing at all any more: nobody would send it. Idempotent."""
+        """Refuses every append: no thread would send it. Idempotent."""
         self.appender.ended = True
         self.close()
         self._pool.close()
@@ -419,11 +419,11 @@ class RecordAccumulator:
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch is not accounted for."""
+        """Whether any batch is incomplete."""
         return len(self._incomplete) > 0
 
     def batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
-        """What waits in a partition's queue, in order. For tests and status pages."""
+        """A partition's queued batches, in order. For tests and status pages."""
         queues = self._queues.topics.get(topic_partition.topic)
         queue = None if queues is None else queues.partitions.get(topic_partition.partition)
         return () if queue is None else tuple(queue.batches)
@@ -442,14 +442,14 @@ class RecordAccumulator:
         )
 
     def incomplete(self) -> Sequence[ProducerBatch]:
-        """Every batch that is not accounted for, queued or in flight."""
+        """Every incomplete batch, queued or in flight."""
         return self._incomplete.snapshot()
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
-        """How many records of each partition are not accounted for."""
+        """The number of incomplete records of each partition."""
         records: Counter[TopicPartition] = Counter()
         for batch in self.incomplete():
-            # Of one that is done the owners are being told.
+            # The owners of a finished batch are being notified.
             left = batch.failed_records if batch.is_done else batch.record_count
             records[batch.topic_partition] += left
         return tuple(Unacknowledged(*where, count) for where, count in records.items() if count)

@@ -65,11 +65,11 @@ class TopicQueues:
         self.lock: Final = threading.Lock()
         self.partitioner: Final = partitioner
         self.partitions: Final[dict[int, PartitionQueue]] = {}
-        #: These are not the topic's queues any more: whoever meant to append must ask for them again.
+        #: The topic has new queues: an appending thread must look them up again.
         self.is_forgotten = False
 
     def partition(self, partition: int) -> PartitionQueue:
-        """The queue of a partition, made if it is the first time. Under the lock."""
+        """The queue of a partition, made on first use. Under the lock."""
         queue = self.partitions.get(partition)
         if queue is None:
             queue = self.partitions[partition] = PartitionQueue(TopicPartition(self.name, partition), self)
@@ -77,7 +77,7 @@ class TopicQueues:
 
 
 class WaitingQueues:
-    """All topics, and which of their partitions hold batches. Dicts that any thread may look into."""
+    """All topics, and their partitions with batches. Any thread may read the dicts."""
 
     __slots__ = ("_new_partitioner", "topics", "waiting")
 
@@ -87,20 +87,20 @@ class WaitingQueues:
         self.waiting: Final[dict[TopicPartition, PartitionQueue]] = {}
 
     def topic(self, name: str) -> TopicQueues:
-        """A topic's queues, made if it is the first time. Without a lock: a race makes one in vain."""
+        """A topic's queues, made on first use. Without a lock: the loser of a race discards its own."""
         queues = self.topics.get(name)
         if queues is None:
             queues = self.topics.setdefault(name, TopicQueues(name, self._new_partitioner(name)))
         return queues
 
     def of(self, topic_partition: TopicPartition) -> PartitionQueue:
-        """A partition's queue. Not under its lock, which this takes. I/O thread, which alone forgets."""
+        """A partition's queue. Takes its lock. I/O thread, because only that thread forgets topics."""
         queues = self.topic(topic_partition.topic)
         with queues.lock:
             return queues.partition(topic_partition.partition)
 
     def forget(self, name: str) -> Sequence[TopicPartition] | None:
-        """Drops a topic's queues, and returns whose they were; None while a batch waits, and all stay.
+        """Drops a topic's queues and returns their partitions; None, without a change, while a batch waits.
 
         Java keeps them for as long as the process lives. I/O thread.
         """

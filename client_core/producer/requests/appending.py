@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Appended(Enum):
-    """How far it went."""
+    """How far an append went, and what the rest waits for."""
 
     ALL = "all"
     UP_TO_MISSING_METADATA = "the topic is unknown"
@@ -36,7 +36,7 @@ class Appended(Enum):
 
 
 class Appending(NamedTuple):
-    """What an attempt came to.
+    """The result of an append.
 
     `wakes`: a batch was begun or filled, so the I/O thread has something to look at.
     """
@@ -47,10 +47,10 @@ class Appending(NamedTuple):
     error: KafkaError | None = None
 
 
-#: Records of a request `in_portions` that are appended in one go: about 25 ms. Fewer would leave half-full
+#: Records of a request `in_chunks` that are appended in one turn: about 25 ms. Fewer would leave half-full
 #: batches behind, which are sent as they are.
 CHUNK_RECORDS: Final = 10_000
-#: And how long their keys may be together, but for the last: a hash of them takes 20 ms.
+#: The limit of their keys' total size, without the last key: hashing that takes 20 ms.
 CHUNK_KEY_BYTES: Final = 256 * 1024
 
 _METADATA_IS_MISSING: Final = Appending(Appended.UP_TO_MISSING_METADATA)
@@ -67,7 +67,7 @@ def append(
     answered: bool,
     was_parked: bool = False,
 ) -> Appending:
-    """Appends from the request's front. The caller holds the request, and no lock.
+    """Appends the request's next records, never blocking. The caller holds the request, and no lock.
 
     `wall_ms` is for records without a timestamp: the time after the wait for metadata (PROD-13). An error
     is for all that is not appended. What `was_parked` is appended also while the producer closes.
@@ -88,7 +88,7 @@ def append(
             request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
         )
         if request.ungrouped and went.needed_bytes is None:
-            if accumulator.appender.ended:  # there is no other turn; partitions that exist have refused it
+            if accumulator.appender.ended:  # no other turn follows; existing partitions have refused it
                 raise ProducerClosedError("Producer closed while send in progress")
             return went._replace(so_far=Appended.CHUNK)
         return went
@@ -99,7 +99,7 @@ def append(
 
 
 def _chunk_of(request: PendingRequest) -> Sequence[int]:
-    """The next of the records without a group that are grouped and appended in one go."""
+    """The next ungrouped records to group and append in one turn."""
     key_bytes = 0
     for count, index in enumerate(request.ungrouped[:CHUNK_RECORDS], 1):
         key_bytes += len(request.records[index].key or b"")
@@ -147,7 +147,7 @@ def _append_groups(
         else:
             todo[0] = PartitionGroup(partition, indices[result.appended :])
     if needed_bytes is not None:
-        todo.extendleft(reversed(beyond))  # before the next portions' records for the same partitions
+        todo.extendleft(reversed(beyond))  # before the next chunk's records for the same partitions
         return Appending(Appended.UP_TO_FULL_BUFFER, wakes, needed_bytes)
     if beyond:
         todo.extend(beyond)
@@ -166,7 +166,7 @@ def append_blocking(
     *,
     ignore_keys: bool,
 ) -> bool:
-    """Appends one record whose topic is known, when there is memory; whether the I/O thread must look at it.
+    """Appends one record of a known topic, waiting for memory; returns whether to wake the I/O thread.
 
     Raises BufferExhaustedError after max_block_ms, ProducerClosedError when the producer closes.
     """

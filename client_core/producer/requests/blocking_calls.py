@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from client_core.producer.results.ticket import Completions
     from client_core.producer.settings.config import ProducerConfig
 
-#: What a flush is called in WaitFinished.
+#: A flush's name in WaitFinished.
 FLUSH: Final = "flush"
 
 _FLUSH_IN_CALLBACK: Final = (
@@ -42,7 +42,7 @@ _FLUSH_IN_CALLBACK: Final = (
 
 
 class BlockingCalls:
-    """Waits on the caller's thread, by the producer's clock."""
+    """Blocks the caller's thread, by the producer's clock."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class BlockingCalls:
     def wait_on_metadata(
         self, topic: str, partition: int | None, max_wait_ms: int
     ) -> tuple[MetadataCache, int]:
-        """A snapshot that knows the topic, and the partition if one is named; and how long that took."""
+        """Returns a snapshot with the topic, and the partition if named; and the wait in ms."""
         if topic not in self._metadata.cache.topics:
             check_topics((topic,))
         can_wait = not self._io_thread.is_current
         return self._metadata_wait.for_topic(topic, partition, max_wait_ms if can_wait else 0)
 
     def send(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
-        """Appends a record whose arguments are checked. What it raises, `KafkaProducer.send` sorts."""
+        """Appends a checked record. `KafkaProducer.send` maps what this raises."""
         config = self._config
         try:
             cache, waited_ms = self.wait_on_metadata(record.topic, record.partition, config.max_block_ms)
@@ -103,9 +103,9 @@ class BlockingCalls:
             self._io_thread.wakeup()
 
     def _wait_behind_parked(self, topic: str, waited_ms: int) -> int:
-        """Waits until what was submitted for the topic before is appended (ORD-01); how long that took.
+        """Waits until earlier submitted requests of the topic are appended (ORD-01); returns the wait in ms.
 
-        A callback can't wait: it passes requests of others, and fails behind its own.
+        A callback can't wait: it overtakes requests of others, and fails behind another callback's.
         """
         gate, pool = self._gate, self._pool
         if self._io_thread.is_current:
@@ -125,7 +125,7 @@ class BlockingCalls:
         return behind_ms
 
     def flush(self) -> None:
-        """Waits for all that was accepted before (ACC-12, ORD-02). Raises KafkaError on the I/O thread."""
+        """Waits for all records accepted before (ACC-12, ORD-02). Raises KafkaError on the I/O thread."""
         if self._io_thread.is_current:
             raise KafkaError(_FLUSH_IN_CALLBACK)
         began_ms = self._clock.now_ms()
@@ -145,7 +145,7 @@ class BlockingCalls:
         flush.wait(self._clock, FOREVER_MS)
 
     def _wait_for_a_turn(self) -> None:
-        """Waits until those whose records are acknowledged have been told so: a turn does that at its end."""
+        """Waits for the end of a turn, which posts the results of acknowledged records."""
         turned = Latch()
         self._io_thread.do(lambda now_ms: turned.set())
         turned.wait()

@@ -35,13 +35,13 @@ _SMALL = 64
 
 @dataclass(slots=True)
 class TopicQueue:
-    """The requests for a topic that can't go on, in order; `phase` is what the first of them waits for."""
+    """A topic's parked requests, in order; `phase` is what the first waits for."""
 
     phase: Phase = Phase.METADATA
     may_create: bool = False
     requests: dict[PendingRequest, None] = field(default_factory=dict)
     phase_since_ms: int = 0
-    #: Whether the first of them goes on in the next turn, with its next portion: it waits for nothing else.
+    #: Whether the first continues with its next chunk in the next turn: it waits for nothing else.
     goes_on: bool = False
 
     def waits_of(self, request: PendingRequest, now_ms: int) -> tuple[Wait, ...]:
@@ -68,7 +68,7 @@ class UnblockedRequests:
 def topic_waits(
     queues: Mapping[str, TopicQueue], unblocked: Mapping[str, UnblockedRequests]
 ) -> tuple[TopicWait, ...]:
-    """Who waits for which topic, and since when. Any thread."""
+    """The waiting requests of each topic, and since when. Any thread."""
     return (*_queued(queues), *_unblocked(unblocked))
 
 

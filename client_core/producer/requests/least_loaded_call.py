@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SHORTEST_PAUSE_MS: Final = 10
 
 #: Gets the answer's message (None: there is none), why there is none as far as that is known, and the time.
-#: Says whether what was asked is settled; if not, it is to be asked again.
+#: Returns whether the request is settled; otherwise it is sent again.
 Settle = Callable[[object | None, "KafkaError | None", int], bool]
 
 

@@ -39,7 +39,7 @@ def mark_used(cache: MetadataCache, topic: str) -> None:
 
 
 class BlockingMetadataWait:
-    """Waits for topics and partitions, asking for them as often as Metadata allows."""
+    """Waits for topics and partitions, requesting updates as often as Metadata allows."""
 
     def __init__(
         self, metadata: ProducerMetadata, clock: Clock, events: EventSink, wakeup: Callable[[], None]
@@ -99,26 +99,26 @@ class BlockingMetadataWait:
         return True
 
     def timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> TimeoutError:
-        """The error of a wait in vain, with the broker's last word as its cause."""
+        """The error of a timed out wait, with the broker's last error as its cause."""
         code = self._metadata.settled_error_code(topic)
         last_disconnection = self._metadata.last_disconnection
         return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code, last_disconnection)
 
 
 class Known(NamedTuple):
-    """The topic has so many partitions, the one asked for among them."""
+    """The topic's partition count; the requested partition exists."""
 
     partition_count: int
 
 
 class Fail(NamedTuple):
-    """Waiting is of no use: the broker said so."""
+    """Waiting does not help: the broker reported a final error."""
 
     error: KafkaError
 
 
 class Wait(Enum):
-    """The topic, or the partition asked for, is not there yet."""
+    """The topic or the requested partition does not exist yet."""
 
     FOR_TOPIC = "topic"
     FOR_PARTITION = "partition"
@@ -156,7 +156,7 @@ def metadata_timeout(
     last_error_code: int | None,
     last_disconnection: str | None = None,
 ) -> TimeoutError:
-    """Java's words for a wait that was in vain (PROD-02, PROD-03).
+    """Java's text for a timed out wait (PROD-02, PROD-03).
 
     Its cause is the broker's last word on the topic, or that no broker ever had one, and why.
     """
@@ -175,7 +175,7 @@ def metadata_timeout(
     return error
 
 
-#: Said where no broker is known: none has answered since the client began, or began anew.
+#: Added when no broker is known: none has answered since the client began, or began again.
 _NO_BROKERS: Final = "No broker of bootstrap.servers has answered"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Place:
-    """A thread that waits until all requests up to a number have gone on. The lock's."""
+    """A thread that waits for all requests up to a number. Guarded by the lock."""
 
     __slots__ = ("condition", "is_free", "number")
 
@@ -64,7 +64,7 @@ class OrderingGate:
         self._flushes: deque[_Place] = deque()
         self._closed = False
 
-    # -- who is parked ---------------------------------------------------------------------------------------
+    # -- parked requests -------------------------------------------------------------------------------------
 
     def block(self, request: PendingRequest, *, in_callback: bool = False) -> None:
         """Has later records of the topic wait for this request. Called before it is handed over."""
@@ -99,7 +99,7 @@ class OrderingGate:
             held.unblocked = {}
 
     def leave(self, request: PendingRequest) -> None:
-        """The request is appended, failed or cancelled: it holds nobody back any more. I/O thread."""
+        """Unblocks after a request that is appended, failed or cancelled. I/O thread."""
         request.blocks_others = False
         with self._lock:
             if self._parked.pop(request, None) is None:
@@ -120,7 +120,7 @@ class OrderingGate:
         with self._lock:
             self._free_places(topic, self._topics[topic])
 
-    # -- who comes later -------------------------------------------------------------------------------------
+    # -- later requests --------------------------------------------------------------------------------------
 
     def is_blocked(self, topic: str) -> bool:
         """Whether a new record for the topic would overtake a request."""

@@ -67,7 +67,7 @@ class ParkedRequests:
         self._unblocked: dict[str, UnblockedRequests] = {}
         self._block_deadlines = Deadlines[PendingRequest]()
         self._deadlines = Deadlines[PendingRequest]()
-        #: Who may not be overtaken. Any thread.
+        #: The requests that may not be overtaken. Any thread.
         self.gate: Final = OrderingGate(lambda topic: metadata.cache.partition_count(topic))
         self._waiting = dict.fromkeys(Phase, 0)
 
@@ -90,7 +90,7 @@ class ParkedRequests:
         return topic in self._queues or topic in self._unblocked
 
     def topic_waits(self) -> tuple[TopicWait, ...]:
-        """Who is parked for which topic."""
+        """The parked requests of each topic."""
         return topic_waits(self._queues, self._unblocked)
 
     def not_appended(self) -> tuple[Unacknowledged, ...]:
@@ -127,7 +127,7 @@ class ParkedRequests:
         self._join_queue(request, now_ms, wall_ms)
 
     def _join_queue(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
-        """Stands behind the others for the topic, and goes on at once if there are none."""
+        """Queues behind the topic's other requests, and continues at once if there are none."""
         queue = self._queues.get(request.topic)
         if queue is None:
             queue = self._queues[request.topic] = TopicQueue()
@@ -145,7 +145,7 @@ class ParkedRequests:
     # -- going on --------------------------------------------------------------------------------------------
 
     def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
-        """Looks at each topic that waits for metadata; what is still missing is asked for again."""
+        """Checks each topic that waits for metadata; requests again what is still missing."""
         for topic, unblocked in tuple(self._unblocked.items()):  # first: they came before what queues
             self._try_partitions(topic, unblocked, now_ms, wall_ms)
             if topic in self._unblocked:
@@ -158,7 +158,7 @@ class ParkedRequests:
         """The pool has given the memory that this request waited for."""
         waiter, request.waiter = request.waiter, None
         if waiter is None:
-            return  # it gave up its place before it heard of this, and the memory back
+            return  # it left the queue before this grant, and returned the memory
         request.reserved_bytes += waiter.size_bytes
         queue = self._queues.get(request.topic)
         if queue is None or request not in queue.requests:
@@ -177,7 +177,7 @@ class ParkedRequests:
         """Appends from the queue's front as far as metadata and memory go."""
         while queue.requests:
             request = queue.first
-            if request.is_finished:  # cancelled; the command that says so is on its way
+            if request.is_finished:  # cancelled; the cancel command follows
                 self._unpark(request, "error", now_ms)
                 request.drop_not_appended()
                 continue
@@ -202,7 +202,7 @@ class ParkedRequests:
             elif went.so_far is Appended.CHUNK:
                 if request.block_deadline_ms <= now_ms < request.deadline_ms:
                     continue  # it waits for nothing: that its time to wait is over must not end it
-                # Who stands behind it waits for a place in memory: the topic is known.
+                # The next one waits for memory: the topic is known.
                 self._set_phase(queue, Phase.BUFFER, now_ms)
                 queue.goes_on = True
                 self._on_chunk(topic)
@@ -231,7 +231,7 @@ class ParkedRequests:
                 return
 
     def _block(self, request: PendingRequest, now_ms: int) -> None:
-        """Waits for the topic to get the partition, without holding anybody up."""
+        """Waits for the topic to get the partition, without blocking other requests."""
         request.has_waited = True
         count = self._metadata.cache.partition_count(request.topic) or 0
         unblocked = self._unblocked.get(request.topic)
@@ -253,7 +253,7 @@ class ParkedRequests:
             self.gate.look_again(topic)
 
     def _resume(self, topic: str, unblocked: UnblockedRequests, now_ms: int, wall_ms: int) -> None:
-        """The number of partitions is another one: all go through the queue again, before what came later."""
+        """The partition count changed: all are queued again, before later requests."""
         self.gate.block_again(topic)
         del self._unblocked[topic]
         queue = self._queues.get(topic)
@@ -267,7 +267,7 @@ class ParkedRequests:
         self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def _ask_for(self, topic: str, may_create: bool, now_ms: int) -> None:
-        """Asks for metadata again; Metadata itself sees to the pauses (PROD-01)."""
+        """Requests metadata again; Metadata applies the backoff (PROD-01)."""
         self._metadata.add(topic, now_ms, may_create=may_create)
         self._metadata.request_update_for_topic(topic)
 
@@ -288,7 +288,7 @@ class ParkedRequests:
         self._let_next_go_on(topics, now_ms, wall_ms)
 
     def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
-        """Takes back what was never drained. What was goes on; its answer comes too late for these."""
+        """Removes undrained records. Drained ones continue; their response is too late for these."""
         if not requests:
             return
         cancelled: dict[int, list[int]] = {}
@@ -303,7 +303,7 @@ class ParkedRequests:
             self._accumulator.failed.add(request.topic, None, failed)
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
-        """Nobody waits for this one any more: its place goes to others. What was appended is delivered."""
+        """Removes a cancelled request. What was appended is delivered."""
         if request.is_parked:
             self._unpark(request, "error", now_ms)
             request.drop_not_appended()
@@ -343,7 +343,7 @@ class ParkedRequests:
     def _fail_for_time(self, request: PendingRequest, limit_ms: int, now_ms: int) -> None:
         queue = self._queues.get(request.topic)
         if queue is not None and request in queue.requests and queue.phase is Phase.BUFFER:
-            # Behind the first of its queue nobody has asked how much this one needs.
+            # Only the first of a queue knows how much memory it needs.
             waiter, batch_bytes = request.waiter, self._pool.poolable_bytes
             size_bytes = batch_bytes if waiter is None else waiter.size_bytes
             exhausted = self._pool.exhausted(size_bytes, limit_ms)
@@ -369,9 +369,9 @@ class ParkedRequests:
         request.fail(indices, failure)
 
     def _end_for_bug(self, request: PendingRequest, bug: BaseException, now_ms: int) -> None:
-        """Ends the one request that a bug struck, or it would strike each time and nobody behind it go on.
+        """Fails the one request that raised; else it would raise each time and block its queue.
 
-        Nobody knows how far it came. What was appended is delivered, and settles it; the rest never is.
+        How far it got is unknown. What was appended is delivered, and settles it; the rest never is.
         """
         self._unpark(request, "error", now_ms)
         error = KafkaError(
@@ -384,7 +384,7 @@ class ParkedRequests:
     # -- leaving ---------------------------------------------------------------------------------------------
 
     def _unpark(self, request: PendingRequest, outcome: str, now_ms: int) -> None:
-        """Takes a request out, wherever it waits, and tells how long it did."""
+        """Removes a waiting request and returns how long it waited, in ms."""
         self._block_deadlines.discard(request.block_deadline_ms, request)
         queue = self._queues.get(request.topic)
         if not request.has_waited:
@@ -399,7 +399,7 @@ class ParkedRequests:
         had_place_in_pool = request.waiter is not None
         self._release(request)
         self.gate.leave(request)
-        # The pool itself tells of those whom it has served.
+        # The pool itself reports those that it has served.
         if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
             self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.results.ticket import Completions, Done
 
-#: How many topics one request asks for at most: a topic's configs take about 2 KB of the answer.
+#: The most topics of one request: a topic's configs take about 2 KB of the response.
 MAX_TOPICS_PER_REQUEST: Final = 100
 
 
@@ -71,10 +71,10 @@ class PendingConfigs:
             self._deadlines.add(wait.deadline_ms, wait)
             self._by_topic.setdefault(wait.topic, {})[wait] = None
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
-        """Sends a request if somebody waits for one; how long before it is worth another try.
+        """Sends a request if callers wait; returns ms until the next try.
 
         None where nothing is left to be tried.
         """
@@ -83,13 +83,13 @@ class PendingConfigs:
         return self._call.send(client, self._request, now_ms) or None
 
     def _request(self) -> TopicConfigsRequestBuilder:
-        """The request for those who have waited longest."""
+        """The request for the longest waits."""
         first = islice(self._by_topic.items(), MAX_TOPICS_PER_REQUEST)
         self._asked_for = {topic: tuple(waits) for topic, waits in first}
         return TopicConfigsRequestBuilder(tuple(self._asked_for))
 
     def _settle(self, body: object | None, error: KafkaError | None, now_ms: int) -> bool:
-        """Tells what an answer says, topic by topic; whether nothing of it is to be asked again."""
+        """Reports a response, topic by topic; returns whether nothing must be retried."""
         asked_for, self._asked_for = self._asked_for, {}
         settled = True
         for topic, waits in asked_for.items():

@@ -144,7 +144,7 @@ class PendingLookups:
         return self._deadlines.next_ms
 
     def metadata_changed(self, now_ms: int) -> None:
-        """Looks at each topic that is waited for, once, and at those who wait for a newer snapshot."""
+        """Checks each awaited topic once, and the waits for a newer snapshot."""
         cache = self._metadata.cache
         for topic, lookups in tuple(self._by_topic.items()):
             judged = judge_metadata_wait(cache, topic, None, answered=True)
@@ -162,7 +162,7 @@ class PendingLookups:
             self._metadata.request_update(False, "manual")
 
     def _look_at_missing(self, topic: str, lookups: dict[PendingLookup, None], now_ms: int) -> None:
-        """Settles a topic that brokers have denied often enough, but for those who wait for it to appear."""
+        """Settles a topic that is confirmed missing, except for waits until it appears."""
         answers = self._answers_without(topic)
         settled = self._metadata.is_missing(topic) and [
             lookup for lookup in lookups if lookup.settle and answers != lookup.answers_before[topic]
@@ -179,7 +179,7 @@ class PendingLookups:
         return topic in self._by_topic
 
     def _answers_without(self, topic: str) -> int:
-        """How often in a row brokers have said that the topic does not exist."""
+        """How often in a row brokers have reported the topic missing."""
         last = self._metadata.topic_error(topic)
         if last is None or last.code != Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
             return 0
@@ -202,7 +202,7 @@ class PendingLookups:
             if not lookups:
                 del self._by_topic[topic]
                 if not self._is_wanted(topic):
-                    # Nobody looks for it any more: if it is not there, don't go on asking.
+                    # No look-up is left: stop requesting it if it does not exist.
                     self._metadata.discard(topic)
 
     def _finish_topics_if_settled(self, lookup: PendingLookup, now_ms: int) -> None:
@@ -214,7 +214,7 @@ class PendingLookups:
     # -- the listing -----------------------------------------------------------------------------------------
 
     def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
-        """Sends the request for the list if somebody waits for it; how long before it is worth another try.
+        """Sends the request for the list if callers wait; returns ms until the next try.
 
         None where nothing is left to be tried. One request serves all who wait when it is made; who comes
         later may know of topics that it can't find, and has the next one.

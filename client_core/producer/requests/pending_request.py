@@ -143,11 +143,11 @@ class PendingRequest:
         self.reserved_bytes = 0
         #: Whether it was parked for more than its next portion.
         self.has_waited = not in_chunks
-        #: Whether later requests for the topic must stand behind this one.
+        #: Whether later requests for the topic must wait behind this one.
         self.blocks_others = False
         #: Whether it was submitted on the I/O thread. Set where it is parked.
         self.came_in_callback = False
-        #: Whether its caller was told at its deadline that what was on its way is unknown.
+        #: Whether its caller got, at the deadline, an unknown outcome for records in flight.
         self.was_given_up = False
         self._done = done
         self._finish = finish
@@ -165,7 +165,7 @@ class PendingRequest:
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is nobody left to tell anything. A plain read."""
+        """Whether no caller is left to notify. A plain read."""
         return self._has_ended
 
     @property
@@ -186,7 +186,7 @@ class PendingRequest:
         return sorted([*self.ungrouped, *(index for group in self.todo for index in group.indices)])
 
     def drop_not_appended(self) -> list[int]:
-        """Takes out the records that are in no batch: they will be in none, and somebody must be told.
+        """Removes the records that are in no batch, and returns those to report as failed.
 
         Of a request that was cancelled nobody must: it accounts for them itself, and the list is empty.
         """
@@ -205,7 +205,7 @@ class PendingRequest:
         self._account_for(BatchSpan(indices, first_in_batch, outcome))
 
     def fail(self, indices: Sequence[int], failure: RecordFailure) -> None:
-        """Says why records are in no batch, and will be in none."""
+        """Sets why records are in no batch, and never will be."""
         if indices:
             self._account_for(FailedSpan(indices, failure))
 

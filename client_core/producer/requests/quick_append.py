@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _KnownTopic(NamedTuple):
-    """What one snapshot says of a topic, found once."""
+    """One snapshot's data of a topic, looked up once."""
 
     partition_count: int
     use: TopicUse

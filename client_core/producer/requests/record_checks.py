@@ -36,9 +36,9 @@ _LONGEST_TOPIC_BYTES: Final = 2**15 - 1
 
 
 def check_topics(topics: Iterable[str]) -> None:
-    """Raises IllegalArgumentError or InvalidTopicError for what can't even be asked for (PROD-12).
+    """Raises IllegalArgumentError or InvalidTopicError for names that can't be requested (PROD-12).
 
-    Which names are good is the brokers' to say (error 17).
+    Brokers decide which names are valid (error 17).
     """
     for topic in topics:
         _check_topic(topic)
@@ -91,19 +91,19 @@ def _check_header(name: str, value: bytes | None) -> None:
 
 
 def largest_sure_to_fit(max_request_bytes: int, buffer_memory_bytes: int) -> int:
-    """How large key and value of a record without headers may be for it to need no exact count."""
+    """The largest key plus value, without headers, that needs no exact size check."""
     return min(max_request_bytes, buffer_memory_bytes) - _OVERHEAD_BYTES
 
 
 def check_records(
     records: Sequence[ProducerRecord], max_request_bytes: int, buffer_memory_bytes: int
 ) -> None:
-    """Checks the records of one request; a RecordTooLargeError says which of them it is."""
+    """Checks one request's records; a RecordTooLargeError has the record_index."""
     sure_to_fit_bytes = largest_sure_to_fit(max_request_bytes, buffer_memory_bytes)
     for index, record in enumerate(records):
         _, value, key, partition, timestamp_ms, headers = record
         if (
-            # Most records are plain, and this is asked of each of thousands.
+            # Fast path: most records are plain, and a request may have thousands.
             type(value) is bytes
             and partition is None
             and timestamp_ms is None
@@ -121,7 +121,7 @@ def check_records(
 
 
 def ensure_valid_size(record: ProducerRecord, max_request_bytes: int, buffer_memory_bytes: int) -> None:
-    """Raises RecordTooLargeError for what no request, or no buffer, could ever hold."""
+    """Raises RecordTooLargeError for a record that exceeds max.request.size or buffer.memory."""
     if not record.headers:
         raw_bytes = len(record.key or b"") + len(record.value or b"")
         if raw_bytes <= largest_sure_to_fit(max_request_bytes, buffer_memory_bytes):

@@ -28,7 +28,7 @@ class RefreshFailure(NamedTuple):
 class RefreshFailures:
     """An EventSink that passes events on and remembers the last failed refresh. Written by the I/O thread.
 
-    Metadata is told why the last connection ended.
+    It also passes each disconnection's cause to Metadata.
     """
 
     def __init__(self, events: EventSink, clock: Clock, metadata: ProducerMetadata) -> None:
@@ -52,7 +52,7 @@ class RefreshFailures:
 
 
 def metadata_status(metadata: ProducerMetadata, refreshes: RefreshFailures, now_ms: int) -> MetadataStatus:
-    """How fresh the snapshot is, and what went wrong last."""
+    """The snapshot's age and versions, and the last refresh error."""
     cache, failed = metadata.answered_cache, refreshes.last
     refreshed_ms = metadata.last_successful_refresh_ms
     return MetadataStatus(

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from client_core.producer.results.ticket import Completions, Done
 
 
-#: In Java's words (PROD-08).
+#: Java's text (PROD-08).
 CLOSED: Final = "Cannot perform operation after producer has been closed"
 
 
 class Submissions:
-    """Takes requests in, and lets go of them. Any thread."""
+    """Accepts, cancels and finishes requests. Any thread."""
 
-    #: Set once, by `connect`, before the first request: the three know each other.
+    #: Set once, by `connect`, before the first request: the three refer to each other.
     _io_thread: IoExecutor
     _lookups: PendingLookups
 
@@ -70,7 +70,7 @@ class Submissions:
             ignore_keys=ignore_keys,
         )
         self._held_topics = self.parked.gate.topics
-        #: Requests that are being taken, and the threads that do it.
+        #: Requests inside `take`, and their threads.
         self._under_way: dict[PendingRequest, int] = {}
         self._closed = False
         self._taken_lock = threading.RLock()
@@ -83,12 +83,12 @@ class Submissions:
     def take(self, request: PendingRequest, now_ms: int) -> None:
         """Appends what can be appended now, unless others wait for the same topic; parks the rest.
 
-        All of a request `in_portions` is parked: the I/O thread takes them. Raises IllegalStateError after
+        A request `in_chunks` is parked whole: the I/O thread appends it. Raises IllegalStateError after
         close.
         """
         self._under_way[request] = get_ident()
         try:
-            if self._closed:  # looked at behind the line above: `close` looks the other way round
+            if self._closed:  # read after the line above is stored: `close` does the reverse
                 raise IllegalStateError(CLOSED)
             self._take(request, now_ms)
         finally:
@@ -98,7 +98,7 @@ class Submissions:
                     self._taken.notify_all()
 
     def close(self) -> None:
-        """Takes no more requests, and returns when those that are being taken are accepted. They never block.
+        """Refuses new requests, and returns when those inside `take` are accepted. They never block.
 
         Not those of this thread: it may be a signal's handler that has interrupted one.
         """
@@ -136,12 +136,12 @@ class Submissions:
             self._park(request)
 
     def cancel(self, request: PendingRequest) -> None:
-        """Forgets who waits for it, and takes back what was not sent."""
+        """Drops the caller's wait, and removes the records that were not sent."""
         if request.forget():
             self._io_thread.do(lambda now_ms: self.parked.cancel(request, now_ms, self._clock.wall_ms()))
 
     def finished(self, request: PendingRequest, done: Done) -> None:
-        """Has `done` told at the end of this turn, or of the next if this is not the I/O thread."""
+        """Posts `done` at the end of this turn, or of the next one if not on the I/O thread."""
         self._completions.add(done, request.result(self._clock.now_ms()))
         if self._io_thread.is_current:
             self.parked.finished(request)
@@ -159,6 +159,6 @@ class Submissions:
         self._io_thread.do(lambda now_ms: self.parked.go_on(topic, now_ms, self._clock.wall_ms()))
 
     def _left(self, topic: str) -> None:
-        """No record waits for the topic: if it is not there, and nobody else looks for it, stop asking."""
+        """No record waits for the topic: stop requesting it if it is missing and has no look-up."""
         if not self._lookups.waits_for(topic):
             self._metadata.discard(topic)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class RecordOwner(Protocol):
-    """Who wants to know what became of records. Compared by identity."""
+    """Receives the outcome of records. Compared by identity."""
 
     @property
     def was_given_up(self) -> bool:
-        """Whether its caller has been told already that records without an outcome failed."""
+        """Whether records without an outcome were already reported as failed."""
         ...
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
@@ -81,7 +81,7 @@ class BatchOutcome(NamedTuple):
         return self.timestamps.between(first, end) if log_append_ms is None else [(first, end, log_append_ms)]
 
     def receipts(self, first: int, count: int) -> list[RecordMetadata]:
-        """`metadata_for` so many positions from `first` on: what a request of many records asks for."""
+        """`metadata_for` of `count` positions from `first` on, for requests of many records."""
         topic, partition, base_offset = self.topic, self.partition, self.base_offset
         receipts: list[RecordMetadata] = []
         for run_start, run_end, timestamp_ms in self.timestamps_of(first, count):

@@ -32,7 +32,7 @@ _LISTENING = threading.Lock()
 
 
 def renew_lock() -> None:
-    """In the child of a fork: who held it may be gone."""
+    """In the child of a fork: its holder may not exist there."""
     global _LISTENING
     _LISTENING = threading.Lock()
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from client_core.record.record_content import RecordHeaders
 
-#: Header names are text, their values bytes or null; a name may stand more than once, order is kept. A tuple,
+#: Header names are text, values bytes or null; a name may be repeated, order is kept. A tuple,
 #: or EncodedHeaders where there are many.
 Headers = RecordHeaders
 
@@ -23,7 +23,7 @@ class ProducerRecord(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. `offset` is None where the broker did not say one (acks=0, an old duplicate)."""
+    """A record's partition and offset; `offset` is None if the broker sent none (acks=0, old duplicate)."""
 
     topic: str
     partition: int

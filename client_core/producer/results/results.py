@@ -88,7 +88,7 @@ class ProduceResult:
 
     @property
     def error(self) -> KafkaError | None:
-        """None: outcomes tell one by one."""
+        """None: see each outcome."""
         return None
 
     @property

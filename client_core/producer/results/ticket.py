@@ -56,7 +56,7 @@ class Completions:
             self.post()
 
     def post(self) -> None:
-        """Hands over all that is finished. A sink that fails is logged: nobody else may suffer for it."""
+        """Posts all finished results. A failing sink is logged and affects no other."""
         if not self._finished:
             return
         finished: list[tuple[Done, Result]] = []
@@ -71,7 +71,7 @@ class Completions:
             self._is_posting = False
 
     def post_from_now_on(self) -> None:
-        """The I/O thread ends: what is added later is posted by whoever adds it."""
+        """The I/O thread ends: later results are posted by the thread that adds them."""
         self._nobody_posts = True
         self.post()
 
@@ -125,7 +125,7 @@ class Result(Protocol):
 
     @property
     def error(self) -> KafkaError | None:
-        """Why the request failed as a whole; None where it did not, or where `outcomes` tell one by one."""
+        """Why the whole request failed; None if it did not, or if `outcomes` differ."""
         ...
 
 

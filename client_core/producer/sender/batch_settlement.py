@@ -52,17 +52,17 @@ _MOST_REMEMBERED: Final = 1_000
 
 
 class FailureLogLimiter:
-    """The partitions whose failures were told."""
+    """The partitions whose failures were logged."""
 
     def __init__(self) -> None:
-        #: By partition, the errors that were told of it; empty while everything works.
+        #: The errors logged of each partition; empty while everything works.
         self.reported: Final[dict[TopicPartition, set[tuple[Errors, bool]]]] = {}
         self._reported_too_large: Final[dict[str, None]] = {}
         self._window_ms = 0
         self._lines = 0
 
     def failed(self, partition: TopicPartition, error: Errors, now_ms: int, *, for_good: bool = False) -> int:
-        """The level at which to tell of a batch that failed: it is tried again, or given up for good."""
+        """The log level for a failed batch, retried or given up."""
         reported = self.reported.get(partition)
         if reported is not None and (error, for_good) in reported:
             return logging.DEBUG
@@ -81,7 +81,7 @@ class FailureLogLimiter:
             _log.info("Produce to %s works again", partition)
 
     def too_large(self, topic: str) -> int:
-        """The level at which to tell that a batch is split: that goes on until somebody changes a setting."""
+        """The log level for a batch split: splits recur until a setting changes."""
         if topic in self._reported_too_large or len(self._reported_too_large) >= _MOST_REMEMBERED:
             return logging.DEBUG
         self._reported_too_large[topic] = None
@@ -183,7 +183,7 @@ class BatchSettlement:
         self._log_limiter = FailureLogLimiter()
 
     def settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
-        """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01).
+        """Completes, retries, splits or fails a batch: exactly one of them (BAT-01).
 
         Raises nothing: the other batches of the same answer have to be settled, too.
         """
@@ -339,7 +339,7 @@ class BatchSettlement:
     def _fail_in_need(
         self, batch: ProducerBatch, error: Exception, *, written: Written | None, now_ms: int
     ) -> None:
-        """Something of ours went wrong with a batch: its owners hear of it, and its memory comes back."""
+        """Fails a batch after an error of this client: notifies its owners and frees its memory."""
         if batch.is_done:
             self._in_flight.remove(batch)
             self._accumulator.complete_batch(batch)

@@ -106,7 +106,7 @@ def wake_now(wakeup: Callable[[], None]) -> None:
 
 
 class LifeCycle(Enum):
-    """Where the thread stands."""
+    """The thread's state."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -116,7 +116,7 @@ class LifeCycle(Enum):
 
 
 def _attempt(what: str, step: Callable[[], None]) -> None:
-    """A step of the end. A bug in one must not leave those waiting whom the next one tells."""
+    """Runs one step of the end. An error in it must not skip the next, which notifies other waiters."""
     try:
         step()
     except BaseException:  # noqa: BLE001 -- nobody is above
@@ -382,7 +382,7 @@ class IoThread:
         return next_ms
 
     def poll_limit_ms(self, now_ms: int) -> int:
-        """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
+        """How long a poll may sleep, given the waiting requests: Sender calls it right before it polls."""
         self._deadline_ms = self._next_deadline_ms()
         next_ms = min(self._deadline_ms, self._next_call_ms)
         # Before the mailboxes are looked at: who puts something in looks at this after it has.
@@ -416,7 +416,7 @@ class IoThread:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def _has_work(self) -> bool:
-        """Whether records are under way. Java waits for any request, be it for metadata that nobody wants."""
+        """Whether records are in flight. Java waits for any request, even for unneeded metadata."""
         return (
             self._accumulator.has_undrained
             or self._sender.in_flight_batches > 0
@@ -426,7 +426,7 @@ class IoThread:
         )
 
     def _fail_waiting(self) -> None:
-        """Whoever waits for metadata or memory would wait in vain (PROD-08)."""
+        """Fails the waits for metadata and memory: they can't succeed any more (PROD-08)."""
         now_ms = self._clock.now_ms()
         while self._commands or self._requests:
             _attempt("take what came", lambda: self._take_what_came(now_ms))
@@ -442,7 +442,7 @@ class IoThread:
         _attempt("fail look-ups of configs", lambda: self._configs.fail_all(configs, now_ms))
 
     def _end(self) -> None:
-        """Tells everyone, and closes the client. Runs once, whatever ended the thread."""
+        """Notifies every waiter, and closes the client. Runs once, for any end of the thread."""
         _attempt("end the accumulator", self._accumulator.end)
         _attempt("free blocked threads", self._parked.gate.close)
         self._fail_waiting()
@@ -452,7 +452,7 @@ class IoThread:
         _attempt("close the metadata", self._metadata.close)
         if self.life_cycle is not LifeCycle.FAILED:
             self.life_cycle = LifeCycle.CLOSED
-        # Whoever puts something in after this looks at `_over` behind it, and sweeps for himself.
+        # A thread that adds something after this reads `_over` afterwards, and sweeps by itself.
         self._over = True
         self._sweep_if_over()
         self._completions.post_from_now_on()
@@ -460,7 +460,7 @@ class IoThread:
             _attempt("report what was not delivered", self._report_end)
 
     def _sweep_if_over(self) -> None:
-        """There is no thread any more to fail what comes too late: whoever brings it does."""
+        """Fails late requests on the adding thread: the I/O thread has ended."""
         if self._over:
             with self._end_lock:
                 self._fail_waiting()

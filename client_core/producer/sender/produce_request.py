@@ -87,7 +87,7 @@ class ProduceRequestBuilder:
             by_topic.setdefault(topic, []).append((partition, records))
         acks = _WIRE_ACKS[self.acks]
         if version >= FIRST_FLEXIBLE:
-            # An id that is not known yet goes as zero: the broker answers UNKNOWN_TOPIC_ID, and we ask again.
+            # An unknown id is sent as zero: the broker answers UNKNOWN_TOPIC_ID, and we retry.
             return encode_produce_request(version, acks, self.timeout_ms, by_topic, self.topic_ids)
         topics = tuple(
             TopicProduceData(
@@ -145,7 +145,7 @@ class RecordError(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """What became of one batch: said by a broker, or by the client in its stead."""
+    """The outcome of one batch, from a broker or from the client itself."""
 
     error: Errors
     code: int = 0
@@ -162,7 +162,7 @@ class PartitionResponse(NamedTuple):
 
 
 def failure(error: Errors, message: str | None = None) -> PartitionResponse:
-    """What the client says where no broker said anything."""
+    """The client's own outcome, when no broker answered."""
     return PartitionResponse(error, error.code, error_message=message)
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: A guess: short enough for nobody to notice, a hundred times longer than a turn takes.
+#: An estimate: too short to be noticed, a hundred times longer than a turn.
 _SHORTEST_PAUSE_MS: Final = 10
 
 
@@ -88,7 +88,7 @@ class Sender:
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
         self._lost_leaders = accumulator.lost_leaders
         self._undrained = accumulator.undrained
-        #: The snapshot that topics were last judged by.
+        #: The snapshot that topics were last checked against.
         self._tidied_for: MetadataCache | None = None
         self._in_flight = InFlightBatches(config.delivery_timeout_ms)
         self._settlement = BatchSettlement(
@@ -278,7 +278,7 @@ class Sender:
         if manager.init_in_flight:
             return self._config.request_timeout_ms  # the answer wakes the poll
         if manager.init_was_refused and not self._accumulator.has_incomplete:
-            return FOREVER_MS  # nobody needs an id now: no broker is asked over and over in vain
+            return FOREVER_MS  # no id is needed now: send no request
         delay_ms = manager.init_delay_ms(now_ms)
         if delay_ms > 0:
             return delay_ms

@@ -63,7 +63,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
 
 
 class InitProducerIdRequestBuilder:
-    """Asks for a new producer id, without a transactional id."""
+    """Requests a new producer id, without a transactional id."""
 
     @property
     def api(self) -> ApiKey:
@@ -86,12 +86,12 @@ class InitProducerIdRequestBuilder:
 
 
 class State(Enum):
-    """Where the producer id stands."""
+    """The state of the producer id."""
 
-    UNINITIALIZED = "uninitialized"  # there is none, and nobody has asked
+    UNINITIALIZED = "uninitialized"  # there is none, and none was requested
     INITIALIZING = "initializing"  # InitProducerId is on its way, or waits to be tried again
     READY = "ready"
-    UNAUTHORIZED = "unauthorized"  # refused; what waits must fail, then we may ask again
+    UNAUTHORIZED = "unauthorized"  # refused; waiting batches must fail, then we may request again
     FATAL_ERROR = "fatal error"  # every batch fails, now and, without restarts, later
 
 
@@ -242,7 +242,7 @@ class TransactionManager:
         self.waiting_batches_failed()
 
     def bump_epoch_if_required(self) -> None:
-        """Raises the epoch where a partition asked for it; after the last epoch comes a new id."""
+        """Raises the epoch if a partition needs it; after the last epoch a new id is requested."""
         if not self._bump_required:
             return
         producer = self._producer
@@ -257,7 +257,7 @@ class TransactionManager:
             self._begin_anew(producer._replace(epoch=producer.epoch + 1))
 
     def _begin_anew(self, producer: ProducerIdAndEpoch) -> None:
-        """Takes an id and epoch, and numbers the partitions that asked for it from 0; healthy ones go on."""
+        """Sets id and epoch; partitions that need it restart at 0, healthy ones continue."""
         _log.info("Producer id is %s with epoch %s", producer.producer_id, producer.epoch)
         self._producer = producer
         for topic_partition in self._to_rewrite:
@@ -267,7 +267,7 @@ class TransactionManager:
         self._bump_required = False
         self._forget_left()
 
-    # -- partitions that nobody writes to any more -----------------------------------------------------------
+    # -- unused partitions -----------------------------------------------------------------------------------
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing waits for these partitions, and their topic is not held any more.
@@ -296,7 +296,7 @@ class TransactionManager:
         is_open = topic_partition in self._unresolved or topic_partition in self._to_rewrite
         return not (entry.in_flight or is_open)
 
-    # -- what drain asks (RecordAccumulator) -----------------------------------------------------------------
+    # -- for the drain (RecordAccumulator) -------------------------------------------------------------------
 
     def sequence_number(self, topic_partition: TopicPartition) -> int:
         """The sequence of the next record drained to the partition."""
@@ -362,7 +362,7 @@ class TransactionManager:
         """The broker has the batch."""
         entry = self._entry(batch.topic_partition)
         last = batch.last_sequence
-        # An answer to an attempt under an older epoch says nothing about the sequences of this one.
+        # A response under an older epoch has no meaning for the sequences of this one.
         if last is not None and entry.producer == (batch.producer_id, batch.producer_epoch):
             entry.acked(last)
         if base_offset is not None:
@@ -409,7 +409,7 @@ class TransactionManager:
         """Whether the broker's "out of order" means that something before this batch is missing for good."""
         first = batch.base_sequence
         if first is None or batch.sequence_has_been_reset:
-            return False  # said of an earlier numbering
+            return False  # about earlier sequences
         entry = self._entry(batch.topic_partition)
         if batch.topic_partition in self._unresolved:
             # Wait and see, unless nothing before this one is to come any more. Java waits for the one behind
@@ -418,7 +418,7 @@ class TransactionManager:
         return entry.is_next(first)
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
-        """Asks for a new epoch, under which this partition is numbered from 0, at the next turn."""
+        """Requests a new epoch for the next turn, under which this partition begins at 0."""
         self._bump_required = True
         self._to_rewrite.add(topic_partition)
 
@@ -471,7 +471,7 @@ class TransactionManager:
 
     def _move_to(self, state: State) -> None:
         if state not in _MOVES[self._state]:
-            # A bug: nobody knows any more which sequences are true, so nothing may be sent under them.
+            # A bug: the true sequences are unknown, so nothing may be sent under them.
             said = f"Invalid transition attempted from {self._state.name} to {state.name}"
             self._restarts = False
             self._to_fatal_error(KafkaError(said))

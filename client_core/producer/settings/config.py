@@ -83,7 +83,7 @@ class ProducerConfig:
     partitioner_ignore_keys: bool
     #: The settings that were given and have no effect, such as ssl.key.password with PLAINTEXT.
     unused: tuple[str, ...] = field(default=(), compare=False)
-    #: What its user should know of it. Told by the producer that is made of it, once.
+    #: Notes for the user. The producer made of it logs them once.
     remarks: tuple[Remark, ...] = field(default=(), compare=False)
     #: `name=value` of what `security` is made of, secrets masked.
     security_shown: tuple[str, ...] = field(default=(), compare=False)
@@ -154,7 +154,7 @@ class ProducerConfig:
         yield from self.security_shown
 
     def log_remarks(self) -> None:
-        """Says what its user should know of it. Called by the producer that is made of it."""
+        """Logs the notes. Called by the producer made of it."""
         for remark in self.remarks:
             _log.log(remark.level, "%s", remark.text)
 

@@ -33,7 +33,7 @@ class GivenSettings:
     """Kafka's settings as they came."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        """Raises ConfigError for a name that is not taken. Values are looked at when they are asked for."""
+        """Raises ConfigError for a refused name. Values are checked when they are read."""
         for name in settings:
             if not isinstance(name, str):
                 raise ConfigError("One or more keys is not a string.", name=str(name))

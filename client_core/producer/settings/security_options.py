@@ -33,7 +33,7 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
-#: Whoever listens to these has the password, or the token.
+#: Anyone who reads this traffic has the password, or the token.
 BEARS_ITS_SECRET: Final = (PLAIN, OAUTHBEARER)
 
 #: What SSLContext.getInstance takes; which of them are used is for ssl.enabled.protocols to say.
