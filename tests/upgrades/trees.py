@@ -54,7 +54,7 @@ class Tree(NamedTuple):
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=patient(300),
+            timeout=patient(1_800),
             check=False,
         )
         assert ran.returncode == code, f"{words} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr}"
@@ -216,7 +216,7 @@ def write_tables(
     name = f"events-{len(list(source.iterdir()))}.jsonl"
     (source / name).write_text("".join(f"{line}\n" for line in events), encoding="utf-8")
     words = ("run", "--source", "files", "--input", str(source), "--out", str(folder), "--store", store)
-    pipeline(tree, *words, "--jars", str(jars), "--master", "local[1]", scratch=scratch)
+    pipeline(tree, *words, "--jars", str(jars), "--master", "local[2]", scratch=scratch)
 
 
 def pipeline(tree: Tree, *words: str, scratch: Path, code: int = 0) -> str:
