@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from client_core.testing.requests import Response
     from client_core.testing.sasl import SaslDemand, SaslSession
 
+#: Name of the thread in which all brokers of a cluster run.
+BROKERS_THREAD: Final = "fake-cluster"
 _HOST: Final = "127.0.0.1"
 _PATIENCE_S: Final = 60.0
 
@@ -110,7 +112,7 @@ class FakeCluster:
     # -- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._loop = LoopThread("fake-cluster")
+        self._loop = LoopThread(BROKERS_THREAD)
         try:
             for broker_id in self._brokers:
                 self.revive(broker_id)

@@ -1,17 +1,17 @@
-"""Before a look-up says that a topic has no such partition: has the topic grown since it was last heard of?
+"""What both REST proxies share: a second look at a missing partition, and lenient spellings.
 
-Metadata is as old as `metadata.max.age.ms` lets it be, minutes, and callers of the REST proxies can't demand
-a fresher answer: their APIs have no parameter for that, and the proxies ask the brokers each time. A missing
-partition is told from metadata that is at most `unknown_topic_memory_ms` old, as a missing topic is, and
-waited for as long, `unknown_topic_wait_ms`. Many who ask share one request. Event loop only.
+Metadata may be as old as `metadata.max.age.ms`. Callers of the REST proxies can't demand a fresher answer:
+their APIs have no parameter for it, and the original proxies ask the brokers each time. So a missing
+partition is reported only from metadata that is at most `unknown_topic_memory_ms` old, as a missing topic is.
+The caller waits for at most `unknown_topic_wait_ms`, and many callers share one request. Event loop only.
 
-Spellings that REST proxies take and the native API does not, because no meaning is lost by them.
+Two spellings are accepted that the native API refuses, because no meaning is lost by them:
 
     base64 without its padding   "Zm8" is "Zm8=": Confluent's proxy and Strimzi's bridge read both
     a partition in quotes        "1" is 1: Confluent's proxy and Karapace read both
 
-Both turn one raw JSON value into the strict spelling of it, and leave whatever is neither as it is, for the
-strict readers to refuse. Pure; any thread.
+Each function turns one raw JSON value into the strict spelling. It leaves any other value as it is, and the
+strict readers refuse that. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Final
 from fastapi import Request
 
 from service.admission.caller import caller_of
-from service.lookup.lookups import Demands
-from service.sidecar.sidecar import Sidecar
+from service.base.settings import Settings
+from service.lookup.lookups import Demands, Lookups
 from service.wire.errors import ProblemError
 from service.wire.payload import bytes_of_base64
 
@@ -54,18 +54,24 @@ def _padded(raw: bytes) -> bytes:
     return raw
 
 
-async def look_again(sidecar: Sidecar, topic: str, request: Request) -> None:
-    """Has the metadata of a known topic refreshed where it is old, so that its caller can look again.
+class PartitionRefresh:
+    """Refreshes the metadata of a topic that lacks a partition somebody looks up."""
 
-    Where the brokers don't answer in time the metadata stays as it is, and so does what it says: look-ups are
-    served while brokers are away. Raises ProblemError (429) where too much waits.
-    """
-    settings = sidecar.settings
-    demands = Demands(
-        max_block_ms=settings.unknown_topic_wait_ms, max_age_ms=settings.internal.unknown_topic_memory_ms
-    )
-    try:
-        await sidecar.lookups.know([topic], demands, request.receive, caller_of(request.scope))
-    except ProblemError as e:
-        if e.problem.status == _TOO_MANY:
-            raise
+    def __init__(self, lookups: Lookups, settings: Settings) -> None:
+        self._lookups = lookups
+        self._demands = Demands(
+            max_block_ms=settings.unknown_topic_wait_ms,
+            max_age_ms=settings.internal.unknown_topic_memory_ms,
+        )
+
+    async def refresh(self, topic: str, request: Request) -> None:
+        """Refreshes the metadata of a known topic where it is old, so that the caller can look again.
+
+        If the brokers do not answer in time, the metadata stays as it is: look-ups are served while brokers
+        are away. Raises ProblemError (429) where too much waits.
+        """
+        try:
+            await self._lookups.know([topic], self._demands, request.receive, caller_of(request.scope))
+        except ProblemError as e:
+            if e.problem.status == _TOO_MANY:
+                raise

@@ -1,11 +1,9 @@
-"""Many leaders in one request: answered in order, an error per item.
-
-The body of POST /v1/leaders, from JSON to look-ups.
+"""POST /v1/leaders: the leaders of many partitions, in order; an item without one has an error.
 
     {"lookups": [{"topic": "orders", "partition": 3}, {"topic": "orders", "key": K, "key_format": "text"}]}
 
-Held to the same rules as a produce body: strict_json.py has them. What is wrong with one item's values is
-that item's answer; a body that is no such list is refused as a whole. Pure.
+The body follows the rules of a produce body (`strict_json.py`). An item whose values are wrong has its own
+error; a body that is no such list is refused as a whole. `parse_lookups` is pure; the rest: event loop only.
 """
 
 from __future__ import annotations
@@ -15,26 +13,28 @@ from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import MetadataCache, partition_for_key
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.base.producer_protocol import Producer
 from service.lookup.answers import leader_json
-from service.lookup.lookups import missing
+from service.lookup.lookup_table import LookupTable
+from service.lookup.lookups import Lookups, missing
 from service.native.schemas import LOOKUPS_BODY, LeadersAnswer, LookupQuery
-from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.produce.body_threads import BodyThreads
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
-from service.wire.long_answers import joined
+from service.wire.long_answers import Slices, joined
 from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
 from service.wire.responses import of_long
 from service.wire.responses import problems as problem_responses
+from service.wire.schemas import check_query
 from service.wire.strict_json import MAX_INT32, SEARCHED_BYTES, BodyError, compact, misfit, refuse_unfit
-
-router = APIRouter(tags=["metadata"])
 
 #: A hash of keys that are so long together takes 3 ms.
 _LONG_KEYS_BYTES: Final = 32 * 1024
@@ -116,59 +116,79 @@ def _key(item: _Item, form: Format, place: str) -> bytes:
     return key
 
 
-@router.post(
-    "/v1/leaders",
-    response_model=LeadersAnswer,
-    responses=problem_responses(400, 408, 412, 413, 415, 422, 429, 503),
-    openapi_extra=_BODY,
-)
-async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
-    """The leaders of many partitions or keys; an error for each whose topic the caller may not read."""
-    check_media_type(header(request.scope, b"content-type"), header(request.scope, b"content-encoding"))
-    lookups = await _read_lookups(request, sidecar)
-    problems_by_topic = await sidecar.lookups.know(
-        (lookup.topic for lookup in lookups), query.demands(), request.receive, caller_of(request.scope)
-    )
-    cache = sidecar.producer.cache
-    pieces: Iterable[bytes] = _results(sidecar, cache, lookups, problems_by_topic)
-    if sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES:
-        pieces = await sidecar.aside.do(partial(tuple, pieces))
-    body = await sidecar.slices.body(pieces)
-    sidecar.table.find(b"/v1/cluster")
-    freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
-    return of_long(request, body, freshness)
+class LeadersRoute:
+    """The handler. `body_timeout_ms` is how long it waits for the body."""
+
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        lookups: Lookups,
+        table: LookupTable,
+        room: AdmissionControl,
+        body_threads: BodyThreads,
+        slices: Slices,
+        body_timeout_ms: int,
+    ) -> None:
+        self._producer = producer
+        self._lookups = lookups
+        self._table = table
+        self._room = room
+        self._body_threads = body_threads
+        self._slices = slices
+        self._body_timeout_ms = body_timeout_ms
+
+    def router(self) -> APIRouter:
+        """The route, with what the OpenAPI document says of it."""
+        router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
+        router.post(
+            "/v1/leaders",
+            response_model=LeadersAnswer,
+            responses=problem_responses(400, 408, 412, 413, 415, 422, 429, 503),
+            openapi_extra=_BODY,
+        )(self.leaders)
+        return router
+
+    async def leaders(self, request: Request, query: Annotated[LookupQuery, Query()]) -> Response:
+        """The leaders of many partitions or keys; an error for each whose topic the caller may not read."""
+        check_media_type(header(request.scope, b"content-type"), header(request.scope, b"content-encoding"))
+        lookups = await self._read_lookups(request)
+        problems_by_topic = await self._lookups.know(
+            (lookup.topic for lookup in lookups), query.demands(), request.receive, caller_of(request.scope)
+        )
+        pieces: Iterable[bytes] = _results(self._producer.cache, lookups, problems_by_topic)
+        if sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES:
+            pieces = await self._body_threads.do(partial(tuple, pieces))
+        body = await self._slices.body(pieces)
+        self._table.find(b"/v1/cluster")
+        freshness = self._table.freshness(None, self._producer.clock.now_ms())
+        return of_long(request, body, freshness)
+
+    async def _read_lookups(self, request: Request) -> list[LeaderLookup]:
+        with self._room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
+            body = await read_body(request.scope, request.receive, place, self._body_timeout_ms)
+        try:
+            return await self._body_threads.read(parse_lookups, body)
+        except BodyError as e:
+            raise ProblemError(problem_of_body(e)) from e
 
 
 def _results(
-    sidecar: Sidecar,
-    cache: MetadataCache,
-    lookups: Sequence[LeaderLookup],
-    problems_by_topic: Mapping[str, Problem],
+    cache: MetadataCache, lookups: Sequence[LeaderLookup], problems_by_topic: Mapping[str, Problem]
 ) -> Iterator[bytes]:
     """The answer in pieces, one for each look-up."""
     yield b'{"results":['
     yield from joined(
-        _encode(_result(sidecar, cache, lookup, problems_by_topic.get(lookup.topic))) for lookup in lookups
+        _encode(_result(cache, lookup, problems_by_topic.get(lookup.topic))) for lookup in lookups
     )
     yield b"]}"
 
 
-def _result(
-    sidecar: Sidecar, cache: MetadataCache, lookup: LeaderLookup, problem: Problem | None
-) -> dict[str, Any]:
+def _result(cache: MetadataCache, lookup: LeaderLookup, problem: Problem | None) -> dict[str, Any]:
     if problem is not None:
         return error_item(problem)
     found = _leader(cache, lookup)
     return error_item(problem_of(missing(cache, lookup.topic, lookup.partition))) if found is None else found
-
-
-async def _read_lookups(request: Request, sidecar: Sidecar) -> list[LeaderLookup]:
-    with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-        body = await read_body(request.scope, request.receive, place, sidecar.config.max_block_ms)
-    try:
-        return await sidecar.aside.read(parse_lookups, body)
-    except BodyError as e:
-        raise ProblemError(problem_of_body(e)) from e
 
 
 def _leader(cache: MetadataCache, lookup: LeaderLookup) -> dict[str, Any] | None:

@@ -1,20 +1,23 @@
-"""Topics, partitions and leaders: the slow paths of what lookup_table.py has ready, and look-ups by key.
+"""The routes that look up the cluster, its brokers, topics, partitions and leaders.
 
-Each waits as its query demands and then answers with the table's own bytes.
-
-The cluster and its brokers. A KRaft broker names a random one as controller, so nobody is told of one.
+They are the slow paths of what `lookup_table.py` has ready, and the look-ups by key. Each waits as its query
+demands, and then answers with the table's own bytes. No controller is reported: a KRaft broker names a random
+broker as one. Event loop only.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from client_core import partition_for_key
 from service.admission.caller import caller_of
+from service.base.producer_protocol import Producer
 from service.lookup.answers import broker_pieces
-from service.lookup.lookups import Demands, missing
+from service.lookup.listing import Listing
+from service.lookup.lookup_table import LookupTable
+from service.lookup.lookups import Demands, Lookups, missing
 from service.native.schemas import (
     BrokerAnswer,
     ClusterAnswer,
@@ -26,125 +29,133 @@ from service.native.schemas import (
     TopicAnswer,
     TopicsAnswer,
 )
-from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import header_values
 from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
+from service.wire.long_answers import Slices
 from service.wire.payload import bytes_of_plain
 from service.wire.responses import of_long, of_prepared, problems
-from service.wire.schemas import Int32
+from service.wire.schemas import Int32, check_query
 
 PartitionPath = Annotated[Int32, Path()]
 _COMMON = problems(400, 404, 412, 422, 429, 503)
 
 
-router = APIRouter(tags=["metadata"])
+class MetadataRoutes:
+    """The handlers."""
 
+    def __init__(
+        self, *, producer: Producer, lookups: Lookups, table: LookupTable, listing: Listing, slices: Slices
+    ) -> None:
+        self._producer = producer
+        self._lookups = lookups
+        self._table = table
+        self._listing = listing
+        self._slices = slices
 
-@router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 429, 503))
-async def cluster(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
-    """The cluster's id and its brokers."""
-    await sidecar.lookups.know_cluster(query.demands(), request.receive, caller_of(request.scope))
-    entry = sidecar.table.find(b"/v1/cluster")
-    if entry is None:
-        raise refused(503, "no broker has answered yet", retriable=True)
-    return of_prepared(request, entry)
+    def router(self) -> APIRouter:
+        """The routes, with what the OpenAPI document says of them."""
+        router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
+        router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 429, 503))(
+            self.cluster
+        )
+        router.get(
+            "/v1/brokers/{broker_id}",
+            response_model=BrokerAnswer,
+            responses=problems(404, 412, 422, 429, 503),
+        )(self.broker)
+        router.get("/v1/topics", response_model=TopicsAnswer, responses=problems(422, 503))(self.topics)
+        router.get("/v1/topics/{topic}", response_model=TopicAnswer, responses=_COMMON)(self.topic)
+        router.get("/v1/topics/{topic}/partitions/{partition}", response_model=Partition, responses=_COMMON)(
+            self.partition
+        )
+        router.get("/v1/topics/{topic}/leader", response_model=LeaderAnswer, responses=_COMMON)(self.leader)
+        return router
 
+    async def cluster(self, request: Request, query: Annotated[LookupQuery, Query()]) -> Response:
+        """The cluster's id and its brokers."""
+        await self._lookups.know_cluster(query.demands(), request.receive, caller_of(request.scope))
+        entry = self._table.find(b"/v1/cluster")
+        if entry is None:
+            raise refused(503, "no broker has answered yet", retriable=True)
+        return of_prepared(request, entry)
 
-@router.get(
-    "/v1/brokers/{broker_id}", response_model=BrokerAnswer, responses=problems(404, 412, 422, 429, 503)
-)
-async def broker(
-    request: Request,
-    sidecar: SidecarDep,
-    broker_id: Annotated[Int32, Path()],
-    query: Annotated[LookupQuery, Query()],
-) -> Response:
-    """A broker, and what it leads among the topics that this sidecar knows and the caller may read."""
-    caller = caller_of(request.scope)
-    await sidecar.lookups.know_cluster(query.demands(), request.receive, caller)
-    cache = sidecar.producer.cache
-    node = None if cache.is_bootstrap else cache.nodes_by_id.get(broker_id)
-    if node is None:
-        raise refused(404, f"there is no broker {broker_id}")
-    sidecar.table.find(b"/v1/cluster")
-    freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
-    names = await sidecar.slices.sorted(cache.topics)
-    body = await sidecar.slices.body(broker_pieces(cache, node, caller.read, names))
-    return of_long(request, body, freshness)
+    async def broker(
+        self,
+        request: Request,
+        broker_id: Annotated[Int32, Path()],
+        query: Annotated[LookupQuery, Query()],
+    ) -> Response:
+        """A broker, and what it leads among the topics that this sidecar knows and the caller may read."""
+        caller = caller_of(request.scope)
+        await self._lookups.know_cluster(query.demands(), request.receive, caller)
+        cache = self._producer.cache
+        node = None if cache.is_bootstrap else cache.nodes_by_id.get(broker_id)
+        if node is None:
+            raise refused(404, f"there is no broker {broker_id}")
+        self._table.find(b"/v1/cluster")
+        freshness = self._table.freshness(None, self._producer.clock.now_ms())
+        names = await self._slices.sorted(cache.topics)
+        body = await self._slices.body(broker_pieces(cache, node, caller.read, names))
+        return of_long(request, body, freshness)
 
+    async def topics(self, request: Request, query: Annotated[ListQuery, Query()]) -> Response:
+        """All topics that the caller may read, from a list of its own, fetched only when somebody asks."""
+        listed = await self._listing.current(query.demands())
+        self._table.find(b"/v1/cluster")
+        freshness = freshness_headers(
+            self._table.version,
+            listed.refreshed_ms,
+            listed.refreshed_wall_ms,
+            self._producer.clock.now_ms(),
+        )
+        rules = caller_of(request.scope).read
+        body = await listed.body(query.prefix, internal=query.internal, rules=rules)
+        return of_long(request, body, freshness)
 
-@router.get("/v1/topics", response_model=TopicsAnswer, responses=problems(422, 503))
-async def topics(request: Request, sidecar: SidecarDep, query: Annotated[ListQuery, Query()]) -> Response:
-    """All topics that the caller may read, from a list of its own, fetched only when somebody asks."""
-    listed = await sidecar.listing.current(query.demands())
-    sidecar.table.find(b"/v1/cluster")
-    freshness = freshness_headers(
-        sidecar.table.version,
-        listed.refreshed_ms,
-        listed.refreshed_wall_ms,
-        sidecar.producer.clock.now_ms(),
-    )
-    rules = caller_of(request.scope).read
-    body = await listed.body(query.prefix, internal=query.internal, rules=rules)
-    return of_long(request, body, freshness)
+    async def topic(self, request: Request, topic: str, query: Annotated[LookupQuery, Query()]) -> Response:
+        """A topic and all of its partitions."""
+        await self._know(topic, query.demands(), request)
+        entry = await self._table.topic(topic)
+        if entry is None:
+            raise ProblemError(problem_of(missing(self._producer.cache, topic, None)))
+        return of_prepared(request, entry)
 
+    async def partition(
+        self,
+        request: Request,
+        topic: str,
+        partition: PartitionPath,
+        query: Annotated[LookupQuery, Query()],
+    ) -> Response:
+        """One partition."""
+        await self._know(topic, query.demands(), request)
+        return self._answer(request, f"/v1/topics/{topic}/partitions/{partition}", topic, partition)
 
-@router.get("/v1/topics/{topic}", response_model=TopicAnswer, responses=_COMMON)
-async def topic(
-    request: Request, sidecar: SidecarDep, topic: str, query: Annotated[LookupQuery, Query()]
-) -> Response:
-    """A topic and all of its partitions."""
-    await _know(sidecar, topic, query.demands(), request)
-    entry = await sidecar.table.topic(topic)
-    if entry is None:
-        raise ProblemError(problem_of(missing(sidecar.producer.cache, topic, None)))
-    return of_prepared(request, entry)
+    async def leader(self, request: Request, topic: str, query: Annotated[LeaderQuery, Query()]) -> Response:
+        """The leader of a partition, given by its number or by a key (also as header Pilotfish-Key)."""
+        key = _key_of(request, query)
+        await self._know(topic, query.demands(), request)
+        number = query.partition if key is None else self._partition_of(topic, key)
+        return self._answer(request, f"/v1/topics/{topic}/leader?partition={number}", topic, number)
 
+    async def _know(self, topic: str, demands: Demands, request: Request) -> None:
+        caller = caller_of(request.scope)
+        problem = (await self._lookups.know([topic], demands, request.receive, caller)).get(topic)
+        if problem is not None:
+            raise ProblemError(problem)
 
-@router.get("/v1/topics/{topic}/partitions/{partition}", response_model=Partition, responses=_COMMON)
-async def partition(
-    request: Request,
-    sidecar: SidecarDep,
-    topic: str,
-    partition: PartitionPath,
-    query: Annotated[LookupQuery, Query()],
-) -> Response:
-    """One partition."""
-    await _know(sidecar, topic, query.demands(), request)
-    return _answer(sidecar, request, f"/v1/topics/{topic}/partitions/{partition}", topic, partition)
+    def _answer(self, request: Request, key: str, topic: str, partition: int | None) -> Response:
+        entry = self._table.find(key.encode())
+        if entry is None:
+            raise ProblemError(problem_of(missing(self._producer.cache, topic, partition)))
+        return of_prepared(request, entry)
 
-
-@router.get("/v1/topics/{topic}/leader", response_model=LeaderAnswer, responses=_COMMON)
-async def leader(
-    request: Request, sidecar: SidecarDep, topic: str, query: Annotated[LeaderQuery, Query()]
-) -> Response:
-    """The leader of a partition, given by its number or by a key (also as header Pilotfish-Key)."""
-    key = _key_of(request, query)
-    await _know(sidecar, topic, query.demands(), request)
-    number = query.partition if key is None else _partition_of(sidecar, topic, key)
-    return _answer(sidecar, request, f"/v1/topics/{topic}/leader?partition={number}", topic, number)
-
-
-async def _know(sidecar: Sidecar, topic: str, demands: Demands, request: Request) -> None:
-    caller = caller_of(request.scope)
-    problem = (await sidecar.lookups.know([topic], demands, request.receive, caller)).get(topic)
-    if problem is not None:
-        raise ProblemError(problem)
-
-
-def _answer(sidecar: Sidecar, request: Request, key: str, topic: str, partition: int | None) -> Response:
-    entry = sidecar.table.find(key.encode())
-    if entry is None:
-        raise ProblemError(problem_of(missing(sidecar.producer.cache, topic, partition)))
-    return of_prepared(request, entry)
-
-
-def _partition_of(sidecar: Sidecar, topic: str, key: bytes) -> int:
-    count = sidecar.producer.cache.partition_count(topic)
-    if not count:
-        raise ProblemError(problem_of(missing(sidecar.producer.cache, topic, None)))
-    return partition_for_key(key, count)
+    def _partition_of(self, topic: str, key: bytes) -> int:
+        count = self._producer.cache.partition_count(topic)
+        if not count:
+            raise ProblemError(problem_of(missing(self._producer.cache, topic, None)))
+        return partition_for_key(key, count)
 
 
 def _key_of(request: Request, query: LeaderQuery) -> bytes | None:

@@ -1,33 +1,31 @@
-"""GET /v1/watch: an event stream, or, for those who accept JSON, one answer when something has changed.
+"""GET /v1/watch: an event stream, or, for callers who accept JSON, one answer when something has changed.
 
-The shapes of what is watched, for the OpenAPI document, and the query of a watch.
-
-`changes.py` and `snapshot.py` spell them; a test holds them equal.
+The models describe the events for the OpenAPI document; `changes.py` and `snapshot.py` encode them, and a
+test holds the two equal. Event loop only.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.admission.caller import Caller, caller_of
-from service.lookup.lookups import NO_DEMANDS
+from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.native.schemas import Broker
-from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
+from service.watch.feed import ChangeFeed
 from service.watch.long_poll import LongPoll, number_of
-from service.wire.asgi import HeaderPairs, Receive, Scope, Send, header
+from service.wire.asgi import ASGIApp, HeaderPairs, Receive, Scope, Send, header
 from service.wire.errors import refused
 from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
-from service.wire.schemas import FailedItem, Milliseconds, digits_only
+from service.wire.schemas import FailedItem, Milliseconds, check_query, digits_only
 from service.wire.streaming import Outlet, StreamedAnswer, unless_gone
 from service.wire.waiting import MAX_WAIT_MS
-
-router = APIRouter(tags=["metadata"])
-
 
 #: More often than this a status says nothing that a person could follow.
 MIN_STATUS_MS: Final = 250
@@ -172,72 +170,112 @@ _ANSWER: Final[dict[str, Any]] = {
 }
 
 
-@router.get("/v1/watch", response_class=Response, responses={200: _ANSWER, **problems(412, 422, 429)})
-async def watch(request: Request, sidecar: SidecarDep, query: Annotated[WatchQuery, Query()]) -> Response:
-    """What the sidecar knows of the cluster, and then each change to it."""
-    wanted = _Wanted(_names_of(query.topics), _last_id_of(request, query))
-    if wants_json(header(request.scope, b"accept")):
-        if query.status_ms is not None:
-            raise refused(422, "is for event streams only; poll /v1/status", place="query.status_ms")
-        return await _polled(request, sidecar, wanted, query)
-    for name in ("min_version", "max_block_ms"):
-        if getattr(query, name) is not None:
-            raise refused(422, "is for `Accept: application/json` only", place=f"query.{name}")
-    return _EventAnswer(sidecar, caller_of(request.scope), wanted, query.status_ms)
+class WatchTimes(NamedTuple):
+    """Of event streams: how often a heartbeat comes, and how long a caller may read nothing. And how long a
+    poll waits that does not say so itself.
+    """
+
+    heartbeat_ms: int
+    stall_timeout_ms: int
+    default_wait_ms: int
 
 
-class _EventAnswer(Response):
-    """The answer that goes on. The watcher has its place for exactly as long as it lasts."""
+class WatchRoute:
+    """The handler."""
 
-    def __init__(self, sidecar: Sidecar, caller: Caller, wanted: _Wanted, status_ms: int | None) -> None:
-        super().__init__()
-        self._sidecar = sidecar
-        self._caller = caller
-        self._wanted = wanted
-        self._status_ms = status_ms
+    def __init__(
+        self, *, feed: ChangeFeed, lookups: Lookups, status: StatusReport, boot: str, times: WatchTimes
+    ) -> None:
+        self._feed = feed
+        self._lookups = lookups
+        self._status = status
+        self._boot = boot
+        self._times = times
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises ProblemError before anything is sent, where there is no place or the look-up is refused."""
-        sidecar, caller, wanted = self._sidecar, self._caller, self._wanted
-        with sidecar.feed.subscribe(caller, wanted.names) as subscription:
-            found = await sidecar.lookups.know(wanted.names or (), NO_DEMANDS, receive, caller)
+    def router(self) -> APIRouter:
+        """The route, with what the OpenAPI document says of it."""
+        router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
+        responses: dict[int | str, dict[str, Any]] = {200: _ANSWER, **problems(412, 422, 429)}
+        router.get("/v1/watch", response_class=Response, responses=responses)(self.watch)
+        return router
+
+    async def watch(self, request: Request, query: Annotated[WatchQuery, Query()]) -> Response:
+        """What the sidecar knows of the cluster, and then each change to it."""
+        wanted = _Wanted(_names_of(query.topics), _last_id_of(request, query))
+        if wants_json(header(request.scope, b"accept")):
+            if query.status_ms is not None:
+                raise refused(422, "is for event streams only; poll /v1/status", place="query.status_ms")
+            return await self._polled(request, wanted, query)
+        for name in ("min_version", "max_block_ms"):
+            if getattr(query, name) is not None:
+                raise refused(422, "is for `Accept: application/json` only", place=f"query.{name}")
+        return _EventAnswer(
+            partial(self._stream, caller=caller_of(request.scope), wanted=wanted, status_ms=query.status_ms)
+        )
+
+    async def _stream(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        caller: Caller,
+        wanted: _Wanted,
+        status_ms: int | None,
+    ) -> None:
+        """Raises ProblemError before anything is sent, where there is no place or the look-up is refused.
+
+        The watcher has its place for exactly as long as the answer lasts.
+        """
+        with self._feed.subscribe(caller, wanted.names) as subscription:
+            found = await self._lookups.know(wanted.names or (), NO_DEMANDS, receive, caller)
             stream = EventStream(
-                sidecar.feed,
+                self._feed,
                 subscription,
                 found,
-                heartbeat_ms=sidecar.settings.watch_heartbeat_ms,
-                status=lambda: sidecar.status.shared_body(caller),
-                status_ms=self._status_ms,
+                heartbeat_ms=self._times.heartbeat_ms,
+                status=lambda: self._status.shared_body(caller),
+                status_ms=status_ms,
             )
 
             async def write(outlet: Outlet) -> None:
                 await stream.write(outlet, wanted.last_id)
 
             headers = [(b"content-type", MEDIA_TYPE), *_COMMON]
-            answer = StreamedAnswer(headers, write, stall_ms=sidecar.settings.stall_timeout_ms)
+            answer = StreamedAnswer(headers, write, stall_ms=self._times.stall_timeout_ms)
             await answer(scope, receive, send)
 
-
-async def _polled(request: Request, sidecar: Sidecar, wanted: _Wanted, query: WatchQuery) -> Response:
-    """One answer: the snapshot, or what came after an id."""
-    if query.min_version is not None:
-        number_of(query.min_version, sidecar.boot)  # before anybody waits
-        if wanted.last_id is not None:
-            raise refused(422, "says the same as last_event_id; choose one", place="query.min_version")
-    caller = caller_of(request.scope)
-    wait_ms = sidecar.config.max_block_ms if query.max_block_ms is None else query.max_block_ms
-    with sidecar.feed.subscribe(caller, wanted.names) as subscription:
-        found = await sidecar.lookups.know(wanted.names or (), NO_DEMANDS, request.receive, caller)
-        poll = LongPoll(sidecar.feed, subscription, found)
+    async def _polled(self, request: Request, wanted: _Wanted, query: WatchQuery) -> Response:
+        """One answer: the snapshot, or what came after an id."""
         if query.min_version is not None:
-            waiting = poll.reaching(query.min_version, wait_ms)
-        elif wanted.last_id is not None:
-            waiting = poll.since(wanted.last_id, wait_ms)
-        else:
-            waiting = poll.snapshot()
-        chunks = await unless_gone(waiting, request.receive)
-    length = sum(map(len, chunks))
-    return of_chunks([(b"content-type", JSON), (b"content-length", b"%d" % length), *_COMMON], chunks)
+            number_of(query.min_version, self._boot)  # before anybody waits
+            if wanted.last_id is not None:
+                raise refused(422, "says the same as last_event_id; choose one", place="query.min_version")
+        caller = caller_of(request.scope)
+        wait_ms = self._times.default_wait_ms if query.max_block_ms is None else query.max_block_ms
+        with self._feed.subscribe(caller, wanted.names) as subscription:
+            found = await self._lookups.know(wanted.names or (), NO_DEMANDS, request.receive, caller)
+            poll = LongPoll(self._feed, subscription, found)
+            if query.min_version is not None:
+                waiting = poll.reaching(query.min_version, wait_ms)
+            elif wanted.last_id is not None:
+                waiting = poll.since(wanted.last_id, wait_ms)
+            else:
+                waiting = poll.snapshot()
+            chunks = await unless_gone(waiting, request.receive)
+        length = sum(map(len, chunks))
+        return of_chunks([(b"content-type", JSON), (b"content-length", b"%d" % length), *_COMMON], chunks)
+
+
+class _EventAnswer(Response):
+    """An answer that goes on."""
+
+    def __init__(self, stream: ASGIApp) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._stream(scope, receive, send)
 
 
 def wants_json(accept: bytes | None) -> bool:

@@ -32,6 +32,7 @@ from starlette.routing import BaseRoute, Route
 
 from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, SystemClock
 from service.admission.access import Access
+from service.admission.admission_control import RetryAfter
 from service.admission.drain import Quit, QuitToken
 from service.admission.guards import Guards, hosts_of
 from service.base.completions import LoopCompletions
@@ -44,9 +45,12 @@ from service.dialects.dialect import Dialect
 from service.dialects.table import dialects_of
 from service.events.event_metrics import EventMetrics
 from service.lookup.fast_lookups import FastLookups, ParkedLookups, parked_route
-from service.native import leaders, metadata, operations, watch
+from service.native.leaders import LeadersRoute
+from service.native.metadata import MetadataRoutes
 from service.native.openapi import DOCUMENT_PATH, ReadyDocument, finished
+from service.native.operations import OperationRoutes
 from service.native.records import records_router
+from service.native.watch import WatchRoute, WatchTimes
 from service.observe.http_metrics import Observed
 from service.observe.metrics import ClientMetrics
 from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics, Traces
@@ -169,11 +173,17 @@ class App:
         dialects = dialects_of(self.sidecar)
         by_prefix = {prefix: d.error_format for d in dialects for prefix in d.prefixes}
         error_formats = ErrorFormats(by_prefix | ({DOCS: docs_error_format} if settings.console else {}))
-        routes = [*records_router(endpoint).routes, *(route for d in dialects for route in d.routes)]
+        routes = [
+            *_native_routes(self.sidecar),
+            *records_router(endpoint).routes,
+            *(route for d in dialects for route in d.routes),
+        ]
         if settings.console:
             routes += console_routes()
         models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
-        self.api: Final = _make_api(self.sidecar, routes, models, dialects, error_formats, self._lifespan)
+        self.api: Final = _make_api(
+            routes, models, dialects, error_formats, self.sidecar.retry_after, self._lifespan
+        )
         inner = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         parked = ParkedLookups(inner, self.sidecar.lookups, self._knows, self.sidecar.http)
         in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
@@ -362,15 +372,49 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("FastAPI's own route hands nothing on")
 
 
+def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
+    """The routes of /v1 but for produce, each made over the parts that it needs."""
+    producer, lookups, table = sidecar.producer, sidecar.lookups, sidecar.table
+    max_block_ms = sidecar.config.max_block_ms
+    watch_times = WatchTimes(
+        sidecar.settings.watch_heartbeat_ms, sidecar.settings.stall_timeout_ms, max_block_ms
+    )
+    routers = (
+        MetadataRoutes(
+            producer=producer, lookups=lookups, table=table, listing=sidecar.listing, slices=sidecar.slices
+        ),
+        LeadersRoute(
+            producer=producer,
+            lookups=lookups,
+            table=table,
+            room=sidecar.room,
+            body_threads=sidecar.aside,
+            slices=sidecar.slices,
+            body_timeout_ms=max_block_ms,
+        ),
+        WatchRoute(
+            feed=sidecar.feed, lookups=lookups, status=sidecar.status, boot=sidecar.boot, times=watch_times
+        ),
+        OperationRoutes(
+            producer=producer,
+            lookups=lookups,
+            status=sidecar.status,
+            spool=sidecar.spool,
+            boot=sidecar.boot,
+            default_wait_ms=max_block_ms,
+        ),
+    )
+    return [route for made in routers for route in made.router().routes]
+
+
 def _make_api(
-    sidecar: Sidecar,
-    own_routes: Iterable[BaseRoute],
+    routes: Iterable[BaseRoute],
     error_models: Collection[type[BaseModel]],
     dialects: Sequence[Dialect],
     error_formats: ErrorFormats,
+    retry_after: RetryAfter,
     lifespan: Any,
 ) -> FastAPI:
-    shared = (metadata.router, leaders.router, watch.router, operations.router)
     api = FastAPI(
         title="Pilotfish",
         version=pilotfish_version(),
@@ -383,10 +427,9 @@ def _make_api(
         telemetry=_NO_TELEMETRY,
         # As they are, for they need nothing of the app's: include_router would make each of them once more
         # when the first request comes, which costs as much as all the rest of a start.
-        routes=[*(route for router in shared for route in router.routes), *own_routes],
+        routes=list(routes),
     )
-    api.state.sidecar = sidecar
-    answer_errors(api, error_formats, sidecar.retry_after)
+    answer_errors(api, error_formats, retry_after)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:

@@ -1,16 +1,14 @@
-"""What a request has at hand: one Sidecar per app, made by create_app and found by every route.
+"""The parts of one running app, and how they are put together.
 
-Nothing here is global, so two apps in one process do not know each other. Event loop only, but for `drain`,
-which the admin thread reads.
+Only the places that build something take a Sidecar: `process/`, and the `dialect` function of each dialect.
+They hand each handler the parts that it needs. Nothing here is global, so two apps in one process share
+nothing. Event loop only, but for `drain`, which the admin thread reads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, cast
-from urllib.parse import unquote_to_bytes
-
-from fastapi import Depends, Request
+from typing import TYPE_CHECKING
 
 from client_core import ProducerConfig
 from service.admission.admission_control import AdmissionControl, RetryAfter
@@ -31,7 +29,6 @@ from service.produce.record_stream import StreamLimits, Streams
 from service.sidecar.status_report import StatusReport
 from service.watch.feed import ChangeFeed, make_feed
 from service.watch.notice import SnapshotNotice
-from service.wire.errors import refused
 from service.wire.json_parts import BodyLimits
 from service.wire.long_answers import Slices
 
@@ -143,23 +140,3 @@ def _key_limits(settings: Settings, config: ProducerConfig) -> KeyLimits:
     """A key outlives every record that the request under it could still have on its way."""
     hold_ms = max(settings.idempotency_memory_ms, 2 * config.delivery_timeout_ms)
     return KeyLimits(settings.idempotency_max_bytes, settings.internal.idempotency_max_keys, hold_ms)
-
-
-async def sidecar_of(request: Request) -> Sidecar:
-    """The app's parts. Refuses a query that FastAPI would take for something else.
-
-    Of what is given twice it would take the last, and what is not UTF-8 would become a replacement character.
-    A coroutine, though it awaits nothing: what is none would be sent to a pool thread.
-    """
-    names = [name for name, _ in request.query_params.multi_items()]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise refused(400, "is given twice", place=f"query.{twice}")
-    try:
-        unquote_to_bytes(request.scope["query_string"]).decode()
-    except UnicodeDecodeError as e:
-        raise refused(400, "invalid UTF-8", place="query") from e
-    return cast("Sidecar", request.app.state.sidecar)
-
-
-SidecarDep = Annotated[Sidecar, Depends(sidecar_of)]

@@ -7,7 +7,7 @@ batch        application/cloudevents-batch+json ─▶  a record for each event,
 
 from __future__ import annotations
 
-from service.dialects.cloudevents.routes import events_router
+from service.dialects.cloudevents.routes import Events, events_router
 from service.dialects.dialect import Dialect
 from service.sidecar.sidecar import Sidecar
 from service.wire.errors import native
@@ -16,4 +16,12 @@ from service.wire.schemas import ProblemAnswer
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar; its errors are the native problem documents."""
-    return Dialect(events_router(sidecar).routes, ("/cloudevents",), native, ProblemAnswer)
+    events = Events(
+        clock=sidecar.producer.clock,
+        producing=sidecar.producing,
+        room=sidecar.room,
+        limits=sidecar.limits,
+        body_threads=sidecar.aside,
+        metrics=sidecar.http,
+    )
+    return Dialect(events_router(events).routes, ("/cloudevents",), native, ProblemAnswer)

@@ -19,15 +19,19 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from client_core import ProducerRecord
+from client_core import Clock, ProducerRecord
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
+from service.observe.http_metrics import HttpMetrics
+from service.produce.body_threads import BodyThreads
 from service.produce.produce_answers import Answer, answer_of
-from service.sidecar.sidecar import Sidecar
+from service.produce.producing import Producing
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import ProblemError, problem_of_body, refused
+from service.wire.json_parts import BodyLimits
 from service.wire.media_type import check_encoding
 from service.wire.responses import as_is, problems
 from service.wire.schemas import NoQuery, ProduceAnswer
@@ -108,10 +112,9 @@ REQUEST: Final[dict[str, Any]] = {
 }
 
 
-def events_router(sidecar: Sidecar) -> APIRouter:
-    """The route over one sidecar."""
+def events_router(events: Events) -> APIRouter:
+    """The route, with what the OpenAPI document says of it."""
     router = APIRouter(tags=["cloudevents"])
-    events = Events(sidecar)
 
     @router.post(
         "/cloudevents/{topic}",
@@ -137,17 +140,26 @@ def events_router(sidecar: Sidecar) -> APIRouter:
 class Events:
     """What the route does."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._room = sidecar.room
-        self._producing = sidecar.producing
-        self._clock = sidecar.producer.clock
-        self._limits = sidecar.limits
-        self._aside = sidecar.aside
-        self._http = sidecar.http
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        producing: Producing,
+        room: AdmissionControl,
+        limits: BodyLimits,
+        body_threads: BodyThreads,
+        metrics: HttpMetrics,
+    ) -> None:
+        self._clock = clock
+        self._producing = producing
+        self._room = room
+        self._limits = limits
+        self._body_threads = body_threads
+        self._metrics = metrics
 
     async def post(self, topic: str, request: Request) -> Response:
         """Serves one request. Raises ProblemError where nothing of it was taken on."""
-        with self._http.produce(request.scope) as timed:
+        with self._metrics.produce(request.scope) as timed:
             answer = await self._answer(topic, request)
             timed.outcome = answer.outcome
             return as_is(answer.status, answer.headers, answer.body)
@@ -163,7 +175,7 @@ class Events:
                 body = await read_body(
                     request.scope, request.receive, place, self._producing.times.timeout_ms
                 )
-                records = await self._aside.read(
+                records = await self._body_threads.read(
                     partial(self._records, topic, media_type, scope["headers"]), body
                 )
                 if not records:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from service.dialects.dapr.errors import dapr_error_format
+from service.dialects.dapr.publishing import Publishing
 from service.dialects.dapr.routes import add_publish
 from service.dialects.dapr.schemas import DaprError
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS, add_info
@@ -25,8 +26,24 @@ from service.sidecar.sidecar import Sidecar
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar."""
     router = APIRouter(tags=["dapr"])
-    add_publish(router, sidecar)
-    add_info(router, sidecar)
+    publishing = Publishing(
+        clock=sidecar.producer.clock,
+        producing=sidecar.producing,
+        room=sidecar.room,
+        limits=sidecar.limits,
+        body_threads=sidecar.aside,
+        metrics=sidecar.http,
+        settings=sidecar.settings,
+    )
+    add_publish(router, publishing)
+    add_info(
+        router,
+        producer=sidecar.producer,
+        room=sidecar.room,
+        drain=sidecar.drain,
+        settings=sidecar.settings,
+        body_timeout_ms=sidecar.producing.times.timeout_ms,
+    )
     return Dialect(
         router.routes, ("/v1.0", "/v1.0-alpha1"), dapr_error_format, DaprError, open_paths=HEALTH_PATHS
     )

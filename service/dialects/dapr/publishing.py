@@ -16,20 +16,23 @@ from typing import Final, TypeVar
 import msgspec
 from fastapi import Request, Response
 
-from client_core import ProducerRecord
+from client_core import Clock, ProducerRecord
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.base.settings import Settings
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
 from service.dialects.dapr.envelope import CLOUD_EVENT, DEFAULT_CONTENT_TYPE, JSON, Trace, is_media_type
 from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
+from service.observe.http_metrics import HttpMetrics
 from service.observe.request_trace import REQUEST_TRACE
-from service.produce.body_threads import let_go
-from service.produce.producing import RecordOutcome, outcome_of
-from service.sidecar.sidecar import Sidecar
+from service.produce.body_threads import BodyThreads, let_go
+from service.produce.producing import Producing, RecordOutcome, outcome_of
 from service.wire.asgi import Scope, header
 from service.wire.errors import Problem, ProblemError, refused
+from service.wire.json_parts import BodyLimits
 from service.wire.media_type import check_encoding
 from service.wire.responses import as_is
 from service.wire.strict_json import BodyError
@@ -44,20 +47,30 @@ _NO_CONTENT: Final = 204
 class Publishing:
     """What the publish routes do."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._room = sidecar.room
-        self._producing = sidecar.producing
-        self._clock = sidecar.producer.clock
-        self._app_id = sidecar.settings.dapr_app_id
-        self._pubsubs = frozenset(sidecar.settings.dapr_pubsub_names)
-        self._limits = sidecar.limits
-        self._aside = sidecar.aside
-        self._max_bytes = sidecar.settings.max_waiting_bytes
-        self._http = sidecar.http
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        producing: Producing,
+        room: AdmissionControl,
+        limits: BodyLimits,
+        body_threads: BodyThreads,
+        metrics: HttpMetrics,
+        settings: Settings,
+    ) -> None:
+        self._clock = clock
+        self._producing = producing
+        self._room = room
+        self._limits = limits
+        self._body_threads = body_threads
+        self._metrics = metrics
+        self._app_id = settings.dapr_app_id
+        self._pubsubs = frozenset(settings.dapr_pubsub_names)
+        self._max_bytes = settings.max_waiting_bytes
 
     async def publish(self, request: Request, pubsub: str, topic: str) -> Response:
         """One event. Raises ProblemError where it was not acknowledged."""
-        with self._http.produce(request.scope) as timed:
+        with self._metrics.produce(request.scope) as timed:
             target = self._target(request, pubsub, topic)
             content_type = _content_type(request.scope)
 
@@ -74,7 +87,7 @@ class Publishing:
 
     async def publish_bulk(self, request: Request, pubsub: str, topic: str) -> Response:
         """Many events. Raises ProblemError where none of them was taken on."""
-        with self._http.produce(request.scope) as timed:
+        with self._metrics.produce(request.scope) as timed:
             target = self._target(request, pubsub, topic)
 
             def entries_of(body: bytes) -> Iterable[Entry]:
@@ -141,7 +154,7 @@ class Publishing:
 
                     return entries, list(making.of(noted()))
 
-                entries, records = await self._aside.read(understood, body)
+                entries, records = await self._body_threads.read(understood, body)
                 if not records:
                     return spell((), ())
                 place.grow_to(making.bytes)

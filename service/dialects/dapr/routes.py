@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from service.dialects.dapr import errors
 from service.dialects.dapr.publishing import Publishing
@@ -21,7 +21,7 @@ from service.dialects.dapr.schemas import (
     DaprError,
     dapr_errors,
 )
-from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.wire.schemas import check_query
 
 _METHODS: Final = ("POST", "PUT")
 _ERRORS: Final = dapr_errors(400, 403, 404, 408, 413, 415, 422, 429, 500, 503)
@@ -33,9 +33,8 @@ _BULK_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 Serve = Callable[[Request, str, str], Awaitable[Response]]
 
 
-def add_publish(router: APIRouter, sidecar: Sidecar) -> None:
-    """Adds the routes over one sidecar. Those of bulk stand first: a topic could be called like them."""
-    publishing = Publishing(sidecar)
+def add_publish(router: APIRouter, publishing: Publishing) -> None:
+    """Adds the routes. Those of bulk come first: a topic could have a name like theirs."""
     for version in ("/v1.0", "/v1.0-alpha1"):
         _add(
             router,
@@ -57,14 +56,18 @@ def _add(
     responses: dict[int | str, dict[str, Any]],
 ) -> None:
     """The path with its pubsub and topic, and the same path with less."""
+    checked = [Depends(check_query)]
     whole, publish = path + "/{pubsub}/{topic:path}", _publish(serve)
     # One route for both methods, so that a 405 names both; the document wants one route for each.
-    router.add_api_route(whole, publish, methods=list(_METHODS), include_in_schema=False)
+    router.add_api_route(
+        whole, publish, methods=list(_METHODS), include_in_schema=False, dependencies=checked
+    )
     for method in _METHODS:
         router.add_api_route(
             whole,
             publish,
             methods=[method],
+            dependencies=checked,
             status_code=204,
             responses=responses,
             openapi_extra=request_body,
@@ -79,7 +82,7 @@ def _add(
 
 
 def _publish(serve: Serve) -> Callable[..., Awaitable[Response]]:
-    async def publish(request: Request, _: SidecarDep, pubsub: str, topic: str) -> Response:
+    async def publish(request: Request, pubsub: str, topic: str) -> Response:
         return await serve(request, pubsub, topic)
 
     return publish

@@ -11,19 +11,21 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from service.admission.admission_control import FAIR_SHARE, exceeds_share
+from service.admission.admission_control import FAIR_SHARE, AdmissionControl, exceeds_share
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import ANYONE, Caller, caller_of
+from service.admission.drain import Drain
+from service.base.producer_protocol import Producer
+from service.base.settings import Settings
 from service.base.version import pilotfish_version
 from service.dialects.dapr import errors
 from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
-from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.errors import refused
 from service.wire.responses import of_json
-from service.wire.schemas import NoQuery
+from service.wire.schemas import NoQuery, check_query
 
 #: Open to callers without a token, as they are in Dapr.
 HEALTH_PATHS: Final = ("/v1.0/healthz", "/v1.0/healthz/outbound")
@@ -72,30 +74,36 @@ class Labels:
         return {} if own is None else dict(own.values)
 
 
-def add_info(router: APIRouter, sidecar: Sidecar) -> None:
-    """Adds the routes over one sidecar, and the labels that belong to it."""
-    settings = sidecar.settings
+def add_info(
+    router: APIRouter,
+    *,
+    producer: Producer,
+    room: AdmissionControl,
+    drain: Drain,
+    settings: Settings,
+    body_timeout_ms: int,
+) -> None:
+    """Adds the routes, and the labels of callers."""
     labels = Labels(settings.internal.dapr_labels_max_bytes)
 
     @router.get("/v1.0/metadata", response_model=MetadataAnswer, responses=dapr_errors(422))
     async def metadata(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
         """Who this sidecar is, what can be published to, and the labels that the caller has put there."""
-        return of_json(msgspec.json.encode(_metadata(sidecar, labels.of(caller_of(request.scope)))))
+        return of_json(msgspec.json.encode(_metadata(settings, labels.of(caller_of(request.scope)))))
 
     @router.put(
         "/v1.0/metadata/{key}",
         status_code=204,
         responses=dapr_errors(400, 408, 413, 422, 429),
+        dependencies=[Depends(check_query)],
         openapi_extra={
             "requestBody": {"content": {"text/plain": {"schema": {"type": "string"}, "example": "blue"}}}
         },
     )
-    async def put_label(
-        request: Request, sidecar: SidecarDep, key: str, _: Annotated[NoQuery, Query()]
-    ) -> Response:
+    async def put_label(request: Request, key: str, _: Annotated[NoQuery, Query()]) -> Response:
         """Puts a label of the caller's own under `extended` of the metadata, until the sidecar ends."""
-        with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-            body = await read_body(request.scope, request.receive, place, sidecar.producing.times.timeout_ms)
+        with room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
+            body = await read_body(request.scope, request.receive, place, body_timeout_ms)
         if NO_CHARACTER in key:
             raise refused(400, "invalid UTF-8", place="path.key")
         try:
@@ -109,25 +117,25 @@ def add_info(router: APIRouter, sidecar: Sidecar) -> None:
         """Whether the sidecar takes requests on."""
         if query.appid is not None and query.appid != settings.dapr_app_id:
             raise errors.fault(errors.OTHER_APP, f"dapr app-id does not match {settings.dapr_app_id}")
-        _check_serving(sidecar, errors.NOT_READY)
+        _check_serving(producer, drain, errors.NOT_READY)
         return Response(status_code=204)
 
     @router.get("/v1.0/healthz/outbound", status_code=204, responses=dapr_errors(422, 500))
     async def healthz_outbound(_: Annotated[NoQuery, Query()]) -> Response:
         """Whether it can send: a broker has told of the cluster."""
-        _check_serving(sidecar, errors.OUTBOUND_NOT_READY)
-        if sidecar.producer.cache.is_bootstrap:
+        _check_serving(producer, drain, errors.OUTBOUND_NOT_READY)
+        if producer.cache.is_bootstrap:
             raise errors.fault(
                 errors.OUTBOUND_NOT_READY, "dapr outbound is not ready: no broker has answered yet"
             )
         return Response(status_code=204)
 
 
-def _metadata(sidecar: Sidecar, labels: Mapping[str, str]) -> dict[str, Any]:
+def _metadata(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
     version = pilotfish_version()
-    names = [name for name in sidecar.settings.dapr_pubsub_names if name != "*"] or [_USUAL_NAME]
+    names = [name for name in settings.dapr_pubsub_names if name != "*"] or [_USUAL_NAME]
     return {
-        "id": sidecar.settings.dapr_app_id,
+        "id": settings.dapr_app_id,
         "runtimeVersion": version,
         "enabledFeatures": [],
         "actors": [],
@@ -141,10 +149,10 @@ def _metadata(sidecar: Sidecar, labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _check_serving(sidecar: Sidecar, error: errors.Code) -> None:
-    if sidecar.drain.begun:
+def _check_serving(producer: Producer, drain: Drain, error: errors.Code) -> None:
+    if drain.begun:
         raise errors.fault(error, "dapr is not ready: the sidecar is shutting down")
-    if sidecar.producer.status().state == "failed":
+    if producer.status().state == "failed":
         raise errors.fault(error, "dapr is not ready: the Kafka client has failed; its log has the reason")
 
 

@@ -9,12 +9,32 @@ every refusal ─▶ error_codes       `{"error_code", "message"}`
 from __future__ import annotations
 
 from service.dialects.dialect import Dialect
+from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v2.error_codes import error_format
-from service.dialects.rest_v2.routes import rest_v2_router
+from service.dialects.rest_v2.metadata import MetadataV2
+from service.dialects.rest_v2.routes import ProduceV2, lookups_router, produce_router
 from service.dialects.rest_v2.schemas import ErrorV2
 from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar."""
-    return Dialect(rest_v2_router(sidecar).routes, ("/topics", "/brokers"), error_format, ErrorV2)
+    metadata = MetadataV2(
+        producer=sidecar.producer,
+        lookups=sidecar.lookups,
+        listing=sidecar.listing,
+        configs=sidecar.configs,
+        slices=sidecar.slices,
+        partition_refresh=PartitionRefresh(sidecar.lookups, sidecar.settings),
+        boot=sidecar.boot,
+    )
+    produce = ProduceV2(
+        producer=sidecar.producer,
+        producing=sidecar.producing,
+        room=sidecar.room,
+        limits=sidecar.limits,
+        body_threads=sidecar.aside,
+        metrics=sidecar.http,
+    )
+    routes = [*lookups_router(metadata).routes, *produce_router(produce).routes]
+    return Dialect(routes, ("/topics", "/brokers"), error_format, ErrorV2)

@@ -13,7 +13,8 @@ from fastapi import Request, Response
 
 from client_core import Errors, MetadataCache, TopicTable
 from service.admission.caller import caller_of
-from service.dialects.rest_proxy import look_again
+from service.base.producer_protocol import Producer
+from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v2.answers import (
     brokers_body,
     names_pieces,
@@ -28,12 +29,13 @@ from service.dialects.rest_v2.error_codes import (
     partition_of_path,
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
-from service.lookup.lookups import NO_DEMANDS
-from service.sidecar.sidecar import Sidecar
+from service.lookup.listing import Listing
+from service.lookup.lookups import NO_DEMANDS, Lookups
+from service.lookup.topic_configs import ConfigsOfTopics
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import Problem, ProblemError
 from service.wire.freshness import freshness_headers, version_text
-from service.wire.long_answers import LongBody
+from service.wire.long_answers import LongBody, Slices
 from service.wire.responses import of_long
 
 _TYPE: Final = ANSWER_TYPE.encode()
@@ -42,34 +44,49 @@ _TYPE: Final = ANSWER_TYPE.encode()
 class MetadataV2:
     """What the routes do."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._sidecar = sidecar
-        self._producer = sidecar.producer
-        self._clock = sidecar.producer.clock
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        lookups: Lookups,
+        listing: Listing,
+        configs: ConfigsOfTopics,
+        slices: Slices,
+        partition_refresh: PartitionRefresh,
+        boot: str,
+    ) -> None:
+        self._producer = producer
+        self._clock = producer.clock
+        self._lookups = lookups
+        self._listing = listing
+        self._configs = configs
+        self._slices = slices
+        self._partition_refresh = partition_refresh
+        self._boot = boot
 
     async def topics(self, request: Request) -> Response:
         """The names of those topics that the caller may see and that are not Kafka's own."""
         check_accept(header(request.scope, b"accept"))
-        listed = await self._sidecar.listing.current(NO_DEMANDS)
+        listed = await self._listing.current(NO_DEMANDS)
         may_read = caller_of(request.scope).read.allow
         topics = listed.listing.topics
         names = (
             name if not topics[name].is_internal and may_read(name) else None for name in await listed.names()
         )
-        body = await self._sidecar.slices.body(names_pieces(names))
+        body = await self._slices.body(names_pieces(names))
         return self._answer(
             request, body, self._producer.cache, listed.refreshed_ms, listed.refreshed_wall_ms
         )
 
     async def topic(self, request: Request, name: str) -> Response:
         cache, topic = await self._know(request, name)
-        configs = await self._sidecar.configs.of(topic)
-        body = await self._sidecar.slices.body(topic_pieces(topic, configs, cache.nodes_by_id))
+        configs = await self._configs.of(topic)
+        body = await self._slices.body(topic_pieces(topic, configs, cache.nodes_by_id))
         return self._of_topic(request, cache, topic, body)
 
     async def partitions(self, request: Request, name: str) -> Response:
         cache, topic = await self._know(request, name)
-        body = await self._sidecar.slices.body(partitions_pieces(topic, cache.nodes_by_id))
+        body = await self._slices.body(partitions_pieces(topic, cache.nodes_by_id))
         return self._of_topic(request, cache, topic, body)
 
     async def partition(self, request: Request, name: str, written: str) -> Response:
@@ -79,7 +96,7 @@ class MetadataV2:
         cache, topic = await self._know(request, name)
         body = partition_body(topic, number, cache.nodes_by_id)
         if body is None:
-            await look_again(self._sidecar, name, request)
+            await self._partition_refresh.refresh(name, request)
             cache, topic = await self._know(request, name)
             body = partition_body(topic, number, cache.nodes_by_id)
         if body is None:
@@ -89,7 +106,7 @@ class MetadataV2:
 
     async def brokers(self, request: Request) -> Response:
         check_accept(header(request.scope, b"accept"))
-        await self._sidecar.lookups.know_cluster(NO_DEMANDS, request.receive, caller_of(request.scope))
+        await self._lookups.know_cluster(NO_DEMANDS, request.receive, caller_of(request.scope))
         cache = self._producer.cache
         refreshed_ms = cache.last_successful_refresh_ms
         age_ms = self._clock.now_ms() - (refreshed_ms or 0)
@@ -102,7 +119,7 @@ class MetadataV2:
         check_accept(header(request.scope, b"accept"))
         caller = caller_of(request.scope)
         caller.check_read(name)
-        problem = (await self._sidecar.lookups.know([name], NO_DEMANDS, request.receive, caller)).get(name)
+        problem = (await self._lookups.know([name], NO_DEMANDS, request.receive, caller)).get(name)
         if problem is not None:
             raise ProblemError(_of_look_up(problem))
         cache = self._producer.cache
@@ -129,7 +146,7 @@ class MetadataV2:
         refreshed_ms: int | None,
         refreshed_wall_ms: int | None,
     ) -> Response:
-        version = version_text(self._sidecar.boot, cache.update_version).encode()
+        version = version_text(self._boot, cache.update_version).encode()
         fresh: HeaderPairs = freshness_headers(version, refreshed_ms, refreshed_wall_ms, self._clock.now_ms())
         return of_long(request, body, fresh, _TYPE)
 

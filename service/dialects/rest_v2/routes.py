@@ -20,12 +20,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Final, cast
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from client_core import ProducerRecord, RecordMetadata, Result
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.base.producer_protocol import Producer
 from service.dialects.rest_v2.answers import acknowledged_body, offset_items, partial_body
 from service.dialects.rest_v2.error_codes import (
     PARTITION_NOT_FOUND,
@@ -46,13 +48,15 @@ from service.dialects.rest_v2.schemas import (
     TopicV2,
     errors,
 )
+from service.observe.http_metrics import HttpMetrics
+from service.produce.body_threads import BodyThreads
 from service.produce.produce_answers import in_common
-from service.produce.producing import RecordOutcome
-from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.produce.producing import Producing, RecordOutcome
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, refused
+from service.wire.json_parts import BodyLimits
 from service.wire.responses import as_is
-from service.wire.schemas import NoQuery
+from service.wire.schemas import NoQuery, check_query
 
 _LOOKUP_ERRORS = errors(400, 403, 404, 406, 422, 429, 503)
 _PRODUCE_ANSWERS = NO_OFFSETS | errors(400, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503)
@@ -67,21 +71,30 @@ _QUERIES: Final = (b"", b"async=false", _NO_OFFSETS)
 class ProduceV2:
     """What the two routes do."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._producer = sidecar.producer
-        self._producing = sidecar.producing
-        self._clock = sidecar.producer.clock
-        self._room = sidecar.room
-        self._limits = sidecar.limits
-        self._aside = sidecar.aside
-        self._http = sidecar.http
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        producing: Producing,
+        room: AdmissionControl,
+        limits: BodyLimits,
+        body_threads: BodyThreads,
+        metrics: HttpMetrics,
+    ) -> None:
+        self._producer = producer
+        self._producing = producing
+        self._clock = producer.clock
+        self._room = room
+        self._limits = limits
+        self._body_threads = body_threads
+        self._metrics = metrics
 
     async def post(self, topic: str, partition: str | None, request: Request) -> Response:
         """Serves one request; `partition` as it stands in the path, if it does.
 
         Raises ProblemError where none of the records was acknowledged.
         """
-        with self._http.produce(request.scope) as timed:
+        with self._metrics.produce(request.scope) as timed:
             records, result = await self._produce(topic, partition, request)
             timed.outcome, body = await self._producing.answered(
                 records, result, lambda outcomes: _answer(self._with_codes(records, outcomes))
@@ -102,7 +115,7 @@ class ProduceV2:
         _check_query(scope["query_string"])
         with self._room.enter(announced_bytes(scope), caller) as place:
             body = await read_body(request.scope, request.receive, place, self._producing.times.timeout_ms)
-            records, greatest = await self._aside.read(
+            records, greatest = await self._body_threads.read(
                 lambda body: parse_body(topic, body, form, of_path, self._limits), body
             )
             times = self._producing.dialect_times(topic, greatest, since_ms=since_ms)
@@ -165,27 +178,24 @@ PartitionPath = Annotated[
 ]
 
 
-def rest_v2_router(sidecar: Sidecar) -> APIRouter:
-    """The routes over one sidecar."""
-    router = APIRouter(tags=["REST Proxy v2"], default_response_class=ResponseV2)
-    _add_lookups(router, MetadataV2(sidecar))
-    _add_produce(router, ProduceV2(sidecar))
-    return router
+def lookups_router(metadata: MetadataV2) -> APIRouter:
+    """The routes of the look-ups, with what the OpenAPI document says of them."""
+    router = APIRouter(
+        tags=["REST Proxy v2"], default_response_class=ResponseV2, dependencies=[Depends(check_query)]
+    )
 
-
-def _add_lookups(router: APIRouter, metadata: MetadataV2) -> None:
     @router.get("/topics", response_model=list[str], responses=errors(406, 422, 503))
-    async def list_topics(request: Request, _: SidecarDep, __: NoParameters) -> Response:
+    async def list_topics(request: Request, _: NoParameters) -> Response:
         """The names of all topics but Kafka's own."""
         return await metadata.topics(request)
 
     @router.get("/topics/{topic}", response_model=TopicV2, responses=_LOOKUP_ERRORS)
-    async def get_topic(request: Request, topic: str, _: SidecarDep, __: NoParameters) -> Response:
+    async def get_topic(request: Request, topic: str, _: NoParameters) -> Response:
         """A topic: its configs, and who leads and holds its partitions."""
         return await metadata.topic(request, topic)
 
     @router.get("/topics/{topic}/partitions", response_model=list[PartitionV2], responses=_LOOKUP_ERRORS)
-    async def list_partitions(request: Request, topic: str, _: SidecarDep, __: NoParameters) -> Response:
+    async def list_partitions(request: Request, topic: str, _: NoParameters) -> Response:
         """Who leads and holds the partitions of a topic."""
         return await metadata.partitions(request, topic)
 
@@ -193,18 +203,23 @@ def _add_lookups(router: APIRouter, metadata: MetadataV2) -> None:
         "/topics/{topic}/partitions/{partition}", response_model=PartitionV2, responses=_LOOKUP_ERRORS
     )
     async def get_partition(
-        request: Request, topic: str, partition: PartitionPath, _: SidecarDep, __: NoParameters
+        request: Request, topic: str, partition: PartitionPath, _: NoParameters
     ) -> Response:
         """Who leads and holds one partition."""
         return await metadata.partition(request, topic, partition)
 
     @router.get("/brokers", response_model=BrokersV2, responses=errors(406, 422, 429, 503))
-    async def list_brokers(request: Request, _: SidecarDep, __: NoParameters) -> Response:
+    async def list_brokers(request: Request, _: NoParameters) -> Response:
         """The ids of the brokers."""
         return await metadata.brokers(request)
 
+    return router
 
-def _add_produce(router: APIRouter, produce: ProduceV2) -> None:
+
+def produce_router(produce: ProduceV2) -> APIRouter:
+    """The routes of produce, with what the OpenAPI document says of them."""
+    router = APIRouter(tags=["REST Proxy v2"], default_response_class=ResponseV2)
+
     @router.post(
         "/topics/{topic}",
         response_model=ProduceAnswerV2,
@@ -224,3 +239,5 @@ def _add_produce(router: APIRouter, produce: ProduceV2) -> None:
     async def post_to_partition(request: Request, topic: str, partition: PartitionPath) -> Response:
         """Writes records to one partition of a topic."""
         return await produce.post(topic, partition, request)
+
+    return router

@@ -1,4 +1,4 @@
-"""POST /v3/clusters/{id}/topics/{topic}/records:batch: up to ten records, told of one by one.
+"""POST /v3/clusters/{id}/topics/{topic}/records:batch: up to ten records, each with its own outcome.
 
     207  {"successes": [{"id": "1", …}], "failures": [{"id": "2", "error_code": 400, "message": …}]}
 
@@ -15,61 +15,91 @@ from typing import Final
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.batch_codec import Entry, parse_batch
 from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports, deliver
 from service.dialects.rest_v3.errors import JSON
-from service.dialects.rest_v3.requests import no_query, require_cluster, utf8_reader
+from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
-from service.observe.http_metrics import produce_outcome
-from service.produce.producing import RecordOutcome
-from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.observe.http_metrics import HttpMetrics, produce_outcome
+from service.produce.body_threads import BodyThreads
+from service.produce.producing import Producing, RecordOutcome
 from service.wire.errors import Problem
+from service.wire.json_parts import BodyLimits
 from service.wire.responses import as_is
-
-router = APIRouter(tags=["REST Proxy v3: produce"], dependencies=[Depends(no_query)])
+from service.wire.schemas import check_query
 
 _MULTI_STATUS: Final = 207
 
 
-@router.post(
-    "/v3/clusters/{cluster_id}/topics/{topic}/records:batch",
-    status_code=_MULTI_STATUS,
-    response_model=BatchAnswer,
-    response_description="What became of each entry, by its id.",
-    responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
-    openapi_extra={"requestBody": BATCH_BODY},
-)
-async def post_batch(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
-    """Writes up to ten records to a topic and answers when the brokers have acknowledged them."""
-    with sidecar.http.produce(request.scope) as timed:
-        successes, failures = await _produce(request, sidecar, cluster_id, topic)
-        timed.outcome = produce_outcome(len(failures), len(failures) + len(successes))
-    body = msgspec.json.encode({"successes": successes, "failures": failures})
-    headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
-    return as_is(_MULTI_STATUS, headers, body)
+class BatchRoute:
+    """The handler."""
 
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        producing: Producing,
+        cluster: ClusterPath,
+        room: AdmissionControl,
+        limits: BodyLimits,
+        body_threads: BodyThreads,
+        metrics: HttpMetrics,
+    ) -> None:
+        self._producer = producer
+        self._producing = producing
+        self._cluster = cluster
+        self._room = room
+        self._limits = limits
+        self._body_threads = body_threads
+        self._metrics = metrics
 
-async def _produce(
-    request: Request, sidecar: Sidecar, cluster_id: str, topic: str
-) -> tuple[list[Report], list[Report]]:
-    since_ms = sidecar.producer.clock.now_ms()
-    scope, caller = request.scope, caller_of(request.scope)
-    sidecar.producing.check(topic, caller)
-    to_utf8 = utf8_reader(scope)
-    with sidecar.room.enter(announced_bytes(scope), caller) as place:
-        body = await read_body(request.scope, request.receive, place, sidecar.producing.times.timeout_ms)
-        known = await require_cluster(sidecar, cluster_id, request.receive, caller)
-        entries = await sidecar.aside.read(
-            lambda body: parse_batch(topic, to_utf8(body), sidecar.limits), body
+    def router(self) -> APIRouter:
+        """The route, with what the OpenAPI document says of it."""
+        router = APIRouter(
+            tags=["REST Proxy v3: produce"], dependencies=[Depends(check_query), Depends(no_query)]
         )
-        items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]
-        outcomes = await deliver(
-            sidecar, topic, items, since_ms=since_ms, place=place, receive=request.receive
-        )
-    reports = Reports(known, topic, lambda name: sidecar.producer.cache.partition_count(name))
-    return _reports(reports, entries, outcomes)
+        router.post(
+            "/v3/clusters/{cluster_id}/topics/{topic}/records:batch",
+            status_code=_MULTI_STATUS,
+            response_model=BatchAnswer,
+            response_description="What became of each entry, by its id.",
+            responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
+            openapi_extra={"requestBody": BATCH_BODY},
+        )(self.post_batch)
+        return router
+
+    async def post_batch(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
+        """Writes up to ten records to a topic and answers when the brokers have acknowledged them."""
+        with self._metrics.produce(request.scope) as timed:
+            successes, failures = await self._produce(request, cluster_id, topic)
+            timed.outcome = produce_outcome(len(failures), len(failures) + len(successes))
+        body = msgspec.json.encode({"successes": successes, "failures": failures})
+        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
+        return as_is(_MULTI_STATUS, headers, body)
+
+    async def _produce(
+        self, request: Request, cluster_id: str, topic: str
+    ) -> tuple[list[Report], list[Report]]:
+        since_ms = self._producer.clock.now_ms()
+        scope, caller = request.scope, caller_of(request.scope)
+        self._producing.check(topic, caller)
+        to_utf8 = utf8_reader(scope)
+        with self._room.enter(announced_bytes(scope), caller) as place:
+            body = await read_body(request.scope, request.receive, place, self._producing.times.timeout_ms)
+            known = await self._cluster.require(cluster_id, request.receive, caller)
+            entries = await self._body_threads.read(
+                lambda body: parse_batch(topic, to_utf8(body), self._limits), body
+            )
+            items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]
+            outcomes = await deliver(
+                self._producing, topic, items, since_ms=since_ms, place=place, receive=request.receive
+            )
+        reports = Reports(known, topic, lambda name: self._producer.cache.partition_count(name))
+        return _reports(reports, entries, outcomes)
 
 
 def _reports(

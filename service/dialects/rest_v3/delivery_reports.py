@@ -19,9 +19,8 @@ from client_core import ProducerRecord, RecordMetadata, RecordTooLargeError
 from service.admission.admission_control import Place
 from service.dialects.rest_v3.errors import code_of_record, error_json
 from service.dialects.rest_v3.record_codec import LAST_MS, Posted, text_of_ms
-from service.produce.producing import RecordOutcome
+from service.produce.producing import Producing, RecordOutcome
 from service.produce.record_stream import Item
-from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError
 
@@ -35,7 +34,7 @@ Report = dict[str, object]
 
 
 async def deliver(
-    sidecar: Sidecar, topic: str, items: Sequence[Item], *, since_ms: int, place: Place, receive: Receive
+    producing: Producing, topic: str, items: Sequence[Item], *, since_ms: int, place: Place, receive: Receive
 ) -> list[RecordOutcome]:
     """The outcome of each item, in order; what is no record keeps its place as the Problem that it is.
 
@@ -45,11 +44,11 @@ async def deliver(
     answered: list[RecordOutcome | None] = [item if isinstance(item, Problem) else None for item in items]
     records = {index: item for index, item in enumerate(items) if isinstance(item, ProducerRecord)}
     partitions = (record.partition for record in records.values() if record.partition is not None)
-    times = sidecar.producing.dialect_times(topic, max(partitions, default=None), since_ms=since_ms)
+    times = producing.dialect_times(topic, max(partitions, default=None), since_ms=since_ms)
     while records:
         submitted = list(records.values())
         try:
-            result = await sidecar.producing.deliver(
+            result = await producing.deliver(
                 topic, submitted, times, since_ms=since_ms, place=place, receive=receive
             )
         except ProblemError as e:
@@ -57,7 +56,7 @@ async def deliver(
                 answered[index] = e.problem
                 del records[index]
         else:
-            outcomes = await sidecar.producing.answered(submitted, result, lambda outcomes: outcomes)
+            outcomes = await producing.answered(submitted, result, lambda outcomes: outcomes)
             for index, outcome in zip(records, outcomes, strict=True):
                 answered[index] = outcome
             break

@@ -14,8 +14,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from client_core import MetadataCache, Node, PartitionInfo, TopicTable
 from service.admission.caller import caller_of
-from service.dialects.rest_proxy import look_again
-from service.dialects.rest_v3.requests import no_query, require_cluster
+from service.base.producer_protocol import Producer
+from service.dialects.rest_proxy import PartitionRefresh
+from service.dialects.rest_v3.requests import ClusterPath, no_query
 from service.dialects.rest_v3.resources import (
     ClusterResources,
     Resource,
@@ -40,12 +41,15 @@ from service.dialects.rest_v3.schemas import (
     TopicDataList,
     errors,
 )
-from service.lookup.lookups import NO_DEMANDS, missing
-from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.lookup.listing import Listing
+from service.lookup.lookup_table import LookupTable
+from service.lookup.lookups import NO_DEMANDS, Lookups, missing
 from service.wire.asgi import HeaderPairs
 from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
+from service.wire.long_answers import Slices
 from service.wire.responses import of_body, of_long
+from service.wire.schemas import check_query
 
 _CLUSTER: Final = "/v3/clusters/{cluster_id}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"
@@ -58,174 +62,209 @@ _OF_CLUSTER: Final = errors(400, 404, 422, 429, 503)
 _OF_TOPIC: Final = errors(400, 403, 404, 422, 429, 503)
 
 
-router = APIRouter(tags=["REST Proxy v3: metadata"], dependencies=[Depends(no_query)])
+class MetadataRoutes:
+    """The handlers."""
 
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        lookups: Lookups,
+        table: LookupTable,
+        listing: Listing,
+        slices: Slices,
+        cluster: ClusterPath,
+        partition_refresh: PartitionRefresh,
+    ) -> None:
+        self._producer = producer
+        self._lookups = lookups
+        self._table = table
+        self._listing = listing
+        self._slices = slices
+        self._cluster = cluster
+        self._partition_refresh = partition_refresh
 
-# -- clusters and brokers ------------------------------------------------------------------------------------
+    def router(self) -> APIRouter:
+        """The routes, with what the OpenAPI document says of them."""
+        router = APIRouter(
+            tags=["REST Proxy v3: metadata"], dependencies=[Depends(check_query), Depends(no_query)]
+        )
+        router.get("/v3/clusters", response_model=ClusterDataList, responses=errors(400, 422, 429, 503))(
+            self.clusters
+        )
+        router.get(_CLUSTER, response_model=ClusterData, responses=_OF_CLUSTER)(self.cluster)
+        router.get(f"{_CLUSTER}/brokers", response_model=BrokerDataList, responses=_OF_CLUSTER)(self.brokers)
+        router.get(f"{_CLUSTER}/brokers/{{broker_id}}", response_model=BrokerData, responses=_OF_CLUSTER)(
+            self.broker
+        )
+        router.get(f"{_CLUSTER}/topics", response_model=TopicDataList, responses=_OF_CLUSTER)(self.topics)
+        router.get(_TOPIC, response_model=TopicData, responses=_OF_TOPIC)(self.topic)
+        router.get(f"{_TOPIC}/partitions", response_model=PartitionDataList, responses=_OF_TOPIC)(
+            self.partitions
+        )
+        router.get(_PARTITION, response_model=PartitionData, responses=_OF_TOPIC)(self.partition)
+        router.get(f"{_PARTITION}/replicas", response_model=ReplicaDataList, responses=_OF_TOPIC)(
+            self.replicas
+        )
+        router.get(f"{_PARTITION}/replicas/{{broker_id}}", response_model=ReplicaData, responses=_OF_TOPIC)(
+            self.replica
+        )
+        return router
 
+    # -- clusters and brokers --------------------------------------------------------------------------------
 
-@router.get("/v3/clusters", response_model=ClusterDataList, responses=errors(400, 422, 429, 503))
-async def clusters(request: Request, sidecar: SidecarDep) -> Response:
-    """The one cluster there is."""
-    resources, cache = await _resources(sidecar, request, None)
-    url = clusters_url(request.scope)
-    pieces = collection_pieces("KafkaClusterList", url, [resources.cluster(cache.controller)])
-    return await _listed(sidecar, request, pieces, None)
+    async def clusters(self, request: Request) -> Response:
+        """The one cluster there is."""
+        resources, cache = await self._resources(request, None)
+        url = clusters_url(request.scope)
+        pieces = collection_pieces("KafkaClusterList", url, [resources.cluster(cache.controller)])
+        return await self._listed(request, pieces, None)
 
+    async def cluster(self, request: Request, cluster_id: ClusterId) -> Response:
+        """The cluster, if it is this one."""
+        resources, cache = await self._resources(request, cluster_id)
+        return self._answer(request, resources.cluster(cache.controller), None)
 
-@router.get(_CLUSTER, response_model=ClusterData, responses=_OF_CLUSTER)
-async def cluster(request: Request, sidecar: SidecarDep, cluster_id: ClusterId) -> Response:
-    """The cluster, if it is this one."""
-    resources, cache = await _resources(sidecar, request, cluster_id)
-    return _answer(sidecar, request, resources.cluster(cache.controller), None)
+    async def brokers(self, request: Request, cluster_id: ClusterId) -> Response:
+        """The brokers, by their ids."""
+        resources, cache = await self._resources(request, cluster_id)
+        items = (resources.broker(node) for _, node in sorted(cache.nodes_by_id.items()))
+        pieces = collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items)
+        return await self._listed(request, pieces, None)
 
+    async def broker(self, request: Request, cluster_id: ClusterId, broker_id: BrokerId) -> Response:
+        """One broker."""
+        resources, cache = await self._resources(request, cluster_id)
+        number = _number(broker_id)
+        node = None if number is None else cache.nodes_by_id.get(number)
+        if node is None:
+            raise refused(404, f"there is no broker {broker_id}")
+        return self._answer(request, resources.broker(node), None)
 
-@router.get(f"{_CLUSTER}/brokers", response_model=BrokerDataList, responses=_OF_CLUSTER)
-async def brokers(request: Request, sidecar: SidecarDep, cluster_id: ClusterId) -> Response:
-    """The brokers, by their ids."""
-    resources, cache = await _resources(sidecar, request, cluster_id)
-    items = (resources.broker(node) for _, node in sorted(cache.nodes_by_id.items()))
-    pieces = collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items)
-    return await _listed(sidecar, request, pieces, None)
+    # -- topics ----------------------------------------------------------------------------------------------
 
+    async def topics(self, request: Request, cluster_id: ClusterId) -> Response:
+        """All topics that the caller may read, by name; internal ones are left out."""
+        resources, _ = await self._resources(request, cluster_id)
+        listed = await self._listing.current(NO_DEMANDS)
+        rules = caller_of(request.scope).read
+        found = ((name, listed.listing.topics[name]) for name in await listed.names())
+        items = (
+            resources.topic(
+                TopicShape(name, topic.is_internal, topic.replication_factor, topic.partition_count)
+            )
+            if not topic.is_internal and not topic.error_code and rules.allow(name)
+            else None
+            for name, topic in found
+        )
+        pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items)
+        self._table.find(b"/v1/cluster")
+        freshness = freshness_headers(
+            self._table.version,
+            listed.refreshed_ms,
+            listed.refreshed_wall_ms,
+            self._producer.clock.now_ms(),
+        )
+        return of_long(request, await self._slices.body(pieces), freshness)
 
-@router.get(f"{_CLUSTER}/brokers/{{broker_id}}", response_model=BrokerData, responses=_OF_CLUSTER)
-async def broker(
-    request: Request, sidecar: SidecarDep, cluster_id: ClusterId, broker_id: BrokerId
-) -> Response:
-    """One broker."""
-    resources, cache = await _resources(sidecar, request, cluster_id)
-    number = _number(broker_id)
-    node = None if number is None else cache.nodes_by_id.get(number)
-    if node is None:
-        raise refused(404, f"there is no broker {broker_id}")
-    return _answer(sidecar, request, resources.broker(node), None)
+    async def topic(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
+        """One topic, an internal one too."""
+        resources, table, _ = await self._topic(request, cluster_id, topic)
+        return self._answer(request, resources.topic(_shape(table)), topic)
 
+    async def partitions(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
+        """A topic's partitions, by their numbers."""
+        resources, table, nodes = await self._topic(request, cluster_id, topic)
+        items = (resources.partition(info) for info in _partitions(table, nodes))
+        url = f"{resources.topic_url(topic)}/partitions"
+        pieces = collection_pieces("KafkaPartitionList", url, items)
+        return await self._listed(request, pieces, topic)
 
-# -- topics --------------------------------------------------------------------------------------------------
+    async def partition(
+        self, request: Request, cluster_id: ClusterId, topic: str, partition_id: PartitionId
+    ) -> Response:
+        """One partition; its leader is null while it has none."""
+        resources, info = await self._partition(request, cluster_id, topic, partition_id)
+        return self._answer(request, resources.partition(info), topic)
 
+    async def replicas(
+        self, request: Request, cluster_id: ClusterId, topic: str, partition_id: PartitionId
+    ) -> Response:
+        """The copies of a partition, the preferred leader first."""
+        resources, info = await self._partition(request, cluster_id, topic, partition_id)
+        items = (resources.replica(info, node.id) for node in info.replicas)
+        url = f"{resources.partition_url(topic, info.partition)}/replicas"
+        pieces = collection_pieces("KafkaReplicaList", url, items)
+        return await self._listed(request, pieces, topic)
 
-@router.get(f"{_CLUSTER}/topics", response_model=TopicDataList, responses=_OF_CLUSTER)
-async def topics(request: Request, sidecar: SidecarDep, cluster_id: ClusterId) -> Response:
-    """All topics that the caller may read, by name; internal ones are left out."""
-    resources, _ = await _resources(sidecar, request, cluster_id)
-    listed = await sidecar.listing.current(NO_DEMANDS)
-    rules = caller_of(request.scope).read
-    found = ((name, listed.listing.topics[name]) for name in await listed.names())
-    items = (
-        resources.topic(TopicShape(name, topic.is_internal, topic.replication_factor, topic.partition_count))
-        if not topic.is_internal and not topic.error_code and rules.allow(name)
-        else None
-        for name, topic in found
-    )
-    pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items)
-    sidecar.table.find(b"/v1/cluster")
-    freshness = freshness_headers(
-        sidecar.table.version,
-        listed.refreshed_ms,
-        listed.refreshed_wall_ms,
-        sidecar.producer.clock.now_ms(),
-    )
-    return of_long(request, await sidecar.slices.body(pieces), freshness)
+    async def replica(
+        self,
+        request: Request,
+        cluster_id: ClusterId,
+        topic: str,
+        partition_id: PartitionId,
+        broker_id: BrokerId,
+    ) -> Response:
+        """The copy that one broker holds."""
+        resources, info = await self._partition(request, cluster_id, topic, partition_id)
+        number = _number(broker_id)
+        if number not in {node.id for node in info.replicas}:
+            raise refused(404, f"broker {broker_id} holds no replica of partition {partition_id} of {topic}")
+        assert number is not None
+        return self._answer(request, resources.replica(info, number), topic)
 
+    # -- finding ---------------------------------------------------------------------------------------------
 
-@router.get(_TOPIC, response_model=TopicData, responses=_OF_TOPIC)
-async def topic(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
-    """One topic, an internal one too."""
-    resources, table, _ = await _topic(sidecar, request, cluster_id, topic)
-    return _answer(sidecar, request, resources.topic(_shape(table)), topic)
+    async def _resources(
+        self, request: Request, cluster_id: str | None
+    ) -> tuple[ClusterResources, MetadataCache]:
+        """The cluster's resources and the snapshot to answer from; None stands for whatever cluster it is."""
+        known = await self._cluster.require(cluster_id, request.receive, caller_of(request.scope))
+        return ClusterResources(clusters_url(request.scope), known), self._producer.cache
 
+    async def _topic(
+        self, request: Request, cluster_id: str, topic: str
+    ) -> tuple[ClusterResources, TopicTable, Mapping[int, Node]]:
+        caller = caller_of(request.scope)
+        resources, _ = await self._resources(request, cluster_id)
+        problem = (await self._lookups.know([topic], NO_DEMANDS, request.receive, caller)).get(topic)
+        if problem is not None:
+            raise ProblemError(problem)
+        cache = self._producer.cache
+        table = cache.topics.get(topic)
+        if table is None:
+            raise ProblemError(problem_of(missing(self._producer.cache, topic, None)))
+        table.use.touched = True
+        return resources, table, cache.nodes_by_id
 
-@router.get(f"{_TOPIC}/partitions", response_model=PartitionDataList, responses=_OF_TOPIC)
-async def partitions(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
-    """A topic's partitions, by their numbers."""
-    resources, table, nodes = await _topic(sidecar, request, cluster_id, topic)
-    items = (resources.partition(info) for info in _partitions(table, nodes))
-    url = f"{resources.topic_url(topic)}/partitions"
-    pieces = collection_pieces("KafkaPartitionList", url, items)
-    return await _listed(sidecar, request, pieces, topic)
+    async def _partition(
+        self, request: Request, cluster_id: str, topic: str, partition_id: str
+    ) -> tuple[ClusterResources, PartitionInfo]:
+        resources, table, nodes = await self._topic(request, cluster_id, topic)
+        number = _number(partition_id)
+        info = None if number is None else table.partition(number, nodes)
+        if info is None and number is not None:
+            await self._partition_refresh.refresh(topic, request)
+            resources, table, nodes = await self._topic(request, cluster_id, topic)
+            info = table.partition(number, nodes)
+        if info is None:
+            count = table.partition_count
+            raise refused(404, f"topic {topic} has no partition {partition_id}, it has {count}")
+        return resources, info
 
+    # -- answering -------------------------------------------------------------------------------------------
 
-@router.get(_PARTITION, response_model=PartitionData, responses=_OF_TOPIC)
-async def partition(
-    request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str, partition_id: PartitionId
-) -> Response:
-    """One partition; its leader is null while it has none."""
-    resources, info = await _partition(sidecar, request, cluster_id, topic, partition_id)
-    return _answer(sidecar, request, resources.partition(info), topic)
+    def _answer(self, request: Request, resource: Resource, topic: str | None) -> Response:
+        return of_body(request, resource_body(resource), self._freshness(topic))
 
+    async def _listed(self, request: Request, pieces: Iterable[bytes], topic: str | None) -> Response:
+        """A list, as fresh as the metadata is when its making begins."""
+        freshness = self._freshness(topic)
+        return of_long(request, await self._slices.body(pieces), freshness)
 
-@router.get(f"{_PARTITION}/replicas", response_model=ReplicaDataList, responses=_OF_TOPIC)
-async def replicas(
-    request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str, partition_id: PartitionId
-) -> Response:
-    """The copies of a partition, the preferred leader first."""
-    resources, info = await _partition(sidecar, request, cluster_id, topic, partition_id)
-    items = (resources.replica(info, node.id) for node in info.replicas)
-    url = f"{resources.partition_url(topic, info.partition)}/replicas"
-    pieces = collection_pieces("KafkaReplicaList", url, items)
-    return await _listed(sidecar, request, pieces, topic)
-
-
-@router.get(f"{_PARTITION}/replicas/{{broker_id}}", response_model=ReplicaData, responses=_OF_TOPIC)
-async def replica(
-    request: Request,
-    sidecar: SidecarDep,
-    cluster_id: ClusterId,
-    topic: str,
-    partition_id: PartitionId,
-    broker_id: BrokerId,
-) -> Response:
-    """The copy that one broker holds."""
-    resources, info = await _partition(sidecar, request, cluster_id, topic, partition_id)
-    number = _number(broker_id)
-    if number not in {node.id for node in info.replicas}:
-        raise refused(404, f"broker {broker_id} holds no replica of partition {partition_id} of {topic}")
-    assert number is not None
-    return _answer(sidecar, request, resources.replica(info, number), topic)
-
-
-# -- finding -------------------------------------------------------------------------------------------------
-
-
-async def _resources(
-    sidecar: Sidecar, request: Request, cluster_id: str | None
-) -> tuple[ClusterResources, MetadataCache]:
-    """The cluster's resources and the snapshot to answer from; None stands for whatever cluster it is."""
-    known = await require_cluster(sidecar, cluster_id, request.receive, caller_of(request.scope))
-    return ClusterResources(clusters_url(request.scope), known), sidecar.producer.cache
-
-
-async def _topic(
-    sidecar: Sidecar, request: Request, cluster_id: str, topic: str
-) -> tuple[ClusterResources, TopicTable, Mapping[int, Node]]:
-    caller = caller_of(request.scope)
-    resources, _ = await _resources(sidecar, request, cluster_id)
-    problem = (await sidecar.lookups.know([topic], NO_DEMANDS, request.receive, caller)).get(topic)
-    if problem is not None:
-        raise ProblemError(problem)
-    cache = sidecar.producer.cache
-    table = cache.topics.get(topic)
-    if table is None:
-        raise ProblemError(problem_of(missing(sidecar.producer.cache, topic, None)))
-    table.use.touched = True
-    return resources, table, cache.nodes_by_id
-
-
-async def _partition(
-    sidecar: Sidecar, request: Request, cluster_id: str, topic: str, partition_id: str
-) -> tuple[ClusterResources, PartitionInfo]:
-    resources, table, nodes = await _topic(sidecar, request, cluster_id, topic)
-    number = _number(partition_id)
-    info = None if number is None else table.partition(number, nodes)
-    if info is None and number is not None:
-        await look_again(sidecar, topic, request)
-        resources, table, nodes = await _topic(sidecar, request, cluster_id, topic)
-        info = table.partition(number, nodes)
-    if info is None:
-        count = table.partition_count
-        raise refused(404, f"topic {topic} has no partition {partition_id}, it has {count}")
-    return resources, info
+    def _freshness(self, topic: str | None) -> HeaderPairs:
+        self._table.find(b"/v1/cluster")
+        return self._table.freshness(topic, self._producer.clock.now_ms())
 
 
 def _partitions(table: TopicTable, nodes: Mapping[int, Node]) -> Iterable[PartitionInfo]:
@@ -240,21 +279,3 @@ def _shape(table: TopicTable) -> TopicShape:
 def _number(digits: str) -> int | None:
     """A number in a path; None for what is none, or is longer than any."""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else None
-
-
-# -- answering -----------------------------------------------------------------------------------------------
-
-
-def _answer(sidecar: Sidecar, request: Request, resource: Resource, topic: str | None) -> Response:
-    return of_body(request, resource_body(resource), _freshness(sidecar, topic))
-
-
-async def _listed(sidecar: Sidecar, request: Request, pieces: Iterable[bytes], topic: str | None) -> Response:
-    """A list, as fresh as the metadata is when its making begins."""
-    freshness = _freshness(sidecar, topic)
-    return of_long(request, await sidecar.slices.body(pieces), freshness)
-
-
-def _freshness(sidecar: Sidecar, topic: str | None) -> HeaderPairs:
-    sidecar.table.find(b"/v1/cluster")
-    return sidecar.table.freshness(topic, sidecar.producer.clock.now_ms())

@@ -1,31 +1,32 @@
-"""Records whose length the head says: read whole, submitted together, and answered at once.
+"""Records of a body whose length the head says: read whole, submitted together, answered at once.
 
-That is how most requests come, with one record or a few. They take their place in the waiting room as any
-request does, and need no stream of their own. Event loop only.
-
-From the texts of a stream to what is submitted, and to what will have to be said of it. Pure.
+Most requests come like this, with one record or a few. Each takes a permit of admission control, as any
+request does, and needs no stream of its own. Event loop only. `understand` turns the texts of a body or a
+stream into records, and into what their reports need; it is pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 from fastapi import Request
 
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
-from service.admission.caller import Caller
+from service.admission.caller import caller_of
 from service.dialects.json_members import members_of
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports, deliver
 from service.dialects.rest_v3.errors import problem_of_record
 from service.dialects.rest_v3.record_codec import PAYLOAD, record_of
 from service.dialects.rest_v3.requests import SPACE, ToUtf8, empty_body
-from service.produce.body_threads import FEW_RECORDS
-from service.produce.producing import RecordOutcome, outcome_of
+from service.observe.http_metrics import HttpMetrics
+from service.produce.body_threads import FEW_RECORDS, BodyThreads
+from service.produce.producing import Producing, RecordOutcome, outcome_of
 from service.produce.record_stream import Item
-from service.sidecar.sidecar import Sidecar
 from service.wire.errors import refused
 from service.wire.strict_json import BodyError, compact
 
@@ -59,50 +60,62 @@ def understand(topic: str, found: Sequence[bytes | BodyError]) -> tuple[list[Ite
     return items, awaited
 
 
-class PostedBody:
-    """One request."""
+class PostedBodies:
+    """The handler of requests whose length the head says."""
 
-    def __init__(self, sidecar: Sidecar, topic: str, reports: Reports, to_utf8: ToUtf8) -> None:
-        self._sidecar = sidecar
-        self._topic = topic
-        self._reports = reports
-        self._to_utf8 = to_utf8
-        self._max_records = sidecar.settings.max_records_per_request
+    def __init__(
+        self,
+        *,
+        producing: Producing,
+        room: AdmissionControl,
+        body_threads: BodyThreads,
+        metrics: HttpMetrics,
+        max_records: int,
+        max_record_bytes: int,
+    ) -> None:
+        self._producing = producing
+        self._room = room
+        self._body_threads = body_threads
+        self._metrics = metrics
+        self._max_records = max_records
+        self._max_record_bytes = max_record_bytes
 
-    async def answer(self, request: Request, caller: Caller, since_ms: int) -> bytes:
+    async def answer(
+        self, request: Request, topic: str, reports: Reports, to_utf8: ToUtf8, since_ms: int
+    ) -> bytes:
         """The reports. Raises ProblemError for what is no body of records, CallerGoneError."""
-        with self._sidecar.http.produce(request.scope) as timed:
-            awaited, outcomes = await self._produce(request, caller, since_ms)
+        with self._metrics.produce(request.scope) as timed:
+            awaited, outcomes = await self._produce(request, topic, to_utf8, since_ms)
             if len(outcomes) <= FEW_RECORDS:
-                timed.outcome, body = self._answer(awaited, outcomes)
+                timed.outcome, body = _answer(reports, awaited, outcomes)
             else:
-                timed.outcome, body = await self._sidecar.aside.report(
-                    lambda: self._answer(awaited, outcomes)
+                timed.outcome, body = await self._body_threads.report(
+                    lambda: _answer(reports, awaited, outcomes)
                 )
             return body
 
     async def _produce(
-        self, request: Request, caller: Caller, since_ms: int
+        self, request: Request, topic: str, to_utf8: ToUtf8, since_ms: int
     ) -> tuple[list[Awaited], list[RecordOutcome]]:
-        sidecar, receive = self._sidecar, request.receive
-        with sidecar.room.enter(announced_bytes(request.scope), caller) as place:
-            came = await read_body(request.scope, receive, place, sidecar.producing.times.timeout_ms)
-            items, awaited = await sidecar.aside.read(self._understood, came)
+        receive = request.receive
+        with self._room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
+            came = await read_body(request.scope, receive, place, self._producing.times.timeout_ms)
+            items, awaited = await self._body_threads.read(partial(self._understood, topic, to_utf8), came)
             outcomes = await deliver(
-                sidecar, self._topic, items, since_ms=since_ms, place=place, receive=receive
+                self._producing, topic, items, since_ms=since_ms, place=place, receive=receive
             )
         return awaited, outcomes
 
-    def _understood(self, came: bytes) -> tuple[list[Item], list[Awaited]]:
+    def _understood(self, topic: str, to_utf8: ToUtf8, came: bytes) -> tuple[list[Item], list[Awaited]]:
         """The records. Any thread."""
-        body = self._to_utf8(came)
+        body = to_utf8(came)
         if not body.strip(SPACE):
             raise empty_body()
-        return understand(self._topic, self._found(body))
+        return understand(topic, self._found(body))
 
     def _found(self, body: bytes) -> list[bytes | BodyError]:
         """The texts of the records. Raises a 413 for too many of them."""
-        records = ConcatenatedJson(self._sidecar.settings.stream_max_line_bytes)
+        records = ConcatenatedJson(self._max_record_bytes)
         found: list[bytes | BodyError] = []
         for start in range(0, len(body), PIECE_BYTES):
             found += records.feed(body[start : start + PIECE_BYTES])
@@ -111,6 +124,9 @@ class PostedBody:
                 raise refused(413, f"{detail}; as a stream, of unknown length, it may have any number")
         return found + records.end()
 
-    def _answer(self, awaited: Sequence[Awaited], outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:
-        reports = [_encode(self._reports.of(*pair)) for pair in zip(awaited, outcomes, strict=True)]
-        return outcome_of(outcomes), SEPARATOR.join([*reports, b""])
+
+def _answer(
+    reports: Reports, awaited: Sequence[Awaited], outcomes: Sequence[RecordOutcome]
+) -> tuple[str, bytes]:
+    encoded = [_encode(reports.of(*pair)) for pair in zip(awaited, outcomes, strict=True)]
+    return outcome_of(outcomes), SEPARATOR.join([*encoded, b""])

@@ -22,10 +22,9 @@ from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Report
 from service.dialects.rest_v3.errors import error_json
 from service.dialects.rest_v3.posted_body import PIECE_BYTES, RECORDS_AT_ONCE, understand
 from service.dialects.rest_v3.requests import SPACE, ToUtf8, empty_body
-from service.produce.body_threads import is_light
-from service.produce.producing import RecordOutcome, Times
+from service.produce.body_threads import BodyThreads, is_light
+from service.produce.producing import Producing, RecordOutcome, Times
 from service.produce.record_stream import IDLE, SHUTDOWN, RecordStream, converse
-from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, refused
 from service.wire.streaming import Outlet
@@ -62,17 +61,27 @@ class PostedStream:
     stream: RecordStream
 
     def __init__(
-        self, sidecar: Sidecar, topic: str, reports: Reports, receive: Receive, to_utf8: ToUtf8
+        self,
+        topic: str,
+        reports: Reports,
+        receive: Receive,
+        to_utf8: ToUtf8,
+        *,
+        producing: Producing,
+        body_threads: BodyThreads,
+        drain: Drain,
+        idle_timeout_ms: int,
+        max_record_bytes: int,
     ) -> None:
         self._topic = topic
         self._reports = reports
-        self._producing = sidecar.producing
-        self._aside = sidecar.aside
-        self._drain = sidecar.drain
-        self._idle_ms = sidecar.settings.stream_idle_timeout_ms
+        self._producing = producing
+        self._body_threads = body_threads
+        self._drain = drain
+        self._idle_ms = idle_timeout_ms
         self._receive = receive
         self._to_utf8 = to_utf8
-        self._records = ConcatenatedJson(sidecar.settings.stream_max_line_bytes)
+        self._records = ConcatenatedJson(max_record_bytes)
         #: What is to be said of each record that was put and not told of yet.
         self._awaited: deque[Awaited] = deque()
         #: The greatest partition that is named among those which are being put.
@@ -149,7 +158,7 @@ class PostedStream:
             return
         read = partial(understand, self._topic, found)
         is_heavy = not all(isinstance(one, BodyError) or is_light(one) for one in found)
-        items, awaited = await self._aside.do(read) if is_heavy else read()
+        items, awaited = await self._body_threads.do(read) if is_heavy else read()
         self._awaited += awaited
         self._partition = max((one.partition for one in awaited if one.partition is not None), default=None)
         await self.stream.put(items, sum(len(one) for one in found if isinstance(one, bytes)))

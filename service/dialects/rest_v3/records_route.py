@@ -12,57 +12,111 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from service.admission.caller import caller_of
+from service.admission.drain import Drain
 from service.admission.guards import CLOSE
+from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.delivery_reports import Reports
 from service.dialects.rest_v3.errors import JSON
-from service.dialects.rest_v3.posted_body import PostedBody
+from service.dialects.rest_v3.posted_body import PostedBodies
 from service.dialects.rest_v3.posted_stream import PostedStream
-from service.dialects.rest_v3.requests import no_query, require_cluster, utf8_reader
+from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
-from service.sidecar.sidecar import SidecarDep
+from service.produce.body_threads import BodyThreads
+from service.produce.producing import Producing
+from service.produce.record_stream import Streams
 from service.wire.asgi import HeaderPairs, Message, Scope, header
 from service.wire.responses import as_is
+from service.wire.schemas import check_query
 from service.wire.streaming import StreamedAnswer
-
-router = APIRouter(tags=["REST Proxy v3: produce"], dependencies=[Depends(no_query)])
 
 #: Of this moment only: an answer to a POST that nobody may keep.
 _FIXED: HeaderPairs = [(b"content-type", JSON), (b"cache-control", b"no-store")]
 
 
-@router.post(
-    "/v3/clusters/{cluster_id}/topics/{topic}/records",
-    response_model=DeliveryReport | ErrorAnswer,
-    response_description="A report for each record, in order; `error_code` is its outcome.",
-    responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
-    openapi_extra={"requestBody": RECORDS_BODY},
-)
-async def post_records(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
-    """Writes a record to a topic, or a stream of records, for as long as the caller goes on sending."""
-    since_ms = sidecar.producer.clock.now_ms()
-    scope, caller = request.scope, caller_of(request.scope)
-    sidecar.producing.check(topic, caller)
-    to_utf8 = utf8_reader(scope)
-    known = await require_cluster(sidecar, cluster_id, _nothing, caller)
-    reports = Reports(known, topic, lambda name: sidecar.producer.cache.partition_count(name))
-    if _is_of_known_length(scope, sidecar.settings.max_body_bytes):
-        body = await PostedBody(sidecar, topic, reports, to_utf8).answer(request, caller, since_ms)
-        return as_is(200, [*_FIXED, (b"content-length", b"%d" % len(body))], body)
-    posted = PostedStream(sidecar, topic, reports, request.receive, to_utf8)
-    with ExitStack() as held:
-        posted.stream = held.enter_context(sidecar.streams.open(topic, caller, posted.times))
-        await posted.begin()
-        return StreamedAnswer(
-            [*_FIXED, CLOSE],  # behind an early end the rest of the body would come on the connection
-            posted.converse,
-            stall_ms=sidecar.settings.stall_timeout_ms,
-            watch=False,
-            held=held.pop_all(),
+class PostLimits(NamedTuple):
+    """Bytes of one record, bytes of a body that is no stream, and times without a byte, in and out."""
+
+    max_record_bytes: int
+    max_body_bytes: int
+    idle_timeout_ms: int
+    stall_timeout_ms: int
+
+
+class RecordsRoute:
+    """The handler."""
+
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        producing: Producing,
+        cluster: ClusterPath,
+        bodies: PostedBodies,
+        streams: Streams,
+        body_threads: BodyThreads,
+        drain: Drain,
+        limits: PostLimits,
+    ) -> None:
+        self._producer = producer
+        self._producing = producing
+        self._cluster = cluster
+        self._bodies = bodies
+        self._streams = streams
+        self._body_threads = body_threads
+        self._drain = drain
+        self._limits = limits
+
+    def router(self) -> APIRouter:
+        """The route, with what the OpenAPI document says of it."""
+        router = APIRouter(
+            tags=["REST Proxy v3: produce"], dependencies=[Depends(check_query), Depends(no_query)]
         )
+        router.post(
+            "/v3/clusters/{cluster_id}/topics/{topic}/records",
+            response_model=DeliveryReport | ErrorAnswer,
+            response_description="A report for each record, in order; `error_code` is its outcome.",
+            responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
+            openapi_extra={"requestBody": RECORDS_BODY},
+        )(self.post_records)
+        return router
+
+    async def post_records(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
+        """Writes a record to a topic, or a stream of records, for as long as the caller goes on sending."""
+        since_ms = self._producer.clock.now_ms()
+        scope, caller = request.scope, caller_of(request.scope)
+        self._producing.check(topic, caller)
+        to_utf8 = utf8_reader(scope)
+        known = await self._cluster.require(cluster_id, _nothing, caller)
+        reports = Reports(known, topic, lambda name: self._producer.cache.partition_count(name))
+        if _is_of_known_length(scope, self._limits.max_body_bytes):
+            body = await self._bodies.answer(request, topic, reports, to_utf8, since_ms)
+            return as_is(200, [*_FIXED, (b"content-length", b"%d" % len(body))], body)
+        posted = PostedStream(
+            topic,
+            reports,
+            request.receive,
+            to_utf8,
+            producing=self._producing,
+            body_threads=self._body_threads,
+            drain=self._drain,
+            idle_timeout_ms=self._limits.idle_timeout_ms,
+            max_record_bytes=self._limits.max_record_bytes,
+        )
+        with ExitStack() as held:
+            posted.stream = held.enter_context(self._streams.open(topic, caller, posted.times))
+            await posted.begin()
+            return StreamedAnswer(
+                [*_FIXED, CLOSE],  # behind an early end the rest of the body would come on the connection
+                posted.converse,
+                stall_ms=self._limits.stall_timeout_ms,
+                watch=False,
+                held=held.pop_all(),
+            )
 
 
 def is_record_stream(scope: Scope) -> bool:

@@ -1,10 +1,7 @@
-"""How the body of a produce request is written: application/json, in UTF-8 or ISO-8859-1. Pure.
+"""What the routes of REST Proxy v3 share: the cluster in the path, the empty query, the charset of a body.
 
-Source: JsonStreamMessageBodyReader, kafka-rest, which takes the same two charsets.
-
-Which cluster a path speaks of: this one, or one that is not here. Event loop only.
-
-What may stand in a query here: nothing.
+A body is application/json, in UTF-8 or ISO-8859-1. Source: JsonStreamMessageBodyReader, kafka-rest, which
+takes the same two charsets. Event loop only.
 """
 
 from __future__ import annotations
@@ -15,9 +12,9 @@ from typing import Annotated, Final
 from fastapi import Query
 
 from service.admission.caller import Caller
+from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.errors import EMPTY_BODY, refused_with
-from service.lookup.lookups import NO_DEMANDS
-from service.sidecar.sidecar import Sidecar
+from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.wire.asgi import Receive, Scope, header
 from service.wire.errors import ProblemError, refused
 from service.wire.schemas import NoQuery
@@ -31,19 +28,26 @@ SPACE: Final = b" \t\r\n"
 ToUtf8 = Callable[[bytes], bytes]
 
 
-async def require_cluster(sidecar: Sidecar, cluster_id: str | None, receive: Receive, caller: Caller) -> str:
-    """The id of the cluster, which is the one asked for; None asks for whichever it is.
+class ClusterPath:
+    """Which cluster a path names: this one, or one that is not here."""
 
-    Waits for a first answer of the brokers. Raises ProblemError: 503 where none comes, 404 where this is
-    another cluster. `receive` must have given the whole body, or never give anything.
-    """
-    await sidecar.lookups.know_cluster(NO_DEMANDS, receive, caller)
-    known = sidecar.producer.cache.cluster_id
-    if cluster_id is None and known is None:
-        raise refused(503, "the brokers do not say which cluster they are", retriable=True)
-    if known is None or cluster_id not in (None, known):
-        raise refused(404, f"Cluster {cluster_id} cannot be found.")
-    return known
+    def __init__(self, producer: Producer, lookups: Lookups) -> None:
+        self._producer = producer
+        self._lookups = lookups
+
+    async def require(self, cluster_id: str | None, receive: Receive, caller: Caller) -> str:
+        """The id of the cluster, which is the one asked for; None asks for whichever it is.
+
+        Waits for a first answer of the brokers. Raises ProblemError: 503 where none comes, 404 where this is
+        another cluster. `receive` must have given the whole body, or never give anything.
+        """
+        await self._lookups.know_cluster(NO_DEMANDS, receive, caller)
+        known = self._producer.cache.cluster_id
+        if cluster_id is None and known is None:
+            raise refused(503, "the brokers do not say which cluster they are", retriable=True)
+        if known is None or cluster_id not in (None, known):
+            raise refused(404, f"Cluster {cluster_id} cannot be found.")
+        return known
 
 
 async def no_query(_: Annotated[NoQuery, Query()]) -> None:
