@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import ProtocolError
 from client_core.protocol.header import decode_request_header, encode_response_header
+from client_core.testing.loop_thread import stop_accepting
 from client_core.testing.sasl import SaslSession
 
 if TYPE_CHECKING:
@@ -80,13 +81,8 @@ class FakeBroker:
         """Ends the listener and every connection, as the end of a process does."""
         server, self._server = self._server, None
         if server is not None:
-            # asyncio leaks a connection that was accepted right before the server was closed: accept no more,
-            # let the last ones become tasks, which see that the broker is gone, and then close.
-            for listener in server.sockets:
-                asyncio.get_running_loop().remove_reader(listener.fileno())
-            for _ in range(10):
-                await asyncio.sleep(0)
-            server.close()
+            # Those that were accepted last see that the broker is gone.
+            await stop_accepting(server)
         await self.drop_connections()
 
     async def drop_connections(self) -> None:

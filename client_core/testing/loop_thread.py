@@ -63,3 +63,15 @@ async def end_other_tasks() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Closes a server's listener; connections that the loop has accepted reach the server's callback first.
+
+    asyncio leaks a connection that was accepted right before its server was closed.
+    """
+    for listener in server.sockets:
+        asyncio.get_running_loop().remove_reader(listener.fileno())
+    for _ in range(10):  # more turns than it takes from the accept to the callback
+        await asyncio.sleep(0)
+    server.close()

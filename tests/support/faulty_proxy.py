@@ -124,7 +124,7 @@ class FaultyProxy(TcpProxy):
 
         Those that stand go on.
         """
-        self._loop.run(self._accept_no_more())
+        self._loop.run(self._stop_accepting())
 
     def _change(self, **changed: object) -> None:
         self._loop.run(self._apply(replace(self._harms, **changed)))  # type: ignore[arg-type]
@@ -141,9 +141,6 @@ class FaultyProxy(TcpProxy):
         await self._end_connections(broken)
         await self._apply(Harms())
         await self._listen()
-
-    async def _accept_no_more(self) -> None:
-        self._stop_accepting()
 
     async def _sum_of_held(self) -> int:
         return sum(way.flow.held_bytes for way in self._all_ways())

@@ -17,7 +17,7 @@ import socket
 from typing import TYPE_CHECKING, Final, Self
 
 from client_core.testing.free_ports import free_ports
-from client_core.testing.loop_thread import LoopThread
+from client_core.testing.loop_thread import LoopThread, stop_accepting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,17 +91,17 @@ class TcpProxy:
             # A copy: the server closes what it was given, and the kernel may have to go on listening.
             self._server = await asyncio.start_server(self._connected, sock=self._listener.dup())
 
-    def _stop_accepting(self) -> None:
+    async def _stop_accepting(self) -> None:
         """From now on connections wait in the kernel's backlog."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        server, self._server = self._server, None
+        if server is not None:
+            await stop_accepting(server)
 
     async def _stop(self) -> None:
-        self._stop_accepting()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        listener, self._listener = self._listener, None
+        await self._stop_accepting()
+        if listener is not None:
+            listener.close()
         await self._end_connections()
 
     async def _end_connections(self, tasks: Iterable[asyncio.Task[None]] | None = None) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
-from client_core.testing.loop_thread import end_other_tasks
+import pytest
+
+from client_core.testing.loop_thread import end_other_tasks, stop_accepting
 
 
 def test_a_task_that_has_not_begun_when_the_loop_ends_still_closes_what_it_was_given() -> None:
@@ -69,3 +72,28 @@ def test_a_task_that_is_made_as_the_end_begins_runs_its_finally_too() -> None:
 
     asyncio.run(scenario())
     assert ended == ["connected"]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_is_accepted_as_the_listening_ends_reaches_the_server(turns: int) -> None:
+    served: list[object] = []
+
+    async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer.get_extra_info("peername"))
+        writer.close()
+        await writer.wait_closed()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as client:
+            ours = client.getsockname()
+            # The kernel has it; so many turns later the loop has accepted it, begun with it, or handed it over.
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await stop_accepting(server)
+            await end_other_tasks()
+        assert served in ([], [ours]), "still in the kernel, or handed over"
+        if turns > 1:
+            assert served == [ours]
+
+    asyncio.run(scenario())
