@@ -87,7 +87,7 @@ def test_a_connection_that_is_accepted_as_the_listening_ends_reaches_the_server(
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         with socket.create_connection(server.sockets[0].getsockname()) as client:
             ours = client.getsockname()
-            # The kernel has it; so many turns later the loop has accepted it, begun with it, or handed it over.
+            # The kernel has it; then the loop accepts it, begins with it, and hands it over.
             for _ in range(turns):
                 await asyncio.sleep(0)
             await stop_accepting(server)

@@ -61,7 +61,7 @@ def test_an_outage_of_all_brokers_is_a_few_lines_however_long_it_lasts(tmp_path:
             )
             before = attempts(sidecar)
             wait_until(lambda: attempts(sidecar) > before + 40, what="many more")
-            # Each state of each broker once: a broker that the last metadata no longer named is left a second later.
+            # Once for each broker: that the last metadata no longer named one shows a second later.
             reported = messages(sidecar)[begun:]
             assert len(reported) <= 14, "\n".join(reported)
             assert len(set(reported)) == len(reported), "\n".join(reported)
