@@ -110,6 +110,11 @@ def spark_session(
         return _started({"spark.app.name": app_name, **own, **delta, **session_settings, **java_options})
 
 
+def is_running() -> bool:
+    """Whether spark_session would take a session that is active already; who takes it leaves it running."""
+    return _active() is not None
+
+
 def find_java(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Java:
     """The first Java that Spark runs on; JavaMissingError says what was seen and what to install."""
     return first_fitting(_JAVA_VERSIONS, "Spark 4 needs Java 17 or 21.", environ, root)

@@ -61,15 +61,17 @@ def _without_spark(out: str, kind: str) -> pa.Table:
 
 def _with_spark(out: str, kind: str) -> pa.Table:
     from pipeline.jars.connector_jars import connector_jars, default_folder
-    from pipeline.session import is_submitted, spark_session
+    from pipeline.session import is_running, is_submitted, spark_session
     from pipeline.stores.formats import open_store
 
     jars = () if kind == PARQUET or is_submitted() else connector_jars(default_folder())
+    is_ours = not is_running()
     spark = spark_session(jars=jars, is_short=True)
     try:
         return open_store(spark, out, kind).read(GOLD_ADVICE).toArrow()
     finally:
-        spark.stop()
+        if is_ours:
+            spark.stop()
 
 
 class FileNotWrittenError(PipelineError):

@@ -72,18 +72,19 @@ def report(
 def _gold(
     tables: str, store: str, master: str | None, jars: Path | None, java_log: JavaLog
 ) -> Iterator[Gold]:
-    """The tables, once; Spark lives as long as they are looked at."""
+    """The tables. A Spark session that starts here ends here; one that was running is left running."""
     from pipeline.report.view import ParquetGold, StoreGold
 
     if store == PARQUET and _SCHEME not in tables:
         yield ParquetGold(Path(tables))
         return
     from pipeline.jars.connector_jars import connector_jars, default_folder
-    from pipeline.session import is_submitted, spark_session
+    from pipeline.session import is_running, is_submitted, spark_session
     from pipeline.stores.folders import FAILED, Folders
     from pipeline.stores.formats import open_store
 
     needs_jars = store == DELTA and not is_submitted()
+    is_ours = not is_running()
     with java_log.given_to_java():
         spark = spark_session(
             master=master,
@@ -94,7 +95,8 @@ def _gold(
         opened = open_store(spark, tables, store)
         yield StoreGold(opened, Folders(spark).read_json(f"{opened.out}/{FAILED}"))
     finally:
-        spark.stop()
+        if is_ours:
+            spark.stop()
 
 
 def _write_whole(out: Path, html: str) -> None:

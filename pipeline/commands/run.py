@@ -228,15 +228,13 @@ def _session(options: RunOptions, java_log: JavaLog, *, is_short: bool) -> Itera
 
     One that somebody else started is used, and left running.
     """
-    from pyspark.sql import SparkSession
-
     from pipeline.jars.connector_jars import connector_jars, default_folder
-    from pipeline.session import is_submitted, spark_session
+    from pipeline.session import is_running, is_submitted, spark_session
 
     needs_jars = options.source == "kafka" or options.store == DELTA
     # A submitter gives jars to Spark itself, and where they lie is its business.
     jars = connector_jars(options.jars or default_folder()) if needs_jars and not is_submitted() else ()
-    is_ours = SparkSession.getActiveSession() is None
+    is_ours = not is_running()
     with java_log.given_to_java():
         spark = spark_session(
             master=options.master, jars=jars, driver_memory=options.memory, is_short=is_short

@@ -28,12 +28,17 @@ from pipeline.cli import main
 from pipeline.datasource.answers import Patience
 from pipeline.datasource.sidecar_http import Answer, SidecarUnreachableError
 from pipeline.gold.advice import MOST_WARM_TOPICS
+from pipeline.stores.formats import open_store
+from pipeline.stores.store import DELTA
+from pipeline.tables import GOLD_ADVICE
 from service.process import advice_document as sidecars
 from tests.service.process.advice_documents import HOUR_MS
 from tests.support.fake_sidecar_api import FakeSidecarApi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPUTED_AT = datetime(2026, 11, 21, 10, 0, 0, 123_456, tzinfo=UTC)
@@ -277,6 +282,16 @@ def test_the_command_writes_the_file_without_spark(tables: Path, tmp_path: Path)
     assert out.read_bytes() == document(entries_of(ROWS))
     code, printed = advise("--tables", tables, "--out", "-", "--service", "search")
     assert (code, [entry["service"] for entry in json.loads(printed)["advice"]]) == (0, ["search"])
+
+
+def test_a_spark_session_that_was_running_reads_a_delta_table_and_goes_on(
+    spark: SparkSession, tables: Path, tmp_path: Path
+) -> None:
+    store = open_store(spark, str(tmp_path / "delta"), DELTA, to_write=True)
+    store.replace(GOLD_ADVICE, spark.read.parquet(str(tables / GOLD_ADVICE)))
+    from_files = advise("--tables", tables, "--out", "-")
+    assert advise("--tables", tmp_path / "delta", "--store", DELTA, "--out", "-") == from_files
+    assert spark.range(3).count() == 3
 
 
 def test_the_command_writes_to_a_topic_through_a_sidecar(tables: Path) -> None:

@@ -22,7 +22,7 @@ from pipeline.report.page import findings_of
 from pipeline.report.view import ParquetGold, StoreGold, views_of
 from pipeline.simulate.delivery import BREAK
 from pipeline.stores.formats import open_store
-from pipeline.stores.store import StoreError
+from pipeline.stores.store import DELTA, PARQUET, StoreError
 from tests.pipeline.gold_samples import CLUSTER, Gold, healthy, joined, troubled, write_gold
 
 if TYPE_CHECKING:
@@ -313,6 +313,21 @@ def test_the_store_gives_what_the_files_give(spark: SparkSession, tmp_path: Path
     folder = write_gold(tmp_path, troubled(topics=4, sidecars=6))
     by_spark = report_html(StoreGold(open_store(spark, str(folder))))
     assert by_spark == report_html(ParquetGold(folder))
+
+
+def test_a_spark_session_that_was_running_reads_delta_tables_and_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = write_gold(tmp_path / "parquet", healthy())
+    delta = open_store(spark, str(tmp_path / "delta"), DELTA, to_write=True)
+    for table in folder.glob("gold_*"):
+        delta.replace(table.name, spark.read.parquet(str(table)))
+    for tables_folder, store in ((folder, PARQUET), (delta.out, DELTA)):
+        out = tmp_path / f"{store}.html"
+        words = ["report", "--tables", str(tables_folder), "--store", store, "--out", str(out)]
+        assert CliRunner().invoke(main, words).exit_code == 0
+    assert (tmp_path / "delta.html").read_bytes() == (tmp_path / "parquet.html").read_bytes()
+    assert spark.range(3).count() == 3
 
 
 def test_the_command_writes_a_file_and_says_where(tmp_path: Path) -> None:
