@@ -59,11 +59,15 @@ def _settings(writer: Tree, reader: Tree, scratch: Path) -> None:
 
 
 def _tables(store: str, writer: Tree, reader: Tree, scratch: Path) -> None:
-    """The reader goes on from the writer's tables with the writer's events, and with its own."""
-    jars = default_folder(_ROOT)
-    for number, events in enumerate((write_events(writer, scratch), write_events(reader, scratch))):
-        tree = (writer, reader)[number]
-        write_tables(tree, events, scratch / store, store, jars, scratch)
+    """The reader goes on from the writer's tables with the writer's events, and with its own.
+
+    The older tree does so with --rebuild, as docs/operations.md says: it can't merge into columns that it
+    does not know.
+    """
+    folder, jars = scratch / store, default_folder(_ROOT)
+    write_tables(writer, write_events(writer, scratch), folder, store, jars, scratch)
+    options = () if reader.root == _ROOT else ("--rebuild",)
+    write_tables(reader, write_events(reader, scratch), folder, store, jars, scratch, *options)
 
 
 _TRIALS: Final[dict[str, Trial]] = {

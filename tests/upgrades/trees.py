@@ -208,7 +208,7 @@ def _types(lines: Sequence[str]) -> set[str]:
 
 
 def write_tables(
-    tree: Tree, events: Sequence[str], folder: Path, store: str, jars: Path, scratch: Path
+    tree: Tree, events: Sequence[str], folder: Path, store: str, jars: Path, scratch: Path, *options: str
 ) -> None:
     """Have a tree's pipeline make, or bring up to date, the tables of these events."""
     source = scratch / f"{store}-events"
@@ -216,7 +216,7 @@ def write_tables(
     name = f"events-{len(list(source.iterdir()))}.jsonl"
     (source / name).write_text("".join(f"{line}\n" for line in events), encoding="utf-8")
     words = ("run", "--source", "files", "--input", str(source), "--out", str(folder), "--store", store)
-    pipeline(tree, *words, "--jars", str(jars), "--master", "local[2]", scratch=scratch)
+    pipeline(tree, *words, "--jars", str(jars), "--master", "local[2]", *options, scratch=scratch)
 
 
 def pipeline(tree: Tree, *words: str, scratch: Path, code: int = 0) -> str:
