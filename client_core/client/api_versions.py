@@ -144,8 +144,8 @@ class ApiVersionsRequestBuilder:
     def decode_response(self, body: bytes, version: int) -> ApiVersionsResponse:
         """Decodes a response in the request's version; a refusal is in version 0. Raises SchemaError.
 
-        Version 0 has no throttle time, so a refusal's is set to 0. librdkafka's mock cluster refuses in its
-        own format, which would decode as a throttle of twenty minutes.
+        Version 0 has no throttle time, so a refusal's is set to 0. The mock cluster of librdkafka refuses
+        in its own format, which would decode as a throttle of twenty minutes.
         """
         is_refusal = body.startswith(_UNSUPPORTED_VERSION)
         likely, other = (0, version) if is_refusal else (version, 0)

@@ -116,8 +116,8 @@ def choose_least_loaded(
 ) -> LeastLoadedNode:
     """The least loaded node, if any, and whether any connection is ready.
 
-    Prefers, in this order, a ready node with nothing or the fewest requests in flight, a connecting node, and
-    the connectable node tried longest ago (NET-20). Never a node that is throttled, or in its backoff
+    Prefers, in this order: the first idle ready node, the ready node with the fewest in flight, a connecting
+    node, the connectable node tried longest ago (NET-20). Never a node that is throttled, or in its backoff
     (NET-21).
 
     The nodes in `slowly_resolving` come last: a resolver may hang, and other nodes need not wait for it. In
