@@ -1,9 +1,9 @@
-"""How long to wait before the next try: exponential, bounded, jittered.
+"""Exponential backoff with an upper bound and jitter.
 
     min(long(U[1 - jitter, 1 + jitter) * initial * 2 ** min(attempts, log2(max / max(initial, 1)))), max)
 
-When max <= initial the term is min(initial, max), without jitter, whatever the attempts: tests use that to be
-exact. Source: ExponentialBackoff, Kafka 4.3 (KIP-144, KIP-580, KIP-601).
+When max <= initial the backoff is always min(initial, max), without jitter; tests use that for exact values.
+Source: ExponentialBackoff, Kafka 4.3 (KIP-144, KIP-580, KIP-601).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JITTER: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff:
-    """Backoff terms for one kind of retry. Thread-safe as far as the Random is."""
+    """Backoffs for one kind of retry. Thread-safe if the Random is."""
 
     initial_ms: int
     max_ms: int
@@ -38,7 +38,7 @@ class ExponentialBackoff:
             raise IllegalArgumentError("jitter must be between 0 inclusive and 1 exclusive")
 
     def backoff_ms(self, attempts: int) -> int:
-        """The wait after so many attempts before this one (0: the first retry)."""
+        """The wait in ms after `attempts` earlier attempts (0: the first retry)."""
         if self.max_ms <= self.initial_ms:
             return min(self.initial_ms, self.max_ms)
         highest_exponent = math.log(self.max_ms / max(self.initial_ms, 1)) / math.log(self.multiplier)

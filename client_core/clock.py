@@ -1,8 +1,8 @@
 """Monotonic and wall-clock time, passed in so that tests control it.
 
-`now_ms` is monotonic: deadlines, backoffs and ages. `wall_ms` is calendar time: timestamps of records and
-events, nothing else. Only KafkaProducer, Sender, Selector and BufferPool hold a Clock; everything else takes
-`now_ms`. Tests use `tests/support/mock_clock.py`. Source: Time, SystemTime, Kafka 4.3.
+`now_ms` is monotonic: deadlines, backoffs and ages. `wall_ms` is wall-clock time: only timestamps of records
+and events. Only KafkaProducer, Sender, Selector and BufferPool hold a Clock; everything else takes `now_ms`.
+Tests use `tests/support/mock_clock.py`. Source: Time, SystemTime, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Further away than any deadline: waits that nobody bounds. Java's Long.MAX_VALUE.
+#: Later than any deadline, for unbounded waits. Java's Long.MAX_VALUE.
 FOREVER_MS: Final = (1 << 63) - 1
 
 
 class Clock(Protocol):
-    """What the client asks of time."""
+    """The client's source of time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since an arbitrary moment; never goes back."""
+        """Milliseconds since an arbitrary moment; never decreases."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC, as the machine's calendar has it now; may jump."""
+        """Milliseconds since 1970-01-01 UTC by the machine's clock; may jump."""
         ...
 
     def wait_for(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker: its id and where it listens. Ids of bootstrap addresses are -1, -2, ..."""
+    """A broker: its id, address and rack. Ids of bootstrap addresses are -1, -2, ..."""
 
     id: int
     host: str
@@ -27,7 +27,7 @@ class Node:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nowhere to connect to: a replica id without a broker entry."""
+        """Whether it has no address: a replica id without a broker entry."""
         return not self.host or self.port < 0
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Node:
 
 
 def missing_node(node_id: int) -> Node:
-    """The stand-in for a replica whose broker is not in the response.
+    """The placeholder for a replica whose broker is not in the response.
 
     Source: MetadataResponse.toBrokerNodes.
     """
@@ -54,11 +54,10 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """Who leads a partition and who holds copies of it.
+    """A partition's leader and replicas.
 
-    `leader` is None while there is no leader, or while its broker is not in the response. `leader_epoch` is
-    None where the broker did not say one that can be relied on. `error_code` is the partition's own wire
-    code, 0 for none.
+    `leader` is None without a leader, or while its broker is not in the response. `leader_epoch` is None if
+    the broker sent no reliable one. `error_code` is the partition's own wire code, 0 for none.
     """
 
     topic: str
@@ -91,15 +90,15 @@ class TopicPartitions(Protocol):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The numbers of the partitions, ascending: 0 to n - 1, but where a response left some out."""
+        """The numbers of the partitions, ascending: 0 to n - 1, unless a response omitted some."""
         ...
 
     def partition(self, partition: int, nodes: Mapping[int, Node]) -> PartitionInfo | None:
-        """One partition, its node ids resolved by `nodes`; None if there is no such partition."""
+        """One partition, with its node ids resolved by `nodes`; None if there is no such partition."""
         ...
 
     def leader_id(self, partition: int) -> int | None:
-        """The leader's node id, whether or not its broker is known; None if there is none."""
+        """The leader's node id, even if its broker is unknown; None if there is none."""
         ...
 
 
@@ -108,7 +107,7 @@ _NO_TOPICS: Mapping[str, TopicPartitions] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Cluster:
-    """An immutable picture of (a part of) a cluster. Look-ups of what is unknown answer None or nothing."""
+    """An immutable view of (a part of) a cluster. Look-ups return None or nothing if unknown."""
 
     cluster_id: str | None
     nodes_by_id: Mapping[int, Node]
@@ -122,45 +121,45 @@ class Cluster:
 
     @staticmethod
     def empty() -> Cluster:
-        """A cluster of which nothing is known."""
+        """A cluster without any data."""
         return Cluster(cluster_id=None, nodes_by_id=MappingProxyType({}))
 
     @staticmethod
     def bootstrap(addresses: Sequence[tuple[str, int]]) -> Cluster:
-        """The cluster before the first answer: nodes -1, -2, ...
+        """The cluster before the first response: nodes -1, -2, ... in the order of `addresses`.
 
-        in the order of the addresses (META-04, CLU-01).
+        See META-04, CLU-01.
         """
         nodes = {-n: Node(-n, host, port) for n, (host, port) in enumerate(addresses, start=1)}
         return Cluster(cluster_id=None, nodes_by_id=MappingProxyType(nodes), is_bootstrap_configured=True)
 
     @property
     def nodes(self) -> Collection[Node]:
-        """All brokers, in no order that means anything."""
+        """All brokers, in no particular order."""
         return self.nodes_by_id.values()
 
     @property
     def topics(self) -> Collection[str]:
-        """The names of the topics whose partitions are known."""
+        """The names of the topics with known partitions."""
         return self.topic_partitions.keys()
 
     def node_by_id(self, node_id: int) -> Node | None:
         return self.nodes_by_id.get(node_id)
 
     def partition_count_for_topic(self, topic: str) -> int | None:
-        """How many partitions the topic has; None while the topic is unknown."""
+        """The number of partitions of the topic; None if it is unknown."""
         partitions = self.topic_partitions.get(topic)
         return None if partitions is None else partitions.partition_count
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
-        """All that is known of a partition; None while it is unknown."""
+        """A partition's metadata; None if it is unknown."""
         partitions = self.topic_partitions.get(topic_partition.topic)
         return (
             None if partitions is None else partitions.partition(topic_partition.partition, self.nodes_by_id)
         )
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """The partition's leader; None if it has none, if its broker is unknown, or if the partition is."""
+        """The partition's leader; None without a leader, or if its broker or the partition is unknown."""
         partitions = self.topic_partitions.get(topic_partition.topic)
         if partitions is None:
             return None
@@ -168,7 +167,7 @@ class Cluster:
         return None if leader_id is None else self.nodes_by_id.get(leader_id)
 
     def partitions_for_topic(self, topic: str) -> Sequence[PartitionInfo]:
-        """Every partition of a topic in the order of their numbers; empty while it is unknown (CLU-02)."""
+        """All partitions of a topic by number; empty if it is unknown (CLU-02)."""
         partitions = self.topic_partitions.get(topic)
         if partitions is None:
             return ()
@@ -176,13 +175,13 @@ class Cluster:
         return tuple(info for info in found if info is not None)
 
     def available_partitions_for_topic(self, topic: str) -> Sequence[PartitionInfo]:
-        """The topic's partitions that have a leader with a known broker (CLU-03)."""
+        """The topic's partitions with a known leader (CLU-03)."""
         return tuple(info for info in self.partitions_for_topic(topic) if info.leader is not None)
 
     def partitions_for_node(self, node_id: int) -> Sequence[PartitionInfo]:
         """The partitions that a broker leads (CLU-04).
 
-        Walks every topic: for status pages, not for a hot path.
+        Visits every topic: for status pages, not for a hot path.
         """
         return tuple(
             info for info in self._every_partition() if info.leader is not None and info.leader.id == node_id
@@ -193,5 +192,5 @@ class Cluster:
             yield from self.partitions_for_topic(topic)
 
     def with_nodes(self, nodes: Iterable[Node]) -> Mapping[int, Node]:
-        """The known nodes, overridden and joined by the given ones (META-22)."""
+        """The known nodes, updated with the given ones (META-22)."""
         return MappingProxyType({**self.nodes_by_id, **{node.id: node for node in nodes}})

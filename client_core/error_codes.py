@@ -2,8 +2,8 @@
 
 One row per code of Kafka's `org.apache.kafka.common.protocol.Errors`. A code is fatal for the request,
 retriable, or retriable after a metadata refresh (Java's InvalidMetadataException). Nothing here is raised;
-`errors.py` maps a code to an exception. A newer broker's unknown code is expected: `Errors.of` returns
-UNKNOWN_SERVER_ERROR for it, and the caller keeps the number.
+`errors.py` maps a code to an exception. A newer broker may send unknown codes: `Errors.of` returns
+UNKNOWN_SERVER_ERROR for them, and the caller keeps the number.
 """
 
 from __future__ import annotations
@@ -405,7 +405,7 @@ class Errors(Enum):
 
     @staticmethod
     def of(code: int) -> Errors:
-        """The row of a wire code; UNKNOWN_SERVER_ERROR for a code that it does not know (a newer broker)."""
+        """The row of a wire code; UNKNOWN_SERVER_ERROR for an unknown code (a newer broker)."""
         return _BY_CODE.get(code, Errors.UNKNOWN_SERVER_ERROR)
 
 

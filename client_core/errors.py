@@ -1,34 +1,34 @@
-"""The errors that callers see, as one tree. Java's names, with Error for Exception.
+"""The exceptions raised to callers, as one tree. Java's names, with Error for Exception.
 
     KafkaError                          everything below; .error is the row of Kafka's table, .code its number
-    ├── ApiError                        judged by code: a broker's answer, or the client's own in its stead
+    ├── ApiError                        an error code of a broker, or the client's equivalent
     │   ├── RetriableError              the same request may succeed later
     │   │   ├── InvalidMetadataError    ... after a metadata refresh
     │   │   │   ├── UnknownTopicOrPartitionError, LeaderNotAvailableError, NotLeaderOrFollowerError,
     │   │   │   └── NetworkError, DisconnectError, UnknownTopicIdError, FencedLeaderEpochError, ...
-    │   │   ├── TimeoutError            a deadline ran out (max.block.ms, delivery.timeout.ms, ...)
-    │   │   │   └── BufferExhaustedError    no memory of buffer.memory came free in time
+    │   │   ├── TimeoutError            a deadline expired (max.block.ms, delivery.timeout.ms, ...)
+    │   │   │   └── BufferExhaustedError    no memory of buffer.memory became free in time
     │   │   └── CorruptRecordError, NotEnoughReplicasError, CoordinatorLoadInProgressError, ...
     │   ├── AuthorizationError          TopicAuthorizationError, ClusterAuthorizationError
     │   ├── AuthenticationError         SaslAuthenticationError, SslAuthenticationError, ...
     │   └── InvalidTopicError, RecordTooLargeError, UnsupportedVersionError, OutOfOrderSequenceError, ...
     ├── ConfigError                     a setting is unknown, unsupported or out of range (the caller's fault)
-    ├── ProtocolError                   the peer sent what can't be read (the peer's fault)
-    │   ├── SchemaError                 bytes that break their schema: truncated, hostile length, bad varint
-    │   │   └── TruncatedError              ... or that are not all here yet
+    ├── ProtocolError                   the peer sent unreadable bytes (the peer's fault)
+    │   ├── SchemaError                 bytes that violate their schema: truncated, hostile length, bad varint
+    │   │   └── TruncatedError              ... or have not all arrived yet
     │   ├── InvalidReceiveError         a frame's size is negative or larger than allowed
-    │   └── CorrelationIdMismatchError  an answer to another question
-    ├── SerializationError              a value can't be put into bytes
+    │   └── CorrelationIdMismatchError  a response to another request
+    ├── SerializationError              a value can't be serialized
     ├── NoBrokersError                  no broker has answered since the client started
     └── ProducerClosedError             the producer was closed while a record waited
     IllegalStateError (RuntimeError)    a bug in the caller or in this client, never a peer's fault
-    IllegalArgumentError (ValueError)   an argument that no state could make valid
+    IllegalArgumentError (ValueError)   an argument that is invalid in any state
 
-`retriable` and `refreshes_metadata` are attributes: nobody needs to ask isinstance. A code that this client
-has no class for becomes a plain ApiError, RetriableError or InvalidMetadataError with the right attributes,
-and a code that it has never heard of an UnknownServerError that keeps the number.
+`retriable` and `refreshes_metadata` are attributes, so callers need no isinstance. A code without a class
+becomes a plain ApiError, RetriableError or InvalidMetadataError with the right attributes. A code unknown to
+this client becomes an UnknownServerError that keeps the number.
 
-Who calls: everyone, on any thread. Source: Errors, ApiException and kin, Kafka 4.3.
+Any thread. Source: Errors, ApiException and its subclasses, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from client_core.error_codes import Errors
 
 
 class KafkaError(Exception):
-    """Any failure that this library reports. `message` is for people, `error` and `code` for programs."""
+    """Any failure reported by this library. `message` is for people, `error` and `code` for programs."""
 
     error: Errors = Errors.UNKNOWN_SERVER_ERROR
 
@@ -51,12 +51,12 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later without anyone changing anything."""
+        """Whether the same request may succeed later without any change."""
         return self.error.retriable
 
     @property
     def refreshes_metadata(self) -> bool:
-        """Whether the error says that the cached metadata is out of date."""
+        """Whether the error means that the cached metadata is out of date."""
         return self.error.refreshes_metadata
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class KafkaError(Exception):
 
 
 class ApiError(KafkaError):
-    """What a broker answered with an error code, or what the client says in its stead."""
+    """An error code from a broker, or the client's equivalent."""
 
     def __init__(
         self, message: str | None = None, *, error: Errors | None = None, code: int | None = None
@@ -83,7 +83,7 @@ class InvalidMetadataError(RetriableError):
 
 
 class UnknownServerError(ApiError):
-    """The broker failed in a way it does not name, or with a code newer than this client."""
+    """The broker failed for an unspecified reason, or with a code newer than this client."""
 
     error = Errors.UNKNOWN_SERVER_ERROR
 
@@ -108,7 +108,7 @@ class ReplicaNotAvailableError(InvalidMetadataError):
 
 
 class NetworkError(InvalidMetadataError):
-    """The connection broke while the request was on its way."""
+    """The connection broke while the request was in flight."""
 
     error = Errors.NETWORK_EXCEPTION
 
@@ -143,13 +143,13 @@ class InconsistentTopicIdError(InvalidMetadataError):
 
 
 class TimeoutError(RetriableError, builtins.TimeoutError):
-    """A deadline ran out. The message says which, and after how long."""
+    """A deadline expired. The message has its name and length."""
 
     error = Errors.REQUEST_TIMED_OUT
 
 
 class BufferExhaustedError(TimeoutError):
-    """buffer.memory was full for as long as the caller was ready to wait."""
+    """buffer.memory stayed full until the caller's deadline."""
 
 
 class CorruptRecordError(RetriableError):
@@ -184,7 +184,7 @@ class ThrottlingQuotaExceededError(RetriableError):
 
 
 class AuthorizationError(ApiError):
-    """Kafka's ACLs refuse it."""
+    """Kafka's ACLs deny the request."""
 
 
 class TopicAuthorizationError(AuthorizationError):
@@ -196,9 +196,9 @@ class ClusterAuthorizationError(AuthorizationError):
 
 
 class AuthenticationError(ApiError):
-    """Who we are was not accepted.
+    """Authentication failed.
 
-    Waiters are woken at once; the connection is tried again after its backoff.
+    Waiters are woken at once; the client reconnects after the backoff.
     """
 
     error = Errors.SASL_AUTHENTICATION_FAILED
@@ -217,12 +217,12 @@ class IllegalSaslStateError(AuthenticationError):
 
 
 class SslAuthenticationError(AuthenticationError):
-    """The TLS handshake failed for a reason that a retry alone won't mend (certificate, protocol)."""
+    """The TLS handshake failed, and a retry alone won't help (certificate, protocol)."""
 
     error = Errors.NETWORK_EXCEPTION
 
 
-# -- fatal for what was asked --------------------------------------------------------------------------------
+# -- fatal for the request -----------------------------------------------------------------------------------
 
 
 class InvalidTopicError(ApiError):
@@ -232,7 +232,7 @@ class InvalidTopicError(ApiError):
 class RecordTooLargeError(ApiError):
     error = Errors.MESSAGE_TOO_LARGE
 
-    #: Which record of a request it was, where the client itself found it before anything was appended.
+    #: The record's index in the request, if the client found it before anything was appended.
     record_index: int | None = None
 
 
@@ -261,7 +261,7 @@ class PolicyViolationError(ApiError):
 
 
 class UnsupportedVersionError(ApiError):
-    """The broker does not speak a version of the API that the request needs."""
+    """The broker does not support an API version that the request needs."""
 
     error = Errors.UNSUPPORTED_VERSION
 
@@ -302,11 +302,11 @@ class ProducerFencedError(ApiError):
     error = Errors.PRODUCER_FENCED
 
 
-# -- not by code ---------------------------------------------------------------------------------------------
+# -- not from a wire code ------------------------------------------------------------------------------------
 
 
 class ConfigError(KafkaError):
-    """A setting is unknown, unsupported or out of range. `name` is Kafka's name of it."""
+    """A setting is unknown, unsupported or out of range. `name` is its Kafka name."""
 
     error = Errors.INVALID_CONFIG
 
@@ -316,33 +316,33 @@ class ConfigError(KafkaError):
 
 
 class ProtocolError(KafkaError):
-    """The peer sent what can't be read: it is no Kafka broker, or a broken one. The connection is closed."""
+    """The peer sent unreadable bytes: not a Kafka broker, or a broken one. The connection is closed."""
 
     error = Errors.UNKNOWN_SERVER_ERROR
 
 
 class SchemaError(ProtocolError):
-    """Bytes that do not follow their schema: truncated, a length beyond the bytes left, a bad varint."""
+    """Bytes that violate their schema: truncated, a length beyond the bytes left, a bad varint."""
 
 
 class TruncatedError(SchemaError):
-    """Bytes that end before what they announce: more of them are still to come."""
+    """Bytes that end early: more are still to come."""
 
 
 class InvalidReceiveError(ProtocolError):
-    """A frame's size is negative, or larger than what this client is ready to hold."""
+    """A frame's size is negative, or larger than this client allows."""
 
 
 class CorrelationIdMismatchError(ProtocolError):
-    """The answer bears another correlation id than the oldest request in flight."""
+    """The response's correlation id differs from that of the oldest request in flight."""
 
 
 class SerializationError(KafkaError):
-    """A key, value or header can't be put into bytes."""
+    """A key, value or header can't be serialized."""
 
 
 class NoBrokersError(KafkaError):
-    """No broker has answered since this client started, so nothing is known of the cluster yet."""
+    """No broker has answered since this client started, so the cluster is unknown."""
 
     error = Errors.BROKER_NOT_AVAILABLE
 
@@ -356,23 +356,23 @@ class ProducerClosedError(KafkaError):
 
 
 class IllegalStateError(RuntimeError):
-    """A bug: a call that the present state forbids. Never the fault of a peer or of a setting."""
+    """A bug: a call that is invalid in the current state. Never the fault of a peer or a setting."""
 
 
 class IllegalArgumentError(ValueError):
-    """An argument that no state of the object could make valid."""
+    """An argument that is invalid in any state of the object."""
 
 
 # -- from code to class --------------------------------------------------------------------------------------
 
 
 def _by_error() -> dict[Errors, type[ApiError]]:
-    """The class that stands for each row: the first one in this file that claims it."""
+    """The class of each row: the first one in this file with that `error`."""
     classes: dict[Errors, type[ApiError]] = {}
     for value in globals().values():
         if isinstance(value, type) and issubclass(value, ApiError) and "error" in vars(value):
             classes.setdefault(value.error, value)
-    # These share a code with an ancestor or a sibling, which must not stand for it.
+    # These share a code with an ancestor or a sibling, which must not represent it.
     classes[Errors.NETWORK_EXCEPTION] = NetworkError
     classes[Errors.REQUEST_TIMED_OUT] = TimeoutError
     classes[Errors.SASL_AUTHENTICATION_FAILED] = SaslAuthenticationError
@@ -383,7 +383,7 @@ _CLASS_OF: Final[dict[Errors, type[ApiError]]] = _by_error()
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:
-    """The exception for a wire code other than 0, with the broker's own text where it sent one.
+    """The exception for a wire code other than 0, with the broker's own text if it sent one.
 
     Raises IllegalArgumentError for code 0, which is no error. Source: Errors.forCode, Errors.exception.
     """
@@ -403,7 +403,7 @@ def error_for(code: int, message: str | None = None) -> ApiError:
 
 
 def explains(error: BaseException) -> str:
-    """`Class: message` of an error and of what caused it, on one line, for logs and status answers."""
+    """`Class: message` of an error and its causes, on one line, for logs and status responses."""
     parts = [f"{type(error).__name__}: {error}"]
     if error.__cause__ is not None:
         parts.append(explains(error.__cause__))

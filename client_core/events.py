@@ -1,9 +1,9 @@
 """Events inside the client, for metrics, logs and the event log.
 
-Events are immutable. `EventSink.emit` is called on the thread where the event occurred (mostly the I/O
-thread), often on the hot path: it must not block, and must not call back into the client. Times are now_ms
-unless named wall_ms. One event per batch, request or connection, never per record. Per-request events are
-named tuples, which cost a third of a dataclass.
+Events are immutable. `EventSink.emit` is called on the thread of the event (mostly the I/O thread), often on
+the hot path. It must not block, and must not call back into the client. Times are now_ms unless named
+wall_ms. One event per batch, request or connection, never per record. Per-request events are named tuples,
+which cost a third of a dataclass.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from client_core.error_codes import Errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: A partition, and its leader id and epoch before and after, negative for none as on the wire. Plain tuples:
-#: when a broker fails there are tens of thousands of them.
+#: A partition, and its leader id and epoch before and after, negative for none as on the wire. Plain tuples,
+#: since a broker failure creates tens of thousands.
 LeadershipRow = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
@@ -29,32 +29,32 @@ class MetadataRefreshed:
     update_version: int
     request_version: int
     is_partial: bool
-    duration_ms: int  # request sent -> response applied
+    duration_ms: int  # from request sent to response applied
     topics: int
     partitions: int
     leaderless_partitions: int
     cluster_id: str | None
-    node_id: int | None = None  # who answered; below 0: an address of bootstrap.servers
+    node_id: int | None = None  # the responding node; below 0: an address of bootstrap.servers
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataRefreshFailed:
-    """A metadata request failed, or its response was of no use. `outcome`: error, timeout or no_node."""
+    """A metadata request failed, or its response was unusable. `outcome`: error, timeout or no_node."""
 
-    reason: str  # why it was wanted: one of MetadataRefreshed's words
+    reason: str  # why it was needed: a reason of MetadataRefreshed
     outcome: str
     detail: str
-    duration_ms: int = 0  # request sent -> found to be in vain; 0 where none was sent
-    node_id: int | None = None  # who was asked, if anybody was
+    duration_ms: int = 0  # from request sent to failure; 0 if none was sent
+    node_id: int | None = None  # the node that the request was sent to, if any
 
 
 @dataclass(frozen=True, slots=True)
 class Rebootstrapped:
-    """The client forgot the brokers it knew and began again with bootstrap.servers (KIP-899, KIP-1102)."""
+    """The client forgot its known brokers and started again from bootstrap.servers (KIP-899, KIP-1102)."""
 
 
 class LeaderChange(NamedTuple):
-    """One of LeadersChanged's. None: no leader, no epoch."""
+    """One change of LeadersChanged. None: no leader, no epoch."""
 
     partition: int
     old_leader_id: int | None
@@ -64,10 +64,10 @@ class LeaderChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeadersChanged:
-    """Partitions of a topic that were known have other leaders or greater leader epochs, at least one.
+    """At least one known partition of a topic has a new leader or a greater leader epoch.
 
-    One event a topic, and its rows are read when somebody asks: `len` and the first or last few cost nothing
-    when a broker fails.
+    One event per topic. Its rows are converted on demand, so `len` and a few changes cost little when a
+    broker fails.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class LeadersChanged:
         return len(self.rows)
 
     def changes(self, last: int | None = None) -> list[LeaderChange]:
-        """The changes in the order of their partitions: all, or the last so many."""
+        """The changes in partition order: all, or the `last` ones."""
         rows = self.rows if last is None else self.rows[max(len(self.rows) - last, 0) :]
         return [
             LeaderChange(partition, _none_below_0(old_id), _none_below_0(new_id), _none_below_0(epoch))
@@ -91,7 +91,7 @@ def _none_below_0(number: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCountChanged:
-    """A topic appeared (old_count None), grew, was re-created, or is gone (new_count None)."""
+    """A topic appeared (old_count None), grew, was re-created, or disappeared (new_count None)."""
 
     topic: str
     old_count: int | None
@@ -100,7 +100,7 @@ class PartitionCountChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """Brokers joined, left, or moved to another address. `moved` are ids that were and are known."""
+    """Brokers joined, left, or moved to another address. `moved` has ids known before and after."""
 
     joined: tuple[int, ...]
     left: tuple[int, ...]
@@ -121,7 +121,7 @@ class NodeReady:
 
 @dataclass(frozen=True, slots=True)
 class NodeDisconnected:
-    """A connection ended or could not be made.
+    """A connection ended or failed.
 
     `reason` is one word for a label, `detail` a sentence for people.
     """
@@ -136,7 +136,7 @@ class NodeDisconnected:
 
 
 class RequestCompleted(NamedTuple):
-    """A response came, or the request ended without one (`error` says how)."""
+    """A response arrived, or the request ended without one (see `error`)."""
 
     api: str  # "Produce", "Metadata", ...
     node_id: int
@@ -148,7 +148,7 @@ class RequestCompleted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeThrottled:
-    """A broker asked for a pause (throttle_time_ms)."""
+    """A broker throttled the client (throttle_time_ms)."""
 
     node_id: int
     throttle_ms: int
@@ -167,7 +167,7 @@ class BatchSent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchRetried:
-    """A batch goes back to its queue: the node refused it, or did not answer."""
+    """A batch returns to its queue: the node rejected it, or did not answer."""
 
     topic: str
     partition: int
@@ -184,7 +184,7 @@ class BatchSplit:
 
 
 class ProduceFinished(NamedTuple):
-    """A batch is done for good: acknowledged (`error` NONE) or failed. `produce_ms` from its creation."""
+    """A batch is complete: acknowledged (`error` NONE) or failed. `produce_ms` counts from its creation."""
 
     topic: str
     partition: int
@@ -209,15 +209,15 @@ class WaitFinished(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SecretReloaded:
-    """A file with a secret changed and was read, or can't be read; then its last text stays in force."""
+    """A file with a secret changed and was read, or can't be read; then the old secret stays in use."""
 
     name: str  # the setting, such as ssl.keystore.key
-    failure: str | None  # what went wrong; None if it was read
+    failure: str | None  # the reason; None if it was read
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateLoaded:
-    """Our own certificate, from now on shown to brokers that ask for one."""
+    """A client certificate was loaded, which is sent to brokers that request one."""
 
     expires_at_s: int  # Unix time
 
@@ -245,7 +245,7 @@ Event = (
 
 
 class EventSink(Protocol):
-    """Where events go."""
+    """Receives events."""
 
     def emit(self, event: Event, /) -> None:
         """Takes one event; returns at once and raises nothing. Called on any of the client's threads."""
@@ -254,7 +254,7 @@ class EventSink(Protocol):
 
 class _NoEvents:
     def emit(self, event: Event, /) -> None:
-        """Nobody listens."""
+        """Drops the event."""
 
 
 NO_EVENTS: Final[EventSink] = _NoEvents()

@@ -1,10 +1,10 @@
 """Makes a producer unusable in the child of a fork, without touching the parent's sockets.
 
-A producer belongs to the process that made it. Its copy in a forked child has no I/O thread, its locks may be
-held by threads that do not exist there, and its sockets are the parent's. So in the child every call is
+A producer belongs to the process that created it. Its copy in a forked child has no I/O thread, and its
+sockets are the parent's. Threads that do not exist there may hold its locks. So in the child every call is
 refused (`ensure_own_process`), before any lock. The child closes its copies of the parent's descriptors: it
-can't write to them, and a connection ends when the parent closes it. That is `close(2)` only: no shutdown,
-TLS alert or epoll_ctl reaches what the parent uses.
+can't write to them, and a connection ends when the parent closes it. It uses only `close(2)`: no shutdown,
+TLS alert or epoll_ctl affects the parent's sockets.
 
 `count` is compared, not the process id, which would cost a system call per record. Importing this module
 registers nothing. Windows has no fork. No Java counterpart: a JVM can't fork.
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Descriptor(Protocol):
-    """What the child closes, such as a socket or a selector."""
+    """An object that the child closes, such as a socket or a selector."""
 
     def close(self) -> None: ...
 
 
-#: How many forks lie between the first process and this one. Whoever keeps it, and finds another one later,
-#: was made by another process.
+#: The number of forks between the first process and this one. An object that stored another count was created
+#: in another process.
 count = 0
 
 _REFUSAL: Final = (
@@ -45,7 +45,7 @@ _is_watching = False
 
 
 def watch(renew: Callable[[], None]) -> None:
-    """Begins to count forks, at the first call. `renew` makes a lock anew in each child. Any thread."""
+    """Counts forks from the first call on. `renew` recreates a lock in each child. Any thread."""
     global _is_watching
     _renewals.add(renew)
     if sys.platform != "win32" and not _is_watching:
@@ -54,18 +54,18 @@ def watch(renew: Callable[[], None]) -> None:
 
 
 def close_in_child(descriptor: Descriptor) -> None:
-    """Has the child of a fork close its copy. Holds it weakly; may be closed before. Any thread."""
+    """Makes forked children close their copies. Holds it weakly; may be closed before. Any thread."""
     _descriptors.add(descriptor)
 
 
 def ensure_own_process(made_at: int, what: object) -> None:
-    """Raises IllegalStateError, with the remedy, where `count` has changed since `made_at`."""
+    """Raises IllegalStateError, with the remedy, if `count` has changed since `made_at`."""
     if made_at != count:
         raise IllegalStateError(_REFUSAL.format(what))
 
 
 def _in_child() -> None:
-    """Runs in the child before os.fork returns. Takes no lock: its holder may be gone."""
+    """Runs in the child before os.fork returns. Takes no lock: its holder may not exist."""
     global count
     count += 1
     for renew in tuple(_renewals):

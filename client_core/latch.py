@@ -1,8 +1,8 @@
 """A one-shot event that survives a KeyboardInterrupt of a waiting thread.
 
 `threading.Event` takes its lock in Python code. A KeyboardInterrupt between the acquire and the `with` block
-leaves the lock held for good, and the next `set` blocks for ever, on the I/O thread for example. Here `wait`
-acquires the lock in one C call, and `set` only releases it. Source: Java's CountDownLatch of one.
+leaves the lock held for good. The next `set` then blocks for ever, for example on the I/O thread. Here `wait`
+acquires the lock in one C call, and `set` only releases it. Source: Java's CountDownLatch(1).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from threading import Lock
 from typing import Final
 
-#: A wait is made of pieces of this length: a signal that comes just before one is handled after it.
+#: A wait is split into pieces of this length: a signal just before a piece is handled after it.
 _LONGEST_PIECE_S: Final = 0.5
 
 
 class Latch:
-    """Not set at first. Any thread may wait; one thread calls `set`."""
+    """Initially not set. Any thread may wait; one thread calls `set`."""
 
     __slots__ = ("_lock", "is_set")
 
@@ -34,7 +34,7 @@ class Latch:
         """Whether it was set within `timeout_s` seconds; None waits without a limit."""
         left_s = float("inf") if timeout_s is None else timeout_s
         while not self.is_set and left_s > 0:
-            # An interrupted thread may keep the lock: the others read `is_set` after their piece.
+            # An interrupted thread may keep the lock, so others check `is_set` after each piece.
             if self._lock.acquire(timeout=min(left_s, _LONGEST_PIECE_S)):
                 self._lock.release()
             left_s -= _LONGEST_PIECE_S

@@ -1,1 +1,1 @@
-"""Requests and answers over channels: connections of nodes, requests in flight, metadata refreshes."""
+"""Requests and responses over channels: node connections, requests in flight, metadata refreshes."""

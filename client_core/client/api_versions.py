@@ -1,8 +1,8 @@
 """Negotiates API versions with a node, from its ApiVersions response.
 
-A broker that does not know the version of our ApiVersions request answers error 35 in version 0's format,
-with the versions that it does support. The request is then sent again at a lower version (NET-15). Nothing is
-guessed from a broker's release. Pure. Source: NodeApiVersions, ApiVersionsRequest,
+A broker that does not support our ApiVersions version returns error 35 in the version 0 format, with its
+supported versions. The client then sends the request again at a lower version (NET-15). It guesses nothing
+from a broker's release. Pure. Source: NodeApiVersions, ApiVersionsRequest,
 ApiVersionsResponse.parse, Kafka 4.3 (KIP-511).
 """
 
@@ -20,9 +20,8 @@ from client_core.protocol.messages.api_versions_response import ApiVersionsRespo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: From which version on a broker expects the client to hold back for throttle_time_ms (NET-12, KIP-219).
-#: Below it, and in other APIs, the broker delayed the answer itself. Source: shouldClientThrottle of each
-#: response.
+#: The first version at which the client itself must wait for throttle_time_ms (NET-12, KIP-219). At lower
+#: versions, and in other APIs, the broker delays the response. Source: shouldClientThrottle of each response.
 _THROTTLES_FROM: Final[Mapping[ApiKey, int]] = {
     ApiKey.PRODUCE: 6,
     ApiKey.METADATA: 6,
@@ -34,13 +33,13 @@ _THROTTLES_FROM: Final[Mapping[ApiKey, int]] = {
 
 
 def client_throttles(api: ApiKey, version: int) -> bool:
-    """Whether an answer's throttle time is ours to wait (NET-12)."""
+    """Whether the client must wait for a response's throttle time (NET-12)."""
     from_version = _THROTTLES_FROM.get(api)
     return from_version is not None and version >= from_version
 
 
 class VersionRange(NamedTuple):
-    """The versions of one API that a node speaks, both ends included."""
+    """The versions of one API that a node supports, both ends included."""
 
     min_version: int
     max_version: int
@@ -54,7 +53,7 @@ class VersionRange(NamedTuple):
 
 
 class NodeApiVersions:
-    """The versions that one node supports. Never changed after it is made."""
+    """The versions that one node supports. Immutable."""
 
     __slots__ = ("_ranges",)
 
@@ -63,14 +62,14 @@ class NodeApiVersions:
 
     @staticmethod
     def of_response(response: ApiVersionsResponse) -> NodeApiVersions:
-        """What an ApiVersions response lists, APIs included that this client has never heard of."""
+        """All versions in an ApiVersions response, including APIs unknown to this client."""
         return NodeApiVersions(
             {key.api_key: VersionRange(key.min_version, key.max_version) for key in response.api_keys}
         )
 
     @staticmethod
     def create(overrides: Mapping[ApiKey, VersionRange] | None = None) -> NodeApiVersions:
-        """A node that speaks all that this client speaks, but for the overrides. For tests."""
+        """A node that supports this client's versions, except for the overrides. For tests."""
         every = {api: VersionRange(api.min_version, api.max_version) for api in API_KEYS}
         return NodeApiVersions({api.id: versions for api, versions in {**every, **(overrides or {})}.items()})
 
@@ -78,7 +77,7 @@ class NodeApiVersions:
         return self._ranges.get(api.id)
 
     def latest_usable_version(self, api: ApiKey, oldest_allowed: int, latest_allowed: int) -> int:
-        """The highest version that both sides speak (NET-06). Raises UnsupportedVersionError without one."""
+        """The highest version that both sides support (NET-06). Raises UnsupportedVersionError if none."""
         supported = self._ranges.get(api.id)
         if supported is None:
             raise UnsupportedVersionError(f"The node does not support {_constant_name(api)}")
@@ -92,22 +91,22 @@ class NodeApiVersions:
         return version
 
     def __str__(self) -> str:
-        """Every API in the order of their ids, and what is usable: `Produce(0): 0 to 13 [usable: 13]`."""
+        """Every API by id, with its usable version: `Produce(0): 0 to 13 [usable: 13]`."""
         unsupported = {api.id: f"{api.name}({api.id}): UNSUPPORTED" for api in API_KEYS}
         supported = {api_id: _describe(api_id, versions) for api_id, versions in self._ranges.items()}
         lines = {**unsupported, **supported}
         return f"({', '.join(lines[api_id] for api_id in sorted(lines))})"
 
 
-#: What every version of the answer begins with: int16 error code.
+#: Every version of the response begins with an int16 error code.
 _UNSUPPORTED_VERSION: Final = Errors.UNSUPPORTED_VERSION.code.to_bytes(2, "big")
 
-#: Where Kafka's name of an API has a capital that begins a word: ApiVersions -> API_VERSIONS.
+#: The word boundary in Kafka's API names: ApiVersions -> API_VERSIONS.
 _NEXT_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def _constant_name(api: ApiKey) -> str:
-    """The API's name as Java writes it in this message: PRODUCE, API_VERSIONS."""
+    """The API's name as Java logs it: PRODUCE, API_VERSIONS."""
     return _NEXT_WORD.sub("_", api.name).upper()
 
 
@@ -125,7 +124,7 @@ def _describe(api_id: int, versions: VersionRange) -> str:
 
 
 class ApiVersionsRequestBuilder:
-    """The question for versions, at our latest version or at a lower one that the node named."""
+    """Builds ApiVersions requests, at our latest version or a lower one that the node listed."""
 
     api: Final = ApiKey.API_VERSIONS
     oldest_allowed_version: Final = 0
@@ -143,10 +142,10 @@ class ApiVersionsRequestBuilder:
         return self._request.encode(version)
 
     def decode_response(self, body: bytes, version: int) -> ApiVersionsResponse:
-        """The answer in the version asked with, or in version 0, which a refusal has. Raises SchemaError.
+        """Decodes a response in the request's version; a refusal is in version 0. Raises SchemaError.
 
-        Version 0 has no throttle time, so a refusal asks for no pause: librdkafka's mock cluster, which
-        refuses in a form of its own, would seem to ask for twenty minutes.
+        Version 0 has no throttle time, so a refusal's is set to 0. The mock cluster of librdkafka refuses
+        in its own format, which would decode as a throttle of twenty minutes.
         """
         is_refusal = body.startswith(_UNSUPPORTED_VERSION)
         likely, other = (0, version) if is_refusal else (version, 0)
@@ -160,6 +159,6 @@ class ApiVersionsRequestBuilder:
 
 
 def version_to_ask_next(response: ApiVersionsResponse) -> int:
-    """The version to ask with after a refusal: the highest that the answer lists for this API, else 0."""
+    """The version to use after a refusal: the highest that the response lists for this API, else 0."""
     listed = next((key for key in response.api_keys if key.api_key == ApiKey.API_VERSIONS.id), None)
     return 0 if listed is None else min(max(listed.max_version, 0), ApiKey.API_VERSIONS.max_version)

@@ -1,8 +1,8 @@
-"""Parses and checks bootstrap.servers: "host:port" texts to addresses.
+"""Parses and checks bootstrap.servers: "host:port" strings to addresses.
 
-`parse_and_validate_addresses` checks the texts only. Then `resolve_bootstrap_addresses` resolves the names,
+`parse_and_validate_addresses` only parses the strings. Then `resolve_bootstrap_addresses` resolves the names,
 as Java does, and skips unknown ones with a warning, so that one missing name does not stop the client. Or
-`check_host_names` checks their syntax only, for a client that resolves names when it connects. All raise
+`check_host_names` checks only their syntax, for a client that resolves names when it connects. All raise
 ConfigError. Called once per producer, on its caller's thread. Source: ClientUtils, Kafka 4.3.
 """
 
@@ -25,28 +25,27 @@ _log = logging.getLogger(__name__)
 
 _NAME: Final = "bootstrap.servers"
 
-#: Scheme and brackets are optional, the port is not. An address of IPv6 stands in brackets. Source:
-#: Utils.java.
+#: Scheme and brackets are optional, the port is required. IPv6 addresses are in brackets. Source: Utils.java.
 _HOST_PORT: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
 
 _HIGHEST_PORT: Final = 65_535
 
-#: Of a name in DNS, and of a part of it. Source: RFC 1035, 2.3.4.
+#: Characters of a DNS name, and of one label. Source: RFC 1035, 2.3.4.
 _LONGEST_NAME: Final = 253
 _LONGEST_LABEL: Final = 63
 
 
 class ClientDnsLookup(Enum):
-    """client.dns.lookup: how bootstrap names are turned into addresses."""
+    """client.dns.lookup: how bootstrap names are resolved."""
 
     USE_ALL_DNS_IPS = "use_all_dns_ips"
     RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_only"
 
 
 def parse_and_validate_addresses(urls: Sequence[str]) -> list[tuple[str, int]]:
-    """Host and port of each text, empty texts left out (PROD-14).
+    """Returns host and port of each non-empty string (PROD-14).
 
-    Raises ConfigError for a text that is no address, for a port out of range, and when nothing is left.
+    Raises ConfigError for a string that is not an address, a port out of range, and an empty result.
     """
     addresses: list[tuple[str, int]] = []
     for url in urls:
@@ -65,7 +64,7 @@ def parse_and_validate_addresses(urls: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def check_host_names(addresses: Sequence[tuple[str, int]]) -> None:
-    """Raises ConfigError for a host that no resolver can ever know. Asks none."""
+    """Raises ConfigError for an invalid host name. Resolves nothing."""
     for host, port in addresses:
         complaint = _complaint_about(host)
         if complaint is not None:
@@ -81,7 +80,7 @@ def _complaint_about(host: str) -> str | None:
     if not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
         return f"each part of a host name has 1 to {_LONGEST_LABEL} characters"
     if labels[-1].isdigit() and not is_ip_address(host):
-        return "not an IPv4 address"  # and no name: no top level domain is a number
+        return "not an IPv4 address"  # and not a name: no top level domain is a number
     return None
 
 
@@ -90,9 +89,9 @@ def resolve_bootstrap_addresses(
     resolver: HostResolver,
     dns_lookup: ClientDnsLookup = ClientDnsLookup.USE_ALL_DNS_IPS,
 ) -> list[tuple[str, int]]:
-    """The addresses that DNS knows; with RESOLVE_CANONICAL_..., one per canonical name behind each of them.
+    """The addresses that resolve; with RESOLVE_CANONICAL_..., one per canonical name of each host.
 
-    Raises ConfigError when none is left, and for an unknown host where canonical names are asked for. Blocks.
+    Raises ConfigError if none resolves, or with RESOLVE_CANONICAL_... for any unknown host. Blocks.
     """
     canonical = dns_lookup is ClientDnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY
     found: list[tuple[str, int]] = []

@@ -1,8 +1,8 @@
 """Handles the end of a connection: backoff, failed requests, metadata refresh (NET-13).
 
 NetworkClient calls this for connections that the selector reports as closed, and for those that it closes
-itself. No request is lost here: a caller's becomes a disconnected response, and the metadata updater is
-notified of its own. Only `drop` leaves requests unanswered, as in Java. Not here: why a connection ended
+itself. No request is lost: a caller's gets a disconnected response, and the metadata updater is notified
+of its own. Only `drop` leaves requests unanswered, as in Java. Not here: why a connection ended
 (`disconnection.py`) and its state (`node_connections.py`). I/O thread only. Source:
 NetworkClient.processDisconnection, cancelInFlightRequests, Kafka 4.3.
 """
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class ConnectionEnds:
-    """Ends the connections of one NetworkClient. `responses` are where its callers' requests are answered."""
+    """Ends the connections of one NetworkClient. Methods append callers' responses to `responses`."""
 
     def __init__(
         self,
@@ -48,24 +48,24 @@ class ConnectionEnds:
     def process(
         self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
     ) -> None:
-        """The connection is gone."""
+        """Handles a connection that has ended."""
         in_flight = self._in_flight.count(node_id)
         ended = self._connections.explained(node_id, ended, in_flight)
         self._connections.end(node_id, now_ms, ended, in_flight)
         self._cancel_in_flight(responses, node_id, now_ms, ended)
         if node_id == TRIAL_NODE_ID:
-            return  # the connections that stand are as good as before, and so is metadata
+            return  # the other connections still work, and metadata is still valid
         self._metadata_updater.handle_server_disconnect(now_ms, node_id, ended.authentication_error)
 
     def close_and_process(
         self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
     ) -> None:
-        """The same for a connection that this client ends: the selector won't report it."""
+        """Closes the connection first: the selector does not report such an end."""
         self._selector.close_connection(node_id)
         self.process(responses, node_id, now_ms, ended)
 
     def disconnect(self, responses: list[ClientResponse], node_id: int, now_ms: int) -> None:
-        """Ends a connection because a caller wants it so: metadata is as good as before (NET-19)."""
+        """Ends a connection at a caller's request: metadata stays valid (NET-19)."""
         ended = disconnection.local("the client asked to disconnect")
         self._selector.close_connection(node_id)
         self._connections.end(node_id, now_ms, ended, self._in_flight.count(node_id))
@@ -80,11 +80,11 @@ class ConnectionEnds:
         self._connections.forget(node_id)
 
     def leave(self, node_id: int, now_ms: int) -> None:
-        """Closes a connection that has nothing in flight and that nobody needs any more."""
+        """Closes an unneeded connection with nothing in flight."""
         self._selector.close_connection(node_id)
         self._connections.leave(node_id, now_ms)
 
-    # -- other credentials (`credential_renewal.py`) ---------------------------------------------------------
+    # -- new credentials (`credential_renewal.py`) -----------------------------------------------------------
 
     def renew(self, node: Node, now_ms: int) -> None:
         """Closes a connection that has nothing in flight, and connects again at once."""
@@ -94,13 +94,13 @@ class ConnectionEnds:
             self.process([], node.id, now_ms, prevented)
 
     def begin_trial(self, node: Node, now_ms: int) -> None:
-        """Connects once more, beside what stands; `node` is TRIAL_NODE_ID at a broker's address."""
+        """Opens a second connection to a broker; `node` is TRIAL_NODE_ID at its address."""
         prevented = self._connections.connect(node, now_ms)
         if prevented is not None:
             self.process([], node.id, now_ms, prevented)
 
     def end_trial(self, now_ms: int) -> None:
-        """Closes that connection, if it is still there, and leaves nothing of it behind."""
+        """Closes that connection, if it is still open, and removes its state."""
         self._selector.close_connection(TRIAL_NODE_ID)
         ended = disconnection.local("the trial is over")
         self._cancel_in_flight([], TRIAL_NODE_ID, now_ms, ended)
@@ -109,7 +109,7 @@ class ConnectionEnds:
     def _cancel_in_flight(
         self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
     ) -> None:
-        """Answers the callers' requests as disconnected, oldest first, and tells the updater of its own."""
+        """Completes callers' requests as disconnected, oldest first, and notifies the updater of its own."""
         for cancelled, response in self._requests.cancel_all(node_id, now_ms, ended):
             if not cancelled.is_internal:
                 responses.append(response)

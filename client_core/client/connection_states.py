@@ -1,9 +1,9 @@
-"""All nodes' connection states: whether to connect, when again, and to which address.
+"""All nodes' connection states: whether, when and to which address to connect.
 
 Two waits grow per node. The reconnect backoff grows with every failure, and only READY resets it (CONN-02).
 The set-up timeout grows with failures while CONNECTING, and any later state resets it (CONN-03). The states
-and their moves are in `node_connection_state.py`. I/O thread only. Source: ClusterConnectionStates, Kafka 4.3
-(KIP-144, KIP-601, KIP-602).
+and allowed moves are in `node_connection_state.py`. I/O thread only. Source: ClusterConnectionStates, Kafka
+4.3 (KIP-144, KIP-601, KIP-602).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClusterConnectionStates:
         self._connection_setup_timeout = connection_setup_timeout
         self._resolver = resolver
         self._nodes: dict[int, NodeConnectionState] = {}
-        #: Those that are being connected to: ours to change.
+        #: Nodes in CONNECTING. Only this class changes it.
         self.connecting_nodes: Final[set[int]] = set()
 
     @staticmethod
@@ -51,7 +51,7 @@ class ClusterConnectionStates:
         resolver: NodeResolver,
         random: Random,
     ) -> ClusterConnectionStates:
-        """States whose waits follow Kafka's four settings."""
+        """States with waits from Kafka's four settings."""
         return ClusterConnectionStates(
             ExponentialBackoff(reconnect_backoff_ms, reconnect_backoff_max_ms, random),
             ExponentialBackoff(connection_setup_timeout_ms, connection_setup_timeout_max_ms, random),
@@ -60,16 +60,16 @@ class ClusterConnectionStates:
 
     @property
     def nodes(self) -> Collection[NodeConnectionState]:
-        """Every connection that was ever attempted and not removed."""
+        """Every connection that was attempted and not removed."""
         return self._nodes.values()
 
     def get(self, node_id: int) -> NodeConnectionState | None:
         return self._nodes.get(node_id)
 
-    # -- may we, and when ------------------------------------------------------------------------------------
+    # -- when to connect -------------------------------------------------------------------------------------
 
     def can_connect(self, node_id: int, now_ms: int) -> bool:
-        """Whether a connection may be begun: unknown, or disconnected and past its backoff (CONN-01)."""
+        """Whether the node may be connected to: unknown, or disconnected and past its backoff (CONN-01)."""
         node = self._nodes.get(node_id)
         return node is None or (node.is_disconnected and node.backoff_left_ms(now_ms) == 0)
 
@@ -79,9 +79,9 @@ class ClusterConnectionStates:
         return node is not None and node.is_disconnected and node.backoff_left_ms(now_ms) > 0
 
     def connection_delay_ms(self, node_id: int, now_ms: int) -> int:
-        """How long before asking again makes sense (CONN-04).
+        """Milliseconds until the caller should check again (CONN-04).
 
-        Never 0 while CONNECTING, or the sender would spin: the event that ends it wakes the poll anyhow.
+        Never 0 while CONNECTING, or the sender would spin. The event that ends CONNECTING wakes the poll.
         """
         node = self._nodes.get(node_id)
         if node is None:
@@ -95,7 +95,7 @@ class ClusterConnectionStates:
         return 0 if node is None else node.throttle_delay_ms(now_ms)
 
     def poll_delay_ms(self, node_id: int, now_ms: int) -> int:
-        """The rest of the throttle for a connected node, else connection_delay_ms (CONN-05)."""
+        """The remaining throttle time of a connected node, else connection_delay_ms (CONN-05)."""
         node = self._nodes.get(node_id)
         if node is not None and node.is_connected:
             throttle_ms = node.throttle_delay_ms(now_ms)
@@ -104,17 +104,17 @@ class ClusterConnectionStates:
         return self.connection_delay_ms(node_id, now_ms)
 
     def last_connect_attempt_ms(self, node_id: int) -> int | None:
-        """When the node was last tried, or lost; None if it never was tried."""
+        """Time of the last attempt or disconnection; None if the node was never tried."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_connect_attempt_ms
 
-    # -- what is ---------------------------------------------------------------------------------------------
+    # -- current state ---------------------------------------------------------------------------------------
 
     def is_connecting(self, node_id: int) -> bool:
         return node_id in self.connecting_nodes
 
     def is_preparing_connection(self, node_id: int) -> bool:
-        """Whether it is connecting or checking versions."""
+        """Whether the node is CONNECTING or CHECKING_API_VERSIONS."""
         node = self._nodes.get(node_id)
         return node is not None and node.is_preparing
 
@@ -123,7 +123,7 @@ class ClusterConnectionStates:
         return node is not None and node.is_ready(now_ms)
 
     def is_up(self, node_id: int) -> bool:
-        """Whether the connection is READY, be it throttled."""
+        """Whether the connection is READY, even if throttled."""
         node = self._nodes.get(node_id)
         return node is not None and node.state is ConnectionState.READY
 
@@ -140,7 +140,7 @@ class ClusterConnectionStates:
         return node is not None and node.is_disconnected
 
     def authentication_error(self, node_id: int) -> AuthenticationError | None:
-        """Why the node refused us; kept until it is READY (CONN-12)."""
+        """Why the node rejected authentication; kept until it is READY (CONN-12)."""
         node = self._nodes.get(node_id)
         return None if node is None else node.authentication_error
 
@@ -155,16 +155,16 @@ class ClusterConnectionStates:
         return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
     def current_address(self, node_id: int) -> str | None:
-        """The address for the attempt that is under way; None while the name is being looked up.
+        """The address for the current attempt; None while the name is being resolved.
 
         Raises OSError when the name can't be resolved.
         """
         return self._node(node_id).current_address()
 
-    # -- what happens ----------------------------------------------------------------------------------------
+    # -- state changes ---------------------------------------------------------------------------------------
 
     def connecting(self, node_id: int, now_ms: int, host: str, port: int = 0) -> None:
-        """An attempt begins, at the next address; a changed host name begins afresh (CONN-08, CONN-11)."""
+        """Starts an attempt at the next address; a changed host resets the state (CONN-08, CONN-11)."""
         node = self._nodes.get(node_id)
         if node is not None and node.host == host:
             node.move_to(ConnectionState.CONNECTING)
@@ -186,7 +186,7 @@ class ClusterConnectionStates:
         self.connecting_nodes.add(node_id)
 
     def disconnected(self, node_id: int, now_ms: int) -> None:
-        """The attempt failed or the connection ended: the backoff begins now (CONN-01)."""
+        """The attempt failed or the connection ended: starts the backoff (CONN-01)."""
         node = self._node(node_id)
         was = node.state
         node.move_to(ConnectionState.DISCONNECTED)
@@ -204,30 +204,30 @@ class ClusterConnectionStates:
             node.clear_addresses()
 
     def throttle(self, node_id: int, until_ms: int) -> None:
-        """Pauses a node; the end never moves nearer, an unknown node is left alone (CONN-06)."""
+        """Pauses a node; never shortens its pause, ignores an unknown node (CONN-06)."""
         node = self._nodes.get(node_id)
         if node is not None and (node.throttle_until_ms is None or node.throttle_until_ms < until_ms):
             node.throttle_until_ms = until_ms
 
     def hold(self, node_id: int) -> None:
-        """Nothing more is to be sent on this connection; the next one is free of that."""
+        """Sends nothing more on this connection; the next one is not held."""
         self._node(node_id).is_held = True
 
     def release(self, node_id: int) -> None:
-        """Requests may be sent on this connection again."""
+        """Allows requests on this connection again."""
         node = self.get(node_id)
         if node is not None:
             node.is_held = False
 
     def checking_api_versions(self, node_id: int) -> None:
-        """ApiVersions is being sent: set-up is over (CONN-03)."""
+        """ApiVersions is being sent: connection set-up is complete (CONN-03)."""
         node = self._node(node_id)
         node.move_to(ConnectionState.CHECKING_API_VERSIONS)
         self._reset_connection_setup_timeout(node)
         self.connecting_nodes.discard(node_id)
 
     def ready(self, node_id: int) -> None:
-        """Requests may be sent; every failure so far is forgotten (CONN-02)."""
+        """Allows requests and resets all failure counts (CONN-02)."""
         node = self._node(node_id)
         node.move_to(ConnectionState.READY)
         node.authentication_error = None
@@ -237,7 +237,7 @@ class ClusterConnectionStates:
         self.connecting_nodes.discard(node_id)
 
     def authentication_failed(self, node_id: int, now_ms: int, error: AuthenticationError) -> None:
-        """The node refused us: the backoff grows once more than for a plain disconnection (CONN-12)."""
+        """Authentication failed: the backoff grows once more than for a plain disconnection (CONN-12)."""
         node = self._node(node_id)
         node.move_to(ConnectionState.AUTHENTICATION_FAILED)
         node.authentication_error = error
@@ -246,13 +246,13 @@ class ClusterConnectionStates:
         self.connecting_nodes.discard(node_id)
 
     def failed(self, node_id: int, now_ms: int, detail: str) -> None:
-        """Keeps what ended a connection, for people."""
+        """Keeps the text and time of the last error, for status."""
         node = self._node(node_id)
         node.last_error = detail
         node.last_error_ms = now_ms
 
     def remove(self, node_id: int) -> None:
-        """Forgets the node: it may be connected to at once (CONN-13)."""
+        """Forgets the node: the next attempt may start at once (CONN-13)."""
         self._nodes.pop(node_id, None)
         self.connecting_nodes.discard(node_id)
 

@@ -1,7 +1,7 @@
 """A frozen snapshot of every connection, for readers on other threads.
 
-The I/O thread swaps in a new tuple of ConnectionFacts when a state changes, never for a mere request. Ages
-and remaining waits are computed for the reader's time. The producer turns ConnectionStatus into NodeStatus.
+The I/O thread swaps in a new tuple of ConnectionFacts when a state changes, not for each request. Ages and
+remaining waits are computed at the reader's time. The producer turns ConnectionStatus into NodeStatus.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ConnectionStatus:
 
 
 class ConnectionFacts(NamedTuple):
-    """What of a connection changes with its state only, in points of time."""
+    """The facts of a connection that change only with its state, as points in time."""
 
     node_id: int
     host: str
@@ -57,7 +57,7 @@ class ConnectionFacts(NamedTuple):
         )
 
     def at(self, now_ms: int, load: InFlightLoad) -> ConnectionStatus:
-        """The same as ages and waits at a moment. Any thread."""
+        """Converts them to ages and waits at `now_ms`. Any thread."""
         return ConnectionStatus(
             node_id=self.node_id,
             host=self.host,

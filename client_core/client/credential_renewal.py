@@ -1,24 +1,24 @@
 """Replaces connections when credentials or certificates change.
 
-New connections use the current credentials anyhow. Open connections keep those that they were made with; a
-broker never asks again. So a certificate replaced because its key leaked would stay in use. `next_step`
-decides without side effects, `CredentialRenewal` acts:
+New connections always use the current credentials. Open connections keep their old ones; a broker never asks
+again. So a certificate replaced because its key leaked would stay in use. `next_step` decides without side
+effects, `CredentialRenewal` acts:
 
     all connections use the current credentials           REST   check again later
     a trial or a new connection is under way              WAIT
-    a connection is held, with requests in flight         WAIT   for answers: none is lost, none resent
+    a connection is held, with requests in flight         WAIT   for responses: none is lost, none resent
     the new credentials have not been tried               TRY    on a connection beside the open ones
     they were accepted, and the pause is over             HOLD   send nothing more to the least busy node
     the held or chosen connection has nothing in flight   RENEW  close it, and reconnect at once
 
 The trial comes first because a changed secret may be wrong, or newer than the broker's. If the broker refuses
-it, working connections stay open, and the trial is repeated later. The pause spares a broker with thousands
-of clients, and a producer with many brokers. Order and idempotence hold, because a connection is closed only
-when all its requests have been answered.
+it, working connections stay open, and the trial is repeated later. The pause limits the load on a broker with
+thousands of clients, and on a producer with many brokers. Order and idempotence hold, because a connection
+is closed only after all its requests are answered.
 
 A session re-authenticated with the new credentials (KIP-368) needs no new connection, unless certificates
-changed too. A file that changes again within SETTLE_MS is ignored until it settles: a new name may still lack
-its new password.
+changed too. A file that changes again within SETTLE_MS is ignored until it settles: a new user name may still
+lack its new password.
 
 I/O thread only. No Java counterpart: its clients read credentials once.
 """
@@ -45,24 +45,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Between two looks at the files: some microseconds each. A kubelet takes up to a minute to bring a change.
+#: Between two checks of the files, some microseconds each. A kubelet takes up to a minute to update them.
 LOOK_MS: Final = 2_000
 
-#: How long what is in force must have stood still: longer than anybody takes to write a few files.
+#: New credentials are used after this time without a change: enough to write a few files.
 SETTLE_MS: Final = 1_000
 
-#: Between the end of one renewal and the next; half of it more or less, so that clients do not keep step.
+#: Between two renewals, with 50 % jitter so that clients do not synchronize.
 PAUSE_MS: Final = 1_000
 
-#: Between two trials of what was refused.
+#: Between two trials after a refusal.
 RETRY_MS: Final = 10_000
 
-#: What a refusal is called among the reloads of single settings.
+#: The setting name in SecretReloaded events.
 _NAME: Final = "credentials"
 
 
 class Stale(NamedTuple):
-    """A connection that works, and was made with others than those in force."""
+    """A READY connection with outdated credentials."""
 
     node_id: int
     in_flight: int
@@ -100,8 +100,8 @@ def next_step(
 ) -> Step:
     """The next step. Pure.
 
-    `is_under_way`: a trial or a new connection; `is_proved`: a broker has taken what is in force now;
-    `may_begin`: the pause is over; `tried_last`: where the last trial was, which is not asked first again.
+    `is_under_way`: a trial or a new connection is. `is_proved`: a broker accepted the current credentials.
+    `may_begin`: the pause is over. `tried_last`: the node of the last trial, which is tried last.
     """
     if is_under_way:
         return _WAIT
@@ -120,7 +120,7 @@ def next_step(
 
 
 class CredentialRenewal:
-    """Does it, for one NetworkClient: asked at every poll whether it is due."""
+    """Renews the connections of one NetworkClient, which calls it in every poll."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class CredentialRenewal:
         random: Random,
         events: EventSink,
     ) -> None:
-        """`credentials` looks at the files; `nodes` are those that metadata knows."""
+        """`credentials` checks the files; `nodes` returns metadata's nodes."""
         self._credentials = credentials
         self._selector = selector
         self._states = states
@@ -142,7 +142,7 @@ class CredentialRenewal:
         self._nodes = nodes
         self._random = random
         self._events = events
-        # What is in force, as the last look found it and since when; and the last that had stood still.
+        # The credentials at the last check, since when, and the last settled ones.
         self._seen = self._target = credentials()
         self._seen_ms = 0
         self._look_ms = 0
@@ -160,19 +160,19 @@ class CredentialRenewal:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether something is under way, which the network will move on."""
+        """Whether a step is under way and waits for network I/O."""
         return self._is_trying or self._held is not None or self._renewing is not None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether there is something to do: it is time, or something is under way."""
+        """Whether `turn` must be called: a check is due, or a step is under way."""
         return now_ms >= self._next_ms or self._is_busy
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long a poll may wait for anything else to happen."""
+        """The longest time, in ms, that a poll may wait."""
         return max(self._next_ms - now_ms, 0)
 
     def turn(self, now_ms: int) -> None:
-        """Looks whether others are in force, sees what became of the last step, and takes the next one."""
+        """Checks for new credentials, evaluates the last step, and takes the next one."""
         if now_ms >= self._look_ms:
             self._look(now_ms)
         self._judge_trial(now_ms)
@@ -191,7 +191,7 @@ class CredentialRenewal:
         if stale and not self._is_busy:
             self._next_ms = min(self._look_ms, max(self._begins_ms, now_ms + 1))
 
-    # -- what is ---------------------------------------------------------------------------------------------
+    # -- checks ----------------------------------------------------------------------------------------------
 
     def _look(self, now_ms: int) -> None:
         version = self._credentials()
@@ -202,7 +202,7 @@ class CredentialRenewal:
             self._target, is_settled = version, True
             self._is_proved = self._is_refusal_reported = False
             self._begins_ms, self._tried = now_ms, None
-            self._let_go()  # of what was held for others, which a broker had taken
+            self._let_go()  # of a connection held for the previous credentials
         self._look_ms = now_ms + (LOOK_MS if is_settled else SETTLE_MS)
 
     def _stale(self) -> list[Stale]:
@@ -216,7 +216,7 @@ class CredentialRenewal:
         return found
 
     def _let_go(self) -> None:
-        """Nothing is held any more."""
+        """Releases the held connection."""
         if self._held is not None:
             self._states.release(self._held)
             self._held = None
@@ -244,7 +244,7 @@ class CredentialRenewal:
         self._ends.end_trial(now_ms)
 
     def _report_refusal(self, reason: str, is_refused: bool) -> None:
-        """Once for each change, and if it is the broker's word and no accident."""
+        """Logs a refusal once per change, if the broker sent it; other failures at DEBUG."""
         if self._is_refusal_reported or not is_refused:
             _log.debug("The new credentials could not be tried at node %s: %s", self._tried, reason)
             return
@@ -265,9 +265,9 @@ class CredentialRenewal:
         self._renewing = None
         self._begins_ms = now_ms + round(PAUSE_MS * (0.5 + self._random.random()))
         if node is not None and node.authentication_error is not None:
-            self._is_proved = False  # not every broker may know them yet: nothing more of this before a trial
+            self._is_proved = False  # maybe not every broker has them yet: renew no more before a trial
 
-    # -- what is done ----------------------------------------------------------------------------------------
+    # -- actions ---------------------------------------------------------------------------------------------
 
     def _take(self, step: Step, now_ms: int) -> None:
         match step.act:
@@ -292,7 +292,7 @@ class CredentialRenewal:
 
     def _renew(self, node_id: int, now_ms: int) -> None:
         node = next((node for node in self._nodes() if node.id == node_id), None)
-        if node is None:  # metadata does not know it any more: nobody needs it
+        if node is None:  # no longer in metadata, so not needed
             self._ends.leave(node_id, now_ms)
             return
         self._renewing = node_id

@@ -1,7 +1,7 @@
 """Why a connection ended: a label, a sentence, and a log level.
 
-`NetworkClient` makes one for each end, reported by the selector (`from_channel`) or caused by itself.
-Immutable. Source: the branches of NetworkClient.processDisconnection, Kafka 4.3.
+`NetworkClient` creates one per ended connection, reported by the selector (`from_channel`) or closed by
+itself. Immutable. Source: the branches of NetworkClient.processDisconnection, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Disconnection:
-    """The end of one connection. `reason` is one of those that events.NodeDisconnected lists."""
+    """The end of one connection. `reason` is a value of events.NodeDisconnected."""
 
     reason: str
     detail: str
@@ -29,7 +29,7 @@ class Disconnection:
 
 
 def from_channel(channel: ChannelState) -> Disconnection:
-    """What the last state of a channel says about its end."""
+    """Derives the reason from a channel's last state."""
     error = channel.error
     if channel.name is ChannelStateName.AUTHENTICATION_FAILED:
         refusal = (
@@ -61,35 +61,35 @@ def from_channel(channel: ChannelState) -> Disconnection:
 
 
 def protocol_error(detail: str) -> Disconnection:
-    """The peer sent what no Kafka broker would (NET-11)."""
+    """The peer broke Kafka's protocol (NET-11)."""
     return Disconnection("protocol_error", detail, logging.WARNING)
 
 
 def unreachable(detail: str) -> Disconnection:
-    """Connecting failed before it began: the system refused at once (NET-22)."""
+    """The operating system refused the connect call at once (NET-22)."""
     return Disconnection("refused", detail, logging.WARNING)
 
 
 def unresolved(host: str, error: OSError) -> Disconnection:
-    """No address to connect to: the resolver's words say why (NET-22)."""
+    """The host has no address; `detail` has the resolver's reason (NET-22)."""
     return Disconnection(
         "unresolved", f"{host} can't be resolved: {error.strerror or error}", logging.WARNING
     )
 
 
 def resolve_timeout(host: str, timeout_ms: int) -> Disconnection:
-    """CONNECTING took too long, and all of it was the resolver's time (NET-17)."""
+    """CONNECTING took too long, waiting only for the resolver (NET-17)."""
     detail = f"{host} was not resolved within {timeout_ms} ms"
     return Disconnection("unresolved", detail, logging.WARNING, timed_out=True)
 
 
 def forbidden(detail: str) -> Disconnection:
-    """No attempt was made: allowed.broker.hosts does not hold the host."""
+    """No attempt was made: allowed.broker.hosts does not contain the host."""
     return Disconnection("forbidden", detail, logging.WARNING)
 
 
 def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:
-    """What a broker does to those who should authenticate and ask for something else: it only closes."""
+    """Adds a hint: a broker only closes a connection that sends requests without authenticating."""
     detail = (
         f"{ended.detail}: it answered nothing but ApiVersions, so the listener may want SASL; set"
         " security.protocol to SASL_PLAINTEXT or SASL_SSL"
@@ -104,7 +104,7 @@ def setup_timeout(timeout_ms: int) -> Disconnection:
 
 
 def request_timeout() -> Disconnection:
-    """A request was not answered in time, which condemns the connection (NET-18)."""
+    """A request timed out, which closes its connection (NET-18)."""
     return Disconnection("request_timeout", "a request was not answered within its timeout", timed_out=True)
 
 
@@ -118,6 +118,6 @@ def _said(channel: ChannelState, otherwise: str) -> str:
 
 
 def _at(channel: ChannelState, said: str) -> str:
-    """The sentence with the address, unless it names it already."""
+    """Appends the address, unless the sentence already contains it."""
     address = channel.remote_address
     return said if address is None or address in said else f"{said} ({address})"

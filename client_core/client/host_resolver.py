@@ -2,8 +2,7 @@
 
 `HostResolver` calls the system's resolver and blocks without a limit. `BackgroundResolver` calls it on its
 own threads, because the I/O thread must not wait: in Java this call blocks the thread that sends all records.
-Failures are OSError, whatever the system's resolver raised. Source: HostResolver, DefaultHostResolver,
-ClientUtils.resolve, Kafka 4.3.
+All failures are OSError. Source: HostResolver, DefaultHostResolver, ClientUtils.resolve, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Look-ups of one client that may be under way at the same time: a resolver that hangs holds no more threads.
+#: Most concurrent look-ups of one client, so that a hanging resolver holds no more threads.
 MOST_LOOK_UPS: Final = 16
 
 THREAD_NAME: Final = "pilotfish-dns"
 
 
 class HostResolver(Protocol):
-    """How names become addresses. Both calls block."""
+    """Resolves names and addresses. Both calls block."""
 
     def resolve(self, host: str) -> Sequence[str]:
-        """Every address of a name, as literals, in the resolver's order; never empty. Raises OSError."""
+        """All addresses of a name, as literals, in the resolver's order; never empty. Raises OSError."""
         ...
 
     def canonical_name(self, address: str) -> str:
@@ -38,18 +37,18 @@ class HostResolver(Protocol):
 
 
 class NodeResolver(Protocol):
-    """What connections to nodes ask. `BackgroundResolver`, or a resolver that never blocks."""
+    """The resolver of node connections: `BackgroundResolver`, or another that never blocks."""
 
     def resolve(self, host: str) -> Sequence[str] | None:
-        """The same as a HostResolver's, or None while the name is being looked up: ask again then."""
+        """The same as a HostResolver's, or None while the look-up runs: call again later."""
         ...
 
     def name_at(self, host: str, address: str) -> str:
-        """The name that a peer at this address of the host has to prove to be."""
+        """The name that a peer at this address must authenticate as."""
         ...
 
     def abandon(self, host: str) -> None:
-        """Nobody waits for the name any more."""
+        """No connection waits for the name any more."""
         ...
 
 
@@ -61,7 +60,7 @@ class DefaultHostResolver:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except ValueError as error:  # UnicodeError for a label of 64 characters, ValueError for a NUL
             raise OSError(f"{host!r} is no host name: {error}") from error
-        # One address comes once per protocol on some systems; a dict keeps the resolver's order.
+        # Some systems repeat an address per protocol; a dict keeps the resolver's order.
         return tuple(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
     def canonical_name(self, address: str) -> str:
@@ -69,8 +68,9 @@ class DefaultHostResolver:
 
 
 def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:
-    """The addresses of a name that are of the same family as the first one (CONN-10), or None while it is
-    being looked up. Raises OSError.
+    """The addresses of a name in the family of the first one (CONN-10); None while the look-up runs.
+
+    Raises OSError.
     """
     addresses = resolver.resolve(host)
     if addresses is None:
@@ -81,13 +81,13 @@ def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:
 
 
 def filter_preferred_addresses(addresses: Sequence[str]) -> Sequence[str]:
-    """Those of the first one's family: a host with both rarely has both routed. Source: ClientUtils."""
+    """The addresses in the first one's family: hosts with both rarely route both. Source: ClientUtils."""
     first_is_ipv6 = ":" in addresses[0]
     return tuple(address for address in addresses if (":" in address) == first_is_ipv6)
 
 
 def is_ip_address(host: str) -> bool:
-    """Whether it is an address already, which no resolver has to be asked for."""
+    """Whether the host is an IP address, which needs no look-up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -96,9 +96,9 @@ def is_ip_address(host: str) -> bool:
 
 
 def canonical_addresses(host: str, resolver: HostResolver) -> Sequence[tuple[str, str]]:
-    """For each canonical name behind a host its addresses, as (address, name). Blocks. Raises OSError.
+    """The addresses of each canonical name behind a host, as (address, name). Blocks. Raises OSError.
 
-    A canonical name that can't be resolved is left out, with a warning. Source: ClientUtils,
+    A canonical name that can't be resolved is skipped with a warning. Source: ClientUtils,
     resolve_canonical_bootstrap_servers_only.
     """
     found: dict[str, str] = {}
@@ -114,7 +114,7 @@ def canonical_addresses(host: str, resolver: HostResolver) -> Sequence[tuple[str
 
 
 def canonical_name(address: str, resolver: HostResolver) -> str:
-    """The full name of an address, or the address where it has none. Blocks."""
+    """The full name of an address, or the address if it has none. Blocks."""
     try:
         return resolver.canonical_name(address)
     except OSError:
@@ -122,7 +122,7 @@ def canonical_name(address: str, resolver: HostResolver) -> str:
 
 
 class _LookUp:
-    """One name that is being looked up. The thread sets `found` or `error`, and then `is_done`."""
+    """One look-up. Its thread sets `found` or `error`, and then `is_done`."""
 
     __slots__ = ("error", "found", "is_done", "is_wanted")
 
@@ -134,7 +134,7 @@ class _LookUp:
 
 
 def start_thread(run: Callable[[], None]) -> None:
-    """Runs it on a thread that keeps no process from ending. Raises OSError when no thread can be had."""
+    """Runs it on a daemon thread. Raises OSError when no thread can start."""
     try:
         threading.Thread(target=run, name=THREAD_NAME, daemon=True).start()
     except RuntimeError as error:
@@ -142,11 +142,11 @@ def start_thread(run: Callable[[], None]) -> None:
 
 
 class BackgroundResolver:
-    """Looks names up on other threads: at most MOST_LOOK_UPS, and one name once at a time. I/O thread only.
+    """Looks names up on other threads: at most MOST_LOOK_UPS, and one per name. I/O thread only.
 
-    A look-up whose node has given up goes on: the resolver can't be interrupted. Who asks for the same name
-    waits for that one, so a resolver that hangs takes one thread for each name and no more. An answer that
-    came when nobody waited is not used: it may be old by the time somebody asks.
+    An abandoned look-up continues: the resolver can't be interrupted. Later callers for the same name wait
+    for it, so a hanging resolver takes one thread per name. A result that arrived after the look-up was
+    abandoned is not used, because it may be old.
     """
 
     def __init__(
@@ -156,24 +156,24 @@ class BackgroundResolver:
         canonical: Collection[str] = (),
         start: Callable[[Callable[[], None]], None] = start_thread,
     ) -> None:
-        """`wakeup` is called when a look-up has ended, on its thread. `canonical` are the hosts whose
-        addresses go by their canonical names.
+        """Calls `wakeup` on the look-up's thread when one ends. Addresses of hosts in `canonical` get their
+        canonical names.
         """
         self._resolver = resolver
         self._wakeup = wakeup
         self._canonical = frozenset(canonical)
         self._start = start
         self._look_ups: dict[str, _LookUp] = {}
-        #: Of canonical hosts: the name of each address, as the last look-up found it.
+        #: By canonical host: the name of each address, from the last look-up.
         self._names: dict[str, dict[str, str]] = {}
 
     def __repr__(self) -> str:
         return f"<BackgroundResolver looks_up={list(self._look_ups)}>"
 
     def resolve(self, host: str) -> Sequence[str] | None:
-        """The addresses; None while they are looked up, or while too many other look-ups are under way.
+        """The addresses; None while the look-up runs, or while too many others run.
 
-        `wakeup` is called when it is time to ask again.
+        `wakeup` is called when the caller should try again.
         """
         if host not in self._canonical and is_ip_address(host):
             return (host,)
@@ -212,7 +212,7 @@ class BackgroundResolver:
         return look_up
 
     def _look_up(self, host: str, look_up: _LookUp) -> None:
-        """The look-up's thread."""
+        """Runs on the look-up's thread."""
         try:
             if host in self._canonical:
                 look_up.found = canonical_addresses(host, self._resolver)

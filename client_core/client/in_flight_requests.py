@@ -1,7 +1,7 @@
-"""Requests without a response yet: one queue per node, newest at the left.
+"""Requests that await a response: one queue per node, newest at the left.
 
-A broker answers the requests of one connection in order, so a response belongs to the rightmost request.
-Responses are handled in `network_client.py`. Only the I/O thread changes this; any thread may read `count()`
+A broker answers one connection's requests in order, so a response belongs to the rightmost request.
+`network_client.py` handles responses. Only the I/O thread changes this; any thread may read `count()`
 and `load()`, for gauges. Source: InFlightRequests, NetworkClient.InFlightRequest, Kafka 4.3.
 """
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """One request under way; satisfies `selectable.AnswerReader`. Mutable, owned by the I/O thread."""
+    """One request in flight; implements `selectable.AnswerReader`. Mutable, owned by the I/O thread."""
 
     request: ClientRequest
     version: int
-    is_internal: bool  # ours: ApiVersions, or Metadata for the updater; never shown to a caller
+    is_internal: bool  # ApiVersions, or Metadata for the updater; never returned to a caller
     sent_ms: int
     sent_bytes: int
-    send_completed: bool = False  # whether its last byte was handed to the operating system
+    send_completed: bool = False  # whether its last byte was passed to the operating system
     throttle_ms: int = 0
-    pieces: ResponsePieces | None = None  # the answer, where it comes in pieces
+    pieces: ResponsePieces | None = None  # the response, if it is decoded in pieces
 
     @property
     def most_bytes(self) -> int:
-        """How large the answer's frame may be."""
+        """The size limit of the response's frame."""
         return most_response_bytes(self.request.builder.api, self.sent_bytes)
 
     @property
     def takes_pieces(self) -> bool:
-        """Whether a large answer is read as it comes."""
+        """Whether a large response is decoded while it arrives."""
         return isinstance(self.request.builder, StreamedRequestBuilder)
 
     def feed(self, piece: bytes, frame_bytes: int) -> None:
-        """Takes the next piece of the answer. Raises ProtocolError."""
+        """Takes the next piece of the response. Raises ProtocolError."""
         if self.pieces is None:
             self.pieces = ResponsePieces(self.request, self.version)
         self.pieces.feed(piece, frame_bytes)
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """Whether it waited longer than its timeout, pauses that the broker asked for apart (INF-06)."""
+        """Whether it waited longer than its timeout, not counting throttle time (INF-06)."""
         return now_ms - self.sent_ms - self.throttle_ms > self.request.request_timeout_ms
 
 
@@ -70,8 +70,8 @@ class InFlightRequests:
         self._max_per_connection = max_per_connection
         self._queues: dict[int, deque[InFlightRequest]] = {}
         self._count = 0
-        #: No request in flight can time out before this moment. It may be too early, never too late: a poll
-        #: need not walk every queue.
+        #: No request in flight times out before this. It may be early, never late, so a poll need not check
+        #: every queue.
         self.nothing_expires_before_ms = FOREVER_MS
 
     def add(self, request: InFlightRequest) -> None:
@@ -86,7 +86,7 @@ class InFlightRequests:
         self.nothing_expires_before_ms = min(self.nothing_expires_before_ms, expires_ms)
 
     def oldest(self, node_id: int) -> InFlightRequest | None:
-        """The request that the node's next answer belongs to; None if none is awaited."""
+        """The request that the node's next response belongs to; None without one in flight."""
         queue = self._queues.get(node_id)
         return queue[-1] if queue else None
 
@@ -97,7 +97,7 @@ class InFlightRequests:
         return request
 
     def last_sent(self, node_id: int) -> InFlightRequest:
-        """The newest request, maybe still on its way out (INF-03). Raises IllegalStateError (INF-08)."""
+        """The newest request, maybe still being sent (INF-03). Raises IllegalStateError (INF-08)."""
         return self._queue(node_id)[0]
 
     def complete_last_sent(self, node_id: int) -> InFlightRequest:
@@ -107,7 +107,7 @@ class InFlightRequests:
         return request
 
     def can_send_more(self, node_id: int) -> bool:
-        """Whether the last send is out and the connection is below its limit (INF-04, NET-26)."""
+        """Whether the last send is complete and the queue below its limit (INF-04, NET-26)."""
         queue = self._queues.get(node_id)
         return not queue or (queue[0].send_completed and len(queue) < self._max_per_connection)
 
@@ -119,13 +119,13 @@ class InFlightRequests:
         return len(queue) if queue is not None else 0
 
     def load(self, node_id: int) -> InFlightLoad:
-        """How busy a connection is. Any thread: each step is one operation of the interpreter."""
+        """How busy a connection is. Any thread: each step is atomic in the interpreter."""
         queue = self._queues.get(node_id)
         if queue is None:
             return InFlightLoad(0, None)
         try:
             oldest_sent_ms = queue[-1].sent_ms
-        except IndexError:  # empty, or emptied since
+        except IndexError:  # empty, or just emptied
             return InFlightLoad(0, None)
         return InFlightLoad(len(queue), oldest_sent_ms)
 
@@ -141,7 +141,7 @@ class InFlightRequests:
         return tuple(reversed(queue))
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> Sequence[int]:
-        """The nodes of which any request has timed out (INF-06); none before `nothing_expires_before_ms`."""
+        """The nodes with timed-out requests (INF-06); none before `nothing_expires_before_ms`."""
         nodes: list[int] = []
         earliest_ms = FOREVER_MS
         for node_id, queue in self._queues.items():
@@ -154,7 +154,7 @@ class InFlightRequests:
         return nodes
 
     def increment_throttle_ms(self, node_id: int, throttle_ms: int) -> None:
-        """Gives every request of that node so much more time (INF-07)."""
+        """Extends the timeout of every request of that node (INF-07)."""
         for request in self._queues.get(node_id, ()):
             request.throttle_ms += throttle_ms
 

@@ -28,7 +28,7 @@ CompletionHandler = Callable[["ClientResponse"], None]
 
 
 class ClientRequest(NamedTuple):
-    """A request that a caller wants sent to a node. The version is negotiated when it is sent."""
+    """A caller's request to a node. The version is negotiated when it is sent."""
 
     destination: int
     builder: RequestBuilder
@@ -40,9 +40,9 @@ class ClientRequest(NamedTuple):
 
 
 class ClientResponse(NamedTuple):
-    """What became of a request.
+    """The outcome of a request.
 
-    Exactly one holds: a body came, none was expected, or one of the failures is set.
+    Exactly one holds: a body arrived, none was expected, or one failure is set.
     """
 
     request: ClientRequest
@@ -60,15 +60,15 @@ class ClientResponse(NamedTuple):
         return self.request.destination
 
     def on_complete(self) -> None:
-        """Tells the caller, if it wants to be told."""
+        """Calls the request's handler, if it has one."""
         if self.request.on_complete is not None:
             self.request.on_complete(self)
 
     def complete(self) -> None:
-        """The same; what the caller's handler raises is logged, and costs no other its call (NET-23)."""
+        """The same; logs what the handler raises, so that other handlers are still called (NET-23)."""
         try:
             self.on_complete()
-        except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+        except KeyboardInterrupt:  # raised on the main thread only, never on the I/O thread
             raise
         except BaseException:  # noqa: BLE001 -- a caller's code, its sys.exit() and CancelledError too
             _log.exception("Uncaught error in request completion")
@@ -76,25 +76,25 @@ class ClientResponse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeastLoadedNode:
-    """The node to ask, if any, and whether any connection is ready, be it busy (NET-20, NET-21, UPD-11)."""
+    """The chosen node, if any, and whether any connection is ready, maybe busy (NET-20, NET-21, UPD-11)."""
 
     node: Node | None
     has_node_available_or_connection_ready: bool
 
 
 class KafkaClient(Protocol):
-    """Requests to nodes, answers by callback from `poll`."""
+    """Sends requests to nodes; `poll` calls back with the responses."""
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
         """Whether a request may be sent now; False for every node while a metadata update is due (NET-02)."""
         ...
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """is_ready, and if not, begins to connect where the backoff allows it (NET-03)."""
+        """Like is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
         ...
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
-        """How long before it makes sense to ask ready() again, by connection state alone (CONN-04)."""
+        """Milliseconds until the next call of ready() makes sense, by connection state alone (CONN-04)."""
         ...
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
@@ -115,7 +115,7 @@ class KafkaClient(Protocol):
         request_timeout_ms: int | None = None,
         on_complete: CompletionHandler | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id; the client's request.timeout.ms unless told otherwise."""
+        """A request with the next correlation id; the default timeout is request.timeout.ms."""
         ...
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
@@ -145,14 +145,14 @@ class KafkaClient(Protocol):
     def has_ready_nodes(self, now_ms: int) -> bool: ...
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
-        """Every connection that was ever attempted, at this moment. Any thread."""
+        """Every connection that was attempted, as of `now_ms`. Any thread."""
         ...
 
     def wakeup(self) -> None: ...
 
     @property
     def waited_ms(self) -> int:
-        """For how long all polls together have slept until something came or their time was up."""
+        """Total milliseconds that all polls have slept, waiting for I/O or their timeout."""
         ...
 
     def initiate_close(self) -> None:

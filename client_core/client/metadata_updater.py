@@ -1,10 +1,10 @@
 """Sends Metadata requests when due, and handles their responses and failures.
 
 `NetworkClient` calls `maybe_update` in each turn and passes itself as `MetadataClient`, so that neither holds
-the other. `DefaultMetadataUpdater` keeps at most one request in flight. It waits, in this order: until an
-update is due and the backoff is over; for the answer, at most request.timeout.ms; for a connection being set
-up, or until a node may be tried again, reconnect.backoff.ms at a time. `metadata/` decides what is due and
-what a response means. I/O thread only. Source: MetadataUpdater, ManualMetadataUpdater,
+the other. `DefaultMetadataUpdater` keeps at most one request in flight. First it waits until an update is due
+and the backoff is over. Then it waits for the response, at most request.timeout.ms. Otherwise it waits for a
+connection or an available node, reconnect.backoff.ms at a time. `metadata/` decides when an update is due and
+interprets responses. I/O thread only. Source: MetadataUpdater, ManualMetadataUpdater,
 NetworkClient.DefaultMetadataUpdater, Kafka 4.3.
 """
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The shortest wait for a node that is not to be had yet.
+#: The shortest wait for a node that is not available yet.
 _SHORTEST_WAIT_MS: Final = 1
 
 
 class RefreshFailure(NamedTuple):
-    """Why a metadata request came to nothing. `outcome` is one of events.MetadataRefreshFailed's words."""
+    """Why a metadata request failed. `outcome` is a value of events.MetadataRefreshFailed."""
 
     outcome: str
     detail: str
@@ -47,7 +47,7 @@ class RefreshFailure(NamedTuple):
 
 
 class MetadataClient(Protocol):
-    """What an updater asks of NetworkClient."""
+    """The part of NetworkClient that an updater uses."""
 
     def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode: ...
 
@@ -63,24 +63,24 @@ class MetadataClient(Protocol):
 
 
 class MetadataUpdater(Protocol):
-    """Where NetworkClient learns which nodes there are."""
+    """Supplies NetworkClient with the known nodes."""
 
     def fetch_nodes(self) -> Collection[Node]:
-        """The nodes that may be asked."""
+        """The nodes that requests may be sent to."""
         ...
 
     def is_update_due(self, now_ms: int) -> bool: ...
 
     def maybe_update(self, now_ms: int, client: MetadataClient) -> int:
-        """Begins an update if one is due; returns how long, in ms, until it wants to be asked again."""
+        """Starts an update if one is due; returns the milliseconds until the next call."""
         ...
 
     def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
-        """A connection ended, or could not be made; `fatal` if the node refused us."""
+        """A connection ended or failed; `fatal` if authentication failed."""
         ...
 
     def handle_failed_request(self, now_ms: int, failure: RefreshFailure) -> None:
-        """The updater's own request won't be answered."""
+        """The updater's own request failed."""
         ...
 
     def handle_successful_response(self, now_ms: int, answered: InFlightRequest, response: object) -> None:
@@ -88,18 +88,18 @@ class MetadataUpdater(Protocol):
         ...
 
     def needs_rebootstrap(self, now_ms: int) -> bool:
-        """Whether every known node is to be dropped now (KIP-1102)."""
+        """Whether every known node must be dropped now (KIP-1102)."""
         ...
 
     def rebootstrap(self, now_ms: int) -> None:
-        """Forgets the known nodes and begins again with bootstrap.servers."""
+        """Forgets the known nodes and starts again from bootstrap.servers."""
         ...
 
     def close(self) -> None: ...
 
 
 class ManualMetadataUpdater:
-    """Nodes that a caller sets; never due, deaf to responses and disconnections (UPD-15)."""
+    """Nodes set by a caller; never due, ignores responses and disconnections (UPD-15)."""
 
     def __init__(self, nodes: Sequence[Node] = ()) -> None:
         self._nodes = tuple(nodes)
@@ -117,26 +117,26 @@ class ManualMetadataUpdater:
         return FOREVER_MS
 
     def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
-        """The client's log says enough."""
+        """Ignored: the client logs it."""
 
     def handle_failed_request(self, now_ms: int, failure: RefreshFailure) -> None:
-        """Nothing was asked for."""
+        """Ignored: it sends no requests."""
 
     def handle_successful_response(self, now_ms: int, answered: InFlightRequest, response: object) -> None:
-        """Nothing was asked for."""
+        """Ignored: it sends no requests."""
 
     def needs_rebootstrap(self, now_ms: int) -> bool:
         return False
 
     def rebootstrap(self, now_ms: int) -> None:
-        """There is nothing to begin again with."""
+        """Ignored: it has no bootstrap.servers."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class _InProgress(NamedTuple):
-    """The request that is under way."""
+    """The request in flight."""
 
     request_version: int
     is_partial: bool
@@ -146,22 +146,22 @@ class _InProgress(NamedTuple):
 
 
 class DefaultMetadataUpdater:
-    """Keeps a Metadata up to date by asking the least loaded node."""
+    """Refreshes a Metadata from the least loaded node."""
 
     def __init__(
         self, metadata: Metadata, config: NetworkClientConfig, events: EventSink = NO_EVENTS
     ) -> None:
         self._metadata = metadata
         self._config = config
-        #: How soon to look for a node again: reconnect.backoff.ms may be 0, which would burn a core.
+        #: Wait before the next look for a node: reconnect.backoff.ms may be 0, which would keep a core busy.
         self._look_again_ms = max(config.reconnect_backoff_ms, _SHORTEST_WAIT_MS)
         self._events = events
         self._in_progress: _InProgress | None = None
-        #: When the attempts began that have not succeeded yet (UPD-12).
+        #: Start of the attempts since the last success (UPD-12).
         self._attempt_start_ms: int | None = None
         self._broker_asks_for_rebootstrap = False
         self._has_reported_no_node = False
-        #: Whose answer is in doubt: another broker is to be asked next, if there is one that can be.
+        #: The node whose last response is doubtful: another broker is asked next, if one is available.
         self._doubted_node_id: int | None = None
         self._log_limiter = RefreshLogLimiter()
 
@@ -170,20 +170,20 @@ class DefaultMetadataUpdater:
 
     @property
     def is_in_progress(self) -> bool:
-        """Whether a request is under way. A plain read, for status."""
+        """Whether a request is in flight. A plain read, for status."""
         return self._in_progress is not None
 
     def fetch_nodes(self) -> Collection[Node]:
         return self._metadata.fetch().nodes
 
     def is_update_due(self, now_ms: int) -> bool:
-        """Whether a request should go out now: none is under way, and metadata wants one (UPD-01)."""
+        """Whether to send a request now: none is in flight, and an update is due (UPD-01)."""
         return self._in_progress is None and self._metadata.time_to_next_update(now_ms) == 0
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- sending requests ------------------------------------------------------------------------------------
 
     def maybe_update(self, now_ms: int, client: MetadataClient) -> int:
-        """Begins an update if one is due; returns how long, in ms, until it wants to be asked again."""
+        """Starts an update if one is due; returns the milliseconds until the next call."""
         wait_ms = self._metadata.time_to_next_update(now_ms)
         if self._in_progress is not None:
             wait_ms = max(wait_ms, self._config.request_timeout_ms)
@@ -200,10 +200,10 @@ class DefaultMetadataUpdater:
         return self._ask(least_loaded.node, now_ms, client)
 
     def _choose_again(self, now_ms: int, client: MetadataClient) -> LeastLoadedNode:
-        """No node can be used and no connection is up: begin again with bootstrap.servers (UPD-11).
+        """Starts again from bootstrap.servers: no node is usable and no connection is up (UPD-11).
 
-        Where only these are known there is nothing to forget. Java does it all the same, and says so, at
-        every turn of an outage.
+        If only these are known, there is nothing to forget. Java still does it, and logs it, at every turn of
+        an outage.
         """
         self._log_limiter.no_node(now_ms)
         if self._metadata.fetch().is_bootstrap_configured:
@@ -213,11 +213,10 @@ class DefaultMetadataUpdater:
         return client.least_loaded_node(now_ms)
 
     def _ask(self, node: Node, now_ms: int, client: MetadataClient) -> int:
-        """Sends to the node, or connects to it, or waits; returns for how long."""
+        """Sends to the node, connects to it, or waits; returns the wait in ms."""
         if client.can_send_request(node.id, now_ms):
             asked = self._metadata.new_metadata_request_and_version(now_ms)
-            # Before it is sent: sending may fail at once, and that must find and clear it. Java sets it
-            # after.
+            # Set before sending: a send may fail at once, and the failure must clear it. Java sets it after.
             self._in_progress = _InProgress(
                 asked.request_version, asked.is_partial, asked.reason, now_ms, node.id
             )
@@ -226,12 +225,12 @@ class DefaultMetadataUpdater:
             client.send_internal_metadata_request(asked.builder, node.id, now_ms)
             return self._config.request_timeout_ms  # UPD-04
         if client.is_any_node_connecting():
-            return self._look_again_ms  # UPD-05: one connection at a time is enough
+            return self._look_again_ms  # UPD-05: one connection at a time
         if client.can_connect(node, now_ms):
             _log.debug("Initialize connection to node %s for sending metadata request", node)
             client.initiate_connect(node, now_ms)
             return self._look_again_ms  # UPD-06
-        return FOREVER_MS  # UPD-07: connected but busy, or checking versions; the network will wake us
+        return FOREVER_MS  # UPD-07: connected but busy, or checking versions; I/O will wake the poll
 
     def _report_no_node(self, now_ms: int) -> None:
         _log.debug("Give up sending metadata request since no node is available")
@@ -243,10 +242,10 @@ class DefaultMetadataUpdater:
             reason = self._metadata.refresh_reason
             self._events.emit(MetadataRefreshFailed(reason, "no_node", "no node is available"))
 
-    # -- what became of it -----------------------------------------------------------------------------------
+    # -- responses and failures ------------------------------------------------------------------------------
 
     def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
-        """Metadata may be stale, since a connection ended: asks for an update, after a backoff (UPD-08)."""
+        """Requests an update, after a backoff: a connection ended, so metadata may be stale (UPD-08)."""
         self._doubted_node_id = None
         if self.is_update_due(now_ms):
             self._metadata.failed_update(now_ms)
@@ -255,14 +254,14 @@ class DefaultMetadataUpdater:
         self._metadata.request_update(False, reason="disconnect")
 
     def handle_failed_request(self, now_ms: int, failure: RefreshFailure) -> None:
-        """Lets the backoff begin, and the waiters know if it is fatal (UPD-09)."""
+        """Starts the backoff, and wakes waiters if the failure is fatal (UPD-09)."""
         in_progress, self._in_progress = self._in_progress, None
         if failure.fatal is not None:
             self._metadata.fatal_error(failure.fatal)
         self._failed(now_ms, in_progress, failure.outcome, failure.detail)
 
     def handle_successful_response(self, now_ms: int, answered: InFlightRequest, response: object) -> None:
-        """Applies an answer, or finds it of no use (UPD-10, UPD-13)."""
+        """Applies a response, or counts it as a failure (UPD-10, UPD-13)."""
         if not isinstance(response, MetadataResponse):
             raise IllegalStateError(f"{response!r} is no answer to a metadata request")
         in_progress, self._in_progress = self._in_progress, None
@@ -274,12 +273,12 @@ class DefaultMetadataUpdater:
             detail = "the broker asked to begin again with bootstrap.servers"
             self._report_failure(now_ms, in_progress, "error", detail)
         elif not response.brokers:
-            # A broker that is just starting knows no brokers yet, itself included.
+            # A starting broker knows no brokers yet, not even itself.
             _log.debug("Ignoring empty metadata response with correlation id %d.", correlation_id)
             self._failed(now_ms, in_progress, "error", "the response lists no brokers")
         elif in_progress is not None:
             request_version, is_partial = in_progress.request_version, in_progress.is_partial
-            # A bootstrap address may be any of the brokers.
+            # A bootstrap address may belong to any broker.
             node_id = in_progress.node_id if in_progress.node_id >= 0 else None
             summary = self._metadata.update(request_version, response, is_partial, now_ms, node_id)
             self._doubted_node_id = node_id if self._metadata.is_in_doubt else None
@@ -302,10 +301,10 @@ class DefaultMetadataUpdater:
         self._log_limiter.failed(failed.reason, outcome, detail, now_ms)
         self._events.emit(failed)
 
-    # -- beginning again -------------------------------------------------------------------------------------
+    # -- rebootstrap -----------------------------------------------------------------------------------------
 
     def needs_rebootstrap(self, now_ms: int) -> bool:
-        """Whether no update has succeeded for too long (UPD-12), or a broker asks for it (UPD-13)."""
+        """Whether no update succeeded for too long (UPD-12), or a broker requested it (UPD-13)."""
         if self._broker_asks_for_rebootstrap:
             return True
         start_ms = self._attempt_start_ms
@@ -316,7 +315,7 @@ class DefaultMetadataUpdater:
         )
 
     def rebootstrap(self, now_ms: int) -> None:
-        """Forgets the known brokers; the attempts begin anew (UPD-11, UPD-12)."""
+        """Forgets the known brokers and restarts the attempts (UPD-11, UPD-12)."""
         self._broker_asks_for_rebootstrap = False
         self._attempt_start_ms = now_ms
         self._metadata.rebootstrap()

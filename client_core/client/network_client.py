@@ -4,8 +4,8 @@ One `poll` is one turn: request metadata if due, let the selector do its I/O, th
 Java's order (NET-08). `send` never connects and never blocks; `ready` connects and never waits. Not here:
 sockets (`network/`), when metadata is due (`metadata_updater.py`), connection states (`node_connections.py`).
 
-Unlike Java, an unreadable or mismatched response does not raise from `poll`. It closes that one connection;
-the reason is logged and becomes the node's last error.
+Unlike in Java, `poll` does not raise for an unreadable or mismatched response. It closes that connection,
+logs the reason, and keeps it as the node's last error.
 
     ACTIVE -> CLOSING (initiate_close, any thread) -> CLOSED (close); close may skip CLOSING
 
@@ -85,7 +85,7 @@ class ClientLife:
         return self._state is Life.ACTIVE
 
     def move_to(self, state: Life) -> bool:
-        """Changes the state; whether the move was allowed: of several who ask for one, one is told so."""
+        """Changes the state if the move is allowed; of concurrent callers, True for one only."""
         with self._lock:
             is_allowed = state in _ALLOWED_MOVES[self._state]
             if is_allowed:
@@ -99,7 +99,7 @@ class ClientLife:
 
 
 class NetworkClient:
-    """KafkaClient over a Selectable; the updater's MetadataClient too."""
+    """KafkaClient over a Selectable; also the updater's MetadataClient."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class NetworkClient:
         events: EventSink = NO_EVENTS,
         credentials: Callable[[], CredentialsVersion] | None = None,
     ) -> None:
-        """`credentials` tells which are in force now; None: always the same."""
+        """`credentials` returns the current credentials' version; None: they never change."""
         self._selector = selector
         self._metadata_updater = metadata_updater
         self._config = config
@@ -122,9 +122,9 @@ class NetworkClient:
         self._in_flight = self._requests.in_flight
         self._ends = ConnectionEnds(selector, self._connections, self._requests, metadata_updater)
         self._aborted_sends: list[ClientResponse] = []
-        #: Connections to bootstrap.servers, until brokers are known by their ids.
+        #: Connections to bootstrap.servers, until broker ids are known.
         self._bootstrap_ids: set[int] = set()
-        self._now_ms = 0  # the last moment that the caller or the selector told
+        self._now_ms = 0  # the latest time from the caller or the selector
         self._life = ClientLife()
         self._renewal = (
             None
@@ -145,14 +145,14 @@ class NetworkClient:
         nodes, in_flight = len(self._states.nodes), self._in_flight.count()
         return f"<NetworkClient {self._life} nodes={nodes} in_flight={in_flight}>"
 
-    # -- may we send -----------------------------------------------------------------------------------------
+    # -- readiness and status --------------------------------------------------------------------------------
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
         """Whether a request may be sent now; False for all nodes while a metadata update is due (NET-02)."""
         return not self._metadata_updater.is_update_due(now_ms) and self.can_send_request(node.id, now_ms)
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """is_ready, and if not, begins to connect where the backoff allows it (NET-03)."""
+        """Like is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
         if node.is_empty:
             raise IllegalArgumentError(f"Cannot connect to empty node {node}")  # NET-01
         if self.is_ready(node, now_ms):
@@ -162,7 +162,7 @@ class NetworkClient:
         return False
 
     def can_send_request(self, node_id: int, now_ms: int) -> bool:
-        """Whether the connection is ready, not throttled, its last send out, its queue not full (NET-04)."""
+        """Whether the connection is ready, not throttled, and can take another request (NET-04)."""
         return (
             self._states.is_ready(node_id, now_ms)
             and self._in_flight.can_send_more(node_id)
@@ -170,13 +170,13 @@ class NetworkClient:
         )
 
     def can_connect(self, node: Node, now_ms: int) -> bool:
-        """Whether a connection to the node may be begun now (CONN-01)."""
+        """Whether a connection to the node may start now (CONN-01)."""
         return self._states.can_connect(node.id, now_ms)
 
     def is_any_node_connecting(self) -> bool:
-        """Whether a connection to any node that metadata knows is being set up (UPD-05).
+        """Whether a connection to any node in metadata is being set up (UPD-05).
 
-        Not one whose name takes long to be looked up: nobody waits for a resolver that hangs.
+        Ignores nodes with slow look-ups: a hanging resolver must not delay the others.
         """
         setting_up = self._states.connecting_nodes - self._connections.slowly_resolving(self._now_ms)
         if not setting_up:
@@ -187,7 +187,7 @@ class NetworkClient:
         return self._states.connection_delay_ms(node.id, now_ms)
 
     def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
-        """What is left of the pause that the node asked for."""
+        """The remaining throttle time of the node, in ms."""
         return self._states.throttle_delay_ms(node.id, now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
@@ -217,9 +217,9 @@ class NetworkClient:
         return self._connections.statuses(now_ms, self._in_flight)
 
     def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
-        """The node to ask when any will do (NET-20, NET-21), or none; the order begins at random.
+        """The least loaded node, or none (NET-20, NET-21); the order starts at random.
 
-        It is not the node `avoid`, unless that is the only one that can be asked.
+        Returns the node `avoid` only if no other is available.
         """
         nodes = list(self._metadata_updater.fetch_nodes())
         if not nodes:
@@ -239,7 +239,7 @@ class NetworkClient:
     # -- connect and disconnect ------------------------------------------------------------------------------
 
     def initiate_connect(self, node: Node, now_ms: int) -> None:
-        """Begins to connect; failing at once is a disconnection like any other, no exception (NET-22)."""
+        """Starts to connect; an immediate failure is a disconnection, not an exception (NET-22)."""
         self._now_ms = now_ms
         if node.id < 0:
             self._bootstrap_ids.add(node.id)
@@ -259,7 +259,7 @@ class NetworkClient:
         self._ends.drop(node_id, self._now_ms)
 
     def _is_open(self, node_id: int) -> bool:
-        """Whether there is a connection, or one is being made."""
+        """Whether there is a connection, or one is being set up."""
         state = self._states.get(node_id)
         return state is not None and not state.is_disconnected
 
@@ -275,7 +275,7 @@ class NetworkClient:
         request_timeout_ms: int | None = None,
         on_complete: CompletionHandler | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id; the client's request.timeout.ms unless told otherwise."""
+        """A request with the next correlation id; the default timeout is request.timeout.ms."""
         return self._requests.new_client_request(
             node_id,
             builder,
@@ -294,28 +294,27 @@ class NetworkClient:
             )
         self._now_ms = now_ms
         refusal = self._requests.send(request, now_ms, is_internal=False)
-        if refusal is not None:  # the next poll says so (NET-07)
+        if refusal is not None:  # the next poll returns it (NET-07)
             version = request.builder.latest_allowed_version
             self._aborted_sends.append(ClientResponse(request, version, now_ms, 0, version_mismatch=refusal))
 
     def send_internal_metadata_request(self, builder: RequestBuilder, node_id: int, now_ms: int) -> None:
-        """Queues the updater's own request; its answer goes to the updater and to nobody else."""
+        """Queues the updater's own request; only the updater gets its response."""
         self._life.ensure_active()
         request = self.new_client_request(node_id, builder, now_ms, expect_response=True)
         self._now_ms = now_ms
         refusal = self._requests.send(request, now_ms, is_internal=True)
-        if refusal is not None:  # fatal for those who wait for metadata (NET-07)
+        if refusal is not None:  # fatal for callers that wait for metadata (NET-07)
             failure = RefreshFailure("error", str(refusal), fatal=refusal)
             self._metadata_updater.handle_failed_request(now_ms, failure)
 
     # -- one turn --------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, now_ms: int) -> Sequence[ClientResponse]:
-        """One turn; returns the responses, after each one's handler was called.
+        """Runs one turn; returns the responses, after calling each one's handler.
 
-        Waits at most timeout_ms, and no longer than until metadata is due or request.timeout.ms (NET-09).
-        Requests that were aborted since the last turn are answered at once, before and instead of any I/O
-        (NET-07, NET-08).
+        Waits at most timeout_ms and request.timeout.ms, and not past the next metadata update (NET-09).
+        Returns requests aborted since the last turn at once, without any I/O (NET-07, NET-08).
         """
         self._life.ensure_active()
         self._now_ms = now_ms
@@ -328,7 +327,7 @@ class NetworkClient:
             wait_ms = min(timeout_ms, metadata_timeout_ms, self._config.request_timeout_ms)
             if self._renewal is not None:
                 wait_ms = min(wait_ms, self._renewal.wait_ms(now_ms))
-            # A request that nobody answers is complete as soon as it is written (NET-10).
+            # A request without a response is complete as soon as it is written (NET-10).
             writes_end_it = self._requests.take_silent()
             now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
             responses = self._handle_poll_results(now_ms)
@@ -339,7 +338,7 @@ class NetworkClient:
         return responses
 
     def _handle_poll_results(self, now_ms: int) -> list[ClientResponse]:
-        """Acts on all that the selector reports, in Java's order (NET-08); `now_ms` is after the wait."""
+        """Handles all selector reports in Java's order (NET-08); `now_ms` is after the wait."""
         self._now_ms = now_ms
         selector = self._selector
         responses: list[ClientResponse] = []
@@ -367,13 +366,13 @@ class NetworkClient:
             if self._renewal is not None and self._renewal.is_due(now_ms):
                 self._renewal.turn(now_ms)
         except BaseException:
-            # A bug, maybe a listener's. These requests have ended: nobody else would ever say so.
+            # A bug, maybe a listener's. These requests have ended: without this, no caller would know.
             self._aborted_sends[:0] = responses
             raise
         return responses
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """A request that expects no response (acks=0) is complete when it is sent (NET-10)."""
+        """Completes requests that expect no response (acks=0) when they are sent (NET-10)."""
         for send in self._selector.completed_sends:
             newest = self._in_flight.last_sent(send.node_id)
             newest.send_completed = True
@@ -382,11 +381,11 @@ class NetworkClient:
                 responses.append(self._requests.answered(newest, now_ms))
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Each frame answers the oldest request of its node, or condemns the connection (NET-11)."""
+        """Each frame completes its node's oldest request, or ends the connection (NET-11)."""
         for receive in tuple(self._selector.completed_receives):
             node_id = receive.node_id
             if not self._is_open(node_id):
-                continue  # condemned by an earlier frame of this turn
+                continue  # closed by an earlier frame of this turn
             try:
                 body = parse_response(receive.payload, self._in_flight.oldest(node_id))
             except ProtocolError as error:
@@ -407,7 +406,7 @@ class NetworkClient:
                 responses.append(response)
 
     def _maybe_throttle(self, answered: InFlightRequest, body: object, now_ms: int) -> None:
-        """Holds back for as long as the broker asks; requests in flight get that much longer (NET-12)."""
+        """Throttles the node as its broker requests, and extends the timeouts in flight (NET-12)."""
         throttle_ms = throttle_time_ms(body)
         request = answered.request
         if throttle_ms > 0 and client_throttles(request.builder.api, answered.version):
@@ -428,13 +427,13 @@ class NetworkClient:
 
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, channel in self._selector.disconnected.items():
-            # Else this turn has closed it already: one end must not count as two failures.
+            # Skip nodes that this turn has closed: one end must not count as two failures.
             if self._is_open(node_id):
                 self._ends.process(responses, node_id, now_ms, disconnection.from_channel(channel))
 
     def _handle_connections(self) -> None:
         for node_id in self._selector.connected:
-            if self._is_open(node_id):  # else it was up for no longer than a turn
+            if self._is_open(node_id):  # else it ended within this turn
                 self._connections.connected(node_id)
 
     def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
@@ -445,7 +444,7 @@ class NetworkClient:
                 self._requests.send(request, now_ms, is_internal=True)
 
     def _handle_resolved_names(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Goes on with nodes whose names have been looked up. Java waits for DNS in `initiate_connect`."""
+        """Connects nodes whose names are resolved. Java waits for DNS in `initiate_connect`."""
         for node in tuple(self._connections.resolving.values()):
             prevented = self._connections.open(node)
             if prevented is not None:
@@ -468,7 +467,7 @@ class NetworkClient:
             self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-18
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Drops every known broker: metadata is overdue, or a broker says so (UPD-12, UPD-13)."""
+        """Drops every known broker: metadata is overdue, or a broker requested it (UPD-12, UPD-13)."""
         updater = self._metadata_updater
         for node in updater.fetch_nodes():
             if self._is_open(node.id):
@@ -477,10 +476,10 @@ class NetworkClient:
         updater.rebootstrap(now_ms)
 
     def _leave_bootstrap_servers(self) -> None:
-        """Closes connections to bootstrap.servers that nobody will use again: the brokers have names now.
+        """Closes connections to bootstrap.servers, unneeded once metadata lists broker ids.
 
-        Java keeps them until they have idled for nine minutes. A broker with a sidecar in every pod would
-        hold one connection more for each.
+        Java keeps them until they are idle for nine minutes. With a sidecar in every pod, a broker would hold
+        one more connection per pod.
         """
         if not any(node.id >= 0 for node in self._metadata_updater.fetch_nodes()):
             return
@@ -490,7 +489,7 @@ class NetworkClient:
                 if self._is_open(node_id):
                     self._ends.leave(node_id, self._now_ms)
 
-    # -- the end ---------------------------------------------------------------------------------------------
+    # -- close -----------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         self._selector.wakeup()
@@ -505,7 +504,7 @@ class NetworkClient:
             self.wakeup()
 
     def close(self) -> None:
-        """Closes connections and updater; twice only warns (NET-25). When the I/O thread has ended."""
+        """Closes connections and updater, after the I/O thread ended; a second call only warns (NET-25)."""
         if not self._life.move_to(Life.CLOSED):
             _log.warning("Attempting to close NetworkClient that has already been closed.")
             return

@@ -9,15 +9,15 @@ allowed.broker.hosts limits which advertised hosts a client connects to:
     *.kafka.svc                 every name that ends in .kafka.svc
     10.1.2.3, 10.0.0.0/8        that address, these addresses
 
-Metadata names the other brokers. A malicious broker could make the client connect to anything that it can
-reach: a cloud's metadata service (169.254.169.254), or a loopback port. With this setting,
+Metadata lists the other brokers. A malicious broker could make the client connect to any reachable host: a
+cloud's metadata service (169.254.169.254), or a loopback port. With this setting,
 
     an address is allowed     if an entry contains it
-    a name is allowed         if an entry equals or matches it, or no entry is a name; each address that it
-                              resolves to must be in an entry too, unless no entry is an address
+    a name is allowed         if an entry equals or matches it, or no entry is a name; its resolved address
+                              must be in an entry too, unless no entry is an address
 
-Hosts of bootstrap.servers are always allowed, at any address: whoever runs the client chose them. Ports are
-not checked. Without the setting every host is allowed, as in Java, which has no such setting.
+Hosts of bootstrap.servers are always allowed, at any address: the client's operator chose them. Ports are not
+checked. Without the setting every host is allowed, as in Java, which has no such setting.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ SETTING: Final = "allowed.broker.hosts"
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: A name, or one behind `*.`. Underscores are no part of host names, and are in use all the same.
+#: A name, maybe after `*.`. Underscores are invalid in host names, but in use.
 _NAME: Final = re.compile(r"(?P<any>\*\.)?(?P<name>[0-9a-z_-]+(\.[0-9a-z_-]+)*)\.?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """What is allowed. `suffixes` begin with a dot; names and suffixes are in lower case."""
+    """The allowed hosts. `suffixes` start with a dot; names and suffixes are in lower case."""
 
     names: frozenset[str] = frozenset()
     suffixes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class AllowedHosts:
 
     @staticmethod
     def parse(entries: Iterable[str]) -> AllowedHosts:
-        """Raises ValueError, which names the entry and what is wrong with it."""
+        """Raises ValueError with the invalid entry and the reason."""
         names: set[str] = set()
         suffixes: list[str] = []
         networks: list[_Network] = []
@@ -77,7 +77,7 @@ class AllowedHosts:
         return replace(self, bootstrap=frozenset(map(_canonical, hosts)))
 
     def refusal_of_host(self, host: str) -> str | None:
-        """Why this host must not be connected to, nor looked up; None if it may, as far as its name tells."""
+        """Why this host must not be looked up or connected to; None if its name is allowed."""
         name = _canonical(host)
         if name in self.bootstrap or not (self.names or self.suffixes or self.networks):
             return None
@@ -88,7 +88,7 @@ class AllowedHosts:
         return f"{host} is not in {SETTING}"
 
     def refusal_of_address(self, host: str, address: str) -> str | None:
-        """Why the host, which was resolved, must not be connected to at this address; None if it may."""
+        """Why the resolved host must not be connected to at this address; None if allowed."""
         if not self.networks or _canonical(host) in self.bootstrap or self._holds(address):
             return None
         return f"{host} leads to {address}, which is not in {SETTING}"
@@ -114,12 +114,12 @@ def _network(entry: str) -> _Network:
 
 
 def _unmapped(address: _Address) -> _Address:
-    """An IPv4 address behind ::ffff: is that IPv4 address, to which the system connects."""
+    """Turns ::ffff: and an IPv4 address into that IPv4 address, because the system connects to it."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
 class MetadataRecoveryStrategy(Enum):
-    """What to do when none of the known brokers can be reached (metadata.recovery.strategy, KIP-899)."""
+    """What to do when no known broker is reachable (metadata.recovery.strategy, KIP-899)."""
 
     NONE = "none"
     REBOOTSTRAP = "rebootstrap"
@@ -127,7 +127,7 @@ class MetadataRecoveryStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkClientConfig:
-    """Kafka's settings of the connections to brokers; buffers of -1 bytes leave it to the OS."""
+    """Kafka's settings for broker connections; buffers of -1 bytes use the OS default."""
 
     client_id: str | None = None
     max_in_flight_requests_per_connection: int = 5
@@ -140,17 +140,17 @@ class NetworkClientConfig:
     connection_setup_timeout_max_ms: int = 30_000
     metadata_recovery_strategy: MetadataRecoveryStrategy = MetadataRecoveryStrategy.REBOOTSTRAP
     rebootstrap_trigger_ms: int = 300_000
-    #: Whether we say who we are by SASL: who does not is told where a listener seems to want it.
+    #: Whether the client authenticates with SASL. If not, an error may hint that the listener wants it.
     uses_sasl: bool = False
-    #: Where brokers may be: others are not connected to.
+    #: The client connects only to these hosts.
     allowed_hosts: AllowedHosts = EVERY_HOST
-    #: Whether to ask each broker for its versions first (NET-14). Off only in tests, as in Java.
+    #: Whether to send ApiVersions to each broker first (NET-14). Off only in tests, as in Java.
     discover_broker_versions: bool = True
-    #: What ApiVersions v3+ tells the broker about us; must match [a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?
+    #: Sent to the broker in ApiVersions v3+; must match [a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?
     client_software_name: str = "pilotfish"
     client_software_version: str = "0.1.0"
 
     @property
     def rebootstraps(self) -> bool:
-        """Whether the client may forget the brokers that it knows and begin again with bootstrap.servers."""
+        """Whether the client may forget its known brokers and start again from bootstrap.servers."""
         return self.metadata_recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP

@@ -1,16 +1,16 @@
-"""One node's connection: its state, the allowed moves, its addresses and waits.
+"""One node's connection: its state, allowed moves, addresses and waits.
 
     state                    may become
     (none)                   CONNECTING
-    DISCONNECTED             CONNECTING, AUTHENTICATION_FAILED (right after, once the cause is known)
+    DISCONNECTED             CONNECTING, AUTHENTICATION_FAILED (at once, if that was the cause)
     CONNECTING               CHECKING_API_VERSIONS, READY (when versions are not requested), DISCONNECTED,
                              AUTHENTICATION_FAILED
     CHECKING_API_VERSIONS    itself (requested again at a lower version), READY, DISCONNECTED
     READY                    DISCONNECTED
     AUTHENTICATION_FAILED    CONNECTING, itself
 
-Each attempt uses the name's next address. The name is resolved again when all addresses were tried, or an
-established connection dropped (CONN-08, CONN-09). No I/O but the resolver's. Owned by
+Each attempt uses the name's next address. The name is resolved again after all addresses were tried, or
+after an established connection dropped (CONN-08, CONN-09). No I/O but the resolver's. Owned by
 ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates.NodeConnectionState,
 ConnectionState, Kafka 4.3 (KIP-602).
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-#: A connection to a broker beside the one that stands, on which other credentials are tried. Below 0, as ids
-#: of bootstrap.servers are, and below what anybody has of those.
+#: Id of a second connection to a broker, which tries new credentials. Negative like the ids of
+#: bootstrap.servers, and below all of them.
 TRIAL_NODE_ID: Final = -1_000_000
 
 
 class ConnectionState(Enum):
-    """Where a connection stands; the value is the word that status answers use."""
+    """The state of a connection; status responses contain the value."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
@@ -121,7 +121,7 @@ class NodeConnectionState:
         self.reconnect_backoff_ms = reconnect_backoff_ms
         self.connection_setup_timeout_ms = connection_setup_timeout_ms
         self.throttle_until_ms: int | None = None
-        #: Nothing more is to be sent: the connection is about to be made anew.
+        #: Nothing more may be sent: the connection will be replaced.
         self.is_held = False
         self._resolver = resolver
         self._addresses: Sequence[str] = ()
@@ -155,7 +155,7 @@ class NodeConnectionState:
         self.state = state
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether requests may be sent: READY, not held, and no pause that the broker asked for."""
+        """Whether requests may be sent: READY, not held, and not throttled by the broker."""
         until_ms = self.throttle_until_ms
         return (
             self.state is ConnectionState.READY
@@ -168,13 +168,13 @@ class NodeConnectionState:
         return 0 if until_ms is None or until_ms <= now_ms else until_ms - now_ms
 
     def backoff_left_ms(self, now_ms: int) -> int:
-        """How long until the next attempt is allowed, counted from the end of the last one (CONN-01)."""
+        """Milliseconds until the next attempt is allowed, counted from the end of the last one (CONN-01)."""
         return max(self.reconnect_backoff_ms - (now_ms - self.last_connect_attempt_ms), 0)
 
     def current_address(self) -> str | None:
-        """The address to connect to; where none is left the name is resolved again, and None until it is.
+        """The address to connect to. With none left, resolves the name again; None until it is resolved.
 
-        Raises OSError when DNS knows none.
+        Raises OSError when DNS has no address.
         """
         if not self._addresses:
             self._resolve_addresses()
@@ -185,7 +185,7 @@ class NodeConnectionState:
         return address
 
     def move_to_next_address(self) -> None:
-        """Makes the next attempt use the next address; after the last one, resolve again (CONN-08)."""
+        """Makes the next attempt use the next address; after the last one, it resolves again (CONN-08)."""
         if not self._addresses:
             return
         self._address_index += 1
@@ -201,6 +201,6 @@ class NodeConnectionState:
             return
         self._addresses = addresses
         _log.debug("Resolved host %s to addresses %s", self.host, self._addresses)
-        # Not the same address twice in a row: it may be the one balancer of several that died (CONN-09).
+        # Not the same address twice in a row: of several load balancers, this one may be dead (CONN-09).
         repeats = len(self._addresses) > 1 and self._addresses[0] == self._last_attempted_address
         self._address_index = 1 if repeats else 0

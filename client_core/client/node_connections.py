@@ -1,17 +1,17 @@
-"""Begins, readies and ends the connections of one NetworkClient; chooses the least loaded node.
+"""Opens, readies and ends the connections of one NetworkClient; chooses the least loaded node.
 
-Every state change passes here, so that the state, the log line, the event and the status that other threads
-read change together. Not here: requests in flight, metadata, when to connect (`network_client.py`). I/O
-thread only, except `statuses`. Source: the connection half of NetworkClient, Kafka 4.3.
+Every state change is made here, so that the state, the log line, the event and the status for other threads
+change together. Not here: requests in flight, metadata, when to connect (`network_client.py`). I/O thread
+only, except `statuses`. Source: the connection half of NetworkClient, Kafka 4.3.
 
-Log lines are limited: a broker that stays away is one line, not one a second. Repeats are logged at DEBUG.
+Log lines are limited: an unavailable broker gets one line, not one a second. Repeats are logged at DEBUG.
 
     a connection ended, or failed                    logged once per cause
     ready                                            logged once; later failures are logged again
     ready repeatedly without a served request        not logged: it only seems to work
 
 The log state is reset only when a request is served, or the node is ready after failed attempts. So a broker
-that accepts and hangs up each second does not fill the log.
+that accepts and disconnects each second does not fill the log.
 
 The least loaded node is chosen without side effects, among the snapshot's nodes from a random start, so that
 clients spread over the brokers. Source: NetworkClient.leastLoadedNode, Kafka 4.3.
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: How long the client waits for a look-up before it tries other nodes as well: most take less.
+#: The client waits this long for a look-up before it tries other nodes too; most take less.
 USUAL_LOOK_UP_MS: Final = 250
 
 #: More brokers than a cluster has.
 MOST_NODES: Final = 1_000
 
 
-#: A node may have several addresses, each of which fails in its own words.
+#: Different failures logged per node: each of its addresses may fail differently.
 _MOST_WAYS: Final = 8
 
 
 class _Reported:
-    """Of one node: the ways of failing that were told, and how often it has failed since it was ready."""
+    """One node's logged failures, and its failed attempts since it was last ready."""
 
     __slots__ = ("failures", "is_ready", "ways")
 
@@ -72,19 +72,19 @@ class _Reported:
 
 
 class ConnectionLogLimiter:
-    """What was told of each node that is not at work."""
+    """Remembers the logged failures of each node that serves no requests."""
 
     def __init__(self) -> None:
         #: By node id; empty while every node serves.
         self.reported: Final[dict[int, _Reported]] = {}
 
     def ended(self, node_id: int, ended: Disconnection, *, was_up: bool) -> int:
-        """The level at which the end of a connection is told; `was_up`: not of an attempt to make one."""
+        """The log level for the end of a connection; `was_up`: it was established, not a failed attempt."""
         reported = self.reported.setdefault(node_id, _Reported())
         if not was_up:
             reported.failures += 1
             reported.is_ready = False
-        # Timeouts are worded with their milliseconds, which grow.
+        # Texts of timeouts contain their milliseconds, which grow.
         way = (ended.reason, "" if ended.timed_out else ended.detail)
         if way in reported.ways or len(reported.ways) >= _MOST_WAYS:
             return logging.DEBUG
@@ -92,7 +92,7 @@ class ConnectionLogLimiter:
         return ended.log_level
 
     def ready(self, node_id: int) -> tuple[int, int]:
-        """The level at which that is told, and how many attempts had failed before."""
+        """The log level for a ready node, and the number of failed attempts before."""
         reported = self.reported.setdefault(node_id, _Reported())
         if reported.is_ready:
             return logging.DEBUG, 0
@@ -102,7 +102,7 @@ class ConnectionLogLimiter:
         return logging.INFO, failures
 
     def forget(self, node_id: int) -> None:
-        """It serves, or is no node any more."""
+        """The node served a request, or was removed."""
         self.reported.pop(node_id, None)
 
 
@@ -114,17 +114,17 @@ def choose_least_loaded(
     is_channel_ready: Callable[[int], bool],
     slowly_resolving: Container[int],
 ) -> LeastLoadedNode:
-    """The node to ask, if any, and whether any connection is ready.
+    """The least loaded node, if any, and whether any connection is ready.
 
-    Ready with nothing in flight, at once; else ready with the fewest in flight; else one that is being
-    prepared; else the one that may be connected to and was tried longest ago (NET-20). Never one that is
-    throttled, or in its backoff (NET-21).
+    Prefers, in this order: the first idle ready node, the ready node with the fewest in flight, a connecting
+    node, the connectable node tried longest ago (NET-20). Never a node that is throttled, or in its backoff
+    (NET-21).
 
-    The nodes in `slowly_resolving` come last: a resolver may hang, and the other nodes need not wait for it.
-    In Java the look-up blocks the whole client.
+    The nodes in `slowly_resolving` come last: a resolver may hang, and other nodes need not wait for it. In
+    Java the look-up blocks the whole client.
 
-    A connection is ready, too, while its broker wants a pause: such a cluster is there, and is no reason to
-    begin again with bootstrap.servers (UPD-11). Java has it otherwise, and drops all that it knows.
+    A throttled connection counts as ready: the cluster is available, so there is no need to start again from
+    bootstrap.servers (UPD-11). Java does not count it, and drops all known brokers.
     """
     fewest: int | None = None
     ready: Node | None = None
@@ -135,7 +135,7 @@ def choose_least_loaded(
     any_ready = False
     for node in nodes:
         if states.is_up(node.id) and is_channel_ready(node.id):
-            any_ready = True  # be it throttled, or too busy to be sent more
+            any_ready = True  # even if throttled, or too busy for more
             if states.is_ready(node.id, now_ms) and in_flight.can_send_more(node.id):
                 count = in_flight.count(node.id)
                 if count == 0:
@@ -156,7 +156,7 @@ def choose_least_loaded(
 
 
 class NodeConnections:
-    """The connections by node id; `states` answers what may be done with each."""
+    """The connections by node id; `states` has the state of each."""
 
     def __init__(
         self,
@@ -178,27 +178,27 @@ class NodeConnections:
             resolver,
             random,
         )
-        #: Connecting, and without an address so far: their names are being looked up.
+        #: CONNECTING nodes without an address yet: their names are being resolved.
         self.resolving: dict[int, Node] = {}
         self._api_versions: dict[int, NodeApiVersions] = {}
-        #: The nodes that are to be asked as soon as their channel can carry the question.
+        #: The ApiVersions requests to send once the nodes' channels are ready.
         self.needing_api_versions: dict[int, ApiVersionsRequestBuilder] = {}
         self._refused_a_version: set[int] = set()
-        # Ready without SASL, and have answered nothing since.
+        # Nodes that are ready without SASL and have answered nothing since.
         self._may_want_sasl: set[int] = set()
-        # Not shown: nothing is wrong with them, they are not needed.
+        # Nodes without errors that are no longer needed; not in the status.
         self._left: set[int] = set()
         self._log_limiter = ConnectionLogLimiter()
         self._published: tuple[ConnectionFacts, ...] = ()
-        #: Whether `publish` has something to tell.
+        #: Whether `publish` must be called.
         self.has_changed = False
 
-    # -- begin -----------------------------------------------------------------------------------------------
+    # -- connect ---------------------------------------------------------------------------------------------
 
     def connect(self, node: Node, now_ms: int) -> Disconnection | None:
-        """Begins to connect; what prevented it, if it failed at once (NET-22).
+        """Starts to connect; returns the cause if it failed at once (NET-22).
 
-        Where the name has to be looked up first the node is among `resolving`, and `open` goes on with it.
+        If the name must be looked up first, the node is in `resolving`, and `open` continues later.
         """
         self.has_changed = True
         self._left.discard(node.id)
@@ -209,7 +209,7 @@ class NodeConnections:
         return disconnection.forbidden(refusal) if refusal else self.open(node)
 
     def open(self, node: Node) -> Disconnection | None:
-        """Connects a node that is CONNECTING once its name is resolved; what prevented it (NET-22)."""
+        """Connects a CONNECTING node once its name is resolved; returns the cause of a failure (NET-22)."""
         self.resolving.pop(node.id, None)
         try:
             address = self.states.current_address(node.id)
@@ -235,7 +235,7 @@ class NodeConnections:
         return None
 
     def slowly_resolving(self, now_ms: int) -> set[int]:
-        """The nodes whose names have been looked up for so long that nobody should wait for them."""
+        """The nodes with look-ups that run longer than USUAL_LOOK_UP_MS."""
         return {
             node_id
             for node_id in self.resolving
@@ -243,9 +243,9 @@ class NodeConnections:
         }
 
     def _forget_one_of_too_many(self) -> None:
-        """Makes room where more nodes were ever connected to than a cluster has: ids may be new each time.
+        """Above MOST_NODES, forgets the unconnected node tried least recently.
 
-        Java keeps them all. It is the one of those without a connection that was tried least recently.
+        Java keeps them all, but ids may be new each time.
         """
         if len(self.states.nodes) < MOST_NODES:
             return
@@ -255,7 +255,7 @@ class NodeConnections:
             self.forget(oldest.node_id)
 
     def connected(self, node_id: int) -> None:
-        """TCP is up. Next come TLS and SASL, if any, then the question for versions (NET-14)."""
+        """TCP is connected. Next come TLS and SASL, if any, then ApiVersions (NET-14)."""
         if self._config.discover_broker_versions:
             _log.debug("Completed connection to node %d. Fetching API versions.", node_id)
             self.needing_api_versions[node_id] = self._question()
@@ -265,7 +265,7 @@ class NodeConnections:
     # -- versions --------------------------------------------------------------------------------------------
 
     def check_api_versions(self, node_id: int) -> ApiVersionsRequestBuilder:
-        """The question for a node, to be sent now: set-up is over, TLS and SASL included (NET-14)."""
+        """The ApiVersions request to send now: set-up is complete, including TLS and SASL (NET-14)."""
         question = self.needing_api_versions.pop(node_id)
         self.has_changed = True
         self.states.checking_api_versions(node_id)
@@ -274,14 +274,14 @@ class NodeConnections:
     def api_versions_answered(
         self, node_id: int, response: ApiVersionsResponse, version: int
     ) -> Disconnection | None:
-        """Makes the node ready, asks it again (NET-15), or says why the connection must end (NET-16)."""
+        """Readies the node, schedules a retry (NET-15), or returns why the connection must end (NET-16)."""
         if response.error_code == Errors.NONE.code:
             self._api_versions[node_id] = NodeApiVersions.of_response(response)
             _log.debug("Node %d supports %s", node_id, self._api_versions[node_id])
             self._ready(node_id)
             return None
         if response.error_code == Errors.UNSUPPORTED_VERSION.code and version > 0:
-            # A node that refuses what it has listed itself is asked with version 0; Java would go on and on.
+            # A node that refuses a version it listed gets version 0; Java would retry forever.
             other = 0 if node_id in self._refused_a_version else version_to_ask_next(response)
             self._refused_a_version.add(node_id)
             _log.debug("Node %d does not know ApiVersions v%d, asking with v%d", node_id, version, other)
@@ -291,9 +291,9 @@ class NodeConnections:
         return disconnection.local(f"the node answered error {error} to ApiVersions", logging.WARNING)
 
     def version_for(self, node_id: int, builder: RequestBuilder) -> int:
-        """The version to send at (NET-06): our latest, until and unless the node has said what it speaks.
+        """The version to send (NET-06): our latest, until the node's versions are known.
 
-        Raises UnsupportedVersionError when the two have none in common.
+        Raises UnsupportedVersionError if both sides share none.
         """
         versions = self._api_versions.get(node_id)
         oldest, latest = builder.oldest_allowed_version, builder.latest_allowed_version
@@ -315,29 +315,29 @@ class NodeConnections:
         before = f"; attempts that failed before: {failures}" if failures else ""
         _log.log(level, "%s is ready%s", self._called(node_id), before)
 
-    # -- use and end -----------------------------------------------------------------------------------------
+    # -- use and close ---------------------------------------------------------------------------------------
 
     def throttle(self, node_id: int, throttle_ms: int, now_ms: int) -> None:
-        """Sends nothing more to the node for so long (NET-12)."""
+        """Sends nothing more to the node for `throttle_ms` (NET-12)."""
         self.has_changed = True
         self.states.throttle(node_id, now_ms + throttle_ms)
         self._events.emit(NodeThrottled(node_id, throttle_ms))
         _log.debug("Node %d asked for a pause of %d ms", node_id, throttle_ms)
 
     def served(self, node_id: int) -> None:
-        """The node has answered a request: it takes us as we are."""
+        """The node answered a request, so it does not require SASL."""
         self._may_want_sasl.discard(node_id)
         if self._log_limiter.reported:  # rarely: this is called for each answer
             self._log_limiter.forget(node_id)
 
     def explained(self, node_id: int, ended: Disconnection, in_flight: int) -> Disconnection:
-        """The end of a connection with what the node's answers so far make of it."""
+        """Adds a hint if the node's behaviour suggests that it requires SASL."""
         if ended.reason == "closed" and in_flight and node_id in self._may_want_sasl:
             return disconnection.perhaps_for_want_of_sasl(ended)
         return ended
 
     def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
-        """The connection is gone: its backoff begins, its versions are forgotten, its error kept (NET-13)."""
+        """The connection ended: starts its backoff, forgets its versions, keeps its error (NET-13)."""
         self.has_changed = True
         was_up = self.states.is_connected(node_id)
         self._stop_resolving(node_id)
@@ -353,10 +353,10 @@ class NodeConnections:
     def _log_end(
         self, node_id: int, ended: Disconnection, in_flight: int, backoff_ms: int, *, was_up: bool
     ) -> None:
-        """Once for each way in which it fails; the other times at DEBUG, where each attempt is."""
+        """Logs each kind of failure once; repeats at DEBUG, like each attempt."""
         level, called = self._log_limiter.ended(node_id, ended, was_up=was_up), self._called(node_id)
         if node_id < 0 and node_id != TRIAL_NODE_ID and level == logging.INFO:
-            level = logging.WARNING  # it went before it told of any broker (UPD-08)
+            level = logging.WARNING  # it disconnected before it named any broker (UPD-08)
         if was_up:
             lost = f"; {in_flight} requests in flight fail" if in_flight else ""
             _log.log(level, "%s disconnected (%s): %s%s", called, ended.reason, ended.detail, lost)
@@ -365,7 +365,7 @@ class NodeConnections:
             _log.log(level, said, called, ended.reason, ended.detail, backoff_ms)
 
     def _called(self, node_id: int) -> str:
-        """What people call the node."""
+        """The node's name in log lines."""
         node = self.states.get(node_id)
         if node is None or node_id >= 0:
             return f"Node {node_id}"
@@ -374,10 +374,9 @@ class NodeConnections:
         return f"Bootstrap server {node.host}:{node.port}"
 
     def renew(self, node: Node, now_ms: int) -> Disconnection | None:
-        """A connection with nothing in flight was closed so that it is made anew with what is in force now.
+        """Reconnects with the current credentials, after an idle connection was closed for this.
 
-        Nothing is wrong with the node: there is no backoff, and no error of it to keep. Returns what
-        prevented the new one, if it failed at once.
+        The node has no error, so there is no backoff. Returns the cause if the new connection failed at once.
         """
         self._forget_versions(node.id)
         self.states.disconnected(node.id, now_ms)
@@ -387,7 +386,7 @@ class NodeConnections:
         return self.connect(node, now_ms)
 
     def leave(self, node_id: int, now_ms: int) -> None:
-        """A connection that nobody needs any more was closed. Its backoff holds if it is needed again."""
+        """An unneeded connection was closed. Its backoff applies if it is needed again."""
         self.has_changed = True
         self._stop_resolving(node_id)
         self._forget_versions(node_id)
@@ -397,7 +396,7 @@ class NodeConnections:
         _log.info("%s is left: the brokers are known by now", self._called(node_id))
 
     def forget(self, node_id: int) -> None:
-        """Leaves nothing of the node behind, its backoff included (CONN-13)."""
+        """Removes all state of the node, including its backoff (CONN-13)."""
         self.has_changed = True
         self._stop_resolving(node_id)
         self.states.remove(node_id)
@@ -416,10 +415,10 @@ class NodeConnections:
         self._refused_a_version.discard(node_id)
         self._may_want_sasl.discard(node_id)
 
-    # -- what others see -------------------------------------------------------------------------------------
+    # -- status for other threads ----------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Swaps in what other threads see; needed when `has_changed`."""
+        """Swaps in a new snapshot for other threads; needed when `has_changed`."""
         self.has_changed = False
         nodes = (node for node in self.states.nodes if node.node_id not in self._left)
         self._published = tuple(ConnectionFacts.of(node) for node in nodes)

@@ -1,7 +1,7 @@
 """Limits the log lines of metadata refreshes: failures, recovery, and response errors.
 
-A failed refresh is retried within a second, without end, and a caller may request unknown topics at any rate.
-Each of these is logged once, repeats at DEBUG. I/O thread only.
+A failed refresh is retried within a second, without end. A caller may request unknown topics at any rate.
+Each failure is logged once, repeats at DEBUG. I/O thread only.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: How many partitions a complaint names; it counts the others. Source: NetworkClient.
+#: Partitions named in one warning; the others are only counted. Source: NetworkClient.
 _NAMED_PARTITIONS: Final = 10
-#: Ways of failing that are told while no refresh works.
+#: Different failures logged while no refresh works.
 _MOST_WAYS: Final = 8
-#: The complaints about topics that are remembered, and how often new ones may be told: callers make them up.
+#: Topic errors remembered, and the least interval between warnings: callers choose the topic names.
 MOST_TOPICS: Final = 1_000
 _COMPLAIN_EVERY_MS: Final = 10_000
 
 
 class RefreshLogLimiter:
-    """What was told."""
+    """Remembers which failures were logged."""
 
     def __init__(self) -> None:
         self._reported_ways: set[tuple[str, str]] = set()
@@ -37,16 +37,16 @@ class RefreshLogLimiter:
         self._complained_ms: int | None = None
 
     def no_node(self, now_ms: int) -> None:
-        """There is nobody to ask."""
+        """No node is available."""
         said = "No broker can be connected to; metadata is not refreshed until one can"
         self._failed("no_node", said, now_ms, logging.WARNING)
 
     def failed(self, reason: str, outcome: str, detail: str, now_ms: int) -> None:
-        """A refresh was in vain; `reason` and `outcome` are words of `events.MetadataRefreshFailed`."""
+        """A refresh failed; `reason` and `outcome` are values of `events.MetadataRefreshFailed`."""
         self._failed(outcome, f"Metadata refresh ({reason}) failed: {detail}", now_ms, logging.INFO)
 
     def refreshed(self, now_ms: int) -> None:
-        """A refresh has worked."""
+        """A refresh succeeded."""
         since_ms, self._failing_since_ms = self._failing_since_ms, None
         if since_ms is not None:
             self._reported_ways.clear()
@@ -61,10 +61,10 @@ class RefreshLogLimiter:
             self._reported_ways.add(way)
         _log.log(level if is_to_be_logged else logging.DEBUG, "%s", said)
 
-    # -- what responses complain of --------------------------------------------------------------------------
+    # -- errors in responses ---------------------------------------------------------------------------------
 
     def response_came(self, response: MetadataResponse, correlation_id: int, now_ms: int) -> None:
-        """Says what a response complains of, for people who set up brokers or mistyped a topic."""
+        """Logs a response's errors: leaders without a matching listener, mistyped topics."""
         without_listener = count, named = _partitions_without_listener(response)
         if count and without_listener != self._reported_without_listener:
             _log.warning(
@@ -99,7 +99,7 @@ class RefreshLogLimiter:
 
 
 def _partitions_without_listener(response: MetadataResponse) -> tuple[int, tuple[str, ...]]:
-    """How many there are, and the names of the first of them: it may be every one."""
+    """The number of such partitions, and the names of the first: all partitions may be affected."""
     code, count, named = Errors.LISTENER_NOT_FOUND.code, 0, list[str]()
     for topic in response.topics:
         if not isinstance(topic, TopicTable) or code not in topic.error_codes:

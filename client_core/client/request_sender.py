@@ -1,8 +1,8 @@
-"""Encodes and sends a request, and builds the ClientResponse of its answer or end.
+"""Encodes and sends a request, and builds the ClientResponse of its answer or failure.
 
-Negotiates the version, assigns the correlation id, encodes, keeps what is in flight, and emits each request's
-end as an event. `network_client.py` decides whether a node may be sent to, and handles responses. I/O thread
-only. Source: NetworkClient.doSend, InFlightRequest.completed/disconnected/timedOut, Kafka 4.3.
+Negotiates the version, assigns the correlation id, encodes, tracks requests in flight, and emits an event at
+the end of each. `network_client.py` decides whether a node is ready, and handles responses. I/O thread only.
+Source: NetworkClient.doSend, InFlightRequest.completed/disconnected/timedOut, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Correlation ids that SASL's own requests use; ours step over them (NET-24). Source:
-#: SaslClientAuthenticator.
+#: SASL's own requests use the ids from here on; ours skip them (NET-24). Source: SaslClientAuthenticator.
 _FIRST_RESERVED_CORRELATION_ID: Final = 2_147_483_640
-#: Correlation ids are int32 on the wire: after the reserved ones Java's counter overflows to the smallest.
+#: Correlation ids are int32: after the reserved ones, Java's counter overflows to the smallest.
 _SMALLEST_CORRELATION_ID: Final = -2_147_483_648
 
-#: The frame's own size, which is no part of a payload.
+#: A frame's size field, which is not part of the payload.
 _SIZE_BYTES: Final = 4
 
 
 class RequestSender:
-    """Requests of one NetworkClient; `in_flight` are those without an end."""
+    """Sends the requests of one NetworkClient; `in_flight` has the unanswered ones."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class RequestSender:
         request_timeout_ms: int | None = None,
         on_complete: CompletionHandler | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id; the client's request.timeout.ms unless told otherwise."""
+        """A request with the next correlation id; the default timeout is request.timeout.ms."""
         timeout_ms = self._config.request_timeout_ms if request_timeout_ms is None else request_timeout_ms
         return ClientRequest(
             node_id,
@@ -82,7 +81,7 @@ class RequestSender:
         )
 
     def _next_correlation_id(self) -> int:
-        """0, 1, 2, ... around the reserved ones (NET-24)."""
+        """0, 1, 2, ... without the reserved ones (NET-24)."""
         if self._correlation_id >= _FIRST_RESERVED_CORRELATION_ID:
             self._correlation_id = _SMALLEST_CORRELATION_ID
         correlation_id = self._correlation_id
@@ -92,7 +91,7 @@ class RequestSender:
     def send(
         self, request: ClientRequest, now_ms: int, *, is_internal: bool
     ) -> UnsupportedVersionError | None:
-        """Hands the request to the selector; if the node does not speak it, returns why instead."""
+        """Hands the request to the selector; returns an error instead if the node does not support it."""
         builder, node_id = request.builder, request.destination
         try:
             version = self._connections.version_for(node_id, builder)
@@ -110,7 +109,7 @@ class RequestSender:
         return None
 
     def take_silent(self) -> bool:
-        """Whether a request that nobody answers was sent since this was last asked."""
+        """Whether a request without a response was sent since the last call."""
         silent, self._silent = self._silent, False
         return silent
 
@@ -122,7 +121,7 @@ class RequestSender:
         body: object | None = None,
         payload_bytes: int | None = None,
     ) -> ClientResponse:
-        """The end of a request that was answered, or sent where no answer is expected (NET-10)."""
+        """The response of a request that was answered, or was sent and expects no answer (NET-10)."""
         received_bytes = 0 if payload_bytes is None else _SIZE_BYTES + payload_bytes
         self._report(in_flight, now_ms, received_bytes, Errors.NONE)
         request = in_flight.request
@@ -131,7 +130,7 @@ class RequestSender:
     def cancel_all(
         self, node_id: int, now_ms: int, ended: Disconnection
     ) -> Iterator[tuple[InFlightRequest, ClientResponse]]:
-        """The node's requests, oldest first, each with the response that its connection is gone (NET-13)."""
+        """The node's requests, oldest first, each with its disconnected response (NET-13)."""
         error = Errors.REQUEST_TIMED_OUT if ended.timed_out else Errors.NETWORK_EXCEPTION
         for cancelled in self.in_flight.clear_all(node_id):
             _log.debug("Cancelled %r: %s", cancelled, ended.detail)

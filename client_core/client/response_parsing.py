@@ -3,8 +3,8 @@
 A response of up to 256 KiB is decoded whole (`parse_response`). A larger one is decoded while it arrives
 (`ResponsePieces`), if its API allows that size. One above its API's limit is refused before it is read.
 
-Pure. A malformed frame raises ProtocolError, and the caller closes the connection: bytes after a misread
-frame can't be trusted (NET-11). In Java the exception leaves poll and the sender's loop logs it. Source:
+Pure. A malformed frame raises ProtocolError, and the caller closes the connection: bytes after it can't be
+trusted (NET-11). In Java, poll raises the exception and the sender's loop logs it. Source:
 NetworkClient.parseResponse, AbstractResponse.parseResponse, Kafka 4.3.
 """
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import ClientRequest
 
 _KIB: Final = 1024
-#: How large an answer may be. Metadata of two million partitions takes 84 MB. The configs of a hundred
-#: topics, which is what we ask for at once, take 200 KB, and more where lists are set. The others are small.
+#: The largest response per API. Metadata of two million partitions takes 84 MB. The configs of a hundred
+#: topics, our most per request, take 200 KB, and more with long lists. The others are small.
 _MOST_BYTES: Final[Mapping[ApiKey, int]] = {
     ApiKey.METADATA: 100 * _KIB * _KIB,
     ApiKey.DESCRIBE_CONFIGS: 4 * _KIB * _KIB,
 }
 _MOST_BYTES_OF_OTHERS: Final = 64 * _KIB
-#: What comes on top for each byte that was sent: a Produce answer may name each record that is at fault. The
-#: smallest takes 8 bytes, and what Kafka says of one some 100.
+#: Response bytes allowed per byte sent: a Produce response may name each bad record. The smallest record
+#: takes 8 bytes, Kafka's message about one some 100.
 _TIMES_SENT_BYTES: Final = 16
-#: A response's header has 4 bytes and its tags, of which Kafka sends none.
+#: A response header has 4 bytes and tags; Kafka sends no tags.
 _LARGEST_HEADER_BYTES: Final = _KIB
 
 
 def most_response_bytes(api: ApiKey, sent_bytes: int) -> int:
-    """How large the answer to a request of so many bytes may be."""
+    """The size limit of the response to a request of `sent_bytes`."""
     return _MOST_BYTES.get(api, _MOST_BYTES_OF_OTHERS) + _TIMES_SENT_BYTES * sent_bytes
 
 
 def parse_response(payload: bytes, waiting: InFlightRequest | None) -> object:
-    """The response's message.
+    """Returns the decoded response.
 
-    Raises ProtocolError for a frame that nobody asked for, CorrelationIdMismatchError for an answer to
-    another question, SchemaError for bytes that don't follow their schema.
+    Raises ProtocolError for a frame without a request, CorrelationIdMismatchError for a response to
+    another request, SchemaError for bytes that don't match their schema.
     """
     if waiting is None:
         raise ProtocolError(f"{len(payload)} bytes came that no request had asked for")
@@ -62,7 +62,7 @@ def parse_response(payload: bytes, waiting: InFlightRequest | None) -> object:
 
 
 class ResponsePieces:
-    """A large response, read as it comes. I/O thread."""
+    """A large response, decoded while it arrives. I/O thread."""
 
     def __init__(self, request: ClientRequest, version: int) -> None:
         self._request = request
@@ -101,7 +101,7 @@ class ResponsePieces:
 
 
 def _body_offset(payload: bytes, request: ClientRequest, version: int) -> int:
-    """Where the message begins behind its header."""
+    """The offset of the message after its header."""
     correlation_id, offset = decode_response_header(payload, request.builder.api, version)
     if correlation_id != request.correlation_id:
         raise CorrelationIdMismatchError(

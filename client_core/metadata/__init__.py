@@ -1,1 +1,1 @@
-"""What is known of the cluster: metadata as it came, when it is asked for again, who waits for it."""
+"""Cluster metadata: snapshots, refresh schedule, wanted topics, and callers that wait for updates."""

@@ -1,10 +1,10 @@
 """Decides which partitions and leaders to accept, by leader epoch (META-11, KIP-951).
 
-Java keeps a map of every partition's epoch. Here a topic's table holds them, and only exceptions are stored:
-a greater epoch from another response (META-14), or the epoch of a partition that no longer exists. So a topic
-whose bytes did not change costs nothing, and a topic answered with an error keeps its epochs.
+Java keeps a map of every partition's epoch. Here a topic's table holds them. Only exceptions are stored: a
+greater epoch from another response (META-14), or the epoch of a partition that no longer exists. So a topic
+with unchanged bytes costs nothing, and a topic with an error keeps its epochs.
 
-A Produce response of a broker that lost leadership names the new leader, often sooner than a Metadata
+A Produce response of a broker that lost leadership names the new leader, often earlier than a Metadata
 response. The hint is accepted only if its epoch is newer than all seen, and its broker is known (KIP-951).
 
 Called by Metadata, guarded by its lock, on the I/O thread. Source: Metadata.updateLatestMetadata,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LeaderIdAndEpoch(NamedTuple):
-    """Who leads a partition, as a produce answer says."""
+    """A partition's leader in a Produce response."""
 
     leader_id: int | None
     epoch: int | None
@@ -40,9 +40,9 @@ def take_hints(
     leaders: Mapping[TopicPartition, LeaderIdAndEpoch],
     nodes: Sequence[Node],
 ) -> tuple[MetadataCache, set[TopicPartition]]:
-    """The snapshot with the leaders that are to be believed, and their partitions (META-22).
+    """The snapshot with the accepted leaders, and their partitions (META-22).
 
-    Replicas, errors and update_version stay. It is the snapshot given where nothing is to be believed.
+    Replicas, errors and update_version stay. Returns `cache` itself if no hint is accepted.
     """
     known_nodes = cache.cluster.with_nodes(nodes)
     overlays: dict[str, Overlay] = {}
@@ -69,7 +69,7 @@ def _outdated_by(
     last_seen: LastSeenEpochs,
     nodes: Mapping[int, Node],
 ) -> PartitionMetadata | None:
-    """The cached partition that a named leader may replace; None where it must be ignored."""
+    """The cached partition to update with the named leader; None if the hint must be ignored."""
     if named.leader_id is None or named.epoch is None or named.leader_id not in nodes:
         return None
     table = cache.topics.get(topic_partition.topic)
@@ -82,7 +82,7 @@ def _outdated_by(
 
 
 class TopicDifference(NamedTuple):
-    """What differs in leadership between two tables of one topic, for the partitions that are in both."""
+    """The leadership changes between two tables of one topic, for partitions in both."""
 
     old: TopicTable
     new: TopicTable
@@ -90,7 +90,7 @@ class TopicDifference(NamedTuple):
 
 
 def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
-    """What differs in leadership between two tables of one topic."""
+    """Compares the leadership in two tables of one topic."""
     changes = new.changed_leaders(old)
     if changes is not None:
         return TopicDifference(old, new, changes)
@@ -117,13 +117,13 @@ class LastSeenEpochs:
     """The greatest epoch seen of each partition, until its topic is no longer held."""
 
     def __init__(self) -> None:
-        #: The table of each topic that was last believed: it implies the epochs of its partitions.
+        #: Each topic's last accepted table: it implies the epochs of its partitions.
         self._tables: dict[str, TopicTable] = {}
         #: Epochs that the table does not imply, by topic and partition. A topic without any has no entry.
         self._explicit: dict[str, dict[int, int]] = {}
 
     def get(self, topic: str, partition: int) -> int | None:
-        """The last seen epoch of a partition; None if none was ever seen, or if a response took it away."""
+        """The last seen epoch of a partition; None if none was seen, or a response removed it."""
         explicit = self._explicit.get(topic)
         if explicit is not None and partition in explicit:
             return explicit[partition]
@@ -131,11 +131,11 @@ class LastSeenEpochs:
         return None if table is None else table.leader_epoch(partition)
 
     def put(self, topic: str, partition: int, epoch: int) -> None:
-        """Remembers an epoch that no table says."""
+        """Remembers an epoch that is in no table."""
         self._explicit.setdefault(topic, {})[partition] = epoch
 
     def follow(self, table: TopicTable) -> None:
-        """Takes a table whose overlay has new leaders (META-22): it says their epochs by itself."""
+        """Takes a table with new leaders in its overlay (META-22), which implies their epochs."""
         explicit = self._explicit.get(table.name, {})
         self._tables[table.name] = table
         ahead: dict[int, int] = {}
@@ -146,14 +146,14 @@ class LastSeenEpochs:
         self._write_down(table.name, ahead)
 
     def retain(self, held: Set[str], is_held: Callable[[str], bool]) -> None:
-        """Forgets the topics that are no longer held (META-24): `is_held` is asked of those not in `held`."""
+        """Forgets topics that are no longer held (META-24); calls `is_held` for those not in `held`."""
         for topic in self._tables.keys() - held:
             if not is_held(topic):
                 del self._tables[topic]
                 self._explicit.pop(topic, None)
 
     def is_reported_by(self, table: TopicTable) -> bool:
-        """Whether this very table was believed last: there is nothing to accept then."""
+        """Whether this table is the last accepted one, so there is nothing to accept."""
         return self._tables.get(table.name) is table
 
     def accept(
@@ -164,12 +164,11 @@ class LastSeenEpochs:
         topic_id_changed: bool,
         difference: TopicDifference | None = None,
     ) -> tuple[TopicTable, bool]:
-        """What to believe of a topic's answer, and whether it made progress: an epoch is new or greater
+        """Returns the accepted table of a topic, and whether it made progress: an epoch is new or greater
         (META-03).
 
-        `cached` is the topic in the present snapshot, `difference` what the reader found against it. The
-        answer is `table` itself, `cached` if nothing changed, or `table` with what must not be believed laid
-        over.
+        `cached` is the topic in the current snapshot, `difference` the reader's comparison with it. Returns
+        `table` itself, `cached` if nothing changed, or `table` with its stale partitions replaced.
         """
         known = self._tables.get(table.name)
         explicit = self._explicit.get(table.name)
@@ -194,7 +193,7 @@ class LastSeenEpochs:
         return self._accept_each(table, cached)
 
     def _accept_each(self, table: TopicTable, cached: TopicTable | None) -> tuple[TopicTable, bool]:
-        """Compares partition by partition: epochs went back, or were told by another response (META-11)."""
+        """Compares each partition: epochs went back, or came from another response (META-11)."""
         overlay: Overlay = {}
         ahead: dict[int, int] = {}
         progressed = False
@@ -202,7 +201,7 @@ class LastSeenEpochs:
             epoch = table.leader_epoch(partition)
             seen = self.get(table.name, partition)
             if epoch is None:
-                continue  # the table implies that there is none (META-12)
+                continue  # the table has no epoch for it (META-12)
             if seen is None or epoch >= seen:
                 progressed = progressed or epoch != seen
                 continue
@@ -219,7 +218,7 @@ class LastSeenEpochs:
         return table, progressed
 
     def _keep_absent(self, table: TopicTable, explicit: dict[int, int] | None = None) -> None:
-        """Writes down what is seen of partitions that the new table does not have, before it takes over."""
+        """Stores the seen epochs of partitions that the new table lacks, before it replaces the old one."""
         explicit = {} if explicit is None else explicit
         known = self._tables.get(table.name)
         earlier = self._explicit.get(table.name, {})

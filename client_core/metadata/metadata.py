@@ -6,7 +6,7 @@ Not here: when a request is due (`refresh_schedule.py`), which topics are wanted
 how a request is sent (`client/metadata_updater.py`).
 
 Errors of the last responses are kept until they are raised, each once. Fatal errors prevent any metadata
-(authentication, no common version); recoverable ones concern single topics. Source: Metadata,
+(authentication, no common version); recoverable ones affect single topics. Source: Metadata,
 Metadata.clearErrorsAndMaybeThrowException, Kafka 4.3.
 """
 
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class MetadataErrors:
-    """The fatal error, and the topics that may not be seen or can't exist (META-19, META-20)."""
+    """The fatal error, and the unauthorized and invalid topics (META-19, META-20)."""
 
     def __init__(self) -> None:
         self.fatal: KafkaError | None = None
@@ -55,10 +55,10 @@ class MetadataErrors:
         self._invalid_topics: frozenset[str] = frozenset()
 
     def answered(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
-        """What a response says takes the place of what nobody asked for yet.
+        """Replaces all errors that were not raised yet with a response's.
 
-        Metadata can be had, so what kept it from coming is over. Java keeps a fatal error that nobody waited
-        for, and whoever waits next is told of it, be it hours later.
+        Clears the fatal error, since metadata arrived. Java keeps one without a waiter, and raises it to the
+        next waiter, maybe hours later.
         """
         self.fatal = None
         self._replace_recoverable(unauthorized, invalid)
@@ -68,12 +68,12 @@ class MetadataErrors:
         self._invalid_topics = invalid
 
     def take_fatal(self) -> KafkaError | None:
-        """The fatal error, which is forgotten."""
+        """Returns and clears the fatal error."""
         fatal, self.fatal = self.fatal, None
         return fatal
 
     def take(self, topic: str | None = None) -> KafkaError | None:
-        """The gravest error, of one topic if given. All are forgotten, whomever they concern."""
+        """Returns the most severe error, of one topic if given. Clears all errors, of every topic."""
         unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
         self._replace_recoverable(frozenset(), frozenset())
         if topic is not None:
@@ -101,7 +101,7 @@ class MetadataConfig:
 
 
 class MetadataRequestAndVersion(NamedTuple):
-    """A request to send, and what `update` must be told of it when the response comes."""
+    """A request to send, with the arguments that `update` needs for its response."""
 
     builder: MetadataRequestBuilder
     request_version: int
@@ -120,17 +120,17 @@ class UpdateSummary(NamedTuple):
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads a partition, as far as it is known and up to date."""
+    """A partition's leader and epoch, if known and current."""
 
     leader: Node | None
     epoch: int | None
 
 
 class Metadata:
-    """Any thread, unless a method says otherwise. `_changed` wakes who waits; `_lock` is its lock.
+    """Any thread, unless a method's docstring differs. `_changed` wakes waiters; `_lock` is its lock.
 
-    `with` takes the lock itself, not the Condition. An interrupt (KeyboardInterrupt) may come when a
-    Condition has taken its lock and the body of the `with` has not begun: the lock would stay taken.
+    `with` takes the lock itself, not the Condition. A KeyboardInterrupt after a Condition took its lock, but
+    before the body of the `with`, would leave the lock held.
     """
 
     def __init__(self, config: MetadataConfig, random: Random, events: EventSink = NO_EVENTS) -> None:
@@ -140,10 +140,10 @@ class Metadata:
         self._events = events
         backoff = ExponentialBackoff(config.refresh_backoff_ms, config.refresh_backoff_max_ms, random)
         self._schedule = RefreshSchedule(backoff, config.max_age_ms)
-        #: The present snapshot: read without the lock, swapped whole (META-21).
+        #: The current snapshot: read without the lock, swapped whole (META-21).
         self.cache = MetadataCache.empty()
-        #: The last snapshot that a broker made, read like `cache`. A rebootstrap empties the cache, which is
-        #: no event and no reason to stop telling what was known: that is served on, and its age says so.
+        #: The last snapshot from a response, read like `cache`. A rebootstrap empties `cache`, which is not a
+        #: change of the cluster: readers still get this one, with its age.
         self.answered_cache = self.cache
         self._bootstrap_addresses: tuple[tuple[str, int], ...] = ()
         self._last_seen = LastSeenEpochs()
@@ -157,11 +157,11 @@ class Metadata:
     def time_to_next_update(self, now_ms: int) -> int:
         """Milliseconds until a metadata request is due; 0 when it is due now (META-01).
 
-        The later of expiry (metadata.max.age.ms, or 0 when an update was asked for) and the refresh backoff.
+        The later of expiry (metadata.max.age.ms, or 0 when an update was requested) and the refresh backoff.
         """
         left_ms = self._schedule.expires_at_ms - now_ms
         if left_ms > 0:
-            return left_ms  # one number, read whole: who asks for an update sets it to 0, and wakes us
+            return left_ms  # an atomic read: an update request sets it to 0, and wakes this thread
         with self._lock:
             return self._schedule.time_to_next_update(now_ms)
 
@@ -176,7 +176,7 @@ class Metadata:
 
     @property
     def update_version(self) -> int:
-        """Counts responses and bootstraps: what a waiter waits to see grow."""
+        """Counts responses and bootstraps; waiters wait until it grows."""
         return self._update_version
 
     @property
@@ -186,7 +186,7 @@ class Metadata:
 
     @property
     def full_requests(self) -> tuple[int, int]:
-        """How many full requests were made, and which of them was answered last. I/O thread."""
+        """The number of full requests, and the last answered one. I/O thread."""
         return self._schedule.full_requests, self._schedule.answered_full_request
 
     @property
@@ -196,25 +196,25 @@ class Metadata:
 
     @property
     def last_successful_refresh_ms(self) -> int | None:
-        """When the last full response came; None before the first."""
+        """When the last full response arrived; None before the first."""
         return self._schedule.last_successful_refresh_ms
 
     @property
     def max_age_ms(self) -> int:
-        """After how long a full response is too old: metadata.max.age.ms, unless it was lowered."""
+        """The maximum age of a full response: metadata.max.age.ms, unless lowered."""
         return self._schedule.max_age_ms
 
     def lower_max_age(self, max_age_ms: int) -> None:
-        """Refreshes at least so often from now on. Java's client has no such call: its age is its setting."""
+        """Refreshes at least this often from now on. Java's client has no such call."""
         with self._lock:
             self._schedule.lower_max_age(max_age_ms)
 
     def request_update(
         self, reset_equivalent_response_backoff: bool, reason: RefreshReason = "manual"
     ) -> int:
-        """Asks for a full update; returns the present update_version, to wait for a greater one (META-08).
+        """Requests a full update; returns the current update_version, to wait for a greater one (META-08).
 
-        Who retries what failed for stale metadata does not reset the backoff of equivalent responses.
+        A retry after stale metadata does not reset the backoff of equivalent responses.
         """
         with self._lock:
             self._schedule.need_full(reason)
@@ -223,13 +223,13 @@ class Metadata:
             return self._update_version
 
     def request_update_for_new_topics(self) -> int:
-        """Asks for a partial update at once; returns the present update_version (META-09)."""
+        """Requests a partial update at once; returns the current update_version (META-09)."""
         with self._lock:
             self._schedule.need_new_topics()
             return self._update_version
 
     def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
-        """The request that is due: partial unless a full update is asked for or overdue (META-10)."""
+        """The request that is due: partial unless a full update is requested or overdue (META-10)."""
         with self._lock:
             version = self._schedule.request_version
             builder = self._new_partial_request(self._schedule.is_partial_enough(now_ms))
@@ -240,20 +240,20 @@ class Metadata:
             )
 
     def _new_request(self) -> MetadataRequestBuilder:
-        """For all that is wanted. Lock held."""
+        """A request for all wanted topics. Lock held."""
         return MetadataRequestBuilder.all_topics(self._known_topics)
 
     def _new_partial_request(self, is_enough: bool) -> MetadataRequestBuilder | None:
-        """For what is new, if that is enough; None where everything must be asked for. Lock held."""
+        """A request for new topics, if that suffices; None if all must be requested. Lock held."""
         return None
 
     def _known_topics(self) -> KnownTopics:
         return self.cache.topics
 
-    # -- a new snapshot --------------------------------------------------------------------------------------
+    # -- updates ---------------------------------------------------------------------------------------------
 
     def bootstrap(self, addresses: Iterable[tuple[str, int]]) -> None:
-        """Begins with addresses instead of brokers; a full update is due at once (META-04)."""
+        """Starts with addresses instead of brokers; a full update is due at once (META-04)."""
         with self._lock:
             self._bootstrap_addresses = tuple(addresses)
             last_ms = self._schedule.last_successful_refresh_ms
@@ -265,7 +265,7 @@ class Metadata:
                 self.answered_cache = self.cache
 
     def rebootstrap(self) -> None:
-        """Forgets the brokers and begins anew with the first addresses (META-23)."""
+        """Forgets the brokers and starts again with the bootstrap addresses (META-23)."""
         _log.info("Rebootstrapping with %s", self._bootstrap_addresses)
         self.bootstrap(self._bootstrap_addresses)
 
@@ -279,8 +279,8 @@ class Metadata:
     ) -> UpdateSummary:
         """Applies a response; `request_version` and `is_partial` are its request's (META-06). I/O thread.
 
-        `node_id` is the broker that answered, None where that is not known. Raises IllegalStateError after
-        close (META-05).
+        `node_id` is the broker that answered, None if unknown. Raises IllegalStateError after close
+        (META-05).
         """
         with self._lock:
             if self._is_closed:
@@ -309,7 +309,7 @@ class Metadata:
         return summary
 
     def _apply(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> MetadataCache:
-        """The snapshot that the response makes of the present one (META-17, META-18). Lock held."""
+        """The current snapshot updated with the response (META-17, META-18). Lock held."""
         answers = sort_answers(
             response,
             self.cache.topics,
@@ -335,7 +335,7 @@ class Metadata:
         return after.refreshed_at(time, self._update_version, answers)
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
-        """Whether a topic of a response is wanted, or wanted still. Lock held."""
+        """Whether to keep a topic of a response. Lock held."""
         return True
 
     def _errors_came(self, response: MetadataResponse, now_ms: int, node_id: int | None) -> None:
@@ -343,24 +343,24 @@ class Metadata:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether another broker is to be asked, since what the last one said may not be so."""
+        """Whether the last response is doubtful, so that another broker must be asked."""
         return False
 
     def _is_settled(self, topic: str) -> bool:
-        """Whether a topic's error is no reason to ask again soon. Lock held."""
+        """Whether a topic's error needs no early refresh. Lock held."""
         return False
 
     def _answered(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> None:
         """For subclasses: the response was applied. Lock held."""
 
     def _wall_ms(self) -> int | None:
-        """The calendar's time, where there is a clock."""
+        """The wall-clock time, if there is a clock."""
         return None
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- listeners and events --------------------------------------------------------------------------------
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Has `listener` called after each update, fatal error and close, on that thread, unlocked."""
+        """Calls `listener` after each update, fatal error and close, on the same thread, without the lock."""
         self._listeners.append(listener)
 
     def _notify_listeners(self) -> None:
@@ -375,25 +375,25 @@ class Metadata:
                 self._events.emit(event)
 
     def _is_held(self, topic: str) -> bool:
-        """Whether a topic is wanted, without judging it."""
+        """Whether a topic is wanted, without checking its expiry."""
         return True
 
     # -- failures --------------------------------------------------------------------------------------------
 
     def failed_update(self, now_ms: int) -> None:
-        """Notes an attempt that failed: the need stays, and is tried again after the backoff (META-07)."""
+        """Records a failed attempt: the update stays due, after the backoff (META-07)."""
         with self._lock:
             self._schedule.failed(now_ms)
 
     def fatal_error(self, error: KafkaError) -> None:
-        """Tells whoever waits that no metadata can be had: authentication, unsupported version (META-20)."""
+        """Wakes waiters with an error that prevents all metadata, such as authentication (META-20)."""
         with self._lock:
             self._errors.fatal = error
             self._changed.notify_all()
         self._notify_listeners()
 
     def close(self) -> None:
-        """Ends all waiting; updates are refused from now on."""
+        """Ends all waits; later updates are refused."""
         with self._lock:
             self._is_closed = True
             self._changed.notify_all()
@@ -404,21 +404,21 @@ class Metadata:
         return self._is_closed
 
     def maybe_throw_any_exception(self) -> None:
-        """Raises what went wrong last, fatal or with any topic; each is raised once (META-19)."""
+        """Raises the last error, fatal or of any topic; each is raised once (META-19)."""
         with self._lock:
             error = self._errors.take()
         if error is not None:
             raise error
 
     def maybe_throw_exception_for_topic(self, topic: str) -> None:
-        """Raises what went wrong last, fatal or with this topic, and forgets the rest (META-19)."""
+        """Raises the last error, fatal or of this topic, and clears the others (META-19)."""
         with self._lock:
             error = self._errors.take(topic)
         if error is not None:
             raise error
 
     def maybe_throw_fatal_exception(self) -> None:
-        """Raises the fatal error, if there is one, once."""
+        """Raises the fatal error, if any, once."""
         with self._lock:
             error = self._errors.take_fatal()
         if error is not None:
@@ -427,16 +427,16 @@ class Metadata:
     # -- leaders and epochs ----------------------------------------------------------------------------------
 
     def fetch(self) -> Cluster:
-        """The cluster as it is known now."""
+        """The cluster as currently known."""
         return self.cache.cluster
 
     def last_seen_leader_epoch(self, topic_partition: TopicPartition) -> int | None:
-        """The greatest epoch seen of a partition; None if there was none to rely on."""
+        """The greatest epoch seen of a partition; None without a reliable one."""
         with self._lock:
             return self._last_seen.get(*topic_partition)
 
     def update_last_seen_epoch_if_newer(self, topic_partition: TopicPartition, leader_epoch: int) -> bool:
-        """Notes an epoch that another response told; asks for an update if it is greater (META-14)."""
+        """Records an epoch from another response; requests an update if it is greater (META-14)."""
         if leader_epoch < 0:
             raise IllegalArgumentError(f"Invalid leader epoch {leader_epoch} (must be non-negative)")
         with self._lock:
@@ -448,7 +448,7 @@ class Metadata:
             return True
 
     def partition_metadata_if_current(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
-        """The cached partition, unless a greater epoch is known of."""
+        """The cached partition, unless a greater epoch was seen."""
         with self._lock:
             table = self.cache.topics.get(topic_partition.topic)
             found = None if table is None else table.metadata(topic_partition.partition)
@@ -456,7 +456,7 @@ class Metadata:
             return found if found is None or seen is None or found.leader_epoch == seen else None
 
     def current_leader(self, topic_partition: TopicPartition) -> LeaderAndEpoch:
-        """Who leads a partition; nobody, with the last seen epoch, while the cache is behind (META-15)."""
+        """A partition's leader; None, with the last seen epoch, while the cache is behind (META-15)."""
         with self._lock:
             found = self.partition_metadata_if_current(topic_partition)
             if found is None:
@@ -467,9 +467,9 @@ class Metadata:
     def update_partition_leadership(
         self, leaders: Mapping[TopicPartition, LeaderIdAndEpoch], nodes: Sequence[Node]
     ) -> set[TopicPartition]:
-        """Takes the leaders that a produce answer names (META-22, KIP-951); returns what it changed.
+        """Applies the leaders in a Produce response (META-22, KIP-951); returns the changed partitions.
 
-        Neither bumps update_version nor wakes waiters. I/O thread.
+        Neither increases update_version nor wakes waiters. I/O thread.
         """
         with self._lock:
             before = self.cache

@@ -1,8 +1,8 @@
-"""One immutable snapshot of the cluster, from which callers answer look-ups.
+"""One immutable snapshot of the cluster, which answers look-ups.
 
-An update builds another snapshot and swaps it in; nothing is patched (META-21). Snapshots share the tables of
+An update builds a new snapshot and swaps it in; nothing is patched (META-21). Snapshots share the tables of
 unchanged topics. Java calls it MetadataSnapshot, and before 3.8 MetadataCache. Read by any thread without a
-lock; made on the I/O thread. Source: MetadataSnapshot, Kafka 4.3.
+lock; created on the I/O thread. Source: MetadataSnapshot, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_TOPIC_NAMES: Final[Mapping[UUID, str]] = MappingProxyType({})
 
 
 class RefreshTime(NamedTuple):
-    """When a response came: by the clock for ages, and by the calendar where the client has one."""
+    """When a response arrived: monotonic for ages, and wall-clock if the client has a clock."""
 
     now_ms: int
     wall_ms: int | None
@@ -41,7 +41,7 @@ _NOT_APART: Final[Mapping[str, RefreshTime]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ClusterAnswer:
-    """What a response says of the cluster as a whole."""
+    """A response's cluster id, brokers and controller."""
 
     cluster_id: str | None
     nodes_by_id: Mapping[int, Node]
@@ -50,41 +50,41 @@ class ClusterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MetadataCache:
-    """What the client knows of the cluster. Look-ups of what is unknown answer None."""
+    """The client's view of the cluster. Look-ups return None for unknown names and ids."""
 
     cluster: Cluster
     topics: Mapping[str, TopicTable] = field(default_factory=lambda: _NO_TOPICS)
     topic_names: Mapping[UUID, str] = field(default_factory=lambda: _NO_TOPIC_NAMES)
     update_version: int = 0
-    #: When the last full response came; None before the first.
+    #: When the last full response arrived; None before the first.
     last_successful_refresh_ms: int | None = None
-    #: When the last response came that held each topic: one time for most, others for those answered apart.
+    #: When a response last contained each topic: one time for most, own times after partial responses.
     refreshed: RefreshTime | None = None
     refreshed_apart: Mapping[str, RefreshTime] = field(default_factory=lambda: _NOT_APART)
 
     @staticmethod
     def empty() -> MetadataCache:
-        """Before bootstrap: not even an address is known."""
+        """The snapshot before bootstrap: no addresses are known."""
         return MetadataCache(Cluster.empty())
 
     @staticmethod
     def bootstrap(addresses: Sequence[tuple[str, int]], update_version: int = 0) -> MetadataCache:
-        """Before the first answer: the addresses as nodes -1, -2, ... (META-04, CLU-01)."""
+        """The snapshot before the first response: the addresses as nodes -1, -2, ... (META-04, CLU-01)."""
         return MetadataCache(Cluster.bootstrap(addresses), update_version=update_version)
 
-    # -- making the next one ---------------------------------------------------------------------------------
+    # -- the next snapshot -----------------------------------------------------------------------------------
 
     def replaced_by(self, answer: ClusterAnswer, topics: TopicAnswers) -> MetadataCache:
-        """The snapshot that a full response makes: nothing of this one stays (META-17)."""
+        """The snapshot of a full response: keeps nothing of this one (META-17)."""
         return self._with(answer, topics, topics.tables, topics.topic_ids)
 
     def merge_with(
         self, answer: ClusterAnswer, topics: TopicAnswers, retain: Callable[[str], bool]
     ) -> MetadataCache:
-        """The snapshot that a partial response makes (META-17, META-18).
+        """The snapshot after a partial response (META-17, META-18).
 
-        Brokers and cluster id are the response's. The topics it names replace ours, those that it answers
-        with an error lose their partitions; other topics stay if `retain` says so.
+        Brokers and cluster id are the response's. Its topics replace ours; those with an error lose their
+        partitions. Other topics stay if `retain` returns True.
         """
 
         def stays(name: str) -> bool:
@@ -102,7 +102,7 @@ class MetadataCache:
         return self._with(answer, merged, tables, topic_ids)
 
     def with_leaders(self, tables: Mapping[str, TopicTable], nodes: Mapping[int, Node]) -> MetadataCache:
-        """The same snapshot with other tables for some of its topics, and other nodes (META-22)."""
+        """The same snapshot with new tables for some topics, and new nodes (META-22)."""
         topics = MappingProxyType({**self.topics, **tables})
         cluster = replace(self.cluster, nodes_by_id=nodes, topic_partitions=topics)
         return replace(self, cluster=cluster, topics=topics)
@@ -135,7 +135,7 @@ class MetadataCache:
     def refreshed_at(
         self, time: RefreshTime, update_version: int, topics: TopicAnswers | None
     ) -> MetadataCache:
-        """The same picture, stamped. `topics` are those of a partial response, None stands for a full one."""
+        """The same snapshot with a refresh time. `topics`: those of a partial response; None: a full one."""
         if topics is None:
             return replace(
                 self,
@@ -148,7 +148,7 @@ class MetadataCache:
         apart.update(dict.fromkeys(topics.tables, time))
         return replace(self, update_version=update_version, refreshed_apart=MappingProxyType(apart))
 
-    # -- looking up ------------------------------------------------------------------------------------------
+    # -- look-ups --------------------------------------------------------------------------------------------
 
     @property
     def cluster_id(self) -> str | None:
@@ -164,7 +164,7 @@ class MetadataCache:
 
     @property
     def is_bootstrap(self) -> bool:
-        """Whether no broker has answered yet, so that the nodes are mere addresses."""
+        """Whether no broker has answered yet, so that the nodes are only addresses."""
         return self.cluster.is_bootstrap_configured
 
     @property
@@ -186,24 +186,24 @@ class MetadataCache:
         return None if table is None else table.partition_count
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """The partition's leader; None if it has none, if its broker is unknown, or if the partition is."""
+        """The partition's leader; None without a leader, or if its broker or the partition is unknown."""
         topic, partition = topic_partition
         table = self.topics.get(topic)
         leader_id = None if table is None else table.leader_id(partition)
         return None if leader_id is None else self.cluster.nodes_by_id.get(leader_id)
 
     def leader_epoch_for(self, topic_partition: TopicPartition) -> int | None:
-        """The partition's leader epoch; None if it has none to rely on, or if the partition is unknown."""
+        """The partition's leader epoch; None without a reliable one, or if the partition is unknown."""
         table = self.topics.get(topic_partition.topic)
         return None if table is None else table.leader_epoch(topic_partition.partition)
 
     def refreshed_ms(self, topic: str) -> int | None:
-        """When (now_ms) the last response came that held the topic; None while it is unknown."""
+        """When (now_ms) a response last contained the topic; None if it is unknown."""
         time = self._refresh_time(topic)
         return None if time is None else time.now_ms
 
     def refreshed_wall_ms(self, topic: str) -> int | None:
-        """The same by the calendar, if the client that made this snapshot has one."""
+        """The same in wall-clock time; None also if the client has no clock."""
         time = self._refresh_time(topic)
         return None if time is None else time.wall_ms
 
@@ -212,14 +212,14 @@ class MetadataCache:
             return None
         return self.refreshed_apart.get(topic, self.refreshed)
 
-    # -- counting --------------------------------------------------------------------------------------------
+    # -- counts ----------------------------------------------------------------------------------------------
 
     @property
     def partition_total(self) -> int:
-        """How many partitions are known. Each table knows its number: this walks topics, not partitions."""
+        """The number of known partitions. Sums per topic, without visiting partitions."""
         return sum(map(_PARTITION_COUNT, self.topics.values()))
 
     @property
     def leaderless_total(self) -> int:
-        """How many of them have no leader."""
+        """The number of known partitions without a leader."""
         return sum(map(_LEADERLESS_COUNT, self.topics.values()))

@@ -1,6 +1,6 @@
 """The changes between two snapshots, as events: brokers, topics, leaders.
 
-Only topics whose tables differ are compared, with the reader's own comparison where it exists. Metadata calls
+Only topics whose tables differ are compared; the reader's comparison is reused if it exists. Metadata calls
 this after the swap, outside its lock, on the thread that applied the response.
 """
 
@@ -25,7 +25,7 @@ def changes_between(
     differences: Mapping[str, TopicDifference],
     is_held: Callable[[str], bool],
 ) -> Iterator[Event]:
-    """The events of an update. A topic that is no longer held left by itself: that is no event."""
+    """The events of an update. A topic that left because it is no longer held causes no event."""
     brokers = _brokers_changed(before, after)
     if brokers is not None:
         yield brokers
@@ -39,7 +39,7 @@ def changes_between(
 
 
 def _brokers_changed(before: MetadataCache, after: MetadataCache) -> BrokersChanged | None:
-    """Who joined, left or moved; the nodes of the bootstrap addresses are no brokers."""
+    """The brokers that joined, left or moved; bootstrap addresses do not count."""
     if before.nodes_by_id == after.nodes_by_id:
         return None
     were = {node.id: node for node in before.nodes_by_id.values() if node.id >= 0}
@@ -60,7 +60,7 @@ def _topic_changed(
         yield PartitionCountChanged(table.name, earlier.partition_count, table.partition_count)
     if difference is None or difference.old is not earlier or difference.new is not table:
         difference = compare(earlier, table)
-    # An epoch alone that is gone, or went back, is no change of leaders.
+    # A missing or lower epoch alone is not a leader change.
     rows = [row for row in difference.changes if row[2][1] > row[1][1] or row[2][0] != row[1][0]]
     if rows:
         yield LeadersChanged(table.name, rows)

@@ -1,8 +1,8 @@
 """Builds a Metadata request: which topics, and whether it may create them.
 
-Topics are named; None requests all of them, an empty list only the brokers. The response is compared with the
-topics known when it arrives (`known_topics`), so that unchanged ones are reused. Made by Metadata, on the I/O
-thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
+Topics are requested by name; None requests all, an empty list only the brokers. The response is compared with
+the topics known when it arrives (`known_topics`), so that unchanged ones are reused. Built by Metadata, on
+the I/O thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from client_core.protocol.messages import metadata_request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The first version that can forbid the broker to create the topics it is asked for (KIP-487).
+#: The first version that can forbid the broker to create requested topics (KIP-487).
 FIRST_VERSION_WITHOUT_CREATION: Final = 4
 
 
@@ -35,7 +35,7 @@ def _nothing_known() -> KnownTopics:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequestBuilder:
-    """A Metadata request whose version is still open; satisfies `protocol.request.RequestBuilder`."""
+    """A Metadata request without a version yet; implements `protocol.request.RequestBuilder`."""
 
     topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool
@@ -43,7 +43,7 @@ class MetadataRequestBuilder:
 
     @staticmethod
     def all_topics(known_topics: Callable[[], KnownTopics] = _nothing_known) -> MetadataRequestBuilder:
-        """Asks for every topic: a null list (UPD-16), which creates none whatever is allowed."""
+        """Requests every topic with a null list (UPD-16), which never creates topics."""
         return MetadataRequestBuilder(None, True, known_topics)
 
     @property
@@ -52,7 +52,7 @@ class MetadataRequestBuilder:
 
     @property
     def oldest_allowed_version(self) -> int:
-        """Version 0 is never sent; and who must not create topics needs a version that can say so."""
+        """The oldest version: never 0, and without auto-creation at least version 4."""
         return OLDEST_VERSION if self.allow_auto_topic_creation else FIRST_VERSION_WITHOUT_CREATION
 
     @property
@@ -77,12 +77,9 @@ class MetadataRequestBuilder:
         return metadata_request.MetadataRequest(named, self.allow_auto_topic_creation).encode(version)
 
     def decode_response(self, body: bytes, version: int) -> MetadataResponse:
-        """The response, read against the topics that are known now; of them those that were asked for.
-
-        Raises SchemaError.
-        """
+        """The requested topics of the response, compared with the known ones. Raises SchemaError."""
         return read_metadata_response(body, version, self.known_topics(), self.topics)
 
     def response_reader(self, size_bytes: int, version: int) -> MetadataReader:
-        """The same, to be fed the response as it comes."""
+        """A reader that decodes the response while it arrives."""
         return MetadataReader(size_bytes, version, self.known_topics(), self.topics)

@@ -2,11 +2,11 @@
 
 A topic whose bytes equal those of its known table keeps that table: one comparison in C. Only changed topics
 are parsed, as far as `topic_layout.py` needs it, and compared with their predecessors. Topics that were not
-requested are skipped. A large response is read as it arrives, and read bytes are dropped: it takes the memory
-of the topics that are kept, and each piece takes some milliseconds. Sizes beyond any honest cluster are
-refused; the limits below have their evidence.
+requested are skipped. A large response is read as it arrives, and read bytes are dropped. So it takes only
+the memory of the kept topics, and each piece takes some milliseconds. Sizes beyond any real cluster are
+refused; see the limits below.
 
-The generated message of the same name reads the same bytes field by field; a test holds the two equal.
+The generated message of the same name reads the same bytes field by field; a test checks that both agree.
 Trailing bytes are tolerated, tags are skipped. Pure; called on the I/O thread, outside Metadata's lock.
 Source: MetadataResponse, Kafka 4.3.
 """
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
     from client_core.protocol.primitives import Reader
 
-#: The least that a broker and a topic take in any version: they bound the counts by the bytes left.
+#: The least bytes of a broker and a topic in any version: these limit the counts by the bytes left.
 _FEWEST_BROKER_BYTES: Final = 10
 _FEWEST_TOPIC_BYTES: Final = 8
 _NAME_LENGTH_AT: Final = 2
 
-#: The largest clusters that are known of have some hundreds of brokers.
+#: The largest known clusters have some hundreds of brokers.
 MOST_BROKERS: Final = 10_000
-#: A name of DNS has at most 255 bytes (RFC 1035, section 2.3.4).
+#: A DNS name has at most 255 bytes (RFC 1035, section 2.3.4).
 LONGEST_HOST: Final = 255
 #: Kafka limits neither. A cluster id has 22 characters, a rack is the name of a zone.
 LONGEST_RACK: Final = 1_024
 LONGEST_CLUSTER_ID: Final = 1_024
 #: Topics in one response. Clusters of a million partitions have some 100,000.
 MOST_TOPICS: Final = 150_000
-#: What the topics that are new or changed may take together, as the bytes they come in: a million partitions
-#: of three replicas. Until the next snapshot is made there are those of the present one beside them.
+#: Total response bytes of new and changed topics: a million partitions of three replicas. The current
+#: snapshot's bytes are in memory as well, until it is replaced.
 MOST_KEPT_BYTES: Final = 42 * 1024 * 1024
-#: And one of them: as many partitions as a topic may have (`topic_layout.py`), of six replicas. It is here
-#: whole, and twice for a moment.
+#: Bytes of one topic: the most partitions (`topic_layout.py`), with six replicas. It is in memory whole, and
+#: briefly twice.
 MOST_TOPIC_BYTES: Final = 12 * 1024 * 1024
-#: What must be here whole to be passed over: a broker, or a partition of a topic that was not asked for.
+#: The largest part that must arrive whole to be skipped: a broker, or a partition of an unrequested topic.
 _LARGEST_STEP_BYTES: Final = 1024 * 1024
 
 _T = TypeVar("_T")
@@ -66,7 +66,7 @@ NO_KNOWN_TOPICS: Final[KnownTopics] = MappingProxyType({})
 
 
 class TopicFailure(NamedTuple):
-    """A topic that was answered with an error. `topic_id` is None where the broker sent none, or zero."""
+    """A topic with an error code. `topic_id` is None if the broker sent none, or zero."""
 
     name: str
     topic_id: UUID | None
@@ -77,7 +77,7 @@ class TopicFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
-    """A response, its topics mostly bytes still. `differences` are those of changed topics."""
+    """A response, its topics mostly undecoded. `differences` has those of changed topics."""
 
     version: int
     throttle_time_ms: int
@@ -94,7 +94,7 @@ class MetadataResponse:
 
     @property
     def has_reliable_leader_epochs(self) -> bool:
-        """Whether the leader epochs may be relied on (META-11)."""
+        """Whether the leader epochs are reliable (META-11)."""
         return layout_of(self.version).has_reliable_epochs
 
     @property
@@ -104,7 +104,7 @@ class MetadataResponse:
 
 
 class PassedTopic(NamedTuple):
-    """The beginning of a topic that is not kept. `replication_factor`: of the partition that comes first."""
+    """The beginning of a topic that is not kept. `replication_factor`: of its first partition."""
 
     name: str | None
     topic_id: UUID | None
@@ -117,9 +117,9 @@ class PassedTopic(NamedTuple):
 def read_metadata_response(
     body: bytes, version: int, known_topics: KnownTopics = NO_KNOWN_TOPICS, asked: Iterable[str] | None = None
 ) -> MetadataResponse:
-    """The response behind its header; of its topics those in `asked`, or all of them.
+    """Returns the response after its header, with the topics in `asked`, or all.
 
-    Raises SchemaError for bytes that do not follow the schema, and for what is beyond a limit.
+    Raises SchemaError for bytes that do not match the schema, or exceed a limit.
     """
     reader = MetadataReader(len(body), version, known_topics, asked)
     reader.feed(body)
@@ -127,9 +127,9 @@ def read_metadata_response(
 
 
 class MetadataReader:
-    """Reads a response as it comes. Raises SchemaError from `feed` as soon as bytes are wrong. One thread.
+    """Decodes a response while it arrives. `feed` raises SchemaError at the first wrong bytes. One thread.
 
-    `asked`: the topics to keep, None for all. Of those that are not kept, `on_passed` is told the beginning.
+    `asked`: the topics to keep, None for all. `on_passed`, if set, gets each topic's beginning instead.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class MetadataReader:
         self._response: MetadataResponse | None = None
 
     def feed(self, piece: bytes) -> None:
-        """Takes the next bytes of the response, and reads as far as they go."""
+        """Takes the next bytes of the response, and decodes as many as possible."""
         reader = self._reader
         reader.to_come -= len(piece)
         if self._response is not None:
@@ -171,16 +171,16 @@ class MetadataReader:
             self._unread_bytes = len(reader.buf) - reader.pos
 
     def finish(self) -> MetadataResponse:
-        """The response, once all its bytes were fed."""
+        """Returns the response, after the last byte."""
         if self._response is None:
             raise self._reader.wrong("the response is not whole")
         return self._response
 
 
 class _Steps:
-    """What is read, one step after the other. A generator yields for how many unread bytes it waits.
+    """The decoding steps, as generators. Each yields the number of unread bytes it needs.
 
-    It does not know its MetadataReader: a response that ends half way is freed at once.
+    It holds no reference to its MetadataReader, so an incomplete response is freed at once.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class _Steps:
         self._version = version
         self._layout = layout
         self._known_topics = known_topics
-        #: The topics that were asked for and not answered yet: of two answers for one the first counts.
+        #: Requested topics without an answer yet: of two answers for one topic, the first counts.
         self._unanswered = None if asked is None else set(asked)
         self._on_passed = on_passed
         self._topics: list[TopicTable | TopicFailure] = []
@@ -204,7 +204,7 @@ class _Steps:
         self._kept_bytes = 0
 
     def _step(self, read: Callable[[], _T]) -> Generator[int, None, _T]:
-        """What `read` returns, as soon as all that it needs is here."""
+        """Returns the result of `read`, once all its bytes have arrived."""
         reader = self._reader
         while True:
             start, reader.elements_left = reader.pos, MOST_ELEMENTS
@@ -214,7 +214,7 @@ class _Steps:
                 yield self._wait(start, _LARGEST_STEP_BYTES)
 
     def _wait(self, start: int, most_bytes: int) -> int:
-        """Goes back to where a step began, to read it again when twice as many bytes are here."""
+        """Resets to the start of a step, to repeat it once twice as many bytes have arrived."""
         reader = self._reader
         here = len(reader.buf) - start
         if here > most_bytes:
@@ -225,7 +225,7 @@ class _Steps:
     # -- the response ----------------------------------------------------------------------------------------
 
     def response(self) -> Generator[int, None, MetadataResponse]:
-        """The response."""
+        """Decodes the response."""
         reader, version = self._reader, self._version
         throttle_time_ms = (yield from self._step(reader.int32)) if version >= 3 else 0
         brokers = yield from self._read_brokers()
@@ -255,7 +255,7 @@ class _Steps:
         brokers: dict[int, Node] = {}
         for _ in range(count):
             node = yield from self._step(self._read_broker)
-            # One without an address is none: to connect to it is a bug (NET-01), which Java meets at every
+            # Skip a broker without an address: connecting to it is a bug (NET-01), which Java has at every
             # turn.
             if not node.is_empty:
                 brokers[node.id] = node
@@ -281,14 +281,13 @@ class _Steps:
         if count > most:
             raise self._reader.wrong(f"{count} {what}, more than {most},")
 
-    # -- its topics ------------------------------------------------------------------------------------------
+    # -- topics ----------------------------------------------------------------------------------------------
 
     def _read_topics(self) -> Generator[int, None, None]:
-        """The topics, and what differs in those that are known otherwise.
+        """Reads the topics, and compares changed ones with the known tables.
 
-        Brokers answer in the order of the request, which is ours, so the next topic is first taken for the
-        next of those we know: then it need not be found by its name. What is known is gone through once at
-        most.
+        Brokers answer in request order, which is that of our known topics. So each topic is first compared
+        with the next known one, without a search by name. The known topics are iterated at most once.
         """
         reader, layout, known_topics = self._reader, self._layout, self._known_topics
         topics, unanswered = self._topics, self._unanswered
@@ -334,8 +333,8 @@ class _Steps:
             self._unanswered.discard(topic.name)
 
     def _take_topic(self, known: TopicTable | None) -> int | None:
-        """Reads the topic at the cursor. Of one whose partitions are not kept it is only the beginning, and
-        how many partitions follow.
+        """Reads the topic at the cursor. If its partitions are not kept, it reads only the beginning, and
+        returns how many partitions follow.
         """
         reader, layout = self._reader, self._layout
         start, reader.elements_left = reader.pos, MOST_ELEMENTS
@@ -345,7 +344,7 @@ class _Steps:
         is_internal = reader.boolean()
         count = reader.passed_array_length(layout.fewest_partition_bytes)
         id_or_none = None if topic_id == ZERO_UUID else topic_id
-        # A topic without a name is the answer to who asks by id.
+        # A topic without a name answers a request by id.
         if name is None or not self._is_asked(name):
             if self._on_passed is not None:
                 replicas = self._replicas_at_cursor() if count else 0
@@ -376,7 +375,7 @@ class _Steps:
         return count
 
     def _pass_over(self, left: int) -> Generator[int, None, None]:
-        """Passes over the partitions of a topic that is not kept, as they come, and over its end."""
+        """Skips the partitions of a topic that is not kept, while they arrive, and its end."""
         reader = self._reader
         while left:
             left, reader.pos = pass_over_partitions(
@@ -399,7 +398,7 @@ def _skip_to(known: TopicTable, in_order: Iterator[TopicTable]) -> None:
 
 
 def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:
-    """The name of the topic at `at`, to find its predecessor by; nonsense where the bytes are nonsense."""
+    """The name of the topic at `at`, to find its predecessor; arbitrary for invalid bytes."""
     length_at = at + _NAME_LENGTH_AT
     if not layout.is_flexible:
         size = int.from_bytes(body[length_at : length_at + 2], "big")
@@ -414,5 +413,5 @@ def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:
 
 
 def _is_unchanged(known: TopicTable, body: bytes, at: int, layout: TopicLayout) -> bool:
-    """Whether the topic at `at` is the known one to the byte. Under an overlay it is always read anew."""
+    """Whether the bytes at `at` equal the known topic's. A table with an overlay is never reused."""
     return known.layout is layout and not known.overlay and body.startswith(known.raw, at)

@@ -1,15 +1,15 @@
-"""The topics that the producer wants metadata of, their expiry, and waits for them.
+"""The topics for which the producer requests metadata, their expiry, and waits for updates.
 
 A topic is held from `add` until it is unused for metadata.max.idle.ms; configured topics are held for ever.
-It is used by another `add`, or by a look-up that marks its table. A missing topic is held while callers add
-it again between the responses that report it missing; Java requests it once a second until it expires. A
-broker that has just started may report an existing topic as missing. So for a topic that existed before,
-other brokers are asked too.
+Another `add`, or a look-up that marks its table, counts as use. A missing topic is held while callers add it
+again between the responses that report it missing. Java requests it once a second until it expires. A broker
+that has just started may report an existing topic as missing. So for a topic that existed before, other
+brokers are asked too.
 
-Beyond Java, each topic says whether requesting it may create it (`may_create`): a look-up must not. A request
-allows creation only if all its topics may be created. A topic reported missing where creation was not allowed
-is requested again, only with topics that may be created. Any thread adds and waits; the I/O thread sends
-requests and applies responses. Source: ProducerMetadata, Kafka 4.3.
+Unlike in Java, each topic has a flag whether a request may create it (`may_create`): a look-up must not. A
+request allows creation only if all its topics do. A creatable topic reported missing without creation allowed
+is requested again, only with other creatable topics. Any thread adds and waits; the I/O thread sends requests
+and applies responses. Source: ProducerMetadata, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-#: How often in a row brokers must say that a topic does not exist: right after its creation one may not
-#: know it yet.
+#: Consecutive responses that must report a topic missing: right after its creation a broker may not know it.
 ANSWERS_THAT_SETTLE: Final = 2
-#: And for how long the same broker must, if the topic was there: after its start it may know nothing yet.
+#: How long one broker must report an existing topic missing: right after its start it may know no topics.
 _DENIED_BY_ONE_MS: Final = 5_000
 
 
 class TopicError(NamedTuple):
-    """The error that a topic was answered with last, and how many answers in a row said the same."""
+    """A topic's last error, and the number of consecutive responses with it."""
 
     code: int
     consecutive_answers: int
@@ -51,17 +50,17 @@ class TopicError(NamedTuple):
 
 @dataclass(slots=True)
 class _HeldTopic:
-    """A topic that is wanted. `expires_ms` None: configured, held for ever."""
+    """A wanted topic. `expires_ms` None: configured, held for ever."""
 
     expires_ms: int | None
     may_create: bool
-    #: Whether somebody added it since it was last answered with an error: records or a look-up wait for it.
+    #: Whether it was added since its last error response: records or a look-up wait for it.
     is_wanted: bool = True
 
 
 @dataclass(slots=True)
 class _Denial:
-    """What brokers say in a row of a topic that was there before: that it does not exist."""
+    """Consecutive reports that a topic, which existed before, is missing."""
 
     since_ms: int
     node_id: int | None
@@ -69,7 +68,7 @@ class _Denial:
 
 
 class ProducerMetadata(Metadata):
-    """Metadata of the topics that are used. It holds a Clock, as Java's does, to wait by."""
+    """Metadata of the topics in use. It holds a Clock for its waits, as in Java."""
 
     def __init__(
         self, config: MetadataConfig, random: Random, clock: Clock, events: EventSink = NO_EVENTS
@@ -78,9 +77,9 @@ class ProducerMetadata(Metadata):
         self._clock = clock
         self._max_idle_ms = config.max_idle_ms
         self._topics: dict[str, _HeldTopic] = {}
-        #: Topics that no response has named yet, in the order they were added.
+        #: Topics that no response contained yet, in the order they were added.
         self._new_topics: dict[str, None] = {}
-        #: Topics that are missing, may be created, and were last asked for without leave to create them.
+        #: Missing topics that may be created, but were last requested without allowing creation.
         self._to_create: dict[str, None] = {}
         self._may_create_in_flight = True
         self._topic_errors: dict[str, TopicError] = {}
@@ -90,22 +89,20 @@ class ProducerMetadata(Metadata):
 
     @property
     def last_disconnection(self) -> str | None:
-        """Why the last connection ended, and how long ago, for who waits in vain for a first answer. Any
-        thread.
-        """
+        """Why and when the last connection ended, for errors of waits for a first response. Any thread."""
         last = self._last_disconnection
         return None if last is None else f"{last[0]}, {(self._clock.now_ms() - last[1]) / 1000:.1f} s ago"
 
     def note_disconnection(self, detail: str) -> None:
-        """A connection has ended, or could not be made. I/O thread."""
+        """Records that a connection ended or failed. I/O thread."""
         self._last_disconnection = (detail, self._clock.now_ms())
 
-    # -- what is wanted --------------------------------------------------------------------------------------
+    # -- wanted topics ---------------------------------------------------------------------------------------
 
     def add(self, topic: str, now_ms: int, *, may_create: bool = True) -> None:
-        """Holds a topic for another metadata.max.idle.ms; asks for it at once if it is new (PMD-01).
+        """Holds a topic for another metadata.max.idle.ms; requests it at once if new (PMD-01).
 
-        Once added with `may_create` it keeps that leave for as long as it is held.
+        Once added with `may_create`, it keeps this flag while it is held.
         """
         with self._lock:
             held = self._topics.get(topic)
@@ -138,10 +135,10 @@ class ProducerMetadata(Metadata):
         self._schedule.need_new_topics()
 
     def discard(self, topic: str) -> None:
-        """Stops asking for a topic that brokers say is not there, before it expires; a configured one stays.
+        """Forgets a topic that brokers report missing, before it expires; a configured one stays.
 
-        For names that turned out not to exist: each would otherwise keep the refreshing going. While no
-        broker can be asked, or where it is in doubt, nothing is known to be missing.
+        Otherwise each nonexistent name would keep causing refreshes. A topic in doubt, or not answered yet,
+        does not count as missing.
         """
         with self._lock:
             held = self._topics.get(topic)
@@ -163,7 +160,7 @@ class ProducerMetadata(Metadata):
 
     @property
     def new_topics(self) -> frozenset[str]:
-        """The topics that no response has named yet."""
+        """The topics that no response contained yet."""
         with self._lock:
             return frozenset(self._new_topics)
 
@@ -174,7 +171,7 @@ class ProducerMetadata(Metadata):
         return topic in self._topics
 
     def request_update_for_topic(self, topic: str) -> int:
-        """Asks for an update for a topic's sake; returns the present update_version (PMD-05)."""
+        """Requests an update because of a topic; returns the current update_version (PMD-05)."""
         with self._lock:
             if topic in self._new_topics:
                 return self.request_update_for_new_topics()
@@ -182,7 +179,7 @@ class ProducerMetadata(Metadata):
             return self.request_update(False, "topic_missing" if missing else "leader_error")
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
-        """Whether a topic is held still; one not used in time is dropped here (PMD-02). Lock held."""
+        """Whether a topic is still held; drops one that has expired (PMD-02). Lock held."""
         held = self._topics.get(topic)
         if held is None:
             return False
@@ -202,28 +199,28 @@ class ProducerMetadata(Metadata):
         self._forget(topic)
         return False
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def _new_request(self) -> MetadataRequestBuilder:
         return self._request_for(self._topics)
 
     def _new_partial_request(self, is_enough: bool) -> MetadataRequestBuilder | None:
         if self._to_create:
-            # Even before a full update that is due: that one would only find them missing once more.
+            # Even before a due full update, which would only report them missing again.
             return self._request_for(self._to_create)
         return self._request_for(self._new_topics) if is_enough else None
 
     def _request_for(self, names: Iterable[str]) -> MetadataRequestBuilder:
-        """A request for these topics (PMD-06). Before any was added it names none: brokers only."""
+        """A request for these topics (PMD-06); without topics it requests only the brokers."""
         topics = tuple(names)
         may_create = all(self._topics[topic].may_create for topic in topics)
         self._may_create_in_flight = may_create
         return MetadataRequestBuilder(topics, may_create, self._known_topics)
 
-    # -- answers ---------------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------------
 
     def _answered(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> None:
-        """Whatever was answered is no longer new, be the answer an error (PMD-03). Lock held."""
+        """Topics in a response, even with an error, are no longer new (PMD-03). Lock held."""
         failed = {topic: code for topic, code in response.errors.items() if topic in self._topics}
         missing = [topic for topic, code in failed.items() if code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code]
         to_create: list[str] = []
@@ -242,7 +239,7 @@ class ProducerMetadata(Metadata):
                 self._schedule.need_new_topics()
 
     def _errors_came(self, response: MetadataResponse, now_ms: int, node_id: int | None) -> None:
-        """Counts what brokers say in a row of each topic that is held."""
+        """Counts consecutive errors of each held topic."""
         errors = response.errors
         if self._topic_errors:
             for topic in response.topics:
@@ -261,7 +258,7 @@ class ProducerMetadata(Metadata):
                 self._denials.pop(name, None)
 
     def _denied(self, topic: str, now_ms: int, node_id: int | None) -> None:
-        """Notes who says of a topic that was there that it is not."""
+        """Records which broker reports an existing topic missing."""
         denial = self._denials.get(topic)
         if denial is None:
             if topic in self.answered_cache.topics:
@@ -276,16 +273,16 @@ class ProducerMetadata(Metadata):
         return held is not None and not held.is_wanted and self.is_missing(topic)
 
     def topic_error(self, topic: str) -> TopicError | None:
-        """The error of the last response that named the topic; None if there was none (PMD-08)."""
+        """The topic's error in the last response with it; None without one (PMD-08)."""
         return self._topic_errors.get(topic)
 
     def settled_error_code(self, topic: str) -> int | None:
-        """The code of that error; None while in doubt: the topic was there, and one broker denies it."""
+        """That error's code; None while in doubt: only one broker reports an existing topic missing."""
         denial, last = self._denials.get(topic), self._topic_errors.get(topic)
         return None if last is None or (denial is not None and not denial.is_proven) else last.code
 
     def is_missing(self, topic: str) -> bool:
-        """Whether brokers have said often enough that the topic does not exist."""
+        """Whether enough responses have reported the topic missing."""
         last = self._topic_errors.get(topic)
         return (
             last is not None
@@ -295,7 +292,7 @@ class ProducerMetadata(Metadata):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a topic that was there is denied by one broker only: another one is to be asked."""
+        """Whether only one broker reports an existing topic missing: another one must be asked."""
         with self._lock:
             return any(not denial.is_proven for denial in self._denials.values())
 
@@ -307,7 +304,7 @@ class ProducerMetadata(Metadata):
     def await_update(self, last_version: int, timeout_ms: int) -> None:
         """Blocks until update_version is greater than `last_version` (PMD-04, PMD-07). Not on the I/O thread.
 
-        Raises TimeoutError, the fatal error if there is one, and KafkaError when closed.
+        Raises TimeoutError, the fatal error if any, and KafkaError when closed.
         """
         deadline_ms = min(self._clock.now_ms() + timeout_ms, FOREVER_MS)
 

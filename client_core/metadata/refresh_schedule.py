@@ -1,8 +1,8 @@
 """When the next Metadata request is due, and whether a partial one suffices.
 
-Two backoffs delay a request: one grows with failed attempts, the other with equivalent responses, so that a
-need that refreshing can't meet does not cause a flood. Expiry, an explicit need or new topics make a request
-due. No lock of its own: Metadata's lock guards it. Times are passed in. Source:
+Two backoffs delay a request. One grows with failed attempts. The other grows with equivalent responses, so
+that a problem which refreshes can't fix causes no flood. Expiry, an explicit request or new topics make a
+request due. No lock of its own: Metadata's lock guards it. Times are passed in. Source:
 Metadata.timeToAllowUpdate, timeToNextUpdate, Kafka 4.3.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RefreshReason = Literal[
     "initial", "bootstrap", "disconnect", "leader_error", "topic_missing", "manual", "expired"
 ]
-#: Of several reasons for one request the gravest is told.
+#: Of several reasons for one request, the one with the highest value is reported.
 _GRAVITY: Final[dict[RefreshReason, int]] = {
     "initial": 6,
     "bootstrap": 5,
@@ -29,31 +29,31 @@ _GRAVITY: Final[dict[RefreshReason, int]] = {
 
 
 class RefreshSchedule:
-    """What is needed and what was tried. Plain attributes: Metadata reads them."""
+    """The updates needed and the attempts made. Metadata reads its attributes."""
 
     def __init__(self, backoff: ExponentialBackoff, max_age_ms: int) -> None:
         self._backoff = backoff
-        #: After how long metadata is too old. It may fall, and never rises (`lower_max_age`).
+        #: The maximum age of metadata. It may fall, but never rises (`lower_max_age`).
         self.max_age_ms = max_age_ms
-        # None: never, or so long ago that no backoff is left (Java's 0, which needs a calendar for a clock).
+        # None: never, or no backoff is left (Java's 0, which requires wall-clock time).
         self._last_refresh_ms: int | None = None
         self._attempts = 0
         self._equivalent_responses = 0
         self._reason: RefreshReason | None = None
         self._reason_in_flight: RefreshReason | None = None
-        #: When the last full response came; None before the first.
+        #: When the last full response arrived; None before the first.
         self.last_successful_refresh_ms: int | None = None
         self.need_full_update = False
         self.need_partial_update = False
-        #: When the next request is due, while only expiry makes one due; 0 where more is to be looked at.
+        #: When the next request is due, if only expiry makes one due; 0 if more must be checked.
         self.expires_at_ms = 0
-        #: Counts the times that topics were added; a response to an older request does not end the need.
+        #: Counts the times that topics were added; a response to an older request does not cover them.
         self.request_version = 0
-        #: How many full requests were made, and which of them the last full response answers.
+        #: The number of full requests, and the one that the last full response answers.
         self.full_requests = 0
         self.answered_full_request = 0
 
-    # -- when ------------------------------------------------------------------------------------------------
+    # -- due times -------------------------------------------------------------------------------------------
 
     @property
     def update_requested(self) -> bool:
@@ -65,14 +65,13 @@ class RefreshSchedule:
         expires_ms = 0 if requested else self.time_to_expire(now_ms)
         if expires_ms >= self._backoff.max_ms:
             self.expires_at_ms = now_ms + expires_ms
-            return expires_ms  # no backoff is longer: as at nearly every turn
+            return expires_ms  # no backoff is longer: the usual case
         return max(expires_ms, self.time_to_allow_update(now_ms))
 
     def time_to_allow_update(self, now_ms: int) -> int:
         """Milliseconds until a request may be sent (META-02).
 
-        Once the metadata has expired, equivalent responses count from 0 again: periodic updates do not back
-        off.
+        Expiry resets the count of equivalent responses, so periodic updates have no backoff.
         """
         attempts_ms = self._backoff_left_ms(max(self._attempts - 1, 0), now_ms)
         if self.time_to_expire(now_ms) == 0:
@@ -89,24 +88,24 @@ class RefreshSchedule:
 
     def _backoff_left_ms(self, attempts: int, now_ms: int) -> int:
         if self._last_refresh_ms is None or now_ms - self._last_refresh_ms >= self._backoff.max_ms:
-            return 0  # no backoff is longer: as at nearly every turn
+            return 0  # no backoff is longer: the usual case
         return max(self._last_refresh_ms + self._backoff.backoff_ms(attempts) - now_ms, 0)
 
-    # -- what is needed --------------------------------------------------------------------------------------
+    # -- needed updates --------------------------------------------------------------------------------------
 
     def lower_max_age(self, max_age_ms: int) -> None:
-        """Metadata is too old sooner from now on; an age above the one in force changes nothing."""
+        """Lowers the maximum age; a higher age changes nothing."""
         self.expires_at_ms = 0
         self.max_age_ms = min(self.max_age_ms, max_age_ms)
 
     def need_full(self, reason: RefreshReason) -> None:
-        """Everything must be asked for, after the backoff (META-08)."""
+        """Requires a full request, after the backoff (META-08)."""
         self.expires_at_ms = 0
         self.need_full_update = True
         self._remember(reason)
 
     def need_new_topics(self) -> None:
-        """What was never asked for must be, without backoff (META-09)."""
+        """Requires a request for new topics, without backoff (META-09)."""
         self.expires_at_ms = 0
         self._last_refresh_ms = None
         self.need_partial_update = True
@@ -114,11 +113,11 @@ class RefreshSchedule:
         self.request_version += 1
 
     def is_partial_enough(self, now_ms: int) -> bool:
-        """Whether the next request may leave out what is known (META-10)."""
+        """Whether the next request may omit known topics (META-10)."""
         return not self.need_full_update and self.time_to_expire(now_ms) > 0
 
     def take_reason(self) -> RefreshReason:
-        """Why the full request that is being built is needed; a failure brings the reason back."""
+        """The reason for the full request being built; a failure restores it."""
         self.full_requests += 1
         reason = self._full_reason
         self._reason, self._reason_in_flight = None, reason
@@ -126,7 +125,7 @@ class RefreshSchedule:
 
     @property
     def reason(self) -> RefreshReason:
-        """Why the next request is needed, be it full or partial."""
+        """Why the next request, full or partial, is needed."""
         is_partial = self.need_partial_update and not self.need_full_update
         return "topic_missing" if is_partial and self._reason is None else self._full_reason
 
@@ -139,10 +138,10 @@ class RefreshSchedule:
         if self._reason is None or _GRAVITY[reason] > _GRAVITY[self._reason]:
             self._reason = reason
 
-    # -- what came of it -------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     def succeeded(self, request_version: int, is_partial: bool, now_ms: int) -> None:
-        """A response came (META-06). Unless `progressed` follows, it equals the one before."""
+        """A response arrived (META-06). Unless `progressed` follows, it equals the one before."""
         self.expires_at_ms = 0
         self.need_partial_update = request_version < self.request_version
         self._last_refresh_ms = now_ms
@@ -155,11 +154,11 @@ class RefreshSchedule:
             self.last_successful_refresh_ms = now_ms
 
     def progressed(self) -> None:
-        """The need is new, or the response told something new: equivalent ones count anew (META-03)."""
+        """Resets the count of equivalent responses: the need or the response was new (META-03)."""
         self._equivalent_responses = 0
 
     def failed(self, now_ms: int) -> None:
-        """No response, or one without use: the need stays and is tried again after the backoff (META-07)."""
+        """The attempt brought no usable response: the update stays due, after the backoff (META-07)."""
         self.expires_at_ms = 0
         self._last_refresh_ms = now_ms
         self._attempts += 1

@@ -1,7 +1,7 @@
 """Sorts a response's topics into accepted partitions, errors and ids.
 
-It checks leader epochs, and whether a response needs another update or shows progress (META-11 to META-16).
-Under Metadata's lock, on the I/O thread. Source: Metadata.handleMetadataResponse, Kafka 4.3.
+It checks leader epochs, and whether a response requires another update or shows progress (META-11 to
+META-16). Under Metadata's lock, on the I/O thread. Source: Metadata.handleMetadataResponse, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TopicAnswers:
-    """A response's topics by kind. `names` are all that it names, held or not, and `topic_ids` theirs."""
+    """A response's topics by kind. `names` has all of them, held or not, and `topic_ids` their ids."""
 
     names: set[str] = field(default_factory=set)
     tables: dict[str, TopicTable] = field(default_factory=dict)
@@ -47,10 +47,10 @@ def sort_answers(
     is_settled: Callable[[str], bool],
     now_ms: int,
 ) -> TopicAnswers:
-    """Sorts a response's topics against what is known of them.
+    """Sorts a response's topics, comparing them with the known ones.
 
-    `retain(name, is_internal, now_ms)` says whether a topic is held still, `is_settled(name)` whether its
-    error is no reason to ask again soon. Most topics are known to the byte: of these little more is asked.
+    `retain(name, is_internal, now_ms)` returns whether to keep a topic, `is_settled(name)` whether its error
+    needs no early refresh. Most topics have unchanged bytes, which need few further checks.
     """
     answers = TopicAnswers()
     for topic in response.topics:
@@ -79,7 +79,7 @@ def sort_answers(
             )
         if made_progress or topic.misses_epoch:
             schedule.progressed()
-        # Partitions count even with errors of their own, to catch new epochs (META-16).
+        # Partitions with errors of their own are kept, for new epochs (META-16).
         for code in topic.error_codes:
             _refresh_for(name, code, schedule)
         if table.partition_count > 0:
@@ -88,7 +88,7 @@ def sort_answers(
 
 
 def _sort_failure(topic: TopicFailure, answers: TopicAnswers) -> None:
-    """A topic answered with an error has no partitions, whatever the response says (META-16)."""
+    """Sorts a topic with an error; it gets no partitions, whatever the response has (META-16)."""
     if topic.error_code == Errors.INVALID_TOPIC_EXCEPTION.code:
         answers.invalid.add(topic.name)
     elif topic.error_code == Errors.TOPIC_AUTHORIZATION_FAILED.code:
@@ -96,7 +96,7 @@ def _sort_failure(topic: TopicFailure, answers: TopicAnswers) -> None:
 
 
 def _refresh_for(topic: str, code: int, schedule: RefreshSchedule) -> None:
-    """Asks for another update if an error of a topic or partition says that this one is out of date."""
+    """Requests another update if the error of a topic or partition shows stale metadata."""
     error = Errors.of(code)
     if error.refreshes_metadata:
         _log.debug("Requesting metadata update for topic %s due to error %s", topic, error.name)

@@ -1,7 +1,7 @@
 """Requests topic configs with DescribeConfigs, and reads each topic's result.
 
 Sent to any broker, only while callers wait; not part of Metadata. As in Java's AdminClient: every config of a
-topic with its value, defaults included, and None for a sensitive value. Pure; used on the I/O thread. Source:
+topic, including defaults, with None for a sensitive value. Pure; used on the I/O thread. Source:
 KafkaAdminClient.describeConfigs, ConfigEntry, Kafka 4.3.
 """
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
         DescribeConfigsResult,
     )
 
-#: ConfigResource.Type.TOPIC and ConfigEntry.ConfigSource.DEFAULT_CONFIG, as the wire has them.
+#: Wire values of ConfigResource.Type.TOPIC and ConfigEntry.ConfigSource.DEFAULT_CONFIG.
 _TOPIC: Final = 2
 _DEFAULT_CONFIG: Final = 5
 
 
 class TopicConfig(NamedTuple):
-    """One config of a topic. `is_default`: nobody has set it, on the topic or on the brokers."""
+    """One config of a topic. `is_default`: set neither on the topic nor on the brokers."""
 
     value: str | None
     is_default: bool = False
@@ -41,7 +41,7 @@ class TopicConfig(NamedTuple):
 
 
 class TopicConfigsFailure(NamedTuple):
-    """Why a broker did not tell a topic's configs."""
+    """Why a broker did not return a topic's configs."""
 
     error_code: int
     message: str | None = None
@@ -52,14 +52,14 @@ TopicConfigs = MappingProxyType[str, TopicConfig]
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopics:
-    """What one answer says, by topic. The response has no error of its own."""
+    """One response's results, by topic. The response has no error of its own."""
 
     by_topic: Mapping[str, TopicConfigs | TopicConfigsFailure]
     throttle_time_ms: int = 0
 
 
 class TopicConfigsRequestBuilder:
-    """Asks for all configs of some topics; satisfies `protocol.request.RequestBuilder`."""
+    """Requests all configs of some topics; implements `protocol.request.RequestBuilder`."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self.topics: Final = tuple(topics)
@@ -81,7 +81,7 @@ class TopicConfigsRequestBuilder:
         return DescribeConfigsRequest(resources).encode(version)
 
     def decode_response(self, body: bytes, version: int) -> DescribedTopics:
-        """What is said of topics; of anything else nothing is kept. Raises SchemaError."""
+        """The results for topics; ignores other resources. Raises SchemaError."""
         response = DescribeConfigsResponse.decode(body, version)
         reported = {r.resource_name: _configs_of(r) for r in response.results if r.resource_type == _TOPIC}
         return DescribedTopics(MappingProxyType(reported), response.throttle_time_ms)

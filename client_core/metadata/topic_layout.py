@@ -1,14 +1,14 @@
 """Finds a topic's partitions in a Metadata response's bytes, checked before use.
 
-One partition, fields in their order (`epoch` from version 7, `offline` from 5; in versions 1-8 the counts are
-int32 and there are no tags):
+One partition, fields in order (`epoch` from version 7, `offline` from 5; in versions 1-8 the counts are
+int32, without tags):
 
     int16 error, int32 number, int32 leader, [int32 epoch], n replicas, n in-sync, [n offline], tags
     where n x = uvarint n + 1, int32 * n
 
-Partitions of one topic mostly have equally many replicas, so they lie at a fixed stride. Strided slices check
-in C that every count agrees and that the numbers run 0, 1, 2, ... While a broker is down the in-sync and
-offline counts vary, but their sum and the stride stay: masks check that. Everything else is walked. Pure;
+Partitions of one topic mostly have the same number of replicas, so they have a fixed stride. Strided slices
+check in C that every count is equal and that the numbers are 0, 1, 2, ... While a broker is down the in-sync
+and offline counts vary, but their sum and the stride stay: masks check that. Other layouts are walked. Pure;
 called on the I/O thread by the response reader, and on any thread by partition look-ups.
 """
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from client_core.events import LeadershipRow
 
 _WHAT: Final = "MetadataResponse"
-#: Kafka sets no limit. A broker makes at most 10,000 partitions at once; the largest topics that are known of
-#: have some tens of thousands.
+#: Kafka sets no limit. A broker creates at most 10,000 partitions at once; the largest known topics have some
+#: tens of thousands.
 MOST_PARTITIONS: Final = 200_000
-#: Each replica is on a broker of its own: as many as there may be of these.
+#: Each replica is on its own broker, so the limit is that of brokers.
 MOST_REPLICAS: Final = 10_000
 OLDEST_VERSION: Final = 1
 LATEST_VERSION: Final = 13
@@ -45,7 +45,7 @@ _NUMBER_AT: Final = 2
 _LEADER_AT: Final = 6
 _EPOCH_AT: Final = 10
 _FLEXIBLE_HEAD_BYTES: Final = 14
-#: To show that two lie at a distance costs more than to look at them.
+#: For fewer partitions, proving a stride costs more than walking them.
 _FEWEST_FOR_A_STRIDE: Final = 8
 _ZEROS: Final = bytes(256)
 _ASCII: Final = bytes(range(128))
@@ -53,7 +53,7 @@ _NO_CODES: Final[frozenset[int]] = frozenset()
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition as the response has it: node ids, not nodes. None: no leader, or no epoch to rely on."""
+    """One partition of the response: node ids, not nodes. None: no leader, or no reliable epoch."""
 
     error_code: int
     leader_id: int | None
@@ -64,7 +64,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def leader_and_epoch(self) -> tuple[int, int]:
-        """Both as on the wire: negative for none."""
+        """Both in wire form: negative for none."""
         return (
             -1 if self.leader_id is None else self.leader_id,
             -1 if self.leader_epoch is None else self.leader_epoch,
@@ -72,10 +72,10 @@ class PartitionMetadata(NamedTuple):
 
 
 class LocatedPartitions(NamedTuple):
-    """Where each partition of a topic begins: `offsets[i]` is that of partition `numbers[i]`, ascending.
+    """The offsets of a topic's partitions: `offsets[i]` is that of partition `numbers[i]`, ascending.
 
-    Both are ranges where the layout is regular. `end` is the offset behind the last partition; `stride` is 0
-    where the partitions had to be walked.
+    Both are ranges if the layout is regular. `end` is the offset after the last partition; `stride` is 0 if
+    the partitions had to be walked.
     """
 
     offsets: Sequence[int]
@@ -86,18 +86,18 @@ class LocatedPartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """What a version's topics are made of. Versions that agree on it share one object.
+    """The fields of a version's topics. Versions with equal fields share one object.
 
-    Epochs count only where they are reliable: before version 9 a broker may send a stale one during a
-    reassignment (META-11). Source: MetadataResponse.hasReliableLeaderEpochs, Kafka 4.3.
+    Epochs are used only from version 9: before, a broker may send a stale one during a reassignment
+    (META-11). Source: MetadataResponse.hasReliableLeaderEpochs, Kafka 4.3.
     """
 
     has_offline_replicas: bool
     has_authorized_operations: bool
     has_topic_id: bool
-    #: Lengths as varints, tags; and with it, reliable epochs.
+    #: Varint lengths and tags; also reliable epochs.
     is_flexible: bool
-    #: Error, number, leader and epoch: what precedes the replicas.
+    #: Error, number, leader and epoch: the bytes before the replicas.
     head_bytes: int
     #: A partition without replicas and tags.
     fewest_partition_bytes: int
@@ -111,7 +111,7 @@ class TopicLayout:
         return 3 if self.has_offline_replicas else 2
 
     def reader(self, buf: bytes, at: int, to_come: int = 0) -> Reader:
-        """A cursor of this form at an offset."""
+        """A reader for this layout at an offset."""
         form = FlexibleReader if self.is_flexible else Reader
         return form(buf, at, _WHAT, to_come)
 
@@ -119,7 +119,7 @@ class TopicLayout:
 def layout_of(version: int) -> TopicLayout:
     """The layout of a Metadata response's topics at a version.
 
-    Raises IllegalArgumentError for a version that this client does not ask for.
+    Raises IllegalArgumentError for an unsupported version.
     """
     if not OLDEST_VERSION <= version <= LATEST_VERSION:
         raise IllegalArgumentError(f"Metadata version {version} is not spoken here")
@@ -141,10 +141,10 @@ def _layout(offline: bool, epoch: bool, operations: bool, flexible: bool, topic_
 def locate_partitions(
     buf: bytes, first: int, count: int, layout: TopicLayout, start: int = 0, to_come: int = 0
 ) -> LocatedPartitions:
-    """Where `count` partitions lie from `first` on, as offsets from `start`, where their topic begins.
+    """Locates `count` partitions from `first` on; offsets are relative to `start`, the topic's beginning.
 
-    Raises SchemaError if they are malformed or beyond a limit, and TruncatedError if some of them are among
-    the `to_come` bytes that are not in `buf` yet.
+    Raises SchemaError if they are malformed or exceed a limit, and TruncatedError if some are in the
+    `to_come` bytes that are not in `buf` yet.
     """
     left = len(buf) - first + to_come
     if count * layout.fewest_partition_bytes > left:
@@ -163,7 +163,7 @@ def locate_partitions(
 
 
 def _stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
-    """The distance at which the partitions 0 to `count` - 1 provably lie; None if that can't be shown."""
+    """The proven stride of the partitions 0 to `count` - 1; None if it can't be proven."""
     if layout.is_flexible:
         return _flexible_stride(buf, first, count)
     return _classic_stride(buf, first, count, layout)
@@ -172,9 +172,9 @@ def _stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | No
 def pass_over_partitions(
     buf: bytes, at: int, count: int, layout: TopicLayout, to_come: int = 0
 ) -> tuple[int, int]:
-    """How many of `count` partitions are still to be passed over, and the offset behind those that were.
+    """Skips partitions; returns how many of `count` are left, and the offset after the skipped ones.
 
-    Nothing is made of them. Some are left only where they are among the `to_come` bytes that are not here.
+    Decodes nothing. Some are left only if they are in the `to_come` bytes that have not arrived.
     """
     if count >= _FEWEST_FOR_A_STRIDE:
         stride = _stride(buf, at, count, layout)
@@ -190,9 +190,9 @@ def pass_over_partitions(
 
 
 def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
-    """The distance at which all partitions provably lie; None if they don't, or if it can't be shown.
+    """The proven stride of all partitions; None if there is none, or it can't be proven.
 
-    Lengths are one byte each, one more than what they count; `*_at` is where the first partition has its.
+    Lengths are one byte each, the count plus one; `*_at` is the offset in the first partition.
     """
     try:
         replicas_at = first + _FLEXIBLE_HEAD_BYTES
@@ -213,7 +213,7 @@ def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
     if buf[replicas_at:end:stride] != buf[replicas_at : replicas_at + 1] * count:
         return None
     if buf[tags_at:end:stride] != bytes(count):
-        return None  # nobody sends any, yet they are allowed
+        return None  # tags are allowed, but never sent
     lengths = buf[in_sync_at:end:stride]
     return stride if _lists_compensate(buf, in_sync_at, end, stride, lengths, in_sync + offline) else None
 
@@ -221,9 +221,9 @@ def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
 def _lists_compensate(
     buf: bytes, in_sync_at: int, end: int, stride: int, lengths: bytes, together: int
 ) -> bool:
-    """Whether what the in-sync replicas of a partition are fewer, its offline ones are more.
+    """Whether each partition's in-sync and offline lengths add up to `together`.
 
-    `lengths` are those of the in-sync replicas, one byte a partition; `together` what both make up.
+    `lengths` has the in-sync lengths, one byte per partition.
     """
     for in_sync in set(lengths):
         if not 0 < in_sync < together:
@@ -241,14 +241,14 @@ def _as_int(column: bytes) -> int:
 
 
 def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
-    """The same for versions whose lengths take four bytes; of these only the regular case is shown."""
+    """The same for versions with four-byte lengths; proves only equal lengths."""
     lengths_at = []
     at = first + layout.head_bytes
     for _ in range(layout.replica_lists):
         lengths_at.append(at)
         length = int.from_bytes(buf[at : at + 4], "big")
         if length > MOST_REPLICAS:
-            return None  # the walk says what is wrong
+            return None  # the walk raises the error
         at += 4 + 4 * length
     stride = at - first
     end = first + count * stride
@@ -289,7 +289,7 @@ def _number_columns(count: int) -> tuple[bytes, bytes, bytes, bytes]:
 def _walk(
     buf: bytes, first: int, count: int, layout: TopicLayout, start: int, to_come: int
 ) -> LocatedPartitions:
-    """The partitions one after the other; of two with the same number the later one counts."""
+    """Locates the partitions one by one; of two with the same number the later one counts."""
     found: dict[int, int] = {}
     at = first
     for _ in range(count):
@@ -305,7 +305,7 @@ def _walk(
 
 
 def _skip_partition(buf: bytes, start: int, layout: TopicLayout, to_come: int) -> int:
-    """The offset behind the partition that begins at `start`."""
+    """The offset after the partition that begins at `start`."""
     at = start + layout.head_bytes
     if layout.is_flexible:
         try:
@@ -317,7 +317,7 @@ def _skip_partition(buf: bytes, start: int, layout: TopicLayout, to_come: int) -
             if buf[at] == 0:
                 return at + 1
         except IndexError:
-            return _skip_unusual_partition(buf, start, layout, to_come)  # which says what is wrong
+            return _skip_unusual_partition(buf, start, layout, to_come)  # which raises the error
     return _skip_unusual_partition(buf, start, layout, to_come)
 
 
@@ -358,7 +358,7 @@ def leader_at(buf: bytes, at: int) -> int | None:
 
 
 def epoch_at(buf: bytes, at: int, layout: TopicLayout) -> int | None:
-    """The leader epoch of the partition at a located offset, if it has one to rely on (META-11)."""
+    """The leader epoch of the partition at a located offset, if reliable (META-11)."""
     if not layout.has_reliable_epochs:
         return None
     leader_epoch: int = _INT32.unpack_from(buf, at + _EPOCH_AT)[0]
@@ -366,7 +366,7 @@ def epoch_at(buf: bytes, at: int, layout: TopicLayout) -> int | None:
 
 
 def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> list[tuple[int, ...]]:
-    """Leader id and leader epoch of each partition in order, negative for none: to compare as a whole."""
+    """Leader id and leader epoch of each partition in order, negative for none, for one comparison."""
     offsets = located.offsets
     if not layout.has_reliable_epochs:
         return [(_INT32.unpack_from(buf, offset + _LEADER_AT)[0], -1) for offset in offsets]
@@ -376,10 +376,10 @@ def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayo
 def changed_leaders(
     was_buf: bytes, was: LocatedPartitions, buf: bytes, located: LocatedPartitions
 ) -> list[LeadershipRow]:
-    """The partitions whose leader or epoch differ between two regular layouts of the same partitions.
+    """The partitions with a different leader or epoch in two regular layouts of the same partitions.
 
-    It is here that a failed broker is felt. The eight bytes are compared column by column, in C and short
-    enough for other threads; only what differs is read. Both layouts must have a stride and the same numbers.
+    A failed broker costs most here. The eight bytes are compared column by column in C, quickly enough for
+    other threads; only differing partitions are read. Both layouts must have a stride and the same numbers.
     """
     differs = 0  # a byte for each partition
     first, was_first = located.offsets[0] + _LEADER_AT, was.offsets[0] + _LEADER_AT
@@ -397,9 +397,9 @@ def changed_leaders(
 
 
 class PartitionFaults(NamedTuple):
-    """What is wrong with a topic's partitions, counted once when the topic is read.
+    """The errors of a topic's partitions, counted once when the topic is read.
 
-    `error_codes` are the distinct codes but 0; `misses_epoch`: a partition has no epoch to rely on.
+    `error_codes` are the distinct codes except 0; `misses_epoch`: a partition has no reliable epoch.
     """
 
     error_codes: frozenset[int]
@@ -418,14 +418,14 @@ def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> 
         misses_epoch = not _byte_column(buf, located, _EPOCH_AT).isascii()
     else:
         misses_epoch = len(located.offsets) > 0
-    # The first byte of a negative int32 is above 0x7F: neither an epoch nor a leader.
+    # The first byte of a negative int32 is above 0x7F: no epoch, or no leader.
     leaders = _byte_column(buf, located, _LEADER_AT)
     leaderless = 0 if leaders.isascii() else len(leaders.translate(None, _ASCII))
     return PartitionFaults(codes, leaderless, misses_epoch)
 
 
 def _byte_column(buf: bytes, located: LocatedPartitions, at: int) -> bytes:
-    """The byte at a place within each partition."""
+    """The byte at offset `at` of each partition."""
     if located.stride:
         return buf[located.offsets[0] + at : located.end : located.stride]
     return bytes([buf[offset + at] for offset in located.offsets])

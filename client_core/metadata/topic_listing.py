@@ -1,7 +1,7 @@
 """Lists every topic of the cluster, apart from the producer's own topics.
 
-Requested only while callers wait, and never merged into Metadata: otherwise listing a thousand topics would
-make the client refresh them for ever. Partitions are skipped. Pure; used on the I/O thread.
+Requested only while callers wait, and never merged into Metadata: otherwise the client would refresh all
+listed topics for ever. Partitions are skipped. Pure; used on the I/O thread.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LONGEST_NAME: Final = 249
 
 
 class ListedTopic(NamedTuple):
-    """A topic in the list. `error_code` is 0 but for a topic that the broker can't describe at the moment.
+    """A topic in the list. `error_code` is 0 unless the broker can't describe the topic now.
 
-    `replication_factor` is that of the first partition in the answer, 0 where none is described. During a
-    reassignment partitions differ.
+    `replication_factor` is that of the first partition in the response, 0 without one. During a reassignment
+    partitions differ.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ListedTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """All topics that we may see, by name, and the response's own error, 0 for none."""
+    """All topics visible to this client, by name, and the response's error code, 0 for none."""
 
     topics: Mapping[str, ListedTopic]
     error_code: int = 0
@@ -50,7 +50,7 @@ class TopicListing:
 
 
 class TopicListingRequestBuilder:
-    """Asks for all topics and creates none; satisfies `protocol.request.RequestBuilder`."""
+    """Requests all topics and creates none; implements `protocol.request.RequestBuilder`."""
 
     def __init__(self) -> None:
         self._request = MetadataRequestBuilder(None, allow_auto_topic_creation=False)
@@ -71,22 +71,22 @@ class TopicListingRequestBuilder:
         return self._request.encode(version)
 
     def decode_response(self, body: bytes, version: int) -> TopicListing:
-        """The list; of the partitions only what `ListedTopic` says is kept. Raises SchemaError."""
+        """The list; keeps only the fields of `ListedTopic`, no partitions. Raises SchemaError."""
         reader = self.response_reader(len(body), version)
         reader.feed(body)
         return reader.finish()
 
     def response_reader(self, size_bytes: int, version: int) -> TopicListingReader:
-        """The same, to be fed the response as it comes."""
+        """A reader that decodes the response while it arrives."""
         return TopicListingReader(size_bytes, version)
 
 
 class TopicListingReader:
-    """Reads the list as it comes. One thread."""
+    """Decodes the list while it arrives. One thread."""
 
     def __init__(self, size_bytes: int, version: int) -> None:
         topics = self._topics = dict[str, ListedTopic]()
-        # No method of this object: it would hold the reader, and the reader it, until the collector comes.
+        # Not a method of this object: that would be a reference cycle with the reader.
         self._reader = MetadataReader(size_bytes, version, on_passed=lambda topic: _list(topic, topics))
 
     def feed(self, piece: bytes) -> None:
@@ -94,7 +94,7 @@ class TopicListingReader:
         self._reader.feed(piece)
 
     def finish(self) -> TopicListing:
-        """The list, once all bytes were fed."""
+        """Returns the list, after the last byte."""
         response = self._reader.finish()
         return TopicListing(MappingProxyType(self._topics), response.error_code, response.throttle_time_ms)
 

@@ -1,10 +1,10 @@
 """One topic of a snapshot: partitions as response bytes, decoded on demand.
 
 A table is immutable except `use`, which all snapshots share. A topic with unchanged bytes keeps its table
-over responses, so identity shows what changed. A partition with a newer epoch in an earlier response
-(META-11) is written into the bytes if it fits. What doesn't fit is an `overlay` over the bytes, and so is a
+over responses, so a change is visible by identity. A partition with a newer epoch in an earlier response
+(META-11) is copied into the bytes if it fits. Otherwise it goes into the `overlay` over the bytes, as does a
 leader named by a Produce response (META-22). A table with an overlay is never reused, so a stale response
-can't restore the old leader. Read by any thread without a lock; made on the I/O thread.
+can't restore the old leader. Read by any thread without a lock; created on the I/O thread.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from client_core.events import LeadershipRow
 
-#: Partitions that are other than the bytes say, by number; None: left out, since a greater epoch was seen.
+#: Partitions that differ from the bytes, by number; None: removed, since a greater epoch was seen.
 Overlay = dict[int, PartitionMetadata | None]
 _NO_OVERLAY: Final[Mapping[int, PartitionMetadata | None]] = MappingProxyType({})
 
 
 class TopicUse:
-    """Whether a topic was looked up since its expiry was last judged: set by a plain store on any thread."""
+    """Whether a topic was looked up since its last expiry check: set by a plain store on any thread."""
 
     __slots__ = ("touched",)
 
@@ -47,7 +47,7 @@ class TopicUse:
 
 
 class TopicTable:
-    """The partitions of one topic; satisfies `cluster.TopicPartitions`."""
+    """The partitions of one topic; implements `cluster.TopicPartitions`."""
 
     __slots__ = (
         "_faults",
@@ -79,22 +79,22 @@ class TopicTable:
         self.name = name
         self.topic_id = topic_id
         self.is_internal = is_internal
-        #: The topic as it stands in the response, from its error code to its tags; of partitions that an
-        #: earlier response knew better, as it stood there.
+        #: The topic's bytes in the response, from its error code to its tags. Partitions with a newer epoch
+        #: in an earlier response have the bytes of that one.
         self.raw = raw
         self.layout = layout
         self.use = use
         self.overlay = _NO_OVERLAY
         self.partition_count = len(located.numbers)
         self.leaderless_count = faults.leaderless
-        #: Whether a partition has no epoch to rely on (META-12), and their distinct errors (META-16).
+        #: Whether a partition has no reliable epoch (META-12), and the distinct errors (META-16).
         self.misses_epoch = faults.misses_epoch
         self.error_codes = faults.error_codes
         self._faults = faults
         self._located = located
 
     def with_overlay(self, overlay: Overlay) -> TopicTable:
-        """The same bytes under another overlay, whose partitions must be in the bytes."""
+        """The same bytes with another overlay, whose partitions must be in the bytes."""
         other = copy(self)
         other.overlay = MappingProxyType(overlay)
         other.partition_count = len(self._located.numbers)
@@ -109,11 +109,11 @@ class TopicTable:
         return other
 
     def with_partitions_of(self, earlier: TopicTable, numbers: Sequence[int]) -> TopicTable:
-        """The same topic, some of its partitions as an earlier table has them (META-11).
+        """The same topic, with some partitions from an earlier table (META-11).
 
-        It is `earlier` itself, if nothing else makes them differ. Both have the same raw numbers, and this
-        table no overlay. Where the partitions are of one size, tens of thousands cost some milliseconds: that
-        is what a broker which lags behind answers after another one failed.
+        Returns `earlier` itself if the rest is equal. Both must have the same raw numbers, and this table no
+        overlay. With partitions of one size, tens of thousands take some milliseconds. This occurs when a
+        lagging broker answers after another one failed.
         """
         laid_over = earlier.overlay
         overlay = {number: laid_over[number] for number in numbers if number in laid_over}
@@ -144,19 +144,19 @@ class TopicTable:
     # -- one partition ---------------------------------------------------------------------------------------
 
     def _offset(self, partition: int) -> int | None:
-        """Where the partition lies in `raw`; None if there is no such partition in it."""
+        """The partition's offset in `raw`; None if it is not there."""
         numbers = self._located.numbers
         return self._located.offsets[numbers.index(partition)] if partition in numbers else None
 
     def metadata(self, partition: int) -> PartitionMetadata | None:
-        """All that is known of a partition, by node ids; None if there is no such partition."""
+        """A partition's metadata, with node ids; None if there is no such partition."""
         if partition in self.overlay:
             return self.overlay[partition]
         at = self._offset(partition)
         return None if at is None else read_partition(self.raw, at, self.layout)
 
     def partition(self, partition: int, nodes: Mapping[int, Node]) -> PartitionInfo | None:
-        """All that is known of a partition, nodes for ids; None if there is no such partition (CLU-03)."""
+        """A partition's metadata, with nodes for ids; None if there is no such partition (CLU-03)."""
         found = self.metadata(partition)
         if found is None:
             return None
@@ -172,7 +172,7 @@ class TopicTable:
         )
 
     def leader_id(self, partition: int) -> int | None:
-        """The leader's node id; None if the partition has none, or is not there."""
+        """The leader's node id; None without a leader, or without such a partition."""
         if partition in self.overlay:
             laid_over = self.overlay[partition]
             return None if laid_over is None else laid_over.leader_id
@@ -180,7 +180,7 @@ class TopicTable:
         return None if at is None else leader_at(self.raw, at)
 
     def leader_epoch(self, partition: int) -> int | None:
-        """The leader epoch; None if there is none to rely on, or the partition is not there."""
+        """The leader epoch; None without a reliable one, or without such a partition."""
         if partition in self.overlay:
             laid_over = self.overlay[partition]
             return None if laid_over is None else laid_over.leader_epoch
@@ -191,12 +191,12 @@ class TopicTable:
 
     @property
     def raw_numbers(self) -> Sequence[int]:
-        """The partition numbers of the bytes, ascending, those that the overlay leaves out included."""
+        """The partition numbers in the bytes, ascending, including those that the overlay removes."""
         return self._located.numbers
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The partition numbers, ascending: a range but for topics of which partitions are missing."""
+        """The partition numbers, ascending: a range unless partitions are missing."""
         numbers = self._located.numbers
         if self.partition_count == len(numbers):
             return numbers
@@ -205,18 +205,18 @@ class TopicTable:
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas its first partition has, as AdminClient's users count them; 0 without partitions.
+        """The number of replicas of the first partition, as users of AdminClient count; 0 without partitions.
 
-        During a reassignment partitions differ, and have more than they will.
+        During a reassignment partitions differ, and have extra replicas.
         """
         numbers = self.numbers
         first = self.metadata(numbers[0]) if numbers else None
         return 0 if first is None else len(first.replica_ids)
 
     def differing(self, earlier: TopicTable, numbers: Iterable[int]) -> list[int]:
-        """Those of these partitions of ours that `earlier` has otherwise or not at all, in anything known.
+        """Those of `numbers` whose metadata differs from `earlier`, or is missing there.
 
-        Where the partitions are of one size their bytes are compared, which is much less than reading them.
+        Partitions of one size are compared by bytes, which is much faster than decoding them.
         """
         located, was_located = self._located, earlier._located
         stride = located.stride
@@ -236,8 +236,9 @@ class TopicTable:
         return found
 
     def changed_leaders(self, earlier: TopicTable) -> Sequence[LeadershipRow] | None:
-        """Where leader or epoch differ from an earlier table of this topic, read from the bytes; None where
-        the bytes don't tell: overlays, other partitions, partitions of many sizes.
+        """The leader and epoch changes since an earlier table of this topic, compared as bytes.
+
+        None if that is impossible: overlays, other partitions, partitions of many sizes.
         """
         located, was = self._located, earlier._located
         is_reported = (
@@ -252,8 +253,8 @@ class TopicTable:
         return changed_leaders(earlier.raw, was, self.raw, located) if is_reported else None
 
     def leaders_and_epochs(self) -> list[tuple[int, ...]]:
-        """Leader id and epoch of each raw number in order, negative for none. Of a partition that the
-        overlay leaves out, as the bytes have them.
+        """Leader id and epoch of each raw number in order, negative for none. Partitions that the overlay
+        removes keep those of the bytes.
         """
         found = leaders_and_epochs(self.raw, self._located, self.layout)
         numbers = self._located.numbers
