@@ -42,10 +42,10 @@ class Authenticator(Protocol):
         """Takes one step; returns the pieces of the frame to send.
 
         `received` is the broker's frame, None in the first step. Returns None when there is nothing to send:
-        it is complete, needs another frame, or awaits credentials. Raises AuthenticationError when either
-        side refuses the other, another ApiError for a broker's code that means one (SASL-03), ProtocolError
-        when the response does not match the request, DisconnectError when there is no credential at the
-        moment.
+        it is complete, needs another frame, or awaits credentials.
+        Raises AuthenticationError when either side refuses the other, or another ApiError if the broker's
+        code means one (SASL-03). Raises ProtocolError when the response does not match the request,
+        DisconnectError when there is no credential at the moment.
         """
         ...
 

@@ -67,7 +67,7 @@ class MemoryPool:
         return True
 
     def leave_line(self, node_id: int) -> None:
-        """Removes a connection from the line: it does not want to read now."""
+        """Removes a connection from the line: it will not read now."""
         self.waiting.pop(node_id, None)
 
     def release(self, node_id: int) -> None:

@@ -1,7 +1,7 @@
 """Secrets that may change while the client runs, and the values built from them.
 
 `SecretSource` is the setting: the text itself, or a file that holds it. `Secret` reads it. Each read checks
-the file, and reads it again if the path leads to another file: a kubelet renews a mounted secret by swapping
+the file, and reads it again if the path leads to another file. A kubelet renews a mounted secret by swapping
 a symbolic link. An unreadable or empty file is logged once, and the last text stays in use, because operators
 rotate secrets in several steps. Called by the builder of the config, then by the I/O thread; one owner.
 

@@ -5,8 +5,8 @@ one frame (SEL-05), write. Four collections hold the results until the next poll
 together are spread over polls, because each is decoded as it is read. After TURN_BYTES a poll only writes to
 the other channels, and the next poll begins with another channel.
 
-A new send is written in the next poll without waiting for EVENT_WRITE: the socket nearly always accepts it,
-and two interest changes per request are saved. Only a partial write waits for EVENT_WRITE. Reads come before
+A new send is written in the next poll without waiting for EVENT_WRITE. The socket nearly always accepts it,
+which saves two interest changes per request. Only a partial write waits for EVENT_WRITE. Reads come before
 writes, as in Java. NetworkClient calls this on the I/O thread; any thread may call `wakeup`. Source:
 Selector, Kafka 4.3.
 
