@@ -35,7 +35,7 @@ class Authenticator(Protocol):
 
     @property
     def reauthenticates_at_ms(self) -> int | None:
-        """When the next send must wait for a re-authentication; None: the session never expires."""
+        """The time from which a send must wait for a re-authentication; None: never."""
         ...
 
     def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:

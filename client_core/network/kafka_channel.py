@@ -150,7 +150,7 @@ class KafkaChannel:
 
     @property
     def has_new_send(self) -> bool:
-        """Whether no write of the send was tried yet: it need not wait for EVENT_WRITE."""
+        """Whether there is a send without a write attempt: it need not wait for EVENT_WRITE."""
         return self._send is not None and not self._mid_write
 
     @property
@@ -170,7 +170,7 @@ class KafkaChannel:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is ready and only waits for bytes, as after nearly every turn."""
+        """Whether it is ready, has no work left and only waits for bytes, as after nearly every turn."""
         transport = self._transport
         return (
             self.ready

@@ -45,7 +45,7 @@ class MemoryPool:
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self.available_bytes = size_bytes  # negative while a frame exceeds the pool
+        self.available_bytes = size_bytes  # negative while a frame exceeds the free bytes
         self._held: dict[int, int] = {}
         self.waiting: dict[int, None] = {}  # in order of request
 

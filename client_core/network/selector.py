@@ -460,9 +460,7 @@ class Selector:
         self._awaiting_credentials.pop(node_id, None)
         if self._idle_expiry is not None:
             self._idle_expiry.forget(node_id)
-        if (
-            node_id in self.connected
-        ):  # connected and failed in one poll: only the failure is reported (SEL-16)
+        if node_id in self.connected:  # connected, then failed in one poll: report the failure (SEL-16)
             self.connected.remove(node_id)
         if channel.registered_interest:
             self._selector.unregister(channel)

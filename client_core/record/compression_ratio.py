@@ -49,7 +49,7 @@ class CompressionRatioEstimator:
         return expected
 
     def set_estimation(self, topic: str, codec: Codec, ratio: float) -> None:
-        """Resets the estimate after a batch was too large: RecordAccumulator.split_and_reenqueue."""
+        """Sets the estimate after a batch was too large: RecordAccumulator.split_and_reenqueue."""
         self._ratios[topic, codec] = ratio
 
     def reset_estimation(self, topic: str) -> None:

@@ -87,7 +87,7 @@ _PRODUCE_WITHOUT_IDS: Final = 12
 
 
 def drawn_versions(random: Random) -> Versions:
-    """Returns a broker's versions, with a random highest one for each of our APIs."""
+    """Returns a broker's versions, with a random maximum per API, so that all get negotiated."""
     drawn = dict(KAFKA_4_3)
     for api in API_KEYS:
         least = _METADATA_AT_LEAST if api is ApiKey.METADATA else max(api.min_version, 1)

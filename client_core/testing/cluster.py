@@ -530,5 +530,5 @@ class FakeCluster:
 
 
 async def _changed(tls: ssl.SSLContext, change: Callable[[ssl.SSLContext], None]) -> None:
-    """On the loop of the handshakes, so that none is in progress."""
+    """Runs on the loop of the handshakes, so that none is in progress."""
     change(tls)

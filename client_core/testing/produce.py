@@ -163,7 +163,7 @@ def _append(
     if known.leader != broker_id:
         return Appended(Errors.NOT_LEADER_OR_FOLLOWER)
     config = state.controller.config(topic)
-    # More than the replicas can't be required. Source: Partition.effectiveMinIsr.
+    # At most all replicas can be required. Source: Partition.effectiveMinIsr.
     if acks == _ALL and len(known.isr) < min(config.min_insync_replicas, len(known.replicas)):
         return Appended(Errors.NOT_ENOUGH_REPLICAS)
     log = state.log(topic, number)

@@ -2,8 +2,8 @@
 
     cluster.react_next(ApiKey.PRODUCE, HalfFrame(), times=1, broker_id=2)
 
-A reaction gets the whole response frame (size, header, body) after the request was applied; Disconnect may
-come before. Like Kafka, a broker handles a connection's requests one at a time: requests after a held or
+A reaction gets the whole response frame (size, header, body) after the request was applied; a Disconnect may
+prevent that. Like Kafka, a broker handles a connection's requests one at a time: requests after a held or
 silent response wait, too. Values; Hold has its own lock.
 """
 
@@ -125,7 +125,7 @@ class Hold(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class Disconnect(Reaction):
-    """Ends the connection without a response, before or after the request is applied."""
+    """Ends the connection without a response; `applied`: whether the request is applied first."""
 
     applied: bool = False
 
