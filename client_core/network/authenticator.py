@@ -1,9 +1,9 @@
 """Authenticates a connection after it is established and before its first request.
 
-An authenticator takes and returns frames only; the channel reads and writes them, so SCRAM is tested on
+An authenticator takes and returns frames only. The channel reads and writes them, so SCRAM is tested on
 literal bytes. Java's authenticators read from the transport; these own no socket. A broker may limit the
-session's lifetime; then the exchange is repeated on the same connection (SASL-06, KIP-368), here by the same
-authenticator, in Java by a new one.
+session's lifetime (SASL-06, KIP-368). Then the same authenticator repeats the exchange on the same
+connection; Java creates a new one.
 
 `PlaintextAuthenticator` does nothing, for PLAINTEXT and SSL listeners. KafkaChannel calls it on the I/O
 thread. Source: Authenticator, PlaintextChannelBuilder.PlaintextAuthenticator, Kafka 4.3 (SASL-01).
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Authenticator(Protocol):
-    """One side of an authentication, for one connection."""
+    """The client's side of an authentication, for one connection."""
 
     @property
     def complete(self) -> bool:
@@ -27,40 +27,39 @@ class Authenticator(Protocol):
 
     @property
     def awaits_credentials(self) -> bool:
-        """Whether the last step could not be taken for want of a credential that is being fetched elsewhere.
+        """Whether the last step needs a credential that is still being fetched elsewhere.
 
-        Then it is to be tried again, though nothing came from the broker.
+        Then the caller must try again, even if the broker sends nothing.
         """
         ...
 
     @property
     def reauthenticates_at_ms(self) -> int | None:
-        """From when on a send must wait for a re-authentication; None: what was proved holds for good."""
+        """The time from which a send must wait for a re-authentication; None: never."""
         ...
 
     def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
-        """Takes one step: the broker's frame, None at the very first; returns the pieces of the frame to
-        answer with.
+        """Takes one step; returns the pieces of the frame to send.
 
-        None: there is nothing to answer; either it is complete now, or another frame must come first, or it
-        awaits credentials.
-        Raises AuthenticationError when the broker refuses us or we refuse the broker, another ApiError where
-        that is what the broker's code means (SASL-03), ProtocolError when it answers another question,
-        DisconnectError when there is nothing to prove it with at the moment.
+        `received` is the broker's frame, None in the first step. Returns None when there is nothing to send:
+        it is complete, needs another frame, or awaits credentials.
+        Raises AuthenticationError when either side refuses the other, or another ApiError if the broker's
+        code means one (SASL-03). Raises ProtocolError when the response does not match the request,
+        DisconnectError when there is no credential at the moment.
         """
         ...
 
     def reauthenticate(self) -> None:
-        """Begins anew: it is not complete any more, and `authenticate(None)` gives the first frame."""
+        """Restarts the exchange: `complete` becomes false; `authenticate(None)` returns the first frame."""
         ...
 
     def expects(self, frame: bytes) -> bool:
-        """Whether a frame belongs to the authentication, and not to a request sent before it began anew."""
+        """Whether a frame belongs to the authentication, not to a request sent before it restarted."""
         ...
 
 
 class PlaintextAuthenticator:
-    """Complete before it begins."""
+    """Complete from the start."""
 
     __slots__ = ()
 
@@ -80,7 +79,7 @@ class PlaintextAuthenticator:
         return None
 
     def reauthenticate(self) -> None:
-        """There is nothing to prove again."""
+        """Does nothing."""
 
     def expects(self, frame: bytes) -> bool:
         return False

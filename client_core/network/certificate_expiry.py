@@ -5,7 +5,7 @@
                                SEQUENCE issuer, SEQUENCE { Time notBefore, Time notAfter }, ... }
     Time            UTCTime YYMMDDhhmmssZ, GeneralizedTime YYYYMMDDhhmmssZ
 
-Python's ssl parses a peer's certificate, but not our own. Nothing is verified: OpenSSL does that. Pure.
+Python's ssl parses a peer's certificate, but not our own. Nothing is verified here: OpenSSL does that. Pure.
 Called by SslContexts. Source: RFC 5280, section 4.1.
 """
 
@@ -19,12 +19,12 @@ _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 
-#: RFC 5280: two digits of a year from 50 on are of the last century.
+#: RFC 5280: two-digit years from 50 on are in the 20th century.
 _CENTURY_TURNS_AT: Final = 50
 
 
 def certificate_expires_at_s(der: bytes) -> int:
-    """The Unix time of a certificate's notAfter. Raises ValueError when it is no certificate."""
+    """Returns the Unix time of a certificate's notAfter. Raises ValueError for other bytes."""
     with memoryview(der) as whole:
         certificate, _ = _enter(whole, _SEQUENCE)
         fields, _ = _enter(certificate, _SEQUENCE)
@@ -46,11 +46,11 @@ def certificate_expires_at_s(der: bytes) -> int:
 
 
 def _element(data: memoryview) -> tuple[int, memoryview, memoryview]:
-    """The first element's tag and content, and what stands behind it. Raises ValueError if it is cut."""
+    """Returns the first element's tag and content, and the bytes after it. Raises ValueError if truncated."""
     if len(data) < 2:
         raise ValueError("the certificate is cut")
     size, begin = data[1], 2
-    if size & 0x80:  # so many bytes of length follow
+    if size & 0x80:  # the low bits count the bytes of the length
         begin += size & 0x7F
         size = int.from_bytes(data[2:begin], "big")
     if begin + size > len(data):

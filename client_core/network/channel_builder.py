@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ChannelBuilder(Protocol):
-    """Makes the channels of one security protocol."""
+    """Builds the channels of one security protocol."""
 
     def build_channel(
         self,
@@ -34,40 +34,40 @@ class ChannelBuilder(Protocol):
         max_receive_bytes: int | None,
         memory_pool: MemoryPool,
     ) -> KafkaChannel:
-        """A channel over a socket that is connecting; it owns the socket from here on.
+        """Returns a channel over a connecting socket, and takes ownership of the socket.
 
-        `host` is the name that TLS verifies. Raises KafkaError when the channel can't be made: the socket is
-        the caller's then.
+        TLS verifies the name `host`. Raises KafkaError when the channel can't be built; then the caller still
+        owns the socket.
         """
         ...
 
     def close(self) -> None:
-        """Frees what the builder itself holds."""
+        """Frees the builder's own resources."""
         ...
 
 
 class Transports(Protocol):
-    """Makes the transports of one kind: plaintext or TLS."""
+    """Builds transports of one kind: plaintext or TLS."""
 
     def transport(self, host: str, connection: socket.socket, remote_address: str) -> TransportLayer:
-        """A transport over a socket that is connecting. Raises KafkaError when there can be none."""
+        """Returns a transport over a connecting socket. Raises KafkaError when it can't be built."""
         ...
 
 
 class Authenticators(Protocol):
-    """Makes the authenticators of one kind: none, or SASL."""
+    """Builds authenticators of one kind: none, or SASL."""
 
     def authenticator(self, host: str) -> Authenticator:
-        """An authenticator for one new connection. Raises KafkaError when there can be none now."""
+        """Returns an authenticator for one new connection. Raises KafkaError when none is possible now."""
         ...
 
     def close(self) -> None:
-        """Frees what it holds, such as a thread that renews a token."""
+        """Frees its resources, such as a thread that renews a token."""
         ...
 
 
 class LayeredChannelBuilder:
-    """Channels of one transport with one authentication."""
+    """Builds channels of one transport with one authentication."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class LayeredChannelBuilder:
         authenticators: Authenticators,
         credentials: Callable[[], CredentialsVersion] | None = None,
     ) -> None:
-        """`credentials` looks at the files behind them; None: nothing of them can change."""
+        """`credentials` checks the files for changes; None: they can't change."""
         self._transports = transports
         self._authenticators = authenticators
-        #: Tells which certificates and credentials are in force now; None: always the same ones.
+        #: Returns the version of the certificates and credentials now in use; None: they never change.
         self.credentials = credentials
 
     def build_channel(
@@ -93,7 +93,7 @@ class LayeredChannelBuilder:
         in_force = self.credentials or CredentialsVersion
         made_with = (
             in_force()
-        )  # before they are used: what changes in between makes it look too old, not too new
+        )  # read before use: a change in between makes the channel look too old, never too new
         authenticator = self._authenticators.authenticator(host)
         transport = self._transports.transport(host, connection, remote_address)
         return KafkaChannel(
@@ -105,24 +105,24 @@ class LayeredChannelBuilder:
 
 
 class PlaintextTransports:
-    """Sockets as they are."""
+    """Builds transports over plain sockets."""
 
     def transport(self, host: str, connection: socket.socket, remote_address: str) -> TransportLayer:
         return PlaintextTransportLayer(connection, remote_address)
 
 
 class NoAuthentication:
-    """Nothing to prove: PLAINTEXT and SSL listeners."""
+    """For PLAINTEXT and SSL listeners."""
 
     def authenticator(self, host: str) -> Authenticator:
         return PlaintextAuthenticator()
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Does nothing."""
 
 
 class PlaintextChannelBuilder(LayeredChannelBuilder):
-    """Channels without encryption and authentication."""
+    """Builds channels without encryption and authentication."""
 
     def __init__(self) -> None:
         super().__init__(PlaintextTransports(), NoAuthentication())

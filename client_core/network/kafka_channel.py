@@ -1,16 +1,16 @@
 """One connection to a node: its state, the frame being sent, the frames received.
 
-A channel decides what to read, write and wait for; its owner, Selector, does the system calls. At most one
-send is under way (SEL-03). Bytes beyond the current frame wait in NetworkReceive. A failed channel is closed
-at once. It never reads the socket while it holds a complete frame, so every frame that the peer completed has
-been delivered by then (SEL-11). Java's half-closed `closingChannels` are not needed.
+A channel decides what to read, write and wait for; its owner, Selector, waits for the system. At most one
+send is in progress (SEL-03). Bytes after the current frame wait in NetworkReceive. A failed channel is closed
+at once. While it holds a complete frame it does not read the socket, so every frame that the peer completed
+was delivered by then (SEL-11). Java's half-closed `closingChannels` are not needed.
 
     NOT_CONNECTED ──> AUTHENTICATE <─> READY          handshake, then authentication; plaintext passes at once
           │               │  └─> AUTHENTICATION_FAILED <─┘ (TLS 1.3 may refuse us after the handshake)
           └───────────────┴──> EXPIRED, FAILED_SEND, LOCAL_CLOSE
 
 It returns to AUTHENTICATE when a session is about to expire (KIP-368), and the next send waits for the
-renewal. Responses to earlier requests arrive meanwhile and are delivered as usual (`take_set_aside`).
+renewal. Responses to earlier requests are still delivered meanwhile (`take_set_aside`).
 
 Called by Selector on the I/O thread. Source: KafkaChannel, ChannelState, Kafka 4.3 (SEL-18).
 """
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from client_core.network.selectable import AnswerReader
     from client_core.network.transport_layer import TransportLayer
 
-#: What one read asks for: size, body and often the next frames of an ordinary answer in one system call. It
-#: covers what the system holds for us with Kafka's receive.buffer.bytes of 32 KiB, which Linux doubles.
+#: Bytes of one read: enough for size, body and often the next frames of a usual response. Covers the socket
+#: buffer with Kafka's receive.buffer.bytes of 32 KiB, which Linux doubles.
 _READ_BYTES: Final = 64 * 1024
 
-#: What one turn reads of a large frame, so that other connections and the rest of the turn get theirs. For
-#: hostile Metadata responses of 38 MB the longest turn of the I/O thread took up to 21 ms of CPU.
+#: Most bytes of a large frame read per poll, so that other connections get their share. With hostile Metadata
+#: responses of 38 MB the longest poll of the I/O thread took up to 21 ms of CPU.
 TURN_BYTES: Final = 128 * 1024
 
-#: Frames above this are fed to their reader as they come, if it takes pieces.
+#: A frame above this size is fed to its reader in pieces, if the reader accepts pieces.
 _LARGEST_WHOLE_BYTES: Final = 256 * 1024
 
-#: The largest frame before a connection is ready, when nobody knows the peer yet. No step of a log-in
-#: needs as much; it is what brokers themselves take of a client then (sasl.server.max.receive.size).
+#: The largest frame before a connection is ready, when the peer is unknown. No step of an authentication
+#: needs more; brokers have the same limit for clients (sasl.server.max.receive.size).
 _LARGEST_BEFORE_READY_BYTES: Final = 512 * 1024
 
 _ENDS: Final = frozenset(
@@ -104,29 +104,29 @@ class KafkaChannel:
     ) -> None:
         self.node_id = node_id
         self._credentials_in_force = credentials_in_force
-        #: What it was made with, or has last been authenticated anew with.
+        #: The credentials of its creation or last re-authentication.
         self.credentials = credentials
-        self.registered_interest = 0  # what the selector has asked the system to watch: Selector's own note
+        self.registered_interest = 0  # what the system watches for the selector; set by Selector
         self._transport = transport
         self._authenticator = authenticator
         self._max_receive_bytes = max_receive_bytes
         self._receive = NetworkReceive(min(max_receive_bytes or maxsize, _LARGEST_BEFORE_READY_BYTES))
-        #: How large a frame may be that no request is waiting for.
+        #: Size limit of a frame that no request is waiting for.
         self._max_unasked_bytes: int | None = min(max_receive_bytes or maxsize, _LARGEST_BEFORE_READY_BYTES)
-        #: Who reads the answers that are awaited, the next one first: a broker answers in order.
+        #: Readers of the pending responses, next one first: a broker responds in order.
         self._answers: deque[AnswerReader] = deque()
         self._memory_pool = memory_pool
         self._has_memory = False  # the current frame has reserved its size
-        #: Whether reading waits until the pool has memory, whatever there is to read.
+        #: Whether reading waits until the pool has memory.
         self.awaits_memory = False
         self._send: NetworkSend | None = None
-        self._mid_write = False  # the send was begun and the system did not take all of it
-        self._token: NetworkSend | None = None  # the authenticator's frame under way
-        self._awaits_answer = False  # the authenticator has spoken, the next word is the broker's
-        self._set_aside: bytes | None = None  # an answer that came while the authenticator awaited its own
+        self._mid_write = False  # the system took only part of the send so far
+        self._token: NetworkSend | None = None  # the authenticator's frame being sent
+        self._awaits_answer = False  # the authenticator's frame was sent, the broker's is next
+        self._set_aside: bytes | None = None  # a response to an earlier request, during re-authentication
         self.is_muted = False
         self._state = ChannelStateName.NOT_CONNECTED
-        #: Whether the connection was established; it says nothing of handshake and authentication.
+        #: Whether the connection was established; handshake and authentication may still be pending.
         self.is_connected = False
         #: Whether requests may be sent: connected, handshake and authentication done.
         self.ready = False
@@ -137,7 +137,7 @@ class KafkaChannel:
 
     @property
     def state(self) -> ChannelState:
-        """The state as a value for those above, with the reason if it has ended."""
+        """The state as a value, with the reason if the channel ended."""
         return ChannelState(self._state, self._error, self._transport.remote_address, self._detail)
 
     @property
@@ -150,27 +150,27 @@ class KafkaChannel:
 
     @property
     def has_new_send(self) -> bool:
-        """Whether there is a send of which nothing was tried yet: it need not wait for the system's word."""
+        """Whether there is a send without a write attempt: it need not wait for EVENT_WRITE."""
         return self._send is not None and not self._mid_write
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Whether a read would make progress without the network: a select must not wait for it (SEL-05)."""
+        """Whether a read makes progress without the network, so a select must not wait for it (SEL-05)."""
         return self._receive.has_frame or self._transport.has_bytes_buffered
 
     @property
     def awaits_credentials(self) -> bool:
-        """Whether it can't go on before a token was fetched elsewhere: `prepare` must be tried again."""
+        """Whether a token must be fetched elsewhere first; then `prepare` must be tried again."""
         return self._authenticator.awaits_credentials
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether bytes are of use now. If not, they stay with the system."""
+        """Whether to read now. If not, the bytes stay with the system."""
         return not (self.is_muted or self.awaits_memory or self._authenticator.awaits_credentials)
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is ready, holds nothing back and only waits for bytes: as after nearly every turn."""
+        """Whether it is ready, has no work left and only waits for bytes, as after nearly every turn."""
         transport = self._transport
         return (
             self.ready
@@ -183,9 +183,9 @@ class KafkaChannel:
 
     @property
     def interest(self) -> int:
-        """What to wait for: EVENT_READ and EVENT_WRITE of `selectors`, 0 for neither (SEL-06)."""
+        """The events to wait for: EVENT_READ and EVENT_WRITE of `selectors`, 0 for neither (SEL-06)."""
         if self._state is ChannelStateName.NOT_CONNECTED:
-            return EVENT_WRITE  # which is how the system tells that a connect has ended, well or not
+            return EVENT_WRITE  # the system signals the end of a connect by it, success or failure
         interest = EVENT_READ if self.wants_to_read else 0
         if self._mid_write or self._token is not None or self._transport.has_pending_writes:
             interest |= EVENT_WRITE
@@ -197,14 +197,14 @@ class KafkaChannel:
     # -- from connecting to ready ----------------------------------------------------------------------------
 
     def finish_connect(self) -> bool:
-        """Whether the connection is established now. Raises DisconnectError when it could not be made."""
+        """Returns whether the connection is established now. Raises DisconnectError when it failed."""
         if not self._transport.finish_connect():
             return False
         self._move(ChannelStateName.AUTHENTICATE)
         return True
 
     def prepare(self, now_ms: int) -> None:
-        """Goes on with handshake and authentication as far as the bytes allow; ready when both are done.
+        """Continues handshake and authentication as far as the bytes allow; ready when both are done.
 
         Raises AuthenticationError, DisconnectError and ProtocolError (SSL-01, SSL-03, SASL-01).
         """
@@ -212,7 +212,7 @@ class KafkaChannel:
             self._transport.handshake()
             if not self._transport.ready:
                 return
-        if self._transport.has_pending_writes:  # TLS may answer to what it read, and nobody else sends now
+        if self._transport.has_pending_writes:  # TLS may respond to what it read, and nothing else sends now
             self._transport.write(())
         if not self._authenticator.complete:
             self._authenticate(now_ms)
@@ -222,16 +222,15 @@ class KafkaChannel:
             self._limit_receive()
 
     def maybe_begin_reauthentication(self, now_ms: int) -> bool:
-        """Whether the send that is about to be written must wait: the session has to be renewed first
-        (SASL-06).
+        """Begins to renew the session if due; returns whether the new send must wait for it (SASL-06).
 
-        Not in the middle of a send, whose rest would follow the authenticator's frame, nor of a muted
-        channel, which would not read the answer.
+        Never in the middle of a send: its rest would follow the authenticator's frame. Never on a muted
+        channel: it would not read the response.
         """
         at_ms = self._authenticator.reauthenticates_at_ms
         if at_ms is None or now_ms < at_ms or not self.has_new_send or self.is_muted:
             return False
-        # Those of TLS were shown in the handshake, which is not had again.
+        # The TLS credentials stay those of the handshake, which is not repeated.
         self.credentials = self.credentials._replace(sasl=self._credentials_in_force().sasl)
         self._authenticator.reauthenticate()
         self._awaits_answer = False
@@ -240,20 +239,20 @@ class KafkaChannel:
         return True
 
     def take_set_aside(self) -> bytes | None:
-        """The frame that the last `prepare` met and that is no answer to the authenticator, if it met one.
+        """Returns the frame of an earlier request that the last `prepare` received, if any.
 
-        Its memory is the channel's until `release_memory`. Source:
+        The channel holds its memory until `release_memory`. Source:
         pollResponseReceivedDuringReauthentication.
         """
         frame, self._set_aside = self._set_aside, None
         return frame
 
     def _limit_receive(self) -> None:
-        """Lets the next frame be as large as the answer that is awaited may be."""
+        """Limits the next frame to the size allowed for the awaited response."""
         self._receive.limit(self._answers[0].most_bytes if self._answers else self._max_unasked_bytes)
 
     def _authenticate(self, now_ms: int) -> None:
-        """One step: the broker's frame, if it is its turn, then ours."""
+        """One step: reads the broker's frame if it is next, then sends ours."""
         if self._token is None:
             answer = None
             if self._awaits_answer:
@@ -279,9 +278,9 @@ class KafkaChannel:
     # -- sending ---------------------------------------------------------------------------------------------
 
     def set_send(self, send: NetworkSend, answer: AnswerReader | None = None) -> None:
-        """Makes a frame the one to be sent, and `answer` the reader of what answers it.
+        """Sets the next frame to send, and `answer` as the reader of its response.
 
-        Raises IllegalStateError while another is under way (SEL-03).
+        Raises IllegalStateError while another send is in progress (SEL-03).
         """
         if self._send is not None:
             raise IllegalStateError(
@@ -295,7 +294,7 @@ class KafkaChannel:
                 self._limit_receive()
 
     def write(self) -> int:
-        """Writes what the system takes of the send, and of the transport's own bytes; returns the former."""
+        """Writes what the system takes of the send and the transport's own bytes; returns the former."""
         if self._send is None:
             if self._transport.has_pending_writes:
                 self._transport.write(())
@@ -304,7 +303,7 @@ class KafkaChannel:
         return self._send.write_to(self._transport)
 
     def maybe_complete_send(self) -> NetworkSend | None:
-        """The send if its last byte is with the system, which makes room for the next one."""
+        """Returns the send and makes room for the next, if the system has its last byte."""
         send = self._send
         if send is None or not send.completed:
             return None
@@ -315,11 +314,10 @@ class KafkaChannel:
     # -- receiving -------------------------------------------------------------------------------------------
 
     def read(self) -> int:
-        """Reads once, and on while a large frame has bytes; nothing while a whole frame is still to be taken,
-        or while there is no memory for the rest of the current one.
+        """Reads once, and continues while a large frame has bytes; returns the number of bytes read.
 
-        Returns how many bytes came. Raises DisconnectError at the end of the stream, or the transport's
-        AuthenticationError (SSL-04).
+        Reads nothing while a whole frame is not taken yet, or there is no memory for the rest of the current
+        one. Raises DisconnectError at the end of the stream, or the transport's AuthenticationError (SSL-04).
         """
         receive = self._receive
         came = 0
@@ -331,12 +329,12 @@ class KafkaChannel:
             receive.feed(data)
             came += len(data)
             missing = receive.missing_bytes
-            if missing <= _READ_BYTES:  # the rest of it comes with the next select
+            if missing <= _READ_BYTES:  # the next select brings the rest
                 break
         return came
 
     def _reserve_memory(self) -> bool:
-        """Whether the rest of the current frame may be read: its size is not known yet, or is reserved."""
+        """Returns whether to read on: the current frame's size is not known yet, or is reserved."""
         size_bytes = self._receive.frame_bytes
         if size_bytes is not None and not self._has_memory:
             if self._comes_in_pieces:
@@ -347,10 +345,10 @@ class KafkaChannel:
         return True
 
     def maybe_complete_receive(self) -> bytes | None:
-        """The current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08).
+        """Returns the current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08).
 
-        Its memory is the channel's until `release_memory`. A large one goes to its reader as it comes, which
-        may raise ProtocolError; at its end the payload is empty.
+        The channel holds its memory until `release_memory`. A large frame is fed to its reader in pieces,
+        which may raise ProtocolError; at its end the payload is empty.
         """
         payload = self._take_frame()
         if payload is not None:
@@ -359,7 +357,7 @@ class KafkaChannel:
 
     @property
     def _comes_in_pieces(self) -> bool:
-        """Whether the current frame is fed to the reader of the answer that is awaited."""
+        """Whether the current frame is fed in pieces to the reader of the awaited response."""
         size_bytes = self._receive.frame_bytes
         if size_bytes is None or size_bytes <= _LARGEST_WHOLE_BYTES or not self._answers:
             return False
@@ -382,11 +380,11 @@ class KafkaChannel:
 
     @property
     def has_memory(self) -> bool:
-        """Whether something is reserved for a frame that is here, or under way."""
+        """Whether memory is reserved for a frame, complete or not."""
         return self._has_memory
 
     def release_memory(self) -> None:
-        """Gives back what the frame that was taken had reserved."""
+        """Releases the memory of the frame that was taken."""
         if self._has_memory:
             self._has_memory = False
             self._memory_pool.release(self.node_id)
@@ -401,7 +399,7 @@ class KafkaChannel:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def fail(self, error: KafkaError) -> None:
-        """Remembers why the channel ends. Its state stays as it was, unless it is AUTHENTICATION_FAILED."""
+        """Records why the channel ends. Its state changes only for an AuthenticationError."""
         _forget_frames(error)
         self._error = error
         self._detail = error.message
@@ -414,7 +412,7 @@ class KafkaChannel:
         self._detail = detail
 
     def close(self) -> None:
-        """Frees the socket; what was not sent or read is dropped. The state stays to be read."""
+        """Frees the socket; unsent and unread bytes are dropped. The state stays readable."""
         self._memory_pool.leave_line(self.node_id)
         self.release_memory()
         self._transport.close()
@@ -433,7 +431,7 @@ class KafkaChannel:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Cuts an error that will be kept loose from the calls it came through: they hold the channel."""
+    """Removes the tracebacks of a kept error and its causes: their frames hold the channel."""
     following: BaseException | None = error
     while following is not None:
         following.__traceback__ = None

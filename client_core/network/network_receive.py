@@ -8,9 +8,9 @@ frame that announces two gigabytes and sends ten bytes costs ten bytes. Pure: no
 one KafkaChannel, on the I/O thread. Source: NetworkReceive, Kafka 4.3 (SEL-07 to SEL-09).
 
 The memory pool limits the bytes of all frames being received. A frame reserves its size before more than its
-beginning is read, and releases it after it was handled. While the pool is exhausted, further connections are
-not read: their bytes stay with the system, then with the broker, and nothing is dropped. One frame may exceed
-what is left, because a frame larger than the pool could never be read otherwise. So the total stays below the
+beginning is read, and releases it after it was handled. While the pool is exhausted, no other connection is
+read: the bytes stay with the system, then with the broker, and nothing is dropped. One frame may exceed the
+remaining memory, otherwise a frame larger than the pool could never be read. So the total stays below the
 pool plus one frame. Refused frames are served in order. Not counted: up to 64 KiB per connection that a read
 may bring beyond its frame. The pool only counts; Selector owns it, on the I/O thread. Source:
 SimpleMemoryPool (not strict), Kafka 4.3, which brokers use and clients could.
@@ -26,7 +26,7 @@ from client_core.errors import InvalidReceiveError
 _SIZE: Final = struct.Struct(">i")
 _LARGEST_FRAME_BYTES: Final = (1 << 31) - 1
 
-#: First bytes of protocols that are met behind a wrong port, and what to do about it.
+#: First bytes of other protocols found on a wrong port, and the remedy.
 _FOREIGN_BEGINNINGS: Final = (
     (b"HTTP", "the peer speaks HTTP, not Kafka; give the address of a broker's Kafka listener"),
     (
@@ -39,24 +39,24 @@ _FOREIGN_BEGINNINGS: Final = (
 
 
 class MemoryPool:
-    """Bytes by the connection that holds them. Not thread-safe."""
+    """Counts the bytes that each connection holds. Not thread-safe."""
 
     __slots__ = ("_held", "available_bytes", "size_bytes", "waiting")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self.available_bytes = size_bytes  # below zero while a frame has more than there was
+        self.available_bytes = size_bytes  # negative while a frame exceeds the free bytes
         self._held: dict[int, int] = {}
-        self.waiting: dict[int, None] = {}  # in the order in which they asked
+        self.waiting: dict[int, None] = {}  # in order of request
 
     def next_in_line(self) -> int | None:
-        """The connection that would be given memory now; None when nobody waits or there is none."""
+        """The connection that gets memory next; None when none waits or no memory is free."""
         return next(iter(self.waiting), None) if self.available_bytes > 0 else None
 
     def try_reserve(self, node_id: int, size_bytes: int) -> bool:
-        """Whether the connection may hold a frame of that size; if not, it waits in line until it asks again.
+        """Returns whether the connection may hold a frame of that size; if not, it waits in line.
 
-        One that was refused is told by `next_in_line()`.
+        `next_in_line()` returns a refused connection when it may ask again.
         """
         if self.available_bytes <= 0 or next(iter(self.waiting), node_id) != node_id:
             self.waiting.setdefault(node_id)
@@ -67,11 +67,11 @@ class MemoryPool:
         return True
 
     def leave_line(self, node_id: int) -> None:
-        """Gives up a connection's place in line: it does not want to read now."""
+        """Removes a connection from the line: it will not read now."""
         self.waiting.pop(node_id, None)
 
     def release(self, node_id: int) -> None:
-        """Takes back all that a connection holds."""
+        """Frees all bytes that a connection holds."""
         self.available_bytes += self._held.pop(node_id, 0)
 
     def __repr__(self) -> str:
@@ -79,43 +79,43 @@ class MemoryPool:
 
 
 class NetworkReceive:
-    """The frames of one connection. `max_bytes` None: as large as an int32 can say. Not thread-safe."""
+    """The frames of one connection. `max_bytes` None: the int32 maximum. Not thread-safe."""
 
     __slots__ = ("_data", "_max_bytes", "_start", "_taken_bytes", "frame_bytes")
 
     def __init__(self, max_bytes: int | None) -> None:
         self.limit(max_bytes)
         self._data: bytes | bytearray = b""
-        self._start = 0  # where the current frame's size lies in _data, or what is left of it
+        self._start = 0  # offset of the current frame's size in _data, or of its remaining bytes
         self._taken_bytes = 0  # of the current frame and its size, by `take_piece`
-        #: The size of the current frame, not judged yet; None while its four bytes are not here.
+        #: The size of the current frame, not validated; None until its four bytes are here.
         self.frame_bytes: int | None = None
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that are here and not taken: of the current frame, and of those behind it."""
+        """Bytes not taken yet: of the current frame and those after it."""
         return len(self._data) - self._start
 
     @property
     def has_frame(self) -> bool:
-        """Whether `take` needs no other byte: a whole frame is here, or a size that it will refuse."""
+        """Whether `take` needs no more bytes: a whole frame is here, or a size that it will refuse."""
         size = self.frame_bytes
         return size is not None and (size > self._max_bytes or self.missing_bytes == 0)
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the current frame still lacks: of its size, and once that is known of its body."""
+        """How many bytes the current frame lacks: of its size, then of its body."""
         size, here = self.frame_bytes, len(self._data) - self._start
         if size is None:
             return _SIZE.size - here
         return 0 if size > self._max_bytes else max(_SIZE.size + size - self._taken_bytes - here, 0)
 
     def limit(self, max_bytes: int | None) -> None:
-        """How large a frame may be from now on."""
+        """Sets the size limit of a frame from now on."""
         self._max_bytes = _LARGEST_FRAME_BYTES if max_bytes is None else max_bytes
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes as they came off the connection."""
+        """Takes bytes received from the connection."""
         if not self._data:  # the common case: a read brings one whole frame, and nothing is copied here
             self._data = data
         elif isinstance(self._data, bytearray):
@@ -130,10 +130,10 @@ class NetworkReceive:
             self._look_at_size()
 
     def take(self) -> bytes | None:
-        """The current frame without its size, if it is whole; the one behind it becomes the current one.
+        """Returns the current frame without its size, if it is whole; then the next frame is the current one.
 
-        Raises InvalidReceiveError when the size is negative or over the limit: the stream can't be read any
-        further.
+        Raises InvalidReceiveError when the size is negative or over the limit: the stream is unreadable from
+        there.
         """
         size = self.frame_bytes
         if size is None:
@@ -150,10 +150,9 @@ class NetworkReceive:
         return payload
 
     def take_piece(self) -> tuple[bytes, bool]:
-        """What is here of the current frame and was not taken yet, and whether it is the last of it.
+        """Returns the current frame's bytes not taken yet, and whether they are its last.
 
-        The size must be known, and not be one that `take` refuses. Behind the last piece the next frame is
-        the current one.
+        The size must be known and valid. After the last piece the next frame is the current one.
         """
         size = self.frame_bytes
         assert size is not None
@@ -167,7 +166,7 @@ class NetworkReceive:
         return piece, is_last
 
     def _drop(self, end: int, *, ends_frame: bool) -> None:
-        """Lets go of what lies before `end`."""
+        """Drops the bytes before `end`."""
         if end == len(self._data):
             self._data = b""  # gives a large frame's memory back
             self._start = 0
@@ -194,7 +193,7 @@ class NetworkReceive:
 
 
 def _who_begins_with(beginning: bytes) -> str | None:
-    """Which protocol the first bytes of an answer belong to, and the remedy; None if they tell nothing."""
+    """The remedy for a peer whose first bytes are another protocol's; None if they are unknown."""
     for prefix, hint in _FOREIGN_BEGINNINGS:
         if beginning.startswith(prefix):
             return hint

@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 _SIZE: Final = struct.Struct(">i")
 _LARGEST_FRAME_BYTES: Final = (1 << 31) - 1
 
-#: How many pieces one system call is given. POSIX lets a system stop at 16, Linux and macOS stop at 1024
-#: (IOV_MAX).
+#: Most pieces per system call. POSIX allows a limit of 16; Linux and macOS have 1024 (IOV_MAX).
 _PIECES_A_WRITE: Final = 512
 
 
 class NetworkSend:
-    """A frame to one node and how much of it is still to be written. Not thread-safe."""
+    """A frame to one node and its unwritten rest. Not thread-safe."""
 
     __slots__ = ("_next", "_pieces", "_transport_holds_bytes", "node_id", "remaining_bytes", "size_bytes")
 
@@ -44,14 +43,13 @@ class NetworkSend:
 
     @property
     def completed(self) -> bool:
-        """Whether the last byte is with the operating system, and not in a TLS buffer either."""
+        """Whether the operating system has the last byte, and no TLS buffer holds it."""
         return not self.remaining_bytes and not self._transport_holds_bytes
 
     def write_to(self, transport: TransportLayer) -> int:
-        """Writes what the transport takes now; returns how many bytes of the frame that was, 0 when it takes
-        none.
+        """Writes what the transport takes now; returns the number of the frame's bytes, possibly 0.
 
-        Raises DisconnectError when the connection is gone.
+        Raises DisconnectError when the connection is lost.
         """
         written = transport.write(self._pieces[self._next : self._next + _PIECES_A_WRITE])
         self._advance(written)
@@ -61,7 +59,7 @@ class NetworkSend:
     def _advance(self, written: int) -> None:
         self.remaining_bytes -= written
         if not self.remaining_bytes:
-            self._pieces.clear()  # the batches may be freed while the answer is awaited
+            self._pieces.clear()  # the batches may be freed while the response is pending
             self._next = 0
             return
         pieces = self._pieces

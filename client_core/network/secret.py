@@ -1,13 +1,13 @@
 """Secrets that may change while the client runs, and the values built from them.
 
 `SecretSource` is the setting: the text itself, or a file that holds it. `Secret` reads it. Each read checks
-the file, and reads it again if the path leads to another file: a kubelet renews a mounted secret by swapping
+the file, and reads it again if the path leads to another file. A kubelet renews a mounted secret by swapping
 a symbolic link. An unreadable or empty file is logged once, and the last text stays in use, because operators
-rotate secrets in several steps. The config's maker calls it, then the I/O thread; one owner.
+rotate secrets in several steps. Called by the builder of the config, then by the I/O thread; one owner.
 
-A value built from such texts (an SSLContext, credentials, a token) is built again when they change. If that
-fails, the last good value stays in use. Operators replace key and certificate, or name and password, one
-after the other. An invalid state between is logged once, and not tried again until the texts change. One
+A value built from such texts (an SSLContext, credentials, a token) is rebuilt when they change. If that
+fails, the last good value stays in use: operators replace key and certificate, or name and password, one
+after the other. An invalid state in between is logged once, and not tried again until the texts change. One
 owner thread.
 
 No Java counterpart: Kafka's clients read such files once, through a ConfigProvider.
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from client_core.events import EventSink
 
 
-#: What stands in place of a secret wherever settings are shown. Java's Password.HIDDEN.
+#: Replaces a secret wherever settings are shown. Java's Password.HIDDEN.
 HIDDEN: Final = "[hidden]"
 
-#: Which file a path leads to, and which state of it: device, inode, time of the last change, size.
+#: Identifies a file and its state: device, inode, time of the last change, size.
 _Stamp = tuple[int, int, int, int]
 
 
@@ -44,16 +44,16 @@ _Made = TypeVar("_Made")
 
 
 class InForce(Generic[_Given, _Made]):
-    """The last good thing, and what it was made of."""
+    """The last good value, and the texts that it was built from."""
 
     __slots__ = ("_events", "_made", "_made_of", "_make", "_read", "_refused", "_version")
 
     def __init__(
         self, read: Callable[[], _Given], make: Callable[[_Given], _Made], events: EventSink
     ) -> None:
-        """`read` gives what there is now and never raises; `make` raises ConfigError where it won't do.
+        """`read` returns the current texts and never raises; `make` raises ConfigError for invalid ones.
 
-        Makes the first one. Raises ConfigError: there is nothing yet that could stay in force.
+        Builds the first value. Raises ConfigError: there is no earlier value to keep.
         """
         self._read = read
         self._make = make
@@ -64,7 +64,7 @@ class InForce(Generic[_Given, _Made]):
         self._version = 0
 
     def now(self) -> _Made:
-        """What is in force: made of what there is now, if that can be. Never raises."""
+        """Returns the value for the current texts, or the last good one. Never raises."""
         given = self._read()
         if given not in (self._made_of, self._refused):
             try:
@@ -76,7 +76,7 @@ class InForce(Generic[_Given, _Made]):
         return self._made
 
     def version(self) -> int:
-        """Which one is in force: a number that grows when another one comes into force. Never raises."""
+        """Returns a number that grows with each new value. Never raises."""
         self.now()
         return self._version
 
@@ -90,7 +90,7 @@ class InForce(Generic[_Given, _Made]):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecretSource:
-    """Where a secret comes from: its text, or else a file. `name` is the setting, for errors."""
+    """The origin of a secret: its text, or else a file. `name` is the setting, for errors."""
 
     name: str
     text: str | None = None
@@ -101,12 +101,12 @@ class SecretSource:
 
 
 class Secret:
-    """The present text of a source. One owner thread."""
+    """The current text of a source. One owner thread."""
 
     __slots__ = ("_complained_of", "_events", "_source", "_stamp", "_text")
 
     def __init__(self, source: SecretSource, events: EventSink = NO_EVENTS) -> None:
-        """Reads it. Raises ConfigError when there is no such file, or nothing in it."""
+        """Reads it. Raises ConfigError when the file is missing or empty."""
         self._source = source
         self._events = events
         self._stamp: _Stamp | None = None
@@ -118,7 +118,7 @@ class Secret:
                 self._text = _read(source.path)
             except OSError as error:
                 raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from error
-            except ValueError as error:  # it holds what it could not decode
+            except ValueError as error:  # the chained error would hold the undecodable bytes
                 raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from None
         if not self._text:
             raise ConfigError(f"{source.name} is empty", name=source.name)
@@ -128,7 +128,7 @@ class Secret:
         return self._source.name
 
     def read(self) -> str:
-        """The text; a file's of now, or its last readable one. Never raises."""
+        """Returns the text; of a file, the current or last readable one. Never raises."""
         path = self._source.path
         if path is not None:
             try:
@@ -160,7 +160,7 @@ class Secret:
 
 
 def text(secret: Secret | None) -> str | None:
-    """What a secret holds now, if there is one."""
+    """Returns a secret's current text, or None without one."""
     return None if secret is None else secret.read()
 
 
@@ -170,7 +170,7 @@ def _stamp(path: str) -> _Stamp:
 
 
 def _read(path: str) -> str:
-    """A file's text without the line end that editors leave. Raises OSError, ValueError."""
+    """Returns a file's text without the final line end. Raises OSError, ValueError."""
     found = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     if not found:
         raise ValueError(f"{path} is empty")
@@ -178,7 +178,7 @@ def _read(path: str) -> str:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    """What went wrong, without a byte of what the file holds."""
+    """Returns the cause, without a byte of the file."""
     if isinstance(error, OSError):
         return f"can't read {error.filename}: {(error.strerror or str(error)).lower()}"
     if isinstance(error, UnicodeDecodeError):

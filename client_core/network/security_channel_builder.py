@@ -5,9 +5,9 @@
     SASL_PLAINTEXT   plaintext   SASL
     SASL_SSL         TLS         SASL
 
-Certificates, keys and credentials are read here, so that an unreadable file is reported before any
-connection. TLS and SASL are imported only when needed, so that PLAINTEXT starts without them. Called once by
-the producer's wiring, on the caller's thread. Source: ChannelBuilders, SslChannelBuilder, SaslChannelBuilder,
+Certificates, keys and credentials are read here, so an unreadable file is reported before any connection.
+TLS and SASL are imported only when needed, so that PLAINTEXT starts without them. Called once when the
+producer is created, on the caller's thread. Source: ChannelBuilders, SslChannelBuilder, SaslChannelBuilder,
 Kafka 4.3.
 """
 
@@ -39,10 +39,10 @@ def security_channel_builder(
     random: Random,
     events: EventSink = NO_EVENTS,
 ) -> LayeredChannelBuilder:
-    """A builder of channels for this security protocol; close it, whatever becomes of it.
+    """Returns a channel builder for this security protocol; the caller must close it.
 
-    Its `credentials` are there where a file, or a token endpoint, may bring others while the client runs.
-    Raises ConfigError naming the setting when a file can't be read or makes no sense.
+    Its `credentials` is set when a file or a token endpoint may change them while the client runs.
+    Raises ConfigError naming the setting when a file is unreadable or invalid.
     """
     transports: Transports = PlaintextTransports()
     authenticators: Authenticators = NoAuthentication()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SecurityProtocol(Enum):
-    """security.protocol: whether there is TLS, and whether SASL follows."""
+    """security.protocol: with or without TLS and SASL."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -33,10 +33,10 @@ class SecurityProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SslConfig:
-    """Whom to trust, and who we are. All stores are PEM; the key and its chain may lie in one file.
+    """The authorities we trust, and our own certificate. All stores are PEM; one file may hold key and chain.
 
-    `truststore` None: the system's own authorities. `key` and `certificate_chain` come together or not at
-    all. An empty `cipher_suites` leaves OpenSSL's choice; names are IANA's, as Java has them, or OpenSSL's.
+    `truststore` None: the system's own authorities. `key` and `certificate_chain` need each other. Empty
+    `cipher_suites`: OpenSSL's choice; names are IANA's, as in Java, or OpenSSL's.
     """
 
     truststore: SecretSource | None = None
@@ -49,16 +49,16 @@ class SslConfig:
 
     @property
     def may_change(self) -> bool:
-        """Whether any of it is read from a file."""
+        """Whether a file holds any of it."""
         return _are_files(self.truststore, self.key, self.certificate_chain, self.key_password)
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearerConfig:
-    """Where OAUTHBEARER's token comes from, and when it is fetched again.
+    """The source of OAUTHBEARER's token, and when to fetch it again.
 
-    `token_endpoint_url` is an https or http address for the client-credentials grant, or file:// and a path
-    to a file that holds a token. Client id and secret may instead stand in the JAAS config.
+    `token_endpoint_url` is an https or http address for the client-credentials grant, or file:// and the path
+    of a token file. The JAAS config may hold client id and secret instead.
     """
 
     token_endpoint_url: str = field(repr=False)  # may hold a secret in its query
@@ -80,7 +80,7 @@ class OAuthBearerConfig:
 
 @dataclass(frozen=True, slots=True)
 class SaslConfig:
-    """Which mechanism, and the credentials: in a JAAS config, or as user name and password."""
+    """The mechanism and its credentials: a JAAS config, or user name and password."""
 
     mechanism: str
     jaas_config: SecretSource | None = None
@@ -96,7 +96,7 @@ class SaslConfig:
 
 @dataclass(frozen=True, slots=True)
 class SecurityConfig:
-    """`ssl` is there with TLS, `sasl` with SASL."""
+    """`ssl` is set with TLS, `sasl` with SASL."""
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     ssl: SslConfig | None = None
@@ -104,7 +104,7 @@ class SecurityConfig:
 
     @property
     def may_change(self) -> bool:
-        """Whether other certificates or credentials may come into force while the client runs."""
+        """Whether certificates or credentials may change while the client runs."""
         return any(part is not None and part.may_change for part in (self.ssl, self.sasl))
 
 

@@ -30,55 +30,55 @@ class ChannelStateName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """How a channel ended (or stands): its state, the error behind it, and the address it spoke to."""
+    """A channel's current or final state, its error, and the peer's address."""
 
     name: ChannelStateName
     error: KafkaError | None = None
     remote_address: str | None = None
-    detail: str | None = None  # a sentence for people: "connection refused", "the peer closed the connection"
+    detail: str | None = None  # for people: "connection refused", "the peer closed the connection"
 
 
 class CredentialsVersion(NamedTuple):
-    """Which certificates and which credentials: numbers that grow when others come into force."""
+    """Versions of certificates and credentials: numbers that grow with each change."""
 
     tls: int = 0
     sasl: int = 0
 
 
 class CompletedSend(NamedTuple):
-    """A send whose last byte was handed to the operating system."""
+    """A send whose last byte the operating system has."""
 
     node_id: int
     size_bytes: int
 
 
 class CompletedReceive(NamedTuple):
-    """One whole frame, without its four bytes of size; empty where it was fed to its AnswerReader."""
+    """One whole frame, without its four bytes of size; empty if it was fed to its AnswerReader."""
 
     node_id: int
     payload: bytes
 
 
 class AnswerReader(Protocol):
-    """What becomes of the answer to one send, for whoever reads it off the connection."""
+    """Reads the response to one send."""
 
     @property
     def most_bytes(self) -> int:
-        """How large its frame may be."""
+        """The size limit of its frame."""
         ...
 
     @property
     def takes_pieces(self) -> bool:
-        """Whether a large frame is to be fed piece by piece, and delivered as an empty payload at its end."""
+        """Whether to feed a large frame in pieces, and deliver an empty payload at its end."""
         ...
 
     def feed(self, piece: bytes, frame_bytes: int) -> None:
-        """Takes the next piece of a frame of so many bytes. Raises ProtocolError."""
+        """Takes the next piece of a frame of `frame_bytes` bytes. Raises ProtocolError."""
         ...
 
 
 class Selectable(Protocol):
-    """Connections to nodes and what happened to them. The result collections hold until the next poll."""
+    """Connections to nodes and their events. The result collections are valid until the next poll."""
 
     @property
     def completed_sends(self) -> Sequence[CompletedSend]: ...
@@ -94,7 +94,7 @@ class Selectable(Protocol):
 
     @property
     def waited_ms(self) -> int:
-        """For how long all polls together have waited for something to become possible."""
+        """The total time that all polls waited for I/O."""
         ...
 
     def connect(
@@ -105,7 +105,7 @@ class Selectable(Protocol):
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
     ) -> None:
-        """Begins to connect to a resolved address; `host` is the name that TLS verifies.
+        """Begins to connect to a resolved address; TLS verifies the name `host`.
 
         Raises IllegalStateError when the id is in use, OSError when the system refuses at once (SEL-01).
         """
@@ -120,21 +120,21 @@ class Selectable(Protocol):
         ...
 
     def close_connection(self, node_id: int) -> None:
-        """Closes one connection; it is not told in `disconnected`, its pending data is dropped (SEL-12)."""
+        """Closes one connection and drops its pending data; `disconnected` does not report it (SEL-12)."""
         ...
 
     def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
-        """Queues one frame (pieces without the size prefix) on a channel that has none under way.
+        """Queues one frame (pieces without the size prefix) on a channel without a send in progress.
 
-        `answer` reads the frame that answers it; None where none is expected.
-        Raises IllegalStateError without a channel, or when a send is under way (SEL-02, SEL-03).
+        `answer` reads the response; None if there is none.
+        Raises IllegalStateError without a channel, or when a send is in progress (SEL-02, SEL-03).
         """
         ...
 
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
-        """Does what I/O is possible, waiting at most timeout_ms for some; returns now_ms thereafter.
+        """Does the possible I/O, waiting at most timeout_ms for it; returns now_ms afterwards.
 
-        Without `writes_end_it` a poll in which nothing was possible but to write may go on waiting.
+        Without `writes_end_it` a poll that could only write may continue to wait.
         """
         ...
 
@@ -151,8 +151,8 @@ class Selectable(Protocol):
         ...
 
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
-        """What the connection was made with, or has last been authenticated anew with; None: there is none.
+        """The credentials of its creation or last re-authentication; None without a connection.
 
-        It may be older than what was used in truth, never newer.
+        The version may be older than the one really used, never newer.
         """
         ...

@@ -5,8 +5,8 @@ one frame (SEL-05), write. Four collections hold the results until the next poll
 together are spread over polls, because each is decoded as it is read. After TURN_BYTES a poll only writes to
 the other channels, and the next poll begins with another channel.
 
-A new send is written in the next poll without waiting for EVENT_WRITE: the socket nearly always accepts it,
-and two interest changes per request are saved. Only a partial write waits for EVENT_WRITE. Reads come before
+A new send is written in the next poll without waiting for EVENT_WRITE. The socket nearly always accepts it,
+which saves two interest changes per request. Only a partial write waits for EVENT_WRITE. Reads come before
 writes, as in Java. NetworkClient calls this on the I/O thread; any thread may call `wakeup`. Source:
 Selector, Kafka 4.3.
 
@@ -50,53 +50,52 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A day. epoll takes an int of milliseconds; a select that ends early does no harm.
+#: A day. epoll takes an int of milliseconds; an early end of a select is harmless.
 _LONGEST_SELECT_MS: Final = 86_400_000
 
-#: How soon a channel that waits for a token looks for it: a client that connects turns as often anyhow.
+#: How often a channel that awaits a token checks for it; a connecting client polls as often anyway.
 _LOOK_FOR_CREDENTIALS_MS: Final = 50
 
 _T = TypeVar("_T")
 
-#: Opens a socket to (address, send buffer, receive buffer) and says whether it is connected already.
+#: Opens a socket to (address, send buffer, receive buffer); also returns whether it is connected already.
 OpenSocket = Callable[[tuple[str, int], int, int], tuple[socket.socket, bool]]
 
 
-#: connections.max.idle.ms of Kafka's clients: a minute less than the broker's ten, so that it is the client
-#: who closes.
+#: connections.max.idle.ms of Kafka's clients: a minute less than the broker's ten, so that the client closes.
 DEFAULT_CONNECTIONS_MAX_IDLE_MS: Final = 540_000
 
-#: Java's clients set no limit. We do, for a peer that speaks another protocol announces gigabytes: "HTTP"
-#: read as a size is 1.2 GB. This is the limit while no request is waiting for an answer; each answer has one
-#: of its own (`AnswerReader.most_bytes`).
+#: Java's clients have no limit. We have one, because a peer with another protocol announces gigabytes: "HTTP"
+#: read as a size is 1.2 GB. This is the limit while no response is pending; each response has its own
+#: (`AnswerReader.most_bytes`).
 DEFAULT_MAX_RECEIVE_BYTES: Final = 1024 * 1024
 
-#: Java's clients have no such pool. Answers are small but for metadata, which is read as it comes: 16 MiB
-#: never bind an honest cluster, and keep a hundred hostile brokers from taking a gigabyte.
+#: Java's clients have no such pool. Responses are small except metadata, which is read in pieces. 16 MiB
+#: never limit an honest cluster, and keep a hundred hostile brokers from using a gigabyte.
 DEFAULT_RECEIVE_MEMORY_BYTES: Final = 16 * 1024 * 1024
 
 
 class IdleExpiry:
-    """The connections by last activity. Not thread-safe."""
+    """Connections by last activity. Not thread-safe."""
 
     def __init__(self, max_idle_ms: int, now_ms: int) -> None:
         self.max_idle_ms = max_idle_ms
         self._last_active_ms: dict[int, int] = {}
-        #: Nobody can have expired before this.
+        #: No connection expires before this.
         self.next_check_ms = now_ms + max_idle_ms
 
     def touch(self, node_id: int, now_ms: int) -> None:
-        """Notes that a connection was active."""
+        """Records that a connection was active."""
         last_active_ms = self._last_active_ms
         if last_active_ms.get(node_id) != now_ms:
-            last_active_ms.pop(node_id, None)  # so that it is put last
+            last_active_ms.pop(node_id, None)  # to reinsert it last
             last_active_ms[node_id] = now_ms
 
     def forget(self, node_id: int) -> None:
         self._last_active_ms.pop(node_id, None)
 
     def expired(self, now_ms: int) -> int | None:
-        """The connection that has been idle longest, if that is longer than the limit; one a call at most."""
+        """Returns the longest idle connection if it exceeds the limit; at most one per call."""
         if now_ms <= self.next_check_ms:
             return None
         if not self._last_active_ms:
@@ -109,7 +108,7 @@ class IdleExpiry:
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
-    """Settings of Selector. None switches a limit off."""
+    """Settings of Selector. None disables a limit."""
 
     connections_max_idle_ms: int | None = DEFAULT_CONNECTIONS_MAX_IDLE_MS
     max_receive_bytes: int | None = DEFAULT_MAX_RECEIVE_BYTES
@@ -117,7 +116,7 @@ class NetworkConfig:
 
 
 class Selector:
-    """Connections by node id; `Selectable` over real sockets. One owner thread, but for `wakeup`."""
+    """Connections by node id; `Selectable` over real sockets. One owner thread, except for `wakeup`."""
 
     def __init__(
         self,
@@ -137,16 +136,15 @@ class Selector:
             else IdleExpiry(config.connections_max_idle_ms, clock.now_ms())
         )
         self._channels: dict[int, KafkaChannel] = {}
-        # Channels that get a turn whatever the system says: with a frame buffered, a new send, or connected
-        # at once.
+        # Channels that get a turn without an event: with a frame buffered, a new send, or connected at once.
         self._due: dict[int, KafkaChannel] = {}
-        # Channels that wait for a credential, of which no descriptor tells: they get a turn in each poll.
+        # Channels that wait for a credential, for which there is no event: each poll gives them a turn.
         self._awaiting_credentials: dict[int, KafkaChannel] = {}
-        # Ends that the next poll reports: they came about outside of a poll, or in one that was cut short.
+        # Disconnects outside of a poll, or in an interrupted one: the next poll reports them.
         self._unreported: dict[int, ChannelState] = {}
-        # Channels whose frames are among the completed receives, and hold their memory until the next poll.
+        # Channels of the completed receives, which hold their memory until the next poll.
         self._delivered: list[KafkaChannel] = []
-        # What the last poll brought; they hold until the next.
+        # Results of the last poll, valid until the next.
         self.completed_sends: list[CompletedSend] = []
         self.completed_receives: list[CompletedReceive] = []
         self.disconnected: dict[int, ChannelState] = {}
@@ -158,8 +156,8 @@ class Selector:
         self._selector.register(self._wakeup, EVENT_READ)
         self._is_woken = False
         self._is_closed = False
-        # Of this poll: what there is to decode, and whether channels were left unread for it. Then the next
-        # poll begins with another channel.
+        # Of this poll: bytes to decode, and whether they left channels unread. Then the next poll begins with
+        # another channel.
         self._turn_bytes = 0
         self._left_unread = False
         self._begins_at = 0
@@ -174,7 +172,7 @@ class Selector:
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
     ) -> None:
-        """Begins to connect to a resolved address (SEL-01); a later poll tells what came of it.
+        """Begins to connect to a resolved address (SEL-01); a later poll reports the result.
 
         Raises IllegalStateError when the id is in use, OSError when it can't even begin.
         """
@@ -200,14 +198,14 @@ class Selector:
             self._idle_expiry.touch(node_id, self._clock.now_ms())
 
     def close_connection(self, node_id: int) -> None:
-        """Closes one connection without a word in `disconnected`; what is pending is dropped (SEL-12)."""
+        """Closes one connection and drops its pending data; `disconnected` does not report it (SEL-12)."""
         channel = self._channels.get(node_id)
         if channel is not None:
             channel.end(ChannelStateName.LOCAL_CLOSE, "closed by this client")
             self._close_channel(channel)
 
     def close(self) -> None:
-        """Closes every connection and frees all descriptors, even if one of them objects. Idempotent."""
+        """Closes every connection and frees all descriptors, even if one close raises. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -223,7 +221,7 @@ class Selector:
         return channel is not None and channel.ready
 
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
-        """What a connection was made with, or has last been authenticated anew with; None: there is none."""
+        """The credentials of its creation or last re-authentication; None without a connection."""
         channel = self._channels.get(node_id)
         return None if channel is None else channel.credentials
 
@@ -242,10 +240,10 @@ class Selector:
             self._due[node_id] = channel
 
     def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
-        """Queues one frame for the next poll (SEL-02); `answer` reads the frame that answers it.
+        """Queues one frame for the next poll (SEL-02); `answer` reads the response.
 
-        While another is under way: IllegalStateError, and the connection, whose requests would get mixed up,
-        is closed and reported by the next poll as FAILED_SEND (SEL-03).
+        Raises IllegalStateError while another send is in progress. Then the connection is closed, because its
+        requests would get mixed up, and the next poll reports it as FAILED_SEND (SEL-03).
         """
         channel = self._channel_or_fail(node_id)
         try:
@@ -265,11 +263,10 @@ class Selector:
         self._wakeup.wakeup()
 
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
-        """Does what I/O is possible, waiting at most timeout_ms for some to become so; returns now_ms
-        thereafter.
+        """Does the possible I/O, waiting at most timeout_ms for it; returns now_ms afterwards.
 
-        The collections hold what came of it until the next poll (SEL-04). Without `writes_end_it` a poll that
-        could only write goes on waiting: its caller would come again for nothing else.
+        The collections hold the results until the next poll (SEL-04). Without `writes_end_it` a poll that
+        could only write continues to wait: its caller has nothing to do before the next event.
 
         Raises IllegalArgumentError for a negative timeout.
         """
@@ -284,7 +281,7 @@ class Selector:
             timeout_ms = min(timeout_ms, _LOOK_FOR_CREDENTIALS_MS)
         if timeout_ms and self._due and not writes_end_it:
             self._write_new_sends()
-        # Something to do or to tell is no reason to wait; Java would let what it has to tell wait.
+        # Don't wait when there is something to do or report; Java would delay the report.
         now_ms = self._take_turns(0 if self._due or self.disconnected else timeout_ms)
         if timeout_ms and not writes_end_it and not self._has_completed:
             now_ms = self._take_turns(timeout_ms)
@@ -294,9 +291,7 @@ class Selector:
         return self._clock.now_ms()
 
     def _write_new_sends(self) -> None:
-        """Gives the channels that can only write their turn: no need to ask the system first, and then to
-        wait.
-        """
+        """Gives channels that can only write their turn without a select first."""
         now_ms = self._clock.now_ms()
         for node_id, channel in tuple(self._due.items()):
             if channel.has_new_send and not (channel.has_bytes_buffered or channel.awaits_memory):
@@ -305,7 +300,7 @@ class Selector:
 
     @property
     def _has_completed(self) -> bool:
-        """Whether this poll has something to tell or to do at once, or was woken."""
+        """Whether this poll has something to report or do at once, or was woken."""
         return bool(
             self._is_woken
             or self.completed_receives
@@ -316,7 +311,7 @@ class Selector:
         )
 
     def _take_turns(self, timeout_ms: int) -> int:
-        """Gives each channel that can do something one turn; returns now_ms after the wait for them."""
+        """Gives each ready channel one turn; returns now_ms after the wait for them."""
         due, self._due = self._due, {}
         was_left, self._left_unread, self._turn_bytes = self._left_unread, False, 0
         asleep_ms = self._clock.now_ms() if timeout_ms else None
@@ -325,7 +320,7 @@ class Selector:
             now_ms = self._clock.now_ms()
             if asleep_ms is not None:
                 self.waited_ms += now_ms - asleep_ms
-            # What ends a wait is for the caller to see, be it only the time.
+            # The caller must see the end of each wait, even a timeout.
             self._is_woken = timeout_ms > 0
             if self._awaiting_credentials:
                 due.update(self._awaiting_credentials)
@@ -344,12 +339,12 @@ class Selector:
             while due:
                 self._take_turn(due.popitem()[1], 0, now_ms)
         finally:
-            if due:  # this poll was cut short, by a bug or a signal: nobody's send is lost for it
+            if due:  # an exception or a signal interrupted this poll: keep the remaining sends
                 self._due.update(due)
         return now_ms
 
     def _from_another(self, turns: list[_T]) -> list[_T]:
-        """The same, begun elsewhere, so that each is the first one in some poll."""
+        """The same list, rotated so that each channel is first in some poll."""
         at = self._begins_at % len(turns) if turns else 0
         return turns[at:] + turns[:at]
 
@@ -367,7 +362,7 @@ class Selector:
             self._unreported.clear()
 
     def _take_turn(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
-        """Does what a channel can do now; closes it when its connection is gone."""
+        """Does a channel's possible I/O; closes it when its connection is lost."""
         if self._idle_expiry is not None:
             self._idle_expiry.touch(channel.node_id, now_ms)
         try:
@@ -378,7 +373,7 @@ class Selector:
             self._close_channel(channel)
             self.disconnected[channel.node_id] = channel.state
         except BaseException:
-            # Not the peer's fault, and not ours to swallow; but it would fail at every poll from now on.
+            # Not the peer's fault, so re-raised; closed because every later poll would fail, too.
             self._close_channel(channel)
             self._unreported[channel.node_id] = channel.state
             raise
@@ -416,7 +411,7 @@ class Selector:
     def _read(self, channel: KafkaChannel) -> None:
         came_bytes = channel.read()
         payload = channel.maybe_complete_receive()
-        # A frame is decoded whole, whenever its first bytes came; one in pieces as they come.
+        # A whole frame is decoded at once, whenever its first bytes came; one in pieces as they come.
         self._turn_bytes += came_bytes if payload is None else max(came_bytes, len(payload))
         self._deliver(channel, payload)
 
@@ -446,7 +441,7 @@ class Selector:
     # -- book-keeping ----------------------------------------------------------------------------------------
 
     def _watch(self, channel: KafkaChannel) -> None:
-        """Tells the system what the channel waits for, if that has changed: it is a system call (SEL-06)."""
+        """Registers the channel's interest with the system, only if it changed: a system call (SEL-06)."""
         interest = channel.interest
         if interest == channel.registered_interest:
             return
@@ -465,7 +460,7 @@ class Selector:
         self._awaiting_credentials.pop(node_id, None)
         if self._idle_expiry is not None:
             self._idle_expiry.forget(node_id)
-        if node_id in self.connected:  # connected and failed in one poll: only the latter is told (SEL-16)
+        if node_id in self.connected:  # connected, then failed in one poll: report the failure (SEL-16)
             self.connected.remove(node_id)
         if channel.registered_interest:
             self._selector.unregister(channel)
@@ -486,7 +481,7 @@ class Selector:
 
 
 def _log_failure(channel: KafkaChannel, error: KafkaError) -> None:
-    """Each attempt at DEBUG: who owns the connection tells of its end, once for as long as it goes on."""
+    """Logs each attempt at DEBUG: the connection's owner logs a lasting failure once."""
     where = f"node {channel.node_id} at {channel.remote_address}"
     if isinstance(error, DisconnectError):
         log.debug("Connection to %s disconnected: %s", where, explains(error))

@@ -1,8 +1,7 @@
 """Maps Kafka's TLS versions and cipher suites to OpenSSL's.
 
 Java has one list of suites for all versions; OpenSSL has a separate one for TLS 1.3. A version without a
-suite in the list is switched off, as in Java, where it could not be negotiated. A list that leaves no version
-is refused.
+suite in the list is disabled; Java could not negotiate it either. A list that leaves no version is refused.
 
 Python can restrict TLS 1.3 suites only with SSLContext's `set_ciphersuites`, which is newer than Python 3.14.
 Without it all of them are offered, and `TlsChoice.checked_after_handshake` names the allowed ones: the
@@ -34,7 +33,7 @@ _VERSIONS: Final[Mapping[str, ssl.TLSVersion]] = {
 }
 _TOO_OLD: Final = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
 
-#: Both registries call these the same.
+#: IANA and OpenSSL use the same names.
 _TLS13_SUITES: Final = frozenset(
     {
         "TLS_AES_128_GCM_SHA256",
@@ -45,8 +44,8 @@ _TLS13_SUITES: Final = frozenset(
     }
 )
 
-#: TLS 1.2's suites that Java and OpenSSL both have and in which the broker proves who it is: others, such as
-#: the anonymous ones, would switch the verification off behind everybody's back.
+#: TLS 1.2's suites that Java and OpenSSL both have and that authenticate the broker. Others, such as the
+#: anonymous ones, would silently disable the verification.
 _OPENSSL_NAMES: Final[Mapping[str, str]] = {
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
     "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
@@ -81,7 +80,7 @@ _TLS12_SUITES: Final = frozenset(_OPENSSL_NAMES.values())
 
 @dataclass(frozen=True, slots=True)
 class TlsChoice:
-    """What may be negotiated. Names of suites are OpenSSL's; none: OpenSSL's choice."""
+    """The versions and suites to offer. Names of suites are OpenSSL's; empty: OpenSSL's choice."""
 
     oldest: ssl.TLSVersion
     newest: ssl.TLSVersion
@@ -90,13 +89,13 @@ class TlsChoice:
 
     @property
     def checked_after_handshake(self) -> frozenset[str]:
-        """The suites of which one must have been chosen, where the context can't see to it; else empty."""
+        """The suites to check the connection's against, if the context can't restrict them; else empty."""
         if not self.tls13_suites or hasattr(ssl.SSLContext, "set_ciphersuites"):
             return frozenset()
         return frozenset(self.tls12_suites + self.tls13_suites)
 
     def apply(self, context: ssl.SSLContext) -> None:
-        """Restricts a context. Raises ConfigError when this OpenSSL has none of the suites."""
+        """Restricts a context. Raises ConfigError when OpenSSL has none of the suites."""
         context.minimum_version = self.oldest
         context.maximum_version = self.newest
         try:
@@ -113,9 +112,9 @@ class TlsChoice:
 
 
 def tls_choice(enabled_protocols: Sequence[str], cipher_suites: Sequence[str]) -> TlsChoice:
-    """What two settings allow together.
+    """Returns the choice that both settings allow.
 
-    Raises ConfigError for a name that is not known, and when nothing is left.
+    Raises ConfigError for an unknown name, and when nothing is left.
     """
     _check_protocols(enabled_protocols)
     tls12 = _each_once(_to_openssl(name) for name in cipher_suites if name not in _TLS13_SUITES)
@@ -168,5 +167,5 @@ def _to_openssl(name: str) -> str:
 
 
 def _each_once(names: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in the order given: it is the order of preference."""
+    """Returns each name once, in the given order of preference."""
     return tuple(dict.fromkeys(names))

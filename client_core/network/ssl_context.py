@@ -4,13 +4,13 @@
     key, chain          -> our certificate, if the broker requests one
     verify_host_name    -> the certificate must also match the requested host (SSL-02)
 
-Everything is read when it is made, so that errors are reported before any connection. Each new connection
-calls `context`. When a file has changed, a new context is built from the new texts; open connections keep
-theirs until they are renewed (`credential_renewal.py`). Invalid texts are logged once, and the last context
-stays in use, because operators replace key and certificate one after the other.
+Everything is read at creation, so that errors are reported before any connection. Each new connection calls
+`context`. When a file has changed, a new context is built from the new texts; open connections keep theirs
+until they are renewed (`credential_renewal.py`). Invalid texts are logged once, and the last context stays in
+use, because operators replace key and certificate one after the other.
 
-Called by the config's maker, then by the I/O thread; one owner. Source: DefaultSslEngineFactory, SslFactory,
-Kafka 4.3. Of Java's three store types only PEM is supported (KIP-651).
+Called by the builder of the config, then by the I/O thread; one owner. Source: DefaultSslEngineFactory,
+SslFactory, Kafka 4.3. Of Java's three store types only PEM is supported (KIP-651).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from client_core.network.secret import SecretSource
     from client_core.network.security_config import SslConfig
 
-#: Files that people have where PEM is wanted, by their first bytes: Java's own format, and ASN.1.
+#: First bytes of files that people use in place of PEM: Java's own format, and ASN.1.
 _FOREIGN_STORES: Final[Mapping[bytes, str]] = {
     b"\xfe\xed\xfe\xed": "a JKS store",
     b"\xce\xce\xce\xce": "a JCEKS store",
@@ -40,7 +40,7 @@ _FOREIGN_STORES: Final[Mapping[bytes, str]] = {
     b"\x30\x80": "a PKCS#12 store or a DER file",
 }
 
-#: OpenSSL's word for a key and a certificate of two pairs: of one kind, or of different kinds.
+#: OpenSSL's reasons for a key and a certificate that are no pair: of one kind, or of different kinds.
 _MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
 
 #: _ssl.c copies a password into a buffer of this size.
@@ -48,7 +48,7 @@ _LONGEST_PASSWORD_BYTES: Final = 1024
 
 
 class _Texts(NamedTuple):
-    """What the four settings hold now. Not to be shown."""
+    """The current texts of the four settings. Never shown."""
 
     truststore: str | None
     key: str | None
@@ -65,10 +65,10 @@ class _Made(NamedTuple):
 
 
 class SslContexts:
-    """The present context of one client, renewed when its files change. Not thread-safe."""
+    """The current context of one client, renewed when its files change. Not thread-safe."""
 
     def __init__(self, config: SslConfig, events: EventSink = NO_EVENTS) -> None:
-        """Reads everything. Raises ConfigError that names the setting and says what to do."""
+        """Reads everything. Raises ConfigError that names the setting and the remedy."""
         self._config = config
         self._events = events
         self._choice = tls_choice(config.enabled_protocols, config.cipher_suites)
@@ -82,23 +82,23 @@ class SslContexts:
 
     @property
     def certificate_expires_at_s(self) -> int | None:
-        """The Unix time at which our own certificate expires; None without one."""
+        """The Unix time when our own certificate expires; None without one."""
         return self._in_force.now().certificate_expires_at_s
 
     @property
     def checked_after_handshake(self) -> frozenset[str]:
-        """The cipher suites of which a connection must have one, where the context can't see to it itself.
+        """The cipher suites to check a connection's against, if the context can't restrict them.
 
-        OpenSSL's names; empty: nothing is left to check.
+        OpenSSL's names; empty: no check is needed.
         """
         return self._choice.checked_after_handshake
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection; a new one if a file changed and is sound. Never raises."""
+        """Returns the context for a new connection, renewed if a file changed and is valid. Never raises."""
         return self._in_force.now().context
 
     def version(self) -> int:
-        """Which context that is: a number that grows when another one comes into force. Never raises."""
+        """Returns a number that grows with each new context. Never raises."""
         return self._in_force.version()
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ class SslContexts:
     def _make(self, texts: _Texts) -> _Made:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self._config.verify_host_name
-        context.verify_mode = ssl.CERT_REQUIRED  # whoever the host is, its chain is verified
+        context.verify_mode = ssl.CERT_REQUIRED  # for any host name
         context.hostname_checks_common_name = True  # in a certificate without alternative names, as in Java
-        # What is in the truststore is trusted, also if it is no root: Java's anchors. A self-signed broker's
-        # own certificate and an intermediate authority are given like that.
+        # Certificates in the truststore are trusted even if they are no roots, as in Java: a self-signed
+        # broker's own certificate, or an intermediate authority.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         self._choice.apply(context)
@@ -155,7 +155,7 @@ class SslContexts:
         return _Made(context, expires_at_s)
 
     def _identify(self, context: ssl.SSLContext, texts: _Texts, key_name: str, chain_name: str) -> int:
-        """Loads our certificate; returns when it expires."""
+        """Loads our certificate; returns its expiry time."""
         chain = ssl_pem.certificates(texts.chain or "", chain_name)
         for count, der in enumerate(chain, 1):
             _check_certificate(der, f"{chain_name}: certificate {count} of {len(chain)}", chain_name)
@@ -169,7 +169,7 @@ class SslContexts:
         _check_password(password, password_name)
         try:
             with ssl_pem.private_file("".join(map(ssl_pem.pem, chain)) + key.text) as path:
-                # The password is always given: for want of one OpenSSL would ask on the terminal.
+                # Always pass a password: without one OpenSSL would ask on the terminal.
                 context.load_cert_chain(path, password=password)
         except ssl.SSLError as error:
             raise _identity_refused(error, key, key_name, chain_name, password_name) from None
@@ -177,7 +177,7 @@ class SslContexts:
             raise ConfigError(
                 f"{key_name}: can't hand it to OpenSSL: {error.strerror}", name=key_name
             ) from None
-        except UnicodeEncodeError:  # it holds the key
+        except UnicodeEncodeError:  # the chained error would hold the key
             raise _damaged_key(key_name) from None
         return certificate_expires_at_s(chain[0])
 
@@ -186,7 +186,7 @@ class SslContexts:
 
 
 def _foreign_store(source: SecretSource) -> str | None:
-    """What a file is that is not text; None if it can't be told."""
+    """Returns the format of a binary file; None if it is unknown."""
     if source.path is None:
         return None
     try:
@@ -204,7 +204,7 @@ def _trust(context: ssl.SSLContext, text: str, name: str) -> None:
 
 
 def _check_certificate(der: bytes, where: str, name: str) -> None:
-    """Raises ConfigError if OpenSSL can't read it: it says so of a chain without saying of which."""
+    """Raises ConfigError if OpenSSL can't read it: for a chain OpenSSL does not name the certificate."""
     _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), der, where, name)
     try:
         certificate_expires_at_s(der)

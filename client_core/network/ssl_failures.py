@@ -1,7 +1,7 @@
 """Maps ssl.SSLError to our errors, each with its cause and remedy in one sentence.
 
 An unacceptable certificate or protocol is SslAuthenticationError: retrying does not help. An end without a
-reason is DisconnectError: it may be a firewall, or a restarting broker. A peer's alert is believed.
+reason is DisconnectError: it may be a firewall, or a restarting broker. A peer's alert is trusted.
 
 Pure. Called by SslTransportLayer. Source: the branches of SslTransportLayer.maybeProcessHandshakeFailure,
 Kafka 4.3 (SSL-03); alerts from RFC 8446, section 6; verify codes from OpenSSL's x509_vfy.h.
@@ -50,7 +50,7 @@ _DISLIKES_CERTIFICATE: Final = (
     f"the broker does not accept our client certificate, or wants one and got none {_OUR_CERTIFICATE}"
 )
 
-#: By OpenSSL's reason. The SSLV3_ and TLSV1_ of alerts say when they were invented, not what was spoken.
+#: By OpenSSL's reason. SSLV3_ and TLSV1_ name the version that introduced the alert, not the one in use.
 _SENTENCES: Final[Mapping[str, str]] = {
     "WRONG_VERSION_NUMBER": _NO_TLS_THERE,
     "RECORD_LAYER_FAILURE": _NO_TLS_THERE,
@@ -78,28 +78,28 @@ _SOURCE_POSITION: Final = re.compile(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$")
 
 
 def handshake_failure(error: ssl.SSLError, host: str) -> KafkaError:
-    """A handshake that failed: SslAuthenticationError, or DisconnectError if the peer only left (SSL-03)."""
+    """A failed handshake: SslAuthenticationError, or DisconnectError if the peer only left (SSL-03)."""
     if _is_end(error):
         return terminated("the peer closed the connection")
     return SslAuthenticationError(f"TLS handshake failed: {_sentence(error, host)}")
 
 
 def post_handshake_failure(error: ssl.SSLError, host: str) -> KafkaError:
-    """TLS 1.3: the broker judges our certificate when the handshake is over for us (SSL-04)."""
+    """TLS 1.3: the broker checks our certificate after our handshake is complete (SSL-04)."""
     if _is_end(error):
         return DisconnectError("the peer closed the connection")
     return SslAuthenticationError(f"the broker refused us after the TLS handshake: {_sentence(error, host)}")
 
 
 def stream_failure(error: ssl.SSLError, host: str) -> KafkaError:
-    """A connection that worked and does no more."""
+    """A working connection that failed."""
     if _is_end(error):
         return DisconnectError("the peer closed the connection")
     return DisconnectError(f"TLS failed: {_sentence(error, host)}")
 
 
 def terminated(reason: str) -> DisconnectError:
-    """The end of a connection in the middle of its handshake."""
+    """A connection that ended during its handshake."""
     return DisconnectError(
         f"terminated during the TLS handshake ({reason}): the listener may be a plaintext one"
         " (security.protocol), a firewall may block Kafka's TLS traffic, or the network failed for a moment"
@@ -107,7 +107,7 @@ def terminated(reason: str) -> DisconnectError:
 
 
 def forbidden_cipher_suite(name: str) -> SslAuthenticationError:
-    """The broker took a suite that the settings forbid and this Python can't keep from being offered."""
+    """The broker chose a suite that the settings forbid and this Python can't withhold."""
     return SslAuthenticationError(
         f"TLS handshake failed: the broker chose the cipher suite {name}, which ssl.cipher.suites does not"
         " have; add it, or leave the suites of TLS 1.3 to the broker"
@@ -121,7 +121,7 @@ def _is_end(error: ssl.SSLError) -> bool:
 def _sentence(error: ssl.SSLError, host: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return _certificate_sentence(error, host)
-    reason: str | None = getattr(error, "reason", None)  # errors that Python itself makes have none
+    reason: str | None = getattr(error, "reason", None)  # errors raised by Python itself have none
     known = _SENTENCES.get(reason or "")
     if known is not None:
         return known

@@ -27,7 +27,7 @@ from client_core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: One dash may belong to an END and to the BEGIN behind it, so the last ones are only looked at.
+#: One dash may belong to an END and the next BEGIN, so the last ones are a lookahead.
 _BEGIN: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)(?=-----)")
 _END: Final = re.compile(r"-----END ([A-Z0-9 ]+)(?=-----)")
 _DASHES: Final = 5
@@ -39,20 +39,20 @@ _ENCRYPTED_LABEL: Final = "ENCRYPTED PRIVATE KEY"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PemBlock:
-    """What stands between one BEGIN and its END."""
+    """The text between one BEGIN and its END."""
 
     label: str
     body: str
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether a password is needed: PKCS#8's own label, or OpenSSL's old headers."""
+        """Whether it needs a password: PKCS#8's own label, or OpenSSL's old headers."""
         return self.label == _ENCRYPTED_LABEL or "Proc-Type:" in self.body
 
     @property
     def text(self) -> str:
-        """The block as OpenSSL reads it: lines of 64 characters."""
-        if ":" in self.body:  # with headers, whose lines mean something
+        """The block in OpenSSL's format: lines of 64 characters."""
+        if ":" in self.body:  # headers need their own lines
             body = self.body.replace("\\n", "\n").strip("\n")
         else:
             packed = _LINE_ENDS.sub("", self.body)
@@ -64,9 +64,9 @@ class PemBlock:
 
 
 def certificates(text: str, name: str) -> list[bytes]:
-    """The certificates of a text, DER, in their order; at least one. `name` is the setting.
+    """Returns the certificates of a text, DER, in their order; at least one. `name` is the setting.
 
-    Raises ConfigError when there is none, or one that is not base64.
+    Raises ConfigError when there is none, or one is not base64.
     """
     blocks = _blocks(text)
     found = [block for block in blocks if block.label in _CERTIFICATE_LABELS]
@@ -78,7 +78,7 @@ def certificates(text: str, name: str) -> list[bytes]:
 
 
 def private_key(text: str, name: str) -> PemBlock:
-    """The one private key of a text. Raises ConfigError when there is none, or more than one."""
+    """Returns the only private key of a text. Raises ConfigError when there is none, or more than one."""
     blocks = _blocks(text)
     found = [block for block in blocks if block.label.endswith("PRIVATE KEY")]
     if not found:
@@ -89,16 +89,16 @@ def private_key(text: str, name: str) -> PemBlock:
 
 
 def pem(der: bytes) -> str:
-    """A certificate as PEM."""
+    """Returns a certificate as PEM."""
     return PemBlock("CERTIFICATE", base64.b64encode(der).decode("ascii")).text
 
 
 @contextmanager
 def private_file(text: str) -> Iterator[str]:
-    """The path of a file with this text for the time of the block, for OpenSSL, which reads keys from files.
+    """Yields the path of a temporary file with this text, for OpenSSL, which reads keys from files.
 
-    In memory where the system can do that, otherwise a temporary file of our own that is gone thereafter. No
-    other user can read either. Raises OSError.
+    In memory where the system supports it, otherwise on disk, deleted afterwards. No other user can read
+    either. Raises OSError.
     """
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         with os.fdopen(os.memfd_create("pem"), "w", encoding="ascii") as file:
@@ -114,9 +114,9 @@ def private_file(text: str) -> Iterator[str]:
 
 
 def _blocks(text: str) -> list[PemBlock]:
-    """The blocks in their order: each BEGIN with the first END of its label behind it, if there is one.
+    """Returns the blocks in order: each BEGIN with the first END of its label after it, if there is one.
 
-    Two passes over the text: a file of nothing but BEGINs must not keep the I/O thread.
+    Two passes over the text, so that a file of only BEGINs does not block the I/O thread.
     """
     ends: dict[str, list[int]] = {}
     for end in _END.finditer(text):

@@ -8,9 +8,9 @@ transport once and decrypts everything it got. `write` encrypts some records, pa
 only when they were accepted: data for a slow peer stays unencrypted in place. Encrypted bytes count as
 written; `has_pending_writes` is true until the system has all of them (SEL-17).
 
-Peers may not renegotiate (TLS 1.2); new keys and session tickets (TLS 1.3) are handled by OpenSSL. In TLS 1.3
-a broker checks our certificate after our handshake is complete. So a failure before the first bytes is still
-an authentication failure (SSL-04).
+Peers may not renegotiate (TLS 1.2); OpenSSL handles new keys and session tickets (TLS 1.3). In TLS 1.3 a
+broker checks our certificate after our handshake is complete. So a failure before the first bytes is still an
+authentication failure (SSL-04).
 
 Called by KafkaChannel on the I/O thread. Source: SslTransportLayer, Kafka 4.3 (SSL-01 to SSL-04).
 """
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The most that one record carries (RFC 8446, section 5.1), and what OpenSSL takes and gives at once.
+#: The most that one record carries (RFC 8446, section 5.1), and that OpenSSL takes and returns at once.
 _RECORD_BYTES: Final = 16 * 1024
 
-#: What is encrypted before the system is asked to take it: eight records to a system call.
+#: Bytes encrypted before they are passed to the system: eight records per system call.
 _BURST_BYTES: Final = 8 * _RECORD_BYTES
 
-#: The most that is read of the transport below at once; OpenSSL keeps a buffer of that size.
+#: The most read from the lower transport at once; OpenSSL keeps a buffer of that size.
 _MOST_READ_BYTES: Final = 256 * 1024
 
-#: The least: more than the largest record with its head and seal, and nearly always a broker's whole part of
-#: a handshake.
+#: The least: more than the largest record with header and tag, and usually a broker's whole part of a
+#: handshake.
 _LEAST_READ_BYTES: Final = 32 * 1024
 
-#: How much is read of a broken connection to learn why it broke.
+#: Reads of a broken connection to find its cause.
 _LAST_WORDS_READS: Final = 16
 
 
 class SslTransportLayer:
-    """One TLS connection, client's side. It owns the transport layer below."""
+    """The client's side of one TLS connection. It owns the lower transport layer."""
 
     __slots__ = (
         "_ahead",
@@ -78,10 +78,10 @@ class SslTransportLayer:
         server_hostname: str,
         allowed_cipher_suites: frozenset[str] = frozenset(),
     ) -> None:
-        """`server_hostname` is the name or address that the certificate must be for, if the context verifies.
+        """If the context verifies names, the certificate must match `server_hostname`, a name or address.
 
-        `allowed_cipher_suites`, if there are any, are those of which the handshake must choose one. Raises
-        SslAuthenticationError when no certificate can be for such a name.
+        If `allowed_cipher_suites` is not empty, the handshake must choose one of them. Raises
+        SslAuthenticationError when no certificate can match the name.
         """
         self._under = under
         self._host = _as_in_certificates(server_hostname)
@@ -90,14 +90,14 @@ class SslTransportLayer:
         self._outgoing = ssl.MemoryBIO()
         try:
             self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_hostname=self._host)
-        except ValueError as error:  # UnicodeError is one, too
+        except ValueError as error:  # includes UnicodeError
             raise SslAuthenticationError(f"no certificate can be for the host name {self._host!r}") from error
         self._has_begun = False
         self._ready = False
         self._is_after_handshake = False  # TLS 1.3, and nothing was read yet
-        self._failure: KafkaError | None = None  # what the next read, or handshake, raises
-        self._ahead = b""  # decrypted beyond what was asked for
-        self._unsent = memoryview(b"")  # encrypted, and not taken by the transport below
+        self._failure: KafkaError | None = None  # raised by the next read or handshake
+        self._ahead = b""  # decrypted beyond the requested bytes
+        self._unsent = memoryview(b"")  # encrypted, not yet taken by the lower transport
 
     # -- what it is ------------------------------------------------------------------------------------------
 
@@ -126,17 +126,17 @@ class SslTransportLayer:
     # -- the handshake ---------------------------------------------------------------------------------------
 
     def handshake(self) -> None:
-        """Goes on with the handshake as far as the bytes allow (SSL-01).
+        """Continues the handshake as far as the bytes allow (SSL-01).
 
-        Raises SslAuthenticationError when the certificate, the protocol or the peer won't do, once the peer
-        has been told; DisconnectError when the connection ends.
+        Raises SslAuthenticationError for an unacceptable certificate, protocol or peer, after the alert was
+        sent; DisconnectError when the connection ends.
         """
         try:
             if self._failure is None:
                 self._shake_hands()
             is_flushed = self._flush()
         except DisconnectError as error:
-            # A peer that refuses us says so and closes; what it said counts for more than how it left.
+            # A peer that refuses us sends an alert and closes; the alert takes precedence.
             raise self._failure or self._last_words() or ssl_failures.terminated(error.message) from error
         if self._failure is not None and is_flushed and not self._ready:
             raise self._failure
@@ -171,7 +171,7 @@ class SslTransportLayer:
         self._look_ahead()
 
     def _last_words(self) -> KafkaError | None:
-        """Why the peer broke the connection, if it said so: what came before the end is still to be read."""
+        """Returns the reason for a broken connection from the unread bytes before its end, if any."""
         with suppress(DisconnectError):
             for _ in range(_LAST_WORDS_READS):
                 received = self._under.read(_LEAST_READ_BYTES)
@@ -180,7 +180,7 @@ class SslTransportLayer:
                 self._incoming.write(received)
         if self._ready:
             while self._failure is None and self._decrypt(_RECORD_BYTES):
-                continue  # what was not read yet is lost with the connection (SEL-13)
+                continue  # unread data is lost with the connection (SEL-13)
         else:
             try:
                 self._ssl.do_handshake()
@@ -193,7 +193,7 @@ class SslTransportLayer:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def read(self, max_bytes: int) -> bytes | None:
-        """Some bytes, at least one; None when there are none now.
+        """Returns at least one byte; None when there are none now.
 
         Raises SslAuthenticationError when the broker refuses us after the handshake (SSL-04), DisconnectError
         at the end of the stream.
@@ -213,13 +213,13 @@ class SslTransportLayer:
         return None
 
     def _decrypt(self, max_bytes: int) -> bytes:
-        """What the bytes that are here yield; a failure behind them waits for the next read."""
+        """Decrypts the received bytes; a failure after them waits for the next read."""
         pieces = []
         missing = max_bytes
         while missing and self._failure is None and (self._incoming.pending or self._ssl.pending()):
             try:
                 piece = self._ssl.read(min(missing, _RECORD_BYTES))
-            except ssl.SSLWantReadError:  # the rest of a record is still to come; OpenSSL keeps its beginning
+            except ssl.SSLWantReadError:  # the record is incomplete; OpenSSL keeps its beginning
                 break
             except ssl.SSLError as error:
                 self._failure = self._judge(error)
@@ -238,7 +238,7 @@ class SslTransportLayer:
         return ssl_failures.stream_failure(error, self._host)
 
     def _look_ahead(self) -> None:
-        """Decrypts a record of what is left over: only that tells whether there is a whole one (SEL-05)."""
+        """Decrypts one record of the remaining bytes: only this shows whether one is complete (SEL-05)."""
         if self._incoming.pending and not self._ahead and not self._ssl.pending():
             self._ahead = self._decrypt(_RECORD_BYTES)
 
@@ -249,10 +249,10 @@ class SslTransportLayer:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Sends what is pending, then what is taken of the pieces; returns how much was encrypted of them.
+        """Sends pending bytes, then encrypts the pieces as far as possible; returns the bytes encrypted.
 
-        Raises DisconnectError when the connection is gone, SslAuthenticationError when the broker said before
-        that it refuses us.
+        Raises DisconnectError when the connection is lost, SslAuthenticationError when the broker refused us
+        before.
         """
         try:
             return self._write(pieces)
@@ -282,7 +282,7 @@ class SslTransportLayer:
         return written
 
     def _flush(self) -> bool:
-        """Hands encrypted bytes down; returns whether all of them were taken."""
+        """Passes encrypted bytes down; returns whether all of them were taken."""
         while self.has_pending_writes:
             if not self._unsent:
                 self._unsent = memoryview(self._outgoing.read())
@@ -295,10 +295,10 @@ class SslTransportLayer:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Says goodbye (close_notify) if the socket takes it at once, and frees the transport below."""
+        """Sends close_notify if the socket takes it at once, and frees the lower transport."""
         if self._ready:
             self._ready = False
-            with suppress(ssl.SSLError):  # WantRead: the peer's own goodbye is not waited for
+            with suppress(ssl.SSLError):  # WantRead: don't wait for the peer's close_notify
                 self._ssl.unwrap()
             with suppress(DisconnectError):
                 self._flush()
@@ -307,13 +307,13 @@ class SslTransportLayer:
 
 
 class SslTransports:
-    """TLS connections over sockets."""
+    """Builds TLS transports over sockets."""
 
     def __init__(self, contexts: SslContexts) -> None:
         self._contexts = contexts
 
     def transport(self, host: str, connection: socket.socket, remote_address: str) -> TransportLayer:
-        """A transport with the certificates of now. Raises SslAuthenticationError for an impossible name."""
+        """Returns a transport with the current certificates. Raises SslAuthenticationError for a bad name."""
         return SslTransportLayer(
             PlaintextTransportLayer(connection, remote_address),
             self._contexts.context(),
@@ -322,17 +322,17 @@ class SslTransports:
         )
 
     def version(self) -> int:
-        """Which certificates those are: a number that grows when others come into force. Never raises."""
+        """Returns a number that grows when other certificates come into use. Never raises."""
         return self._contexts.version()
 
 
 def _as_in_certificates(host: str) -> str:
-    """A host as certificates spell it: a name without the root's dot, an IPv6 address without its zone."""
+    """Returns a host as in certificates: a name without final dot, an IPv6 address without zone."""
     return host.partition("%")[0] if ":" in host else host.removesuffix(".")
 
 
 def _records(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """The pieces as they go into records: small ones joined, large ones cut where they lie."""
+    """Groups the pieces into records: joins small ones, slices large ones without a copy."""
     gathered: list[Piece] = []
     room = _RECORD_BYTES
     for piece in pieces:

@@ -1,8 +1,8 @@
 """Bytes over one TCP connection; maps the system's errors to ours.
 
 `TransportLayer` is the interface. `PlaintextTransportLayer` is the socket itself; TLS has the same methods.
-Callers see no OSError: what is not possible now is None or 0, a lost connection is DisconnectError with one
-sentence. Nothing here blocks.
+Callers see no OSError. An operation that is not possible now returns None or 0; a lost connection raises
+DisconnectError with one sentence. Nothing here blocks.
 
 Called by KafkaChannel on the I/O thread. Source: TransportLayer, PlaintextTransportLayer, Kafka 4.3.
 """
@@ -34,12 +34,12 @@ _SENTENCES: Final[dict[int | None, str]] = {
     errno.ENETUNREACH: "network is unreachable",
 }
 
-#: What a non-blocking connect answers when it has only begun.
+#: Results of a non-blocking connect that is in progress.
 _BEGUN: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR})
 
 
 class TransportLayer(Protocol):
-    """One connection's bytes. What does I/O raises DisconnectError once the connection is gone."""
+    """One connection's bytes. Its I/O raises DisconnectError once the connection is lost."""
 
     @property
     def remote_address(self) -> str:
@@ -48,42 +48,42 @@ class TransportLayer(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether bytes of the layer above may flow: connected, and the handshake done."""
+        """Whether the layer above may send: connected, and the handshake done."""
         ...
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Whether a read brings bytes without the network (TLS reads ahead); no select tells (SEL-05)."""
+        """Whether a read returns bytes without the network (TLS reads ahead); no select shows it (SEL-05)."""
         ...
 
     @property
     def has_pending_writes(self) -> bool:
-        """Whether bytes that were taken, or made by a handshake, still wait for the system to take them."""
+        """Whether accepted bytes, or those of a handshake, still wait for the system to take them."""
         ...
 
     def fileno(self) -> int: ...
 
     def finish_connect(self) -> bool:
-        """Whether the connection is established now. Raises DisconnectError when it could not be made."""
+        """Returns whether the connection is established now. Raises DisconnectError when it failed."""
         ...
 
     def handshake(self) -> None:
-        """Goes on with the handshake as far as the bytes allow; nothing in plaintext.
+        """Continues the handshake as far as the bytes allow; does nothing in plaintext.
 
-        Raises SslAuthenticationError when the peer's certificate or protocol won't do.
+        Raises SslAuthenticationError when the peer's certificate or protocol is unacceptable.
         """
         ...
 
     def read(self, max_bytes: int) -> bytes | None:
-        """Some bytes, at least one; None when there are none now. The end of the stream raises."""
+        """Returns at least one byte; None when there are none now. Raises at the end of the stream."""
         ...
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Sends pending writes, then what is taken of the pieces; returns how much, 0 when nothing is."""
+        """Sends pending writes, then the pieces as far as possible; returns the pieces' bytes taken."""
         ...
 
     def close(self) -> None:
-        """Frees the socket. Says goodbye where the protocol has one and the socket lets it; never raises."""
+        """Frees the socket, after close_notify in TLS if the socket takes it at once. Never raises."""
         ...
 
 
@@ -92,7 +92,7 @@ class PlaintextTransportLayer:
 
     __slots__ = ("_connected", "_remote_address", "_socket")
 
-    # Between the layer above and the system there is nothing.
+    # There is no buffer between the layer above and the system.
     has_bytes_buffered = False
     has_pending_writes = False
 
@@ -123,8 +123,8 @@ class PlaintextTransportLayer:
                 return False
             raise DisconnectError(_sentence(error)) from error
         if peer == self._socket.getsockname():
-            # A port of the ephemeral range where nobody listens can be given to the very socket that connects
-            # to it (TCP's simultaneous open). It would answer every request with that request.
+            # The system may give a connecting socket the port that it connects to, if no process listens on
+            # that ephemeral port (TCP's simultaneous open). It would echo every request.
             raise DisconnectError(
                 "connection refused: the socket connected to itself, no process listens on that port"
             )
@@ -155,18 +155,17 @@ class PlaintextTransportLayer:
 
     def close(self) -> None:
         self._connected = False
-        with suppress(OSError):  # some systems report a reset here; the descriptor is free all the same
+        with suppress(OSError):  # some systems report a reset here; the descriptor is free anyway
             self._socket.close()
 
 
 def open_socket(
     address: tuple[str, int], send_buffer_bytes: int, receive_buffer_bytes: int
 ) -> tuple[socket.socket, bool]:
-    """A non-blocking socket that connects to a numeric IPv4 or IPv6 address, and whether it is connected at
-    once.
+    """Returns a non-blocking socket connecting to a numeric IP address, and whether it is connected.
 
-    A negative buffer size leaves the system's own (SEL-01). Raises OSError when the system refuses at once,
-    also when the address is a name: resolving blocks, and is not the network's business.
+    A negative buffer size keeps the system's default (SEL-01). IPv4 and IPv6. Raises OSError when the
+    system refuses at once, also for a host name, because resolving blocks.
     """
     host, port = address
     ((family, kind, protocol, _, sockaddr),) = socket.getaddrinfo(

@@ -1,11 +1,11 @@
 """Wakes a thread from its select, through a socket pair.
 
-At most one byte is pending. The waking thread sets the flag, then writes the byte; if the flag is set it does
+At most one byte is pending. The waking thread sets the flag, then writes the byte. If the flag is set it does
 neither, so a pending wakeup costs no system call. The woken thread reads the byte, then clears the flag, then
-looks for work. Any other order loses wakeups: if the flag is cleared first, a byte written in between is read
-while its flag stays set, and nobody ever writes again (observed).
+looks for work. Any other order loses wakeups. If the flag is cleared first, a byte written in between is read
+while its flag stays set, and no thread ever writes again (observed).
 
-Source: trio's WakeupSocketpair for the shape; kafka-python #1760 and #763 for what goes wrong (SEL-15).
+Source: trio's WakeupSocketpair for the design; kafka-python #1760 and #763 for known bugs (SEL-15).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from client_core import forks
 
 
 class Wakeup:
-    """`wakeup` from any thread; all else on the thread that is woken."""
+    """`wakeup` from any thread; all else on the woken thread."""
 
     def __init__(self, reader: socket.socket, writer: socket.socket) -> None:
         """Takes both ends of a socket pair and owns them."""
@@ -28,7 +28,7 @@ class Wakeup:
         self._reader = reader
         self._writer = writer
         # Held for one non-blocking call at most, so that no byte goes to a descriptor that `close` has just
-        # freed. Reentrant, for a signal handler may wake in the midst of a wakeup of its own thread.
+        # freed. Reentrant, because a signal handler may interrupt a wakeup of its own thread.
         self._lock = threading.RLock()
         self._is_pending = False
         self._is_closed = False
@@ -39,7 +39,7 @@ class Wakeup:
         return cls(*socket.socketpair())
 
     def fileno(self) -> int:
-        """What to watch for reading."""
+        """The descriptor to watch for reading."""
         return self._reader.fileno()
 
     def wakeup(self) -> None:
@@ -54,9 +54,9 @@ class Wakeup:
                 self._writer.send(b"\0")
 
     def clear(self) -> int:
-        """Takes the wakeups back that have come so far; returns the bytes read, 0 or 1.
+        """Clears pending wakeups; returns the bytes read, 0 or 1.
 
-        The caller looks at its queues after this, never before.
+        The caller checks its queues after this, never before.
         """
         try:
             taken = len(self._reader.recv(16))

@@ -1,1 +1,1 @@
-"""Kafka's protocol: messages as typed modules that are generated, and what they are made of."""
+"""Kafka's protocol: generated typed message modules, and their building blocks."""

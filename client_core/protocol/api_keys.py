@@ -1,6 +1,6 @@
 """The supported APIs: their keys, versions and header versions.
 
-One value per API; a test holds the versions equal to `messages/`. `ApiKey.of` returns None for an API that
+One value per API; a test compares the versions with `messages/`. `ApiKey.of` returns None for an API that
 this client does not support. Any thread; immutable. Source: ApiKeys, ApiMessageType, Kafka 4.3.
 """
 
@@ -35,20 +35,20 @@ class ApiKey:
 
     @staticmethod
     def of(api_id: int) -> ApiKey | None:
-        """The API of a number; None for one that this client does not speak."""
+        """Returns the API of a number; None for an unsupported one."""
         return _BY_ID.get(api_id)
 
     def is_flexible(self, version: int) -> bool:
         return self.flexible_from is not None and version >= self.flexible_from
 
     def request_header_version(self, version: int) -> int:
-        """2 (with tags) from the first flexible version on, before it 1. Version 0 is gone."""
+        """2 (with tags) from the first flexible version on, 1 before. Version 0 is obsolete."""
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 (with tags) from the first flexible version on, before it 0.
+        """1 (with tags) from the first flexible version on, 0 before.
 
-        ApiVersions always has 0: its answer must be readable before the versions are known (KIP-511).
+        ApiVersions always has 0: its response must be readable before the versions are known (KIP-511).
         """
         return 1 if self.is_flexible(version) and self is not ApiKey.API_VERSIONS else 0
 
@@ -67,7 +67,7 @@ ApiKey.DESCRIBE_CONFIGS = ApiKey(32, "DescribeConfigs", 1, 4, flexible_from=4)
 ApiKey.SASL_AUTHENTICATE = ApiKey(36, "SaslAuthenticate", 0, 2, flexible_from=2)
 ApiKey.DESCRIBE_CLUSTER = ApiKey(60, "DescribeCluster", 0, 2, flexible_from=0)
 
-#: Every API that this client speaks, by number.
+#: Every supported API, by number.
 API_KEYS: Final = (
     ApiKey.PRODUCE,
     ApiKey.METADATA,

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from client_core.protocol.schema import FieldDefinition, MessageDefinition, StructDefinition, Versions
 
-#: Integers that adjoin are packed and unpacked together: their letters in `struct` and their sizes.
+#: Adjacent integers are packed and unpacked together: their letters in `struct` and their sizes.
 INTEGERS: Final = {"int8": ("b", 1), "int16": ("h", 2), "int32": ("i", 4), "int64": ("q", 8)}
-#: Everything else: its type in Python, the default where none is named, the method of Reader and Writer.
+#: Every other type: its Python type, its default, the method of Reader and Writer.
 SCALARS: Final = {
     "bool": ("bool", "False", "boolean"),
     "string": ("str", '""', "string"),
@@ -32,7 +32,7 @@ LINE_LENGTH: Final = 110
 
 
 def python_type(field: FieldDefinition) -> str:
-    """The annotation of a field."""
+    """Returns the annotation of a field."""
     if field.type.name in INTEGERS:
         base = field.type.name.capitalize()
     else:
@@ -42,7 +42,7 @@ def python_type(field: FieldDefinition) -> str:
 
 
 def default(field: FieldDefinition) -> str:
-    """The expression for a field's default, which is also what a version without the field decodes to."""
+    """Returns a field's default expression; versions without the field decode to it."""
     if field.default == "null":
         return "None"
     if field.type.is_array:
@@ -59,7 +59,7 @@ def default(field: FieldDefinition) -> str:
 
 
 def differs_from_default(field: FieldDefinition) -> str:
-    """The condition that a message's field is set."""
+    """Returns the condition that a message's field is set."""
     expression = default(field)
     if expression in ("None", "True", "False"):
         return f"message.{field.name} is not {expression}"
@@ -67,7 +67,7 @@ def differs_from_default(field: FieldDefinition) -> str:
 
 
 def method(field: FieldDefinition) -> str:
-    """The name of Reader's and Writer's method for a field that is no array and no struct."""
+    """Returns the Reader and Writer method for a field that is no array and no struct."""
     return field.type.name if field.type.name in INTEGERS else _scalar(field)[2]
 
 
@@ -79,7 +79,7 @@ def _scalar(field: FieldDefinition) -> tuple[str, str, str]:
 
 
 def condition(versions: Versions, among: Versions) -> str | None:
-    """The expression that `version` is in `versions`, given that it is in `among`; None when it always is."""
+    """Returns the test that `version`, one of `among`, is in `versions`; None when it always is."""
     if versions.first > among.first and versions.last < among.last:
         return f"{versions.first} <= version <= {versions.last}"
     if versions.first > among.first:
@@ -88,14 +88,14 @@ def condition(versions: Versions, among: Versions) -> str | None:
 
 
 def negated(expression: str) -> str:
-    """The opposite of what `condition` gave."""
+    """Negates an expression of `condition`."""
     if expression.count("<=") == 2:
         return f"not {expression}"
     return expression.replace(">=", "<") if ">=" in expression else expression.replace("<=", ">")
 
 
 def runs(fields: Sequence[FieldDefinition]) -> Iterator[list[FieldDefinition]]:
-    """The untagged fields, integers that adjoin in the same versions together, all others alone."""
+    """Yields the untagged fields: adjacent integers of the same versions together, others alone."""
     untagged = [field for field in fields if field.tag is None]
 
     def kin(numbered: tuple[int, FieldDefinition]) -> tuple[int, Versions | None]:
@@ -108,17 +108,17 @@ def runs(fields: Sequence[FieldDefinition]) -> Iterator[list[FieldDefinition]]:
 
 
 def layout_letters(run: Sequence[FieldDefinition]) -> str:
-    """The format of a run of integers, in the letters of `struct`."""
+    """Returns the format of a run of integers, in the letters of `struct`."""
     return "".join(INTEGERS[field.type.name][0] for field in run)
 
 
 def layout_name(run: Sequence[FieldDefinition]) -> str:
-    """The module's name for that format: `_IHQ` for ">ihq"."""
+    """Returns the module's name for that format: `_IHQ` for ">ihq"."""
     return f"_{layout_letters(run).upper()}"
 
 
 def min_element_bytes(field: FieldDefinition, message: MessageDefinition) -> int:
-    """The fewest bytes that an element of an array takes in any version: what bounds the array's length."""
+    """Returns the minimum bytes of an array's element in any version, which limit the array's length."""
     return min(_element_bytes(field, message, version) for version in _range(field.versions))
 
 
@@ -153,7 +153,7 @@ def indented(lines: Sequence[str]) -> list[str]:
 
 
 def wrapped(head: str, arguments: Sequence[str], tail: str = ")", *, depth: int = 2) -> list[str]:
-    """A call on one line where it fits at that depth of indentation, else with one argument a line."""
+    """Returns a call on one line if it fits at that indentation, else with one argument per line."""
     line = f"{head}{', '.join(arguments)}{tail}"
     if len(line) + depth * len(INDENT) <= LINE_LENGTH:
         return [line]
@@ -161,7 +161,7 @@ def wrapped(head: str, arguments: Sequence[str], tail: str = ")", *, depth: int 
 
 
 def function_name(verb: str, struct: StructDefinition) -> str:
-    """`_read_metadata_response_topic` and the like."""
+    """Returns a name such as `_read_metadata_response_topic`."""
     return f"_{verb}_{snake(struct.name)}"
 
 
@@ -170,5 +170,5 @@ def snake(name: str) -> str:
 
 
 def takes_version(lines: Sequence[str]) -> bool:
-    """Whether a function's body asks for the version."""
+    """Whether a function's body uses the version."""
     return any("version" in line for line in lines)

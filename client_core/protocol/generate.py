@@ -2,9 +2,9 @@
 
     python -m client_core.protocol.generate [--jar PATH] [--out FOLDER] [--check]
 
-The modules are checked in. `--check` makes them again in memory and compares byte for byte: it exits with 1
-when one is missing, changed or in excess, and says where. Without `--jar` the jar is the one that `make
-kafka-jars` fetched. Who calls: people and `make check`; nothing at run time.
+The modules are checked in. `--check` generates them in memory and compares byte for byte. It exits with 1
+when one is missing, changed or superfluous, and names it. Without `--jar` the jar is the one that `make
+kafka-jars` fetched. Called by people and `make check`; never at run time.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _REMEDY: Final = "run `python -m client_core.protocol.generate` and check the re
 
 
 def find_jar(project: Path = _PROJECT) -> Path | None:
-    """The jar in the project's cache, where `make kafka-jars` puts it; None if it isn't there."""
+    """Returns the jar in the project's cache, where `make kafka-jars` puts it; None if it is missing."""
     return next(iter(sorted(project.glob(f".cache/kafka/*/{_JAR_NAME}"))), None)
 
 
 def generated_files(jar: Path) -> dict[str, str]:
-    """The text of every module by its file name."""
+    """Returns the text of every module by file name."""
     definitions = [definition for api in APIS for definition in read_definitions(jar, api)]
     return {
         f"{snake_case(definition.name)}.py": module_text(definition, KAFKA_VERSION)
@@ -53,7 +53,7 @@ def generated_files(jar: Path) -> dict[str, str]:
 
 
 def differences(wanted: Mapping[str, str], folder: Path) -> list[str]:
-    """One line for each file in which a folder departs from what would be generated; none if it doesn't."""
+    """Returns one line for each file of a folder that differs from the generated ones."""
     found = {path.name: path.read_bytes().decode(errors="replace") for path in folder.glob("*.py")}
     found.pop("__init__.py", None)
     lines = [f"{name}: missing" for name in wanted.keys() - found.keys()]
@@ -75,7 +75,7 @@ def _first_difference(wanted: str, found: str) -> str:
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
-    """Writes every module, and removes those that are generated no more."""
+    """Writes every module, and removes those no longer generated."""
     folder.mkdir(parents=True, exist_ok=True)
     for stale in {path.name for path in folder.glob("*.py")} - files.keys() - {"__init__.py"}:
         (folder / stale).unlink()
@@ -84,7 +84,7 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m client_core.protocol.generate", description=__doc__.split("\n")[0]
     )

@@ -27,7 +27,7 @@ _NO_TAGS: Final = b"\x00"
 
 
 class RequestHeader(NamedTuple):
-    """A request header as a broker reads it. `body_offset` is where the message begins."""
+    """A decoded request header. `body_offset` is the start of the message."""
 
     api: ApiKey
     version: int
@@ -37,7 +37,7 @@ class RequestHeader(NamedTuple):
 
 
 def encode_request_header(api: ApiKey, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header of a request. Raises SerializationError for what its fields can't hold."""
+    """Returns a request header. Raises SerializationError for values that don't fit its fields."""
     try:
         begin = _KEY_VERSION_CORRELATION.pack(api.id, version, correlation_id)
         return begin + _behind_correlation_id(api, version, client_id)
@@ -49,7 +49,7 @@ def encode_request_header(api: ApiKey, version: int, correlation_id: int, client
 
 @lru_cache(maxsize=64)
 def _behind_correlation_id(api: ApiKey, version: int, client_id: str | None) -> bytes:
-    """The rest of a request header: the same for all requests of a client at a version."""
+    """Returns the rest of a request header: the same for all requests of a client at a version."""
     writer = Writer()
     writer.nullable_string(client_id)
     if api.request_header_version(version) >= 2:
@@ -58,7 +58,7 @@ def _behind_correlation_id(api: ApiKey, version: int, client_id: str | None) -> 
 
 
 def decode_request_header(payload: bytes) -> RequestHeader:
-    """The header of a request frame. Raises SchemaError, also for an API that this client does not speak."""
+    """Decodes a request frame's header. Raises SchemaError, also for an unsupported API."""
     reader = Reader(payload, 0, "request header")
     api_id, version, correlation_id = reader.unpack(_KEY_VERSION_CORRELATION)
     api = ApiKey.of(api_id)
@@ -72,7 +72,7 @@ def decode_request_header(payload: bytes) -> RequestHeader:
 
 
 def encode_response_header(api: ApiKey, version: int, correlation_id: int) -> bytes:
-    """The header of a response, as a broker writes it."""
+    """Returns a response header; for fake brokers."""
     writer = Writer()
     writer.int32(correlation_id)
     if api.response_header_version(version) >= 1:
@@ -81,11 +81,11 @@ def encode_response_header(api: ApiKey, version: int, correlation_id: int) -> by
 
 
 def decode_response_header(payload: bytes, api: ApiKey, version: int) -> tuple[int, int]:
-    """The correlation id of a response frame, and the offset at which its message begins; or SchemaError."""
+    """Returns a response's correlation id and the offset of its message. Raises SchemaError."""
     has_tags = api.response_header_version(version) > 0
     if len(payload) > _CORRELATION.size and (not has_tags or not payload[_CORRELATION.size]):
         (plain_id,) = _CORRELATION.unpack_from(payload)
-        return plain_id, _CORRELATION.size + has_tags  # as nearly every one is
+        return plain_id, _CORRELATION.size + has_tags  # the common case
     what = f"{api} v{version} response header"
     reader = Reader(payload, 0, what)
     correlation_id = reader.int32()

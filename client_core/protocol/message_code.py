@@ -1,7 +1,7 @@
 """Generates a message module's source: its values, readers and writers.
 
-Called by `generate.py`; pure, from a definition to the text of `messages/<message>.py`. The text is made to
-be read: fields in wire order, each with its versions; one function per struct and direction.
+Called by `generate.py`; pure, from a definition to the text of `messages/<message>.py`. The text is
+readable: fields in wire order, each with its versions; one function per struct and direction.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ERRORS: Final = ("cannot_carry", "cannot_carry_null", "cannot_encode", "no_such
 
 
 def module_text(message: MessageDefinition, kafka_version: str) -> str:
-    """The module of a message."""
+    """Returns the module of a message."""
     reader, writer = ReaderCode(message), WriterCode(message)
     structs = list(message.structs())
     functions: list[str] = []
@@ -129,7 +129,7 @@ def _versions_comment(field: FieldDefinition, message: MessageDefinition) -> str
 
 
 def _message_class(message: MessageDefinition, reader: ReaderCode, writer: WriterCode) -> list[str]:
-    # The functions below the class must be made first: whether they take the version is known only then.
+    # Generate the functions below the class first: only then is known whether they take the version.
     name, struct = message.name, message.struct
     flexible_if = condition(message.flexible, message.versions) if message.flexible else "False"
 

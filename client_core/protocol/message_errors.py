@@ -9,12 +9,12 @@ from client_core.errors import SerializationError, UnsupportedVersionError
 
 
 def no_such_version(message: str, version: int, oldest: int, newest: int) -> UnsupportedVersionError:
-    """The error for a version that this client has no schema of."""
+    """Returns the error for a version without a schema in this client."""
     return UnsupportedVersionError(f"{message} v{version} is not spoken here, only v{oldest} to v{newest}")
 
 
 def cannot_carry(message: str, version: int, field: str) -> UnsupportedVersionError:
-    """The error for a field that is set and matters, at a version that has no room for it.
+    """Returns the error for a set field that is not ignorable, at a version without it.
 
     `field` is Kafka's own name. Source: the UnsupportedVersionException of Kafka's generated messages.
     """
@@ -22,10 +22,10 @@ def cannot_carry(message: str, version: int, field: str) -> UnsupportedVersionEr
 
 
 def cannot_carry_null(message: str, version: int, field: str) -> UnsupportedVersionError:
-    """The error for a field that is None, at a version that wants a value. Java: NullPointerException."""
+    """Returns the error for a None, at a version that requires a value. Java: NullPointerException."""
     return UnsupportedVersionError(f"{message} v{version} can't carry {field} without a value")
 
 
 def cannot_encode(message: str, version: int, problem: Exception) -> SerializationError:
-    """The error for a number, text or length beyond what its field can hold."""
+    """Returns the error for a number, text or length too large for its field."""
     return SerializationError(f"{message} v{version} can't be encoded: {problem}")

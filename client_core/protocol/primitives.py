@@ -1,11 +1,11 @@
 """Reads and writes Kafka's primitive types, in classic and flexible encoding.
 
-`Reader` and `Writer` use the classic encoding (two- or four-byte lengths, no tags), `FlexibleReader` and
-`FlexibleWriter` the flexible one (KIP-482: lengths as unsigned varints plus one, tagged fields after every
-struct). The method names are the same, so a generated message is written once for both.
+`Reader` and `Writer` use the classic encoding: two- or four-byte lengths, no tags. `FlexibleReader` and
+`FlexibleWriter` use the flexible one (KIP-482): lengths as unsigned varints plus one, tagged fields after
+every struct. The method names are the same, so a generated message is written once for both.
 
-A reader trusts nothing: a length is checked against the bytes left before it sizes anything, the elements of
-a message are counted, and a schema violation raises SchemaError. A writer trusts its caller's types; a
+A reader trusts no input. A length is checked against the bytes left before it sizes anything, a message's
+elements are counted, and a schema violation raises SchemaError. A writer trusts its caller's types; a
 message's `encode` maps values that can't be packed. Called by `messages/` (generated) and `header.py`. State:
 a cursor and a count; one thread at a time. Source: ByteBufferAccessor, ByteUtils, Readable, Writable, Kafka
 4.3.
@@ -23,13 +23,13 @@ from client_core.errors import IllegalArgumentError, SchemaError, TruncatedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Integers by their size on the wire, as the fields of messages are declared: signed, big-endian.
+#: Integers by their size on the wire in bits, for the fields of messages: signed, big-endian.
 Int8: TypeAlias = Annotated[int, 8]
 Int16: TypeAlias = Annotated[int, 16]
 Int32: TypeAlias = Annotated[int, 32]
 Int64: TypeAlias = Annotated[int, 64]
 
-#: What stands for "no id" on the wire. Source: Uuid.ZERO_UUID.
+#: The wire's "no id". Source: Uuid.ZERO_UUID.
 ZERO_UUID: Final = UUID(int=0)
 
 _INT8: Final = Struct(">b")
@@ -38,14 +38,14 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _UUID_BYTES: Final = 16
 _INT32_BYTES: Final = 4
-#: Seven bits a byte: 32 bits end in the fifth byte.
+#: Seven bits per byte: 32 bits end in the fifth byte.
 _BITS_PER_BYTE: Final = 7
 _VARINT_BITS: Final = 32
-#: How many elements all arrays of one message may have together, tagged fields included. Each becomes an
-#: object of 100 to 400 bytes, whatever it takes on the wire. The longest honest answer names the records of
-#: one request that are at fault: max.request.size (1 MiB) holds some 130,000 of the smallest.
+#: The most elements of all arrays of one message together, tagged fields included. Each becomes an object of
+#: 100 to 400 bytes, independent of its wire size. The longest honest response names the failed records of
+#: one request: max.request.size (1 MiB) holds some 130,000 of the smallest.
 MOST_ELEMENTS: Final = 150_000
-#: What Java's clients refuse as well: "string field ... had invalid length".
+#: Java's clients have the same limit: "string field ... had invalid length".
 _LONGEST_STRING_BYTES: Final = 0x7FFF
 _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 _NO_TAGS: Final = b"\x00"
@@ -54,7 +54,7 @@ _NO_TAGS: Final = b"\x00"
 class Reader:
     """A cursor over bytes in the classic form. `what` names the message in errors; `pos` is the next byte.
 
-    `to_come` bytes of the message are not in `buf` yet: who runs out of bytes then gets TruncatedError.
+    `to_come` bytes of the message are not in `buf` yet; a read beyond `buf` then raises TruncatedError.
     """
 
     __slots__ = ("buf", "elements_left", "pos", "to_come", "what")
@@ -68,20 +68,20 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes of the message are left."""
+        """The number of bytes left in the message."""
         return len(self.buf) - self.pos + self.to_come
 
     def wrong(self, fault: str) -> SchemaError:
-        """The error to raise when the bytes at the cursor are at fault."""
+        """Returns the error for invalid bytes at the cursor."""
         return SchemaError(f"{self.what}: {fault} at byte {self.pos} of {len(self.buf)}")
 
     def short(self, fault: str) -> SchemaError:
-        """The error to raise when bytes are missing."""
+        """Returns the error for missing bytes."""
         error = self.wrong(fault)
         return TruncatedError(error.message) if self.to_come else error
 
     def count(self, elements: int) -> None:
-        """Counts elements that will become objects; SchemaError when they are too many."""
+        """Counts elements that will become objects. Raises SchemaError when they are too many."""
         self.elements_left -= elements
         if self.elements_left < 0:
             raise self.wrong(f"more than {MOST_ELEMENTS} elements in one message")
@@ -89,7 +89,7 @@ class Reader:
     # -- fixed size ------------------------------------------------------------------------------------------
 
     def unpack(self, layout: Struct) -> tuple[int, ...]:
-        """Several integers that adjoin, in one go."""
+        """Reads adjacent integers at once."""
         try:
             values: tuple[int, ...] = layout.unpack_from(self.buf, self.pos)
         except StructError:
@@ -117,7 +117,7 @@ class Reader:
         return UUID(bytes=self.take(_UUID_BYTES))
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Returns the next `size` bytes."""
         start = self.pos
         end = start + size
         if size < 0 or end > len(self.buf):
@@ -129,8 +129,8 @@ class Reader:
     # -- variable size ---------------------------------------------------------------------------------------
 
     def unsigned_varint(self) -> int:
-        """An unsigned 32-bit integer of one to five bytes."""
-        # Java drops the bits above the 32nd without a word; no encoder writes them: here they are an error.
+        """Reads an unsigned 32-bit integer of one to five bytes."""
+        # Java silently drops the bits above the 32nd; no encoder writes them, so here they are an error.
         value = 0
         end = self.pos
         try:
@@ -175,7 +175,7 @@ class Reader:
         return None if size is None else self.take(size)
 
     def array_length(self, min_element_bytes: int) -> int:
-        """How many elements follow; never more than the bytes left can hold."""
+        """Returns the number of elements; never more than the bytes left can hold."""
         count = self.nullable_array_length(min_element_bytes)
         if count is None:
             raise self.wrong("a null array where none is allowed")
@@ -189,7 +189,7 @@ class Reader:
         return count
 
     def passed_array_length(self, min_element_bytes: int) -> int:
-        """The same of an array that is passed over, or limited otherwise: its elements are not counted."""
+        """Like array_length, without counting elements, for an array that is skipped or limited otherwise."""
         count = self._size()
         if count is None:
             raise self.wrong("a null array where none is allowed")
@@ -197,7 +197,7 @@ class Reader:
         return count
 
     def ensure_left(self, count: int, min_element_bytes: int) -> None:
-        """SchemaError where the bytes left can't hold so many elements."""
+        """Raises SchemaError if the bytes left can't hold `count` elements."""
         if count * min_element_bytes > self.remaining:
             raise self.wrong(f"an array of {count} elements, {self.remaining} bytes left")
 
@@ -219,11 +219,11 @@ class Reader:
         return None if size == -1 else size
 
     def tags(self) -> Iterator[tuple[int, FlexibleReader]]:
-        """The tagged fields behind a struct, each with a reader over its bytes; none in the classic form."""
+        """Yields the tagged fields after a struct, with readers of their bytes; none in the classic form."""
         return iter(())
 
     def skip_tags(self) -> None:
-        """Passes the tagged fields of a struct that knows none."""
+        """Skips the tagged fields of a struct without known ones."""
 
 
 class FlexibleReader(Reader):
@@ -242,8 +242,8 @@ class FlexibleReader(Reader):
         return size - 1 if size else None
 
     def tags(self) -> Iterator[tuple[int, FlexibleReader]]:
-        # Java reads a known field without looking at its size. Here the size binds: a field that needs more
-        # bytes is an error, and what a newer broker appends to one is passed over.
+        # Java ignores the size of a known field. Here it is binding: a field that needs more bytes is an
+        # error, and bytes that a newer broker appends are skipped.
         for _ in range(self._tag_count()):
             tag = self.unsigned_varint()
             field = FlexibleReader(self.take(self.unsigned_varint()), 0, f"{self.what} tag {tag}")
@@ -274,13 +274,13 @@ class Writer:
         self.parts: list[bytes] = []
 
     def getvalue(self) -> bytes:
-        """All that was written so far."""
+        """Returns the bytes written so far."""
         return b"".join(self.parts)
 
     # -- fixed size ------------------------------------------------------------------------------------------
 
     def pack(self, layout: Struct, *values: int) -> None:
-        """Several integers that adjoin, in one go."""
+        """Writes adjacent integers at once."""
         self.parts.append(layout.pack(*values))
 
     def int8(self, value: int) -> None:
@@ -325,7 +325,7 @@ class Writer:
             self.byte_array(value)
 
     def array_length(self, count: int | None) -> None:
-        """What stands before an array's elements; None for an array that is null."""
+        """Writes an array's length; None for a null array."""
         self._size(count)
 
     def int32_array(self, values: Sequence[int]) -> None:
@@ -341,7 +341,7 @@ class Writer:
         self.parts.append(_INT32.pack(-1 if size is None else size))
 
     def tags(self, fields: Sequence[tuple[int, bytes]] = ()) -> None:
-        """The tagged fields behind a struct, by ascending tag; the classic form has no room for any."""
+        """Writes the tagged fields after a struct, by ascending tag; the classic form has none."""
 
 
 class FlexibleWriter(Writer):
@@ -367,7 +367,7 @@ class FlexibleWriter(Writer):
 
 
 def unsigned_varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first, the top bit set on all bytes but the last."""
+    """Returns a varint: seven bits per byte, lowest first, top bit set on all bytes but the last."""
     if 0 <= value < 0x80:
         return _ONE_BYTE_VARINTS[value]
     if value < 0:
@@ -381,7 +381,7 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def _int32s(count: int) -> Struct:
-    """The layout of so many int32 in a row. Replica lists are short and alike, so the usual ones are kept."""
+    """Returns the layout of `count` int32. Replica lists are short, so the usual layouts are kept."""
     return _INT32_RUNS[count] if count < len(_INT32_RUNS) else Struct(f">{count}i")
 
 

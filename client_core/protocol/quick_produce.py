@@ -1,7 +1,7 @@
 """Fast path for Produce: encodes a flexible request in one join, reads successful responses.
 
 Other messages are encoded field by field (`messages/`), at a few hundred calls each. These two are sent with
-every batch. A response with anything but success is left to the generated message. A test holds both paths
+every batch. The generated message reads any response with an error. A test verifies that both paths are
 equal, to the byte and to the value. Pure.
 """
 
@@ -22,11 +22,11 @@ from client_core.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: The first version with compact lengths and tags, and the first with topic ids for names.
+#: The first version with compact lengths and tags, and the first with topic ids in place of names.
 FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_IDS: Final = 13
 
-#: No transactional id, then acks and the timeout; index of a partition; nothing follows but no tags.
+#: No transactional id, then acks and the timeout; a partition's index; an empty tag section.
 _BEGINNING: Final = struct.Struct(">Bhi")
 _INT32: Final = struct.Struct(">i")
 _NO_TAGS: Final = b"\0"
@@ -35,7 +35,7 @@ _NO_TAGS: Final = b"\0"
 #: message, no tags.
 _STORED: Final = struct.Struct(">ihqqqBBB")
 _PLAIN_END: Final = (1, 0, 0)
-#: Lengths below this take one byte, and are one more than they count.
+#: Compact lengths below this take one byte; they are one more than the count.
 _ONE_BYTE: Final = 0x80
 _UUID_BYTES: Final = 16
 
@@ -47,9 +47,9 @@ def encode_produce_request(
     by_topic: Mapping[str, Sequence[tuple[int, bytes]]],
     topic_ids: Mapping[str, UUID],
 ) -> bytes:
-    """The body of a request of version 9 or later, of partitions and their batches by topic.
+    """Returns the body of a request of version 9 or later, with partitions and batches by topic.
 
-    An id that is not known goes as zero. Raises UnicodeEncodeError for a name that has no UTF-8.
+    An unknown id is sent as zero. Raises UnicodeEncodeError for a name that UTF-8 can't encode.
     """
     pieces = [_BEGINNING.pack(0, acks, timeout_ms), _length(len(by_topic))]
     for topic, partitions in by_topic.items():
@@ -68,7 +68,7 @@ def encode_produce_request(
 
 @lru_cache(maxsize=1024)
 def _length(count: int) -> bytes:
-    """A compact length: one more than it counts, seven bits a byte, the lowest first."""
+    """Returns a compact length: the count plus one, seven bits per byte, lowest first."""
     value = count + 1
     encoded = bytearray()
     while value >= _ONE_BYTE:
@@ -79,9 +79,9 @@ def _length(count: int) -> bytes:
 
 
 def read_produce_response(body: bytes, version: int) -> ProduceResponse | None:
-    """An answer of version 9 or later in which every batch is stored, and nothing else is told.
+    """Reads a response of version 9 or later without any error or further information.
 
-    None for any other bytes, those that follow no schema among them.
+    Returns None for any other bytes, including invalid ones.
     """
     try:
         topics: list[TopicProduceResponse] = []
@@ -117,7 +117,7 @@ def read_produce_response(body: bytes, version: int) -> ProduceResponse | None:
         (throttle_time_ms,) = _INT32.unpack_from(body, at)
         return None if body[at + _INT32.size] else ProduceResponse(tuple(topics), throttle_time_ms)
     except (IndexError, ValueError, struct.error):
-        return None  # the generated message says what is wrong
+        return None  # the generated message reports the error
 
 
 @lru_cache(maxsize=1024)

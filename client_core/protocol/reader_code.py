@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class ReaderCode:
-    """Makes a message's reading functions; asked for the inner structs before those around them."""
+    """Generates a message's reading functions; call it for inner structs first."""
 
     def __init__(self, message: MessageDefinition) -> None:
         self._message = message
         self._versioned: set[str] = set()  # structs whose function takes the version
 
     def function(self, struct: StructDefinition) -> list[str]:
-        """The lines of the function that reads a struct."""
+        """Returns the lines of the function that reads a struct."""
         body = self._body(struct)
         parameters = ["reader: Reader"]
         if takes_version(body):
@@ -47,7 +47,7 @@ class ReaderCode:
         return [*head, *indented(body)]
 
     def call(self, struct: StructDefinition, reader: str = "reader") -> str:
-        """The expression that reads a struct."""
+        """Returns the expression that reads a struct."""
         version = ", version" if struct.name in self._versioned else ""
         return f"{function_name('read', struct)}({reader}{version})"
 
@@ -74,7 +74,7 @@ class ReaderCode:
         return [f"if {only_if}:", *indented(lines), "else:", *indented([absent])]
 
     def _field(self, field: FieldDefinition, reader: str = "reader") -> list[str]:
-        """The lines that read one field at a version that has it."""
+        """Returns the lines that read one field at a version that has it."""
         if not field.type.is_array:
             value = self._element(field, reader)
             if not field.nullable:

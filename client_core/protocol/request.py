@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RequestBuilder(Protocol):
-    """A request whose version is still open."""
+    """A request whose version is not chosen yet."""
 
     @property
     def api(self) -> ApiKey: ...
@@ -25,43 +25,43 @@ class RequestBuilder(Protocol):
     def latest_allowed_version(self) -> int: ...
 
     def encode(self, version: int) -> bytes:
-        """The request's body at that version, without header.
+        """Returns the request's body at that version, without header.
 
-        Raises UnsupportedVersionError when a value can't be carried by it.
+        Raises UnsupportedVersionError when the version can't carry a value.
         """
         ...
 
     def decode_response(self, body: bytes, version: int) -> object:
-        """The response's message from the bytes behind its header; trailing bytes are tolerated.
+        """Returns the response's message from the bytes after its header; trailing bytes are tolerated.
 
-        Raises SchemaError when the bytes don't follow the schema.
+        Raises SchemaError for invalid bytes.
         """
         ...
 
 
 class ResponseReader(Protocol):
-    """Reads a response's message as its bytes come."""
+    """Reads a response's message while its bytes arrive."""
 
     def feed(self, piece: bytes) -> None:
-        """Takes the next bytes. Raises SchemaError as soon as they don't follow the schema."""
+        """Takes the next bytes. Raises SchemaError as soon as they are invalid."""
         ...
 
     def finish(self) -> object:
-        """The response's message, once all its bytes were fed. Raises SchemaError."""
+        """Returns the response's message after its last byte. Raises SchemaError."""
         ...
 
 
 @runtime_checkable
 class StreamedRequestBuilder(RequestBuilder, Protocol):
-    """A request whose answer may be so large that it is read as it comes."""
+    """A request whose response may be so large that it is read while it arrives."""
 
     def response_reader(self, size_bytes: int, version: int) -> ResponseReader:
-        """What reads the `size_bytes` behind the answer's header; called when they begin to come."""
+        """Returns a reader for the `size_bytes` after the header; called when the first of them arrive."""
         ...
 
 
 def throttle_time_ms(response: object) -> int:
-    """The pause that a response asks for; 0 where its schema has no such field.
+    """Returns the pause that a response requests; 0 if its schema has no such field.
 
     Source: AbstractResponse.throttleTimeMs.
     """

@@ -1,9 +1,9 @@
 """Parses Kafka's message definitions, `common/message/*.json` in the kafka-clients jar.
 
 The JSON has `//` comments on lines of their own. Versions are clipped: a message's to the valid ones, without
-a last one marked unstable; a field's to those of its struct. `message_code.py` generates code from the
-result. Called by `generate.py`, never at run time. Source: MessageSpec, FieldSpec, Versions of Kafka's
-generator, 4.3.
+an unstable last one; a field's to those of its struct. `message_code.py` generates code from the result.
+Called by `generate.py`, never at run time. Source: MessageSpec, FieldSpec, Versions of Kafka's generator,
+4.3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSIONS: Final = re.compile(r"(?P<first>\d+)(?:(?P<open>\+)|-(?P<last>\d+))?")
 _FOLDER_IN_JAR: Final = "common/message"
 _NO_VERSION_IS_NEWER: Final = 32_767  # an int16
 
-#: What JSON can hold. The border between Kafka's files and the values below.
+#: JSON values: the border between Kafka's files and the values below.
 Json = dict[str, "Json"] | list["Json"] | str | int | bool | None
 JsonObject = dict[str, Json]
 
@@ -41,7 +41,7 @@ class Versions:
 
     @staticmethod
     def parse(text: str, newest: int) -> Versions:
-        """`3`, `3+`, `3-9` or `none`; an open end stops at `newest`."""
+        """Parses `3`, `3+`, `3-9` or `none`; an open end stops at `newest`."""
         if text == "none":
             return Versions(1, 0)
         found = _VERSIONS.fullmatch(text)
@@ -66,7 +66,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """`string`, `int32`, ... or the name of a struct; `is_array` for many of them."""
+    """`string`, `int32`, ... or the name of a struct; `is_array` for an array of it."""
 
     name: str
     is_array: bool
@@ -77,19 +77,19 @@ class FieldType:
 class FieldDefinition:
     """A field of a struct, its versions clipped to those of the message."""
 
-    json_name: str  # as Kafka's JSON form has it: throttleTimeMs
-    name: str  # as Python has it: throttle_time_ms
+    json_name: str  # Kafka's JSON name: throttleTimeMs
+    name: str  # the Python name: throttle_time_ms
     type: FieldType
     versions: Versions
     nullable: Versions
-    default: str | None  # as it is written in the definition; "null" is null
+    default: str | None  # as written in the definition; "null" is null
     ignorable: bool
     tag: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class StructDefinition:
-    """A struct, the versions in which it occurs, and its fields in the order of the wire."""
+    """A struct, the versions that have it, and its fields in wire order."""
 
     name: str
     versions: Versions
@@ -110,7 +110,7 @@ class MessageDefinition:
         return self.struct.name
 
     def structs(self) -> Iterator[StructDefinition]:
-        """Every struct of the message, those inside before those around them, the message itself last."""
+        """Yields every struct of the message, inner ones first, the message itself last."""
         yield from _inside_out(self.struct)
 
 
@@ -122,9 +122,9 @@ def _inside_out(struct: StructDefinition) -> Iterator[StructDefinition]:
 
 
 def read_definitions(jar: Path, api: str) -> tuple[MessageDefinition, MessageDefinition]:
-    """The request and the response of an API, `Metadata` for one. KeyError if the jar has none of that name.
+    """Returns the request and the response of an API such as `Metadata`. Raises KeyError if the jar has none.
 
-    Only the request says that its last version is unstable, so the response's versions follow the request's.
+    Only the request's definition marks its last version unstable, so the response's versions follow it.
     """
     with zipfile.ZipFile(jar) as archive:
         request, response = (
@@ -135,7 +135,7 @@ def read_definitions(jar: Path, api: str) -> tuple[MessageDefinition, MessageDef
 
 
 def parse_definition(text: str, newest: int | None = None) -> MessageDefinition:
-    """A message definition from its JSON text. DefinitionError for what this generator does not know."""
+    """Returns a message definition from its JSON text. Raises DefinitionError for unknown features."""
     message = _object(json.loads(_COMMENT_LINE.sub("", text)))
     newest = _NO_VERSION_IS_NEWER if newest is None else newest
     versions = Versions.parse(_text(message, "validVersions"), newest)
@@ -181,7 +181,7 @@ def _field(member: JsonObject, owner_versions: Versions, flexible: Versions) -> 
     )
 
 
-#: about, entityType and mapKey say nothing about the bytes.
+#: about, entityType and mapKey do not affect the bytes.
 _KNOWN_ATTRIBUTES: Final = frozenset(
     {
         *("name", "type", "versions", "nullableVersions", "tag", "taggedVersions", "default", "ignorable"),
@@ -204,7 +204,7 @@ def _type(member: JsonObject, versions: Versions, flexible: Versions) -> FieldTy
 
 
 def snake_case(name: str) -> str:
-    """`ThrottleTimeMs` and `throttleTimeMs` as `throttle_time_ms`."""
+    """Returns `throttle_time_ms` for `ThrottleTimeMs` and `throttleTimeMs`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 

@@ -1,7 +1,7 @@
 """Generates the functions that write a message's structs, for every version.
 
-A field that a version lacks is dropped if the definition calls it ignorable. Otherwise it must have its
-default, or the function raises UnsupportedVersionError. Called by `message_code.py` at generation time; pure.
+A field that a version lacks is dropped if its definition is ignorable. Otherwise it must have its default, or
+the function raises UnsupportedVersionError. Called by `message_code.py` at generation time; pure.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class WriterCode:
-    """Makes a message's writing functions; asked for the inner structs before those around them."""
+    """Generates a message's writing functions; call it for inner structs first."""
 
     def __init__(self, message: MessageDefinition) -> None:
         self._message = message
         self._versioned: set[str] = set()  # structs whose function takes the version
 
     def function(self, struct: StructDefinition) -> list[str]:
-        """The lines of the function that writes a struct."""
+        """Returns the lines of the function that writes a struct."""
         body = self._body(struct)
         parameters = ["writer: Writer", f"message: {struct.name}"]
         if takes_version(body):
@@ -46,7 +46,7 @@ class WriterCode:
         return [*head, *indented(body)]
 
     def call(self, struct: StructDefinition, message: str, writer: str = "writer") -> str:
-        """The statement that writes a struct."""
+        """Returns the statement that writes a struct."""
         version = "version, " if struct.name in self._versioned else ""
         return f"{function_name('write', struct)}({writer}, {version}{message})"
 
@@ -76,7 +76,7 @@ class WriterCode:
         return f'raise {function}("{self._message.name}", version, "{field.json_name}")'
 
     def _field(self, field: FieldDefinition, writer: str = "writer") -> list[str]:
-        """The lines that write one field at a version that has it."""
+        """Returns the lines that write one field at a version that has it."""
         value = f"message.{field.name}"
         guard = self._null_guard(field)
         if not field.type.is_array:

@@ -1,8 +1,8 @@
 """Decompresses within a memory limit, for codecs that can't stop by themselves.
 
-A zstd frame of 33 kB can decompress to a gigabyte, and neither zstd nor LZ4 must state that beforehand.
+A zstd frame of 33 kB can decompress to a gigabyte, and neither zstd nor LZ4 must state the size beforehand.
 cramjam decompresses a frame at once, but accepts an output buffer. The buffer is mapped memory, which costs
-only the pages written: 64 MiB of it take 12 us more than a buffer of the right size. Pure; any thread.
+only the pages written. 64 MiB of it take 12 us more than a buffer of the right size. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     from client_core.record.compression import Codec
 
-#: What cramjam says when the room is used up: Rust's words for a write that found no place.
+#: cramjam's error for a full output buffer; Rust's text.
 _NO_ROOM: Final = "failed to write whole buffer"
 
 
 def unpack_bounded(
     codec: Codec, unpack_into: Callable[[bytes, mmap.mmap], int], packed: bytes, limit_bytes: int
 ) -> bytes:
-    """What `unpack_into` makes of the packed bytes.
+    """Returns the output of `unpack_into` for the packed bytes.
 
-    Raises CorruptRecordError if it can't, or if that is more than the limit.
+    Raises CorruptRecordError if they are invalid, or the output exceeds the limit.
     """
     try:
-        room = mmap.mmap(-1, max(limit_bytes, 1))  # there are no maps of nothing
+        room = mmap.mmap(-1, max(limit_bytes, 1))  # an empty map is invalid
     except OSError as error:
         raise KafkaError(f"There is no memory to unpack up to {limit_bytes} bytes: {error}") from error
     with room:

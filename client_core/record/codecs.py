@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @cache
 def compression_for(codec: Codec) -> Compression:
-    """What packs, at its default level, and unpacks, whatever the level was, a codec."""
+    """Returns a codec that compresses at its default level and decompresses any level."""
     return _compression(codec, None)
 
 
@@ -30,11 +30,10 @@ def compression_of(
     lz4_level: int | None = None,
     zstd_level: int | None = None,
 ) -> Compression:
-    """What compression.type names, at its level; None is the codec's default.
+    """Returns the codec of compression.type at its level; None is the codec's default.
 
-    Raises UnsupportedCompressionTypeError for a name that Kafka does not have and for a codec whose library
-    is not installed, IllegalArgumentError for a level that the codec does not have. The levels of other
-    codecs are ignored.
+    Raises UnsupportedCompressionTypeError for an unknown name and for a codec whose library is not installed.
+    Raises IllegalArgumentError for an invalid level. Levels of other codecs are ignored.
     """
     codec = Codec.named(name)
     levels = {Codec.GZIP: gzip_level, Codec.LZ4: lz4_level, Codec.ZSTD: zstd_level}

@@ -13,8 +13,8 @@ from typing import ClassVar, Final, Protocol
 
 from client_core.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 
-#: What a batch may unpack to unless its reader knows better: twice Kafka's default buffer.memory, all that a
-#: producer may hold; fetch.max.bytes is 50 MiB. A few packed kilobytes can stand for gigabytes. Java has no
+#: Default limit of a batch's unpacked size: twice Kafka's default buffer.memory, which limits all of a
+#: producer's records; fetch.max.bytes is 50 MiB. A few packed kilobytes can unpack to gigabytes. Java has no
 #: limit, but reads as a stream; here a batch is unpacked as a whole.
 MAX_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 
@@ -38,7 +38,7 @@ class Codec(Enum):
 
     @staticmethod
     def of(codec_id: int) -> Codec:
-        """The codec of an id from the wire. Raises CorruptRecordError for an id that Kafka does not have."""
+        """Returns the codec of an id from the wire. Raises CorruptRecordError for an unknown id."""
         try:
             return Codec(codec_id)
         except ValueError:
@@ -46,7 +46,7 @@ class Codec(Enum):
 
     @staticmethod
     def named(config_name: str) -> Codec:
-        """The codec that compression.type names. Any other raises UnsupportedCompressionTypeError."""
+        """Returns the codec for a compression.type. Raises UnsupportedCompressionTypeError if unknown."""
         for codec in Codec:
             if codec.config_name == config_name:
                 return codec
@@ -60,20 +60,20 @@ class Compression(Protocol):
     def codec(self) -> Codec: ...
 
     def compress(self, records: bytes, /) -> bytes:
-        """The records of a batch, packed."""
+        """Packs the records of a batch."""
         ...
 
     def decompress(self, packed: bytes, /, limit_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
-        """The records of a batch.
+        """Unpacks the records of a batch.
 
-        Raises CorruptRecordError when they can't be unpacked, or would be larger than the limit.
+        Raises CorruptRecordError when they are invalid, or would exceed the limit.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoCompression:
-    """Records as they are."""
+    """Leaves records unchanged."""
 
     codec: ClassVar[Codec] = Codec.NONE
 
@@ -88,17 +88,17 @@ NO_COMPRESSION: Final[Compression] = NoCompression()
 
 
 def checked_level(codec: Codec, level: int, smallest: int, largest: int) -> int:
-    """The level, if the codec has it; else raises IllegalArgumentError."""
+    """Returns the level. Raises IllegalArgumentError if the codec does not have it."""
     if not smallest <= level <= largest:
         raise IllegalArgumentError(f"{codec.config_name} doesn't support given compression level: {level}")
     return level
 
 
 def corrupt(codec: Codec, why: object) -> CorruptRecordError:
-    """What every codec raises for bytes that it can't unpack."""
+    """Returns the error for bytes that a codec can't unpack."""
     return CorruptRecordError(f"The records can't be unpacked with {codec.config_name}: {why}")
 
 
 def too_large(codec: Codec, limit_bytes: int) -> CorruptRecordError:
-    """What every codec raises for records that are larger than their reader allows."""
+    """Returns the error for records above their reader's limit."""
     return corrupt(codec, f"they are larger than {limit_bytes} bytes")

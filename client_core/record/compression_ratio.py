@@ -1,9 +1,8 @@
 """Estimates each topic's compression ratio from its last batches (REC-05).
 
-The estimate limits how much is appended to a batch. It rises fast and falls slowly: a batch that compresses
-worse raises it by at least a twentieth, a better one lowers it by at most a two-hundredth. Too low an
-estimate makes batches that the broker refuses; too high a one only makes them small. It is not a metric of
-bytes saved.
+The estimate limits how much is appended to a batch. It rises fast and falls slowly. A worse ratio raises it
+by at least a twentieth, a better one lowers it by at most a two-hundredth. If it is too low, the broker
+refuses batches; if it is too high, batches are only small. It is not a metric of bytes saved.
 
 One per producer, where Java has one per process. Any thread reads; only the I/O thread writes, when it closes
 and splits batches, so there is no lock. Source: CompressionRatioEstimator, Kafka 4.3.
@@ -19,7 +18,7 @@ from client_core.record.compression import Codec
 IMPROVING_STEP: Final = 0.005
 DETERIORATE_STEP: Final = 0.05
 
-#: CompressionType.rate, the same for every codec: as if nothing could be packed.
+#: CompressionType.rate, the same for every codec: no compression.
 INITIAL_RATIO: Final = 1.0
 
 
@@ -36,11 +35,11 @@ class CompressionRatioEstimator:
         return f"<CompressionRatioEstimator {ratios}>" if ratios else "<CompressionRatioEstimator>"
 
     def estimation(self, topic: str, codec: Codec) -> float:
-        """What to expect of the next batch. Any thread."""
+        """Returns the expected ratio of the next batch. Any thread."""
         return self._ratios.get((topic, codec), INITIAL_RATIO)
 
     def update_estimation(self, topic: str, codec: Codec, observed_ratio: float) -> float:
-        """Takes a batch's own ratio into account; returns what is expected now."""
+        """Updates the estimate by a batch's ratio; returns the new estimate."""
         expected = self.estimation(topic, codec)
         if observed_ratio > expected:
             expected = max(expected + DETERIORATE_STEP, observed_ratio)
@@ -50,10 +49,10 @@ class CompressionRatioEstimator:
         return expected
 
     def set_estimation(self, topic: str, codec: Codec, ratio: float) -> None:
-        """Begins anew from a ratio, after a batch was too large: RecordAccumulator.split_and_reenqueue."""
+        """Sets the estimate after a batch was too large: RecordAccumulator.split_and_reenqueue."""
         self._ratios[topic, codec] = ratio
 
     def reset_estimation(self, topic: str) -> None:
-        """Forgets what was learnt of a topic, for every codec."""
+        """Forgets a topic's estimates for every codec."""
         for codec in Codec:
             self._ratios.pop((topic, codec), None)

@@ -1,12 +1,12 @@
-"""gzip: one member of RFC 1952, with the ten bytes of head that Java writes.
+"""gzip: one member of RFC 1952, with the ten-byte header that Java writes.
 
     1f 8b, 08 = deflate, 00 no flags, 00000000 no time, 00, ff = unknown system,
     the deflated records, uint32 crc, uint32 size
 
-The standard library's zlib and not cramjam: of 16 KiB of JSON, a batch at Kafka's defaults, it makes the same
-5.0 kB in 0.22 ms where cramjam takes 0.33 (of 1 MiB 3.4 ms against 2.6), unpacks as fast, and can be told
-when to stop. The head is written by hand so that it is the same on every system. zlib releases the GIL while
-it works. Pure; any thread. Source: GzipCompression, GzipOutputStream, Kafka 4.3.
+The standard library's zlib, not cramjam. It packs 16 KiB of JSON, a batch at Kafka's defaults, to the same
+5.0 kB in 0.22 ms against 0.33. 1 MiB takes 3.4 ms against 2.6. It unpacks as fast, and supports a limit. The
+header is written by hand, so that it is the same on every system. zlib releases the GIL while it works. Pure;
+any thread. Source: GzipCompression, GzipOutputStream, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD: Final = bytes.fromhex("1f8b 08 00 00000000 00 ff")
 _TAIL: Final = Struct("<II")
 _UINT32: Final = 0xFFFFFFFF
 
-#: zlib's window of 32 KiB: negative for bare deflate, plus 16 for gzip's head and tail around it.
+#: zlib's window of 32 KiB: negative for bare deflate, plus 16 for gzip's header and trailer.
 _BARE: Final = -zlib.MAX_WBITS
 _WITH_HEAD: Final = zlib.MAX_WBITS + 16
 
@@ -50,7 +50,7 @@ class GzipCompression:
     def decompress(self, packed: bytes, /, limit_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
         unpacker = zlib.decompressobj(wbits=_WITH_HEAD)
         try:
-            records = unpacker.decompress(packed, limit_bytes + 1)  # a limit of 0 would be none for zlib
+            records = unpacker.decompress(packed, limit_bytes + 1)  # 0 would mean no limit to zlib
         except zlib.error as error:
             raise corrupt(self.codec, error) from None
         if len(records) > limit_bytes:

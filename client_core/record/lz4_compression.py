@@ -1,13 +1,13 @@
 """LZ4 frames as Java's Lz4BlockOutputStream writes them: independent blocks of 64 KiB.
 
     04 22 4d 18, 60 = version 1, independent blocks, 40 = blocks of 64 KiB, 82 = checksum of these two bytes,
-    then for every 64 KiB of records: uint32 length (its top bit: stored as they are), so many bytes,
+    then for every 64 KiB of records: uint32 length (top bit: stored uncompressed), so many bytes,
     uint32 0
 
-There are no checksums of blocks or content. Any frame is read: linked blocks, larger ones, checksums of
-blocks and content (all of them verified, where Java does not look at the content's). cramjam packs and
-unpacks, and releases the GIL for it. Pure; any thread. Source: Lz4Compression, Lz4BlockOutputStream,
-Lz4BlockInputStream, Kafka 4.3.
+There are no checksums of blocks or content. Any frame can be read: linked blocks, larger ones, checksums of
+blocks and content. All checksums are verified; Java ignores the content's. cramjam packs and unpacks, and
+releases the GIL for it. Pure; any thread. Source: Lz4Compression, Lz4BlockOutputStream, Lz4BlockInputStream,
+Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _STORED: Final = 1 << 31
 _END: Final = _LENGTH.pack(0)
 _BLOCK_BYTES: Final = 64 * 1024
 
-#: The flags are behind the magic; one bit says that a checksum follows each block.
+#: The flags follow the magic; one bit means a checksum after each block.
 _FLAGS_AT: Final = 4
 _HAS_CHECKSUMS: Final = 0x10
 _CHECKSUM_BYTES: Final = 4
 
-#: The levels of liblz4's slow, thorough compressor, which takes any above 12 for 12.
+#: The levels of liblz4's high-compression mode, which treats any above 12 as 12.
 _LEAST_THOROUGH: Final = 2
 _MOST_THOROUGH: Final = 12
 
 
 def blocks_of(frame: bytes) -> Iterator[bytes]:
-    """The blocks of a frame of ours or of cramjam's, each with its length, without their checksums."""
+    """Yields the blocks of a frame of ours or cramjam's, each with its length, without their checksums."""
     between_bytes = _CHECKSUM_BYTES if frame[_FLAGS_AT] & _HAS_CHECKSUMS else 0
     position = len(_HEAD)
     while frame[position : position + _LENGTH.size] != _END:
@@ -60,8 +60,8 @@ def blocks_of(frame: bytes) -> Iterator[bytes]:
 class Lz4Compression:
     """LZ4 at a level from 1 to 17.
 
-    The default of 9 is the fast compressor and every other level the thorough one, as in Java: so 1 packs
-    better than 9, and takes longer.
+    The default of 9 is the fast compressor, every other level the high-compression one, as in Java. So 1
+    packs better than 9, and takes longer.
     """
 
     codec: ClassVar[Codec] = Codec.LZ4
@@ -87,7 +87,7 @@ class Lz4Compression:
                 yield _LENGTH.pack(len(block) | _STORED) + block
 
     def _thorough(self, records: bytes) -> Iterator[bytes]:
-        """cramjam has the thorough compressor for frames only, and puts a checksum behind each block."""
+        """cramjam offers high compression for frames only, with a checksum after each block."""
         level = min(max(self.level, _LEAST_THOROUGH), _MOST_THOROUGH)
         packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         packer.compress(records)

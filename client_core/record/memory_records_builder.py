@@ -2,8 +2,8 @@
 
 A record is encoded when it is appended, as a few pieces from tables (`varint.py`). `build` joins all pieces,
 compresses them if there is a codec, and computes the one checksum. Room is checked by exact sizes before a
-record is accepted (REC-05). Producer id and sequence are known only at the drain, so they are set late, and
-may be set again after an epoch bump without encoding records again.
+record is accepted (REC-05). Producer id and sequence are known only at the drain. They are set late, and may
+be set again after an epoch bump without encoding records again.
 
 Not thread-safe: guarded by the partition's lock, and owned by the I/O thread once drained. Source:
 MemoryRecordsBuilder, DefaultRecord, AbstractRecords, Kafka 4.3.
@@ -47,28 +47,28 @@ if TYPE_CHECKING:
     from client_core.record.compression import Compression
     from client_core.record.record_content import Appendable, RecordHeaders
 
-#: A record's length, attributes, timestamp delta and offset delta at their longest. Source: DefaultRecord.
+#: The most bytes of a record's length, attributes, timestamp delta and offset delta. Source: DefaultRecord.
 MAX_RECORD_OVERHEAD: Final = 21
 #: Length, attributes, timestamp delta, offset delta, null key, null value, no headers.
 MIN_RECORD_SIZE: Final = 7
-#: An estimate of packed bytes is raised by a twentieth, to be on the safe side. Source: MemoryRecordsBuilder.
+#: Safety factor of an estimate of packed bytes. Source: MemoryRecordsBuilder.
 COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
-#: Room is judged as if nothing could be packed better than this. Java packs a record when it is appended;
-#: here records wait unpacked, and this bounds what they take to ten times their share of buffer.memory.
+#: Lower limit of the estimated ratio. Java packs a record when it is appended; here records wait unpacked,
+#: and this limits their memory to ten times their share of buffer.memory.
 LEAST_COMPRESSION_RATIO: Final = 0.1
 
-_ZERO: Final = b"\x00"  # varint(0): no headers, or no distance to the first timestamp
+_ZERO: Final = b"\x00"  # varint(0): no headers, or the first timestamp's delta
 _ATTRIBUTES: Final = b"\x00"  # no record attribute is in use
-#: Beside those of MAX_RECORD_OVERHEAD: the lengths of key and value, and the number of headers.
+#: MAX_RECORD_OVERHEAD plus the lengths of key and value and the number of headers.
 _MOST_BESIDE_KEY_AND_VALUE: Final = MAX_RECORD_OVERHEAD + 5 + 5 + 1
-#: The indices of a sequence of one record.
+#: The indices of a single record.
 ONLY_RECORD: Final = (0,)
-#: append_many goes on while there is room.
+#: append_many stops only when there is no room.
 NO_LIMIT: Final = (1 << 63) - 1
 
 
 class MemoryRecordsBuilder:
-    """One record batch in the making."""
+    """One record batch being built."""
 
     __slots__ = (
         "_aborted",
@@ -104,7 +104,7 @@ class MemoryRecordsBuilder:
         partition_leader_epoch: int | None = None,
         is_transactional: bool = False,
     ) -> None:
-        """`write_limit_bytes` bounds the batch, header included, from its second record on."""
+        """`write_limit_bytes` limits the batch, header included, from its second record on."""
         self.write_limit_bytes = write_limit_bytes
         self.record_count = 0
         self.producer_id: int | None = None
@@ -126,7 +126,7 @@ class MemoryRecordsBuilder:
         self._base_timestamp_ms = self._max_timestamp_ms = NO_TIMESTAMP
         self._last_timestamp_ms: int | None = None
         self._timestamp_delta = b""
-        self._packed: bytes | None = None  # the records of a batch that was built and is open again
+        self._packed: bytes | None = None  # the packed records of a reopened batch
         self._built: bytes | None = None
         self._closed_for_appends = False
         self._aborted = False
@@ -135,7 +135,7 @@ class MemoryRecordsBuilder:
 
     @property
     def estimated_size_bytes(self) -> int:
-        """What the batch takes on the wire: exact without compression and once it is built."""
+        """The batch's size on the wire: exact without compression and once it is built."""
         return len(self._built) if self._built is not None else self._estimated_bytes_written()
 
     @property
@@ -151,12 +151,12 @@ class MemoryRecordsBuilder:
 
     @property
     def is_built(self) -> bool:
-        """Whether the bytes are made; Java calls it closed."""
+        """Whether the bytes are built; Java calls it closed."""
         return self._built is not None
 
     @property
     def uncompressed_size_bytes(self) -> int:
-        """What the batch would take on the wire without compression."""
+        """The batch's size on the wire without compression."""
         return HEADER_SIZE + self._payload_bytes
 
     @property
@@ -169,7 +169,7 @@ class MemoryRecordsBuilder:
     def has_room_for(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
     ) -> bool:
-        """Whether `append` would take the record."""
+        """Whether the record fits."""
         if self.is_full:
             return False
         if not self.record_count:
@@ -192,7 +192,7 @@ class MemoryRecordsBuilder:
     def append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
     ) -> None:
-        """Takes one record, whether or not there is room for it: the caller asks has_room_for first."""
+        """Appends one record without a check for room: the caller calls has_room_for first."""
         if self._closed_for_appends:
             raise IllegalStateError(
                 "Tried to append a record, but MemoryRecordsBuilder is closed for record appends"
@@ -215,11 +215,11 @@ class MemoryRecordsBuilder:
         timestamp_ms: int,
         stop_at_bytes: int = NO_LIMIT,
     ) -> int:
-        """Takes the records at indices[first:], in that order, while there is room; returns how many it took.
+        """Appends the records at indices[first:], in order, while there is room; returns their number.
 
-        `timestamp_ms` is for records that have none of their own. Taking ends, too, with the record that
-        brings the batch to `stop_at_bytes`. A record that can't be encoded raises, and then none of this call
-        was taken. This is the hot path: what can be done once per call is not done per record.
+        `timestamp_ms` is for records without a timestamp. The record that brings the batch to `stop_at_bytes`
+        is the last one. If a record can't be encoded, this raises, and no record of the call is appended.
+        This is the hot path: work per call is preferred to work per record.
         """
         if self._closed_for_appends:
             return 0
@@ -235,12 +235,10 @@ class MemoryRecordsBuilder:
         return self.record_count - taken_before
 
     def append_where_more_fits(self, record: Appendable, key_and_value_bytes: int, timestamp_ms: int) -> int:
-        """Takes one record with a value and without headers if there is room for more behind it; returns its
-        bytes, or 0.
+        """Appends a record with a value and no headers if more would fit after it; returns its bytes, or 0.
 
-        The bytes are those by which `estimated_size_bytes` grew. What comes close to the limit is refused,
-        and for `append_many` to judge, which does it exactly; here that is not looked at again. Both put the
-        same pieces in: a test holds them equal.
+        The bytes are the growth of `estimated_size_bytes`. A record close to the limit is refused here;
+        `append_many` then checks exactly. A test verifies that both append the same pieces.
         """
         before, factor = self._payload_bytes, self._estimation_factor
         most = before + key_and_value_bytes + _MOST_BESIDE_KEY_AND_VALUE
@@ -301,7 +299,7 @@ class MemoryRecordsBuilder:
             elif key is None:
                 size = len(value)
                 lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else NULL + encode_varint(size)
-                content, plain = None, value  # put in below, with all else at once: most are like this
+                content, plain = None, value  # appended below in one step: the most common case
                 content_size = len(lead) + size + 1
             else:
                 size, key_size = len(value), len(key)
@@ -335,10 +333,10 @@ class MemoryRecordsBuilder:
         self.record_count, self._payload_bytes = count, written
 
     def copy_to(self, target: MemoryRecordsBuilder, kept: Iterable[range]) -> None:
-        """Appends the records at these positions to another builder, whether or not there is room for them.
+        """Appends the records at these positions to another builder, without a check for room.
 
-        The ranges rise. Key, value and headers are copied as they were encoded: only the length, the
-        timestamp delta and the offset delta in front of them are new. Only before this batch is built.
+        The ranges ascend. Key, value and headers are copied encoded; length, timestamp delta and offset delta
+        before them are new. Only before this batch is built.
         """
         if self._built is not None or self._packed is not None:
             raise IllegalStateError("The records of a built batch are packed and can't be copied.")
@@ -347,7 +345,7 @@ class MemoryRecordsBuilder:
         for positions in kept:
             for _ in range(position, positions.start):
                 size = payload[at]
-                if size < 0x80:  # nearly all lengths take one byte or two
+                if size < 0x80:  # nearly all lengths take one or two bytes
                     at += (size >> 1) + 1
                 else:
                     size, at = read_varint(payload, at)
@@ -360,7 +358,7 @@ class MemoryRecordsBuilder:
     def _copy_run(
         self, payload: bytes, at: int, positions: range, timestamp_ms: int, old_delta_bytes: int
     ) -> int:
-        """Copies records of one timestamp, the first of them `at` this byte; returns the byte behind them."""
+        """Copies records of one timestamp, beginning at byte `at`; returns the offset after them."""
         if timestamp_ms != self._last_timestamp_ms:
             self._begin_timestamp(timestamp_ms, self.record_count)
         pieces, delta, count, written = self._pieces, self._timestamp_delta, self.record_count, 0
@@ -385,7 +383,7 @@ class MemoryRecordsBuilder:
         return at
 
     def _begin_timestamp(self, timestamp_ms: int, position: int) -> None:
-        """From this position on records bear this timestamp: as a delta to the first one's (REC-02)."""
+        """Sets the timestamp of records from this position on, as a delta to the first one's (REC-02)."""
         if timestamp_ms < NO_TIMESTAMP:
             raise IllegalArgumentError(f"Invalid negative timestamp {timestamp_ms}")
         if position == 0:
@@ -397,7 +395,7 @@ class MemoryRecordsBuilder:
         self.timestamps.begin(position, timestamp_ms)
 
     def _forget_from(self, position: int, pieces: int) -> None:
-        """Undoes what _take did before it raised; record_count and payload are set only when it does not."""
+        """Undoes a _take that raised; record_count and payload are set only when it succeeds."""
         del self._pieces[pieces:]
         runs = self.timestamps
         self.timestamps, self._last_timestamp_ms = TimestampRuns(), None
@@ -407,7 +405,7 @@ class MemoryRecordsBuilder:
     # -- the bytes -----------------------------------------------------------------------------------------
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Who writes the batch and where it stands in the sequence (IDM-02). Only before it is built."""
+        """Sets the batch's producer and its first sequence number (IDM-02). Only before it is built."""
         if self._built is not None:
             raise IllegalStateError(
                 "Trying to set producer state of an already closed batch. This indicates a bug on the client."
@@ -417,7 +415,7 @@ class MemoryRecordsBuilder:
     def reopen_and_rewrite_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int
     ) -> None:
-        """Gives a built batch another producer state, after an epoch bump (IDM-04); records stay."""
+        """Sets a built batch's producer state again, after an epoch bump (IDM-04); records stay."""
         if self._aborted:
             raise IllegalStateError("Should not reopen a batch which is already aborted.")
         if self._built is not None:
@@ -425,16 +423,16 @@ class MemoryRecordsBuilder:
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
 
     def close_for_record_appends(self) -> None:
-        """No further record is taken; the producer state may still be set."""
+        """Ends appends; the producer state may still be set."""
         self._closed_for_appends = True
 
     def abort(self) -> None:
-        """Gives the batch up: its records are forgotten, nothing can be built. Idempotent."""
+        """Drops the batch's records; it can't be built afterwards. Idempotent."""
         self._closed_for_appends = self._aborted = True
         self._pieces = []
 
     def build(self) -> bytes:
-        """The batch's bytes; nothing for a batch without records. Idempotent; closes it for appends."""
+        """Returns the batch's bytes; empty without records. Idempotent; closes it for appends."""
         if self._built is None:
             if self._aborted:
                 raise IllegalStateError("Attempting to build an aborted record batch")
@@ -481,7 +479,7 @@ class MemoryRecordsBuilder:
 def estimate_size_in_bytes_upper_bound(
     key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
 ) -> int:
-    """The most that a batch of this one record can take: what the limits are judged by.
+    """Returns the maximum size of a batch of this one record, which the limits are checked against.
 
     Source: AbstractRecords.estimateSizeInBytesUpperBound.
     """

@@ -11,7 +11,7 @@
     header:      varint keyLength, key, varint valueLength, value
 
 `memory_records_builder.py` encodes. The decoder serves splits, cancellations, the fake cluster and the tests.
-It trusts nothing: an invalid batch raises CorruptRecordError. Pure; any thread. Source: DefaultRecordBatch,
+It trusts no input: an invalid batch raises CorruptRecordError. Pure; any thread. Source: DefaultRecordBatch,
 DefaultRecord, Kafka 4.3.
 """
 
@@ -28,20 +28,20 @@ from client_core.record.codecs import compression_for
 from client_core.record.compression import MAX_UNPACKED_BYTES, Codec
 from client_core.record.varint import read_varint, read_varlong
 
-#: Names are text, values bytes or null; a name may stand more than once, order is kept.
+#: Names are text, values bytes or null; names may repeat, order is kept.
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
 
-#: Before the checksum's span: base offset, length, leader epoch, magic, crc.
+#: Before the checksummed bytes: base offset, length, leader epoch, magic, crc.
 HEAD: Final = Struct(">qiibI")
-#: The checksum's span begins here: attributes, last offset delta, two timestamps, producer, sequence, count.
+#: Start of the checksummed bytes: attributes, last offset delta, two timestamps, producer, sequence, count.
 CHECKED_HEAD: Final = Struct(">hiqqqhii")
 
 CRC_SPAN_OFFSET: Final = HEAD.size  # 21
 HEADER_SIZE: Final = HEAD.size + CHECKED_HEAD.size  # 61
-#: baseOffset and batchLength: what batchLength does not count.
+#: baseOffset and batchLength, which batchLength does not count.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
-#: Of any magic: what a record of the oldest one had at least.
+#: For any magic: the minimum size of the oldest format's record.
 _LEAST_OVERHEAD: Final = 14
 
 CODEC_MASK: Final = 0b111
@@ -49,7 +49,7 @@ LOG_APPEND_TIME_FLAG: Final = 1 << 3
 TRANSACTIONAL_FLAG: Final = 1 << 4
 CONTROL_FLAG: Final = 1 << 5
 
-#: What the wire holds where there is no such thing.
+#: The wire's values for absent fields.
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -60,17 +60,17 @@ _SEQUENCES: Final = 1 << 31
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """The sequence number so many records later; 0 follows 2147483647 (REC-04)."""
+    """Returns the sequence number `by` records later; 0 follows 2147483647 (REC-04)."""
     return (sequence + by) % _SEQUENCES
 
 
 def decrement_sequence(sequence: int, by: int) -> int:
-    """The sequence number so many records earlier; 2147483647 precedes 0."""
+    """Returns the sequence number `by` records earlier; 2147483647 precedes 0."""
     return (sequence - by) % _SEQUENCES
 
 
 class Record(NamedTuple):
-    """One record of a decoded batch. `timestamp_ms` is None where the wire says that there is none."""
+    """One record of a decoded batch. `timestamp_ms` is None where the wire has none."""
 
     offset: int
     timestamp_ms: int | None
@@ -82,7 +82,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """A batch whose size, magic and checksum are right. Its records are decoded when asked for."""
+    """A batch with valid size, magic and checksum. Its records are decoded on request."""
 
     base_offset: int
     partition_leader_epoch: int | None
@@ -96,7 +96,7 @@ class RecordBatch:
     base_sequence: int | None
     record_count: int
     size_bytes: int
-    payload: bytes = field(repr=False)  # the records, packed as `codec` says
+    payload: bytes = field(repr=False)  # the records, packed by `codec`
 
     @property
     def codec(self) -> Codec:
@@ -125,12 +125,12 @@ class RecordBatch:
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
     def records(self, limit_bytes: int = MAX_UNPACKED_BYTES) -> tuple[Record, ...]:
-        """Every record of the batch.
+        """Decodes every record of the batch.
 
-        Raises CorruptRecordError when they don't follow the format, or unpack to more than `limit_bytes`.
+        Raises CorruptRecordError when they are invalid, or unpack to more than `limit_bytes`.
         """
         if not self.record_count and not self.payload:
-            return ()  # what compaction leaves of a batch, whatever its codec was
+            return ()  # a batch emptied by compaction, with any codec
         buffer = compression_for(self.codec).decompress(self.payload, limit_bytes)
         records, offset = [], 0
         for _ in range(self.record_count):
@@ -150,7 +150,7 @@ class RecordBatch:
                 f"Invalid record size: expected {length} bytes in record payload, "
                 f"but the batch has only {len(buffer) - start} remaining bytes"
             )
-        timestamp_delta, position = read_varlong(buffer, start + 1)  # behind the attributes
+        timestamp_delta, position = read_varlong(buffer, start + 1)  # after the attributes
         offset_delta, position = read_varint(buffer, position)
         key, position = _read_bytes(buffer, position, end)
         value, position = _read_bytes(buffer, position, end)
@@ -177,9 +177,9 @@ class RecordBatch:
 
 
 def decode_record_batch(data: bytes, offset: int = 0) -> RecordBatch:
-    """The batch that begins at an offset; another may follow it at `offset + size_bytes`.
+    """Decodes the batch at an offset; another may follow it at `offset + size_bytes`.
 
-    Raises CorruptRecordError when it is cut off, of another magic, or when its checksum is wrong.
+    Raises CorruptRecordError when it is truncated, has another magic, or a wrong checksum.
     """
     if len(data) - offset < HEADER_SIZE:
         raise CorruptRecordError(

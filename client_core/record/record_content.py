@@ -6,8 +6,7 @@ This is the general encoding, for any record. MemoryRecordsBuilder encodes recor
 instead. Source: DefaultRecord.sizeOf, writeTo, Kafka 4.3.
 
 Records of one request mostly share a timestamp, so equal timestamps are one run: appending a record costs
-nothing unless its timestamp differs. They are read for receipts, and to encode again after a failed append.
-Pure.
+nothing unless its timestamp differs. Receipts read them, as does re-encoding after a failed append. Pure.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-#: The length of what is null: varint(-1).
+#: The length of a null: varint(-1).
 NULL: Final = b"\x01"
 
 
 class TimestampRuns:
-    """When each record of a batch was made. Owned by the batch; its partition's lock guards it."""
+    """The timestamps of a batch's records. Owned by the batch; its partition's lock guards it."""
 
     __slots__ = ("_starts", "_timestamps_ms")
 
@@ -35,16 +34,16 @@ class TimestampRuns:
         self._timestamps_ms: list[int] = []
 
     def begin(self, position: int, timestamp_ms: int) -> None:
-        """The record at this position, and those after it, have this timestamp."""
+        """Sets the timestamp of the records from this position on."""
         self._starts.append(position)
         self._timestamps_ms.append(timestamp_ms)
 
     def at(self, position: int) -> int:
-        """The timestamp of the record at a position of the batch."""
+        """Returns the timestamp of the record at a position of the batch."""
         return self._timestamps_ms[bisect_right(self._starts, position) - 1]
 
     def between(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """The runs of the positions first..end, in order: from where, to where, and with which timestamp."""
+        """Returns the runs of positions first..end, in order: (start, end, timestamp)."""
         runs = []
         at = bisect_right(self._starts, first) - 1
         while first < end:
@@ -55,23 +54,23 @@ class TimestampRuns:
         return runs
 
     def before(self, position: int) -> list[tuple[int, int]]:
-        """The runs that begin before a position: where, and with which timestamp."""
+        """Returns the runs that begin before a position: (start, timestamp)."""
         runs = zip(self._starts, self._timestamps_ms, strict=True)
         return [(start, timestamp_ms) for start, timestamp_ms in runs if start < position]
 
 
 class EncodedHeaders:
-    """The headers of one record as they go on the wire: one object, however many there are.
+    """The headers of one record in wire format: one object, however many there are.
 
     Ten thousand headers as tuples are thirty thousand objects: checked, measured, encoded and freed
-    one by one. These were checked when they were encoded. Equal to the tuple of the same headers; each pass
-    over them decodes them anew. Immutable; any thread.
+    one by one. These were checked when they were encoded. Equal to the tuple of the same headers; each
+    iteration decodes them again. Immutable; any thread.
     """
 
     __slots__ = ("_count", "encoded")
 
     def __init__(self, headers: Iterable[tuple[str, bytes | None]] = ()) -> None:
-        """Raises UnicodeEncodeError for a name that is not Unicode text."""
+        """Raises UnicodeEncodeError for a name that can't be encoded."""
         pieces: list[bytes] = []
         count = 0
         for name, value in headers:
@@ -79,7 +78,7 @@ class EncodedHeaders:
             pieces += _sized(value)
             count += 1
         self._count = count
-        #: varint nameLength, name, varint valueLength, value of each; without their number.
+        #: varint nameLength, name, varint valueLength, value of each; without the count.
         self.encoded: bytes = b"".join(pieces)
 
     def __len__(self) -> int:
@@ -98,7 +97,7 @@ class EncodedHeaders:
         return tuple(self)[index]
 
     def __add__(self, more: RecordHeaders) -> EncodedHeaders:
-        """These, and more behind them."""
+        """Returns these headers followed by more."""
         both, others = EncodedHeaders(), more if isinstance(more, EncodedHeaders) else EncodedHeaders(more)
         both._count, both.encoded = self._count + others._count, self.encoded + others.encoded
         return both
@@ -120,7 +119,7 @@ RecordHeaders = tuple[tuple[str, bytes | None], ...] | EncodedHeaders
 
 
 class Appendable(Protocol):
-    """What MemoryRecordsBuilder reads of a record. A timestamp of None takes append_many's."""
+    """A record for MemoryRecordsBuilder. A timestamp of None takes append_many's."""
 
     @property
     def timestamp_ms(self) -> int | None: ...
@@ -142,7 +141,7 @@ def size_of_content(key: bytes | None, value: bytes | None, headers: RecordHeade
 
 
 def content_pieces(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> tuple[bytes, ...]:
-    """What follows a record's offset delta: key, value and headers, each with its length (REC-03)."""
+    """Returns a record's key, value and headers, each with its length (REC-03)."""
     pieces = [*_sized(key), *_sized(value), encode_varint(len(headers))]
     if isinstance(headers, EncodedHeaders):
         return (*pieces, headers.encoded)

@@ -3,8 +3,8 @@
     82 "SNAPPY" 00, int32 version = 1, int32 oldest version that can read it = 1,
     then for every 32 KiB of records: int32 length, so many bytes of raw snappy
 
-librdkafka and others write the batch as raw snappy without a frame. xerial reads that too, and so does this
-module. cramjam does the raw snappy, and releases the GIL for it. There are no levels. Pure; any thread.
+librdkafka and others write the batch as raw snappy without a frame. xerial and this module read that, too.
+cramjam does the raw snappy, and releases the GIL for it. There are no levels. Pure; any thread.
 Source: SnappyCompression, Kafka 4.3; SnappyOutputStream, SnappyInputStream, xerial's snappy-java 1.1.10.
 """
 
@@ -30,7 +30,7 @@ _BLOCK_BYTES: Final = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SnappyCompression:
-    """snappy as Kafka frames it."""
+    """snappy in Kafka's framing."""
 
     codec: ClassVar[Codec] = Codec.SNAPPY
 
@@ -66,7 +66,7 @@ class SnappyCompression:
         return b"".join(pieces)
 
     def _unpacked(self, block: memoryview, left: int, limit_bytes: int) -> bytes:
-        """A block says how large it will be: looked at before there is memory for it."""
+        """Checks a block's stated size before it allocates memory."""
         if not block:
             raise corrupt(self.codec, "a block is empty")
         try:

@@ -13,7 +13,7 @@ from typing import Final
 
 from client_core.errors import CorruptRecordError
 
-#: How far the tables reach: lengths and offsets from 0 up to, not including, this. About 0.2 MB a table.
+#: Size of the tables: lengths and offsets from 0 up to, not including, this. About 0.2 MB per table.
 TABLE_SIZE: Final = 4096
 
 _MAX_VARINT_BITS: Final = 32
@@ -21,7 +21,7 @@ _MAX_VARLONG_BITS: Final = 64
 
 
 def encode_varint(value: int) -> bytes:
-    """The zig-zag varint of a signed integer of up to 64 bits."""
+    """Returns the zig-zag varint of a signed integer of up to 64 bits."""
     rest = (value << 1) ^ (value >> 63)
     if rest < 0x80:
         return bytes((rest,))
@@ -34,21 +34,21 @@ def encode_varint(value: int) -> bytes:
 
 
 def size_of_varint(value: int) -> int:
-    """How many bytes encode_varint takes for it."""
+    """Returns the size of encode_varint's result."""
     bits = ((value << 1) ^ (value >> 63)).bit_length()
     return (bits + 6) // 7 or 1
 
 
 def read_varint(buffer: bytes, offset: int) -> tuple[int, int]:
-    """The 32-bit zig-zag varint at an offset, and the offset behind it.
+    """Returns the 32-bit zig-zag varint at an offset, and the offset after it.
 
-    Raises CorruptRecordError when it is cut off or too long.
+    Raises CorruptRecordError when it is truncated or too long.
     """
     return _read(buffer, offset, _MAX_VARINT_BITS)
 
 
 def read_varlong(buffer: bytes, offset: int) -> tuple[int, int]:
-    """The 64-bit zig-zag varint at an offset, and the offset behind it; raises as read_varint does."""
+    """Returns the 64-bit zig-zag varint at an offset, and the offset after it; raises like read_varint."""
     return _read(buffer, offset, _MAX_VARLONG_BITS)
 
 
@@ -70,7 +70,7 @@ def _read(buffer: bytes, offset: int, max_bits: int) -> tuple[int, int]:
 #: VARINT[n] is encode_varint(n).
 VARINT: Final[tuple[bytes, ...]] = tuple(map(encode_varint, range(TABLE_SIZE)))
 
-#: The two ends of a record's head in one piece: its body's length, then the attributes byte (always 0).
+#: The start of a record in one piece: its body's length, then the attributes byte (always 0).
 LENGTH_AND_ATTRIBUTES: Final[tuple[bytes, ...]] = tuple(length + b"\x00" for length in VARINT)
 
 #: A null key (length -1), then the value's length.

@@ -1,8 +1,8 @@
 """zstd: one frame of RFC 8878, from Produce version 7 on (KIP-110; `produce_request.py`).
 
-Java writes a stream; here the whole batch is compressed at once, so the frame states its size and spares
-consumers a growing buffer. cramjam does the work, and releases the GIL for it. It would replace a level out
-of range by the nearest, so that is refused here. Pure; any thread. Source: ZstdCompression, Kafka 4.3.
+Java writes a stream. Here the whole batch is compressed at once, so the frame states its size and consumers
+need no growing buffer. cramjam does the work, and releases the GIL for it. It would silently clamp a level
+out of range; this module refuses it. Pure; any thread. Source: ZstdCompression, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_ZSTD_LEVEL: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ZstdCompression:
-    """zstd at a level from -131072 (quickest) to 22; 0 is zstd's own choice, which is 3."""
+    """zstd at a level from -131072 (fastest) to 22; 0 is zstd's default, 3."""
 
     codec: ClassVar[Codec] = Codec.ZSTD
     level: int = DEFAULT_ZSTD_LEVEL

@@ -1,8 +1,8 @@
-"""ApiVersions in the fake cluster: which versions a broker says it speaks, and its answer to others.
+"""ApiVersions in the fake cluster: a broker's versions, and its response to unsupported ones.
 
-A version that is too high is answered with error 35 in the form of version 0, naming ApiVersions alone
-(KIP-511): from that the client learns how to ask. Source: KafkaApis.handleApiVersionsRequest, Kafka 4.3; the
-tables are said beside them.
+A version that is too high gets error 35 in version 0's format, with ApiVersions' own versions only (KIP-511).
+The client retries with one of those. Source: KafkaApis.handleApiVersionsRequest, Kafka 4.3; the tables name
+their sources.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Versions = Mapping[int, tuple[int, int]]
 
-#: What a real 4.3.1 broker answered (tests/golden/data/captured), as far as producers and librdkafka look at
-#: it. Those that have no handler here end the connection, as an API does that a broker does not speak.
+#: The response of a real 4.3.1 broker (tests/golden/data/captured), reduced to the APIs that producers and
+#: librdkafka check. A request to an API without a handler here ends the connection.
 KAFKA_4_3: Final[Versions] = MappingProxyType(
     {
-        0: (0, 13),  # Produce; 0-2 are said for librdkafka's sake and close the connection
+        0: (0, 13),  # Produce; 0-2 are listed for librdkafka's sake and close the connection
         1: (4, 18),  # Fetch
         2: (1, 11),  # ListOffsets
         3: (0, 13),  # Metadata
@@ -55,7 +55,7 @@ KAFKA_4_3: Final[Versions] = MappingProxyType(
     }
 )
 
-#: Kafka 2.1 by its release history: the oldest broker that Kafka 4's clients speak to (KIP-896).
+#: Kafka 2.1 by its release history: the oldest broker that Kafka 4's clients support (KIP-896).
 KAFKA_2_1: Final[Versions] = MappingProxyType(
     {
         0: (0, 7),
@@ -79,15 +79,15 @@ KAFKA_2_1: Final[Versions] = MappingProxyType(
     }
 )
 
-#: The first version of Metadata in which a topic is asked for and not made, and the first that tells the ids
-#: by which Produce speaks of topics from 13 on.
+#: The first Metadata version that can look up a topic without creating it. Then the first that returns topic
+#: ids, which Produce uses from 13 on.
 _METADATA_AT_LEAST: Final = 4
 _METADATA_WITH_IDS: Final = 10
 _PRODUCE_WITHOUT_IDS: Final = 12
 
 
 def drawn_versions(random: Random) -> Versions:
-    """A broker that speaks each API of ours up to a version that chance has chosen: all get negotiated."""
+    """Returns a broker's versions, with a random maximum per API, so that all get negotiated."""
     drawn = dict(KAFKA_4_3)
     for api in API_KEYS:
         least = _METADATA_AT_LEAST if api is ApiKey.METADATA else max(api.min_version, 1)
@@ -105,7 +105,7 @@ _FEATURES_EPOCH: Final = 112
 
 
 def answer(versions: Versions, body: bytes, version: int, offset: int) -> tuple[ApiVersionsResponse, int]:
-    """The answer to a request, and the version that it must be encoded in."""
+    """Returns the response and the version to encode it in."""
     low, high = versions[ApiKey.API_VERSIONS.id]
     if not low <= version <= high:
         own = (ApiVersion(ApiKey.API_VERSIONS.id, low, high),)

@@ -1,11 +1,10 @@
-"""One fake broker: a listener on loopback, its connections, and the way of a request through them.
+"""One fake broker: a listener on loopback, its connections, and their requests.
 
-    frame -> header -> does this broker speak that version? -> the API's own module -> a test's reaction ->
+    frame -> header -> is the version supported? -> the API's own module -> a test's reaction ->
     frame
 
-What it can't read, or does not speak, ends the connection, as Kafka's does. Requests of one connection are
-answered one after another. Runs on the cluster's loop; takes the cluster's lock only while it looks at the
-state.
+An unreadable or unsupported request ends the connection, as in Kafka. Requests of one connection are answered
+one after another. Runs on the cluster's loop; holds the cluster's lock only while it uses the state.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ _MAX_REQUEST_BYTES: Final = 104_857_600
 
 
 class Answer(NamedTuple):
-    """The answer's body (None: the request has none), and the version that it is written in."""
+    """The response's body (None: no response), and its version."""
 
     body: bytes | None
     version: int
-    #: Whether the connection ends behind it: a client that was refused.
+    #: Whether the connection ends after it: the client was refused.
     is_last: bool = False
 
 
 class EndConnectionError(Exception):
-    """The broker's answer is the end of the connection."""
+    """The broker ends the connection in place of a response."""
 
 
 class FakeBroker:
@@ -58,7 +57,7 @@ class FakeBroker:
         react: Callable[[int, RequestHeader], Reaction],
         handle: Callable[[int, RequestHeader, bytes, Reaction, SaslSession], Answer],
     ) -> None:
-        """`react` says what a test wants done to this answer; `handle` notes and applies the request."""
+        """`react` returns the test's reaction to a request; `handle` records and applies the request."""
         self.id = broker_id
         self._react = react
         self._handle = handle
@@ -67,7 +66,7 @@ class FakeBroker:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._connections)
 
     @property
@@ -78,15 +77,15 @@ class FakeBroker:
         self._server = await asyncio.start_server(self._connected, host, port, ssl=tls)
 
     async def stop(self) -> None:
-        """Ends the listener and every connection, as the end of a process does."""
+        """Ends the listener and every connection, as when a process ends."""
         server, self._server = self._server, None
         if server is not None:
-            # Those that were accepted last see that the broker is gone.
+            # Clients accepted last see the disconnect.
             await stop_accepting(server)
         await self.drop_connections()
 
     async def drop_connections(self) -> None:
-        """Ends every connection and goes on listening."""
+        """Ends every connection; the listener stays open."""
         tasks = list(self._connections.values())
         for writer, task in list(self._connections.items()):
             writer.transport.abort()
@@ -98,9 +97,9 @@ class FakeBroker:
         assert task is not None
         self._connections[writer] = task
         try:
-            if self.is_listening:  # accepted in the same turn in which the broker died
+            if self.is_listening:  # false if accepted just before the broker stopped
                 await self._serve(reader, writer)
-        except (asyncio.IncompleteReadError, OSError, EndConnectionError) as error:  # TLS's errors too
+        except (asyncio.IncompleteReadError, OSError, EndConnectionError) as error:  # includes TLS errors
             _log.debug("a connection to fake broker %d ended: %r", self.id, error)
         except ProtocolError as error:
             _log.info("fake broker %d ends a connection: %s", self.id, error)
@@ -115,7 +114,7 @@ class FakeBroker:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers requests until the connection ends."""
         session = SaslSession()
-        kept: list[bytes] = []  # answers that are to come behind the next one
+        kept: list[bytes] = []  # responses to send after the next one
         while True:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
             if not 0 <= size <= _MAX_REQUEST_BYTES:
@@ -144,7 +143,7 @@ class FakeBroker:
         for piece in sending.pieces:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(0)  # a turn of the loop in between, so that each piece is a system call
+            await asyncio.sleep(0)  # let the loop run, so that each piece is a system call
         if sending.then_close:
             raise EndConnectionError
         if sending.then_silent:

@@ -1,4 +1,4 @@
-"""A Kafka cluster in this process that tests steer: fake brokers over real TCP.
+"""A Kafka cluster in this process, controlled by tests: fake brokers over real TCP.
 
     with FakeCluster(brokers=3) as cluster:
         cluster.create_topic("orders", partitions=3, replication_factor=3)
@@ -8,13 +8,13 @@
         cluster.react_next(ApiKey.METADATA, HalfFrame(then_close=True))
         assert [r.value for r in cluster.records("orders")] == [b"..."]
 
-It plays ApiVersions, Metadata, Produce, InitProducerId, DescribeConfigs and, where a test demands it,
-SaslHandshake and SaslAuthenticate, one module each, in the versions that `versions` says; other APIs end the
-connection. Replication is perfect and elections are at once, where a test does not say otherwise. In hostile
-mode every answer may be a lie (hostile.py). It does not play Fetch, groups, transactions or quotas.
+It implements ApiVersions, Metadata, Produce, InitProducerId, DescribeConfigs and, if a test demands it,
+SaslHandshake and SaslAuthenticate, one module each. `versions` lists their versions; other APIs end the
+connection. Unless a test changes it, replication is perfect and elections are immediate. In hostile mode
+every response may be wrong (hostile.py). It has no Fetch, groups, transactions or quotas.
 
-Any thread may call everything; the brokers run on one loop in a thread of their own. Nothing here needs Java:
-what it answers was learned from a real 4.3.1 broker, and `tests/kafka` holds the same against real ones.
+Any thread may call everything; the brokers run on one loop in a thread of their own. Nothing here needs Java.
+Its responses follow a real 4.3.1 broker, and `tests/kafka` verifies the same against real ones.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
     from client_core.testing.requests import Response
     from client_core.testing.sasl import SaslDemand, SaslSession
 
-#: Name of the thread in which all brokers of a cluster run.
+#: Name of the thread of all brokers of a cluster.
 BROKERS_THREAD: Final = "fake-cluster"
 _HOST: Final = "127.0.0.1"
 _PATIENCE_S: Final = 60.0
 
 
 class FakeClusterError(AssertionError):
-    """A call that the cluster can't do as it is now, or a wait that is over."""
+    """A call that is impossible in the cluster's current state, or a wait that timed out."""
 
 
 class FakeCluster:
-    """Brokers 1..n. One lock over the state, never held while the loop is waited for."""
+    """Brokers 1..n. One lock guards the state; it is never held while waiting for the loop."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class FakeCluster:
         keep_requests: int | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """A cluster that is not started yet.
+        """Creates a cluster without starting it.
 
-        `versions`: the API versions that all brokers speak. `auto_create`: whether a client may create a
-        topic by asking for it, with `auto_create_partitions`. With `tls` brokers speak nothing else. `ports`:
-        one for each broker; free ones if empty. `retain_bytes`: what a partition keeps, `keep_requests`: how
-        many requests are kept for `requests()`; None keeps all.
+        `versions`: the API versions of all brokers. `auto_create`: whether a Metadata request may create a
+        topic, with `auto_create_partitions`. With `tls` brokers accept nothing else. `ports`: one per broker;
+        free ones if empty. `retain_bytes`: limit of a partition's bytes, `keep_requests`: of the requests in
+        `requests()`; None keeps all.
         """
         if ports and len(ports) != brokers:
             raise ValueError(f"{brokers} brokers need as many ports, not {len(ports)}")
@@ -121,7 +121,7 @@ class FakeCluster:
             raise
 
     def close(self) -> None:
-        """Ends all brokers. Idempotent."""
+        """Stops all brokers. Idempotent."""
         if self._loop is None:
             return
         with self._changed:
@@ -154,7 +154,7 @@ class FakeCluster:
         return sorted(self._brokers)
 
     def address(self, broker_id: int) -> tuple[str, int]:
-        """Where a broker listens, or will when it is revived."""
+        """Returns a broker's address, also while it is down."""
         return _HOST, self._ports[broker_id]
 
     @property
@@ -163,7 +163,7 @@ class FakeCluster:
         return ",".join(f"{host}:{port}" for host, port in map(self.address, self.broker_ids))
 
     def partition(self, topic: str, partition: int) -> PartitionState:
-        """What the controller has decided of a partition."""
+        """Returns a partition's state by the controller."""
         return self._topic(topic).partitions[partition]
 
     def _topic(self, topic: str) -> TopicMetadata:
@@ -174,11 +174,11 @@ class FakeCluster:
         return found
 
     def topic_id(self, topic: str) -> UUID:
-        """The topic's id. FakeClusterError where there is no such topic."""
+        """Returns the topic's id. Raises FakeClusterError for an unknown topic."""
         return self._topic(topic).topic_id
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has. FakeClusterError where there is no such topic."""
+        """Returns a topic's number of partitions. Raises FakeClusterError for an unknown topic."""
         return len(self._topic(topic).partitions)
 
     def is_alive(self, broker_id: int) -> bool:
@@ -186,27 +186,27 @@ class FakeCluster:
         return self._brokers[broker_id].is_listening
 
     def topic_names(self) -> Sequence[str]:
-        """The topics that some broker knows."""
+        """Returns the topics that at least one broker knows."""
         with self._changed:
             return sorted({name for cache in self._state.caches.values() for name in cache.topic_names})
 
     def connections(self, broker_id: int) -> int:
-        """How many clients are connected to a broker."""
+        """Returns the number of clients connected to a broker."""
         return self._brokers[broker_id].connections
 
     def batches(self, topic: str, partition: int = 0) -> Sequence[StoredBatch]:
-        """The batches of a partition as they were stored."""
+        """Returns the batches of a partition as stored."""
         with self._changed:
             log = self._state.logs.get((topic, partition))
             return list(log.batches) if log is not None else []
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
-        """The offset that a partition's next record gets."""
+        """Returns the offset of a partition's next record."""
         with self._changed:
             return self._state.log(topic, partition).end_offset
 
     def records(self, topic: str, partition: int | None = None) -> Sequence[StoredRecord]:
-        """The records of a topic, or of one partition, by partition and offset."""
+        """Returns the records of a topic, or of one partition, by partition and offset."""
         with self._changed:
             logs = {
                 p: log for (t, p), log in self._state.logs.items() if t == topic and partition in {None, p}
@@ -214,14 +214,14 @@ class FakeCluster:
             return [record for number in sorted(logs) for record in logs[number].records(number)]
 
     def requests(self, api: ApiKey | None = None, *, broker_id: int | None = None) -> Sequence[SeenRequest]:
-        """The requests that arrived, the oldest first."""
+        """Returns the requests that arrived, oldest first."""
         with self._changed:
             return [s for s in self._seen if api in {None, s.api} and broker_id in {None, s.broker_id}]
 
     def wait_for_requests(
         self, api: ApiKey, count: int = 1, *, broker_id: int | None = None, timeout_s: float = _PATIENCE_S
     ) -> Sequence[SeenRequest]:
-        """Waits until so many requests of an API have arrived since the start, and returns them."""
+        """Waits until `count` requests of an API have arrived since the start, and returns them."""
         with self._changed:
             came = self._changed.wait_for(
                 lambda: len(self.requests(api, broker_id=broker_id)) >= count, timeout_s
@@ -234,18 +234,18 @@ class FakeCluster:
     # -- brokers ---------------------------------------------------------------------------------------------
 
     def kill(self, broker_id: int, *, elect: bool = True) -> None:
-        """Ends a broker and its connections. Without `elect` nobody has noticed yet: it still leads."""
+        """Stops a broker and its connections. Without `elect` its failure stays unnoticed: it still leads."""
         self._running().run(self._brokers[broker_id].stop())
         with self._changed:
             self._state.controller.broker_failed(broker_id, elect=elect)
 
     def notice_death(self, broker_id: int) -> None:
-        """The session of a broker killed without election runs out: others lead now."""
+        """Ends the session of a broker killed without election: other brokers lead now."""
         with self._changed:
             self._state.controller.broker_failed(broker_id)
 
     def revive(self, broker_id: int, *, new_port: bool = False) -> None:
-        """Starts a broker (again), at its old port or a new one; it rejoins what it had replicas of."""
+        """Starts a broker (again), at its old port or a new one; it rejoins its replicas' ISRs."""
         loop, broker = self._running(), self._brokers[broker_id]
         if broker.is_listening:
             loop.run(broker.stop())
@@ -259,7 +259,7 @@ class FakeCluster:
         loop.run(broker.listen(_HOST, self._ports[broker_id], self._tls))
 
     def add_broker(self) -> int:
-        """A broker more; its id."""
+        """Adds a broker; returns its id."""
         broker_id = max(self._brokers) + 1
         self._versions[broker_id] = self._versions[min(self._versions)]
         (self._ports[broker_id],) = free_ports(1)
@@ -268,29 +268,29 @@ class FakeCluster:
         return broker_id
 
     def change_tls(self, change: Callable[[ssl.SSLContext], None]) -> None:
-        """Calls `change` with the context of all brokers between two handshakes: to replace a certificate."""
+        """Calls `change` with all brokers' TLS context between two handshakes: to replace a certificate."""
         if self._tls is None:
             raise FakeClusterError("the cluster has no TLS: give FakeCluster(tls=...)")
         self._running().run(_changed(self._tls, change))
 
     def drop_connections(self, broker_id: int) -> None:
-        """Ends a broker's connections; it goes on listening."""
+        """Ends a broker's connections; it still listens."""
         self._running().run(self._brokers[broker_id].drop_connections())
 
     def set_versions(self, versions: Versions, *, broker_id: int | None = None) -> None:
-        """Says which API versions a broker, or all, speak from now on, as after an upgrade."""
+        """Sets the API versions of a broker, or of all, from now on, as after an upgrade."""
         with self._changed:
             for known in self._versions:
                 if broker_id in {None, known}:
                     self._versions[known] = versions
 
     def freeze_metadata(self, broker_id: int) -> None:
-        """The broker hears nothing of changes: it goes on telling what it knew."""
+        """Withholds updates from a broker: it returns outdated metadata."""
         with self._changed:
             self._state.controller.freeze(broker_id)
 
     def thaw_metadata(self, broker_id: int) -> None:
-        """The broker hears what it missed."""
+        """Delivers the withheld updates to a broker."""
         with self._changed:
             self._state.controller.thaw(broker_id)
 
@@ -307,7 +307,7 @@ class FakeCluster:
         leader_epoch: int = 0,
         topic_id: UUID | None = None,
     ) -> None:
-        """Makes a topic: partition p is led by broker 1 + p mod n, or by the first of its assignment."""
+        """Creates a topic: partition p is led by broker 1 + p mod n, or by the first of its assignment."""
         with self._changed:
             self._state.controller.create_topic(
                 topic,
@@ -320,7 +320,7 @@ class FakeCluster:
             )
 
     def restore_batches(self, topic: str, partition: int, batches: Iterable[StoredBatch]) -> None:
-        """Puts batches of another cluster into an empty partition, with their offsets."""
+        """Adds batches of another cluster to an empty partition, with their offsets."""
         with self._changed:
             self._state.log(topic, partition).restore(batches)
 
@@ -330,14 +330,14 @@ class FakeCluster:
             self._state.controller.set_config(topic, config)
 
     def delete_topic(self, topic: str) -> None:
-        """Removes a topic and its records; one of the same name made later has another id."""
+        """Removes a topic and its records; a later one of the same name has another id."""
         with self._changed:
             self._state.controller.delete_topic(topic)
             for key in [key for key in self._state.logs if key[0] == topic]:
                 del self._state.logs[key]
 
     def begin_deletion(self, topic: str, partition: int | None = None) -> None:
-        """The brokers forget a partition, or all of a topic's, whose records are still there."""
+        """Makes the brokers forget a partition, or all of a topic's; the records stay."""
         with self._changed:
             self._state.controller.begin_deletion(topic, partition)
 
@@ -348,7 +348,7 @@ class FakeCluster:
     def move_leader(
         self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None
     ) -> None:
-        """Another broker leads from now on (None: nobody), at the next leader epoch or the given one."""
+        """Sets the leader from now on (None: no leader), at the next leader epoch or the given one."""
         with self._changed:
             self._state.controller.move_leader(topic, partition, leader, epoch=epoch)
 
@@ -357,35 +357,35 @@ class FakeCluster:
             self._state.controller.set_isr(topic, partition, isr)
 
     def forbid(self, topic: str, *, describe: bool = True) -> None:
-        """Refuses writing to a topic and, with `describe`, seeing it."""
+        """Denies writing to a topic and, with `describe`, describing it."""
         with self._changed:
             (self._state.undescribable if describe else self._state.unwritable).add(topic)
 
     def forbid_configs(self, topic: str) -> None:
-        """Refuses to tell the configs of a topic, which may be seen and written to."""
+        """Denies describing the configs of a topic; the topic can be described and written to."""
         with self._changed:
             self._state.unconfigurable.add(topic)
 
     def permit(self, topic: str) -> None:
-        """Takes back what `forbid` forbade."""
+        """Reverts `forbid`."""
         with self._changed:
             self._state.undescribable.discard(topic)
             self._state.unwritable.discard(topic)
 
     def forget_producers(self) -> None:
-        """Every partition forgets the producers it has seen."""
+        """Makes every partition forget its producers."""
         with self._changed:
             for log in self._state.logs.values():
                 log.forget_producers()
 
     def recover_producers(self) -> None:
-        """Every partition knows the last batch of each producer only, as after a kill of all brokers."""
+        """Keeps only each producer's last batch per partition, as after a kill of all brokers."""
         with self._changed:
             for log in self._state.logs.values():
                 log.recover_producers()
 
     def forget_history(self) -> None:
-        """Drops the requests that were seen and the batches that were stored; offsets go on."""
+        """Drops recorded requests and stored batches; offsets continue."""
         with self._changed:
             self._seen.clear()
             self._orders.forget_spent()
@@ -397,11 +397,11 @@ class FakeCluster:
     def react_next(
         self, api: ApiKey, reaction: Reaction, *, times: int = 1, broker_id: int | None = None
     ) -> None:
-        """Does something to the next answers of an API (reactions.py); the oldest order comes first."""
+        """Applies a reaction to the next responses of an API (reactions.py); the oldest order comes first."""
         self._order(Order(api, broker_id, times, reaction=reaction))
 
     def hold_next(self, api: ApiKey, *, times: int = 1, broker_id: int | None = None) -> Hold:
-        """Keeps the next answers of an API back until the returned Hold is released."""
+        """Withholds the next responses of an API until the returned Hold is released."""
         hold = Hold()
         self.react_next(api, hold, times=times, broker_id=broker_id)
         return hold
@@ -414,16 +414,16 @@ class FakeCluster:
         times: int = 1,
         broker_id: int | None = None,
     ) -> None:
-        """Passes the next answers of an API through a function: `lambda r: r._replace(brokers=())`.
+        """Passes the next responses of an API through a function: `lambda r: r._replace(brokers=())`.
 
-        The request is applied before; for a produce that is to fail unapplied see fail_next_produces.
+        The request is applied before; for a produce that fails unapplied see fail_next_produces.
         """
         self._order(Order(api, broker_id, times, change=change))
 
     def throttle_next(
         self, api: ApiKey, throttle_ms: int, *, times: int = 1, broker_id: int | None = None
     ) -> None:
-        """The next answers of an API ask for a pause."""
+        """Adds a throttle time to the next responses of an API."""
         self.change_next(
             api, lambda r: r._replace(throttle_time_ms=throttle_ms), times=times, broker_id=broker_id
         )
@@ -438,7 +438,7 @@ class FakeCluster:
         appended: bool = False,
         message: str | None = None,
     ) -> None:
-        """Answers the next batches with an error, one count a batch; with `appended` they are stored."""
+        """Fails the next batches with an error, one count per batch; with `appended` they are stored."""
         code = error if isinstance(error, int) else error.code
         with self._changed:
             self._state.produce_faults.append(
@@ -446,10 +446,10 @@ class FakeCluster:
             )
 
     def meanwhile(self, topic: str, partition: int, act: Callable[[], None]) -> None:
-        """Something that happens in the middle of the next produce request with this partition, once.
+        """Calls `act` once, in the middle of the next produce request with this partition.
 
-        Right before the broker looks at the partition's batch: those that stand before it in the request are
-        stored. `act` runs on the cluster's loop and may steer the cluster, but for its brokers' lives.
+        That is right before the broker checks the partition's batch, after it stored earlier ones of the
+        request. `act` runs on the cluster's loop. It may change the cluster, but not start or stop brokers.
         """
         with self._changed:
             self._state.meanwhile.append((topic, partition, act))
@@ -460,12 +460,12 @@ class FakeCluster:
             self._state.init_producer_id_errors.extend([code] * times)
 
     def demand_sasl(self, demand: SaslDemand | None) -> None:
-        """Every connection must authenticate from now on, or ends with its next request; None: none may."""
+        """Makes every connection authenticate from now on, or end at its next request; None: none may."""
         with self._changed:
             self._state.sasl = demand
 
     def disturb(self, disturbance: Disturbance | None) -> None:
-        """Has `disturbance` choose the reaction for each answer that has no order; None ends that."""
+        """Makes `disturbance` choose the reaction for each response without an order; None ends that."""
         with self._changed:
             self._disturbance = disturbance
 
@@ -492,7 +492,7 @@ class FakeCluster:
         reaction: Reaction,
         session: SaslSession,
     ) -> Answer:
-        """Notes a request and applies it. EndConnectionError where the broker would end the connection."""
+        """Records and applies a request. Raises EndConnectionError where the broker ends the connection."""
         api, version = header.api, header.version
         with self._changed:
             versions = self._versions[broker_id]
@@ -530,5 +530,5 @@ class FakeCluster:
 
 
 async def _changed(tls: ssl.SSLContext, change: Callable[[ssl.SSLContext], None]) -> None:
-    """On the loop of the handshakes, so that none is halfway."""
+    """Runs on the loop of the handshakes, so that none is in progress."""
     change(tls)

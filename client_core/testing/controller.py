@@ -1,8 +1,8 @@
-"""The controller of the fake cluster: decides who leads what, and tells every broker.
+"""The controller of the fake cluster: elects leaders and updates every broker.
 
-Topics are made and removed here, leaders elected when brokers die and come back, and each decision goes out
-as an UpdateMetadata to the brokers' caches. No sockets; one lock around it, the cluster's. Source:
-KafkaController and PartitionStateMachine, Kafka 0.8; ReplicationControlManager, Kafka 4.3.
+It creates and removes topics, and elects leaders when brokers stop and return. Each decision is sent to the
+brokers' caches as an UpdateMetadata. No sockets; guarded by the cluster's lock. Source: KafkaController and
+PartitionStateMachine, Kafka 0.8; ReplicationControlManager, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The topic's settings that a produce request feels. Defaults are Kafka's."""
+    """The topic settings that affect a produce request. Defaults are Kafka's."""
 
     min_insync_replicas: int = 1
     max_message_bytes: int = 1_048_588
@@ -40,7 +40,7 @@ class TopicConfig:
 
 @dataclass(slots=True)
 class _Listener:
-    """A broker's cache, and whether updates reach it."""
+    """A broker's cache, and whether it receives updates."""
 
     cache: MetadataCache
     is_frozen: bool = False
@@ -48,12 +48,12 @@ class _Listener:
 
 
 def is_legal_name(topic: str) -> bool:
-    """Whether Kafka would take this as a topic's name. Source: Topic.validate."""
+    """Whether Kafka accepts this topic name. Source: Topic.validate."""
     return topic not in {".", ".."} and _LEGAL_NAME.fullmatch(topic) is not None
 
 
 class Controller:
-    """The truth about the cluster. What brokers know of it lies in their caches."""
+    """The cluster's true state. The brokers' view of it is in their caches."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -69,7 +69,7 @@ class Controller:
 
     @property
     def broker_ids(self) -> Sequence[int]:
-        """Every broker that ever was, alive or not."""
+        """Every known broker, alive or not."""
         return sorted(self._known)
 
     @property
@@ -77,7 +77,7 @@ class Controller:
         return frozenset(self._alive)
 
     def broker_started(self, broker: AliveBroker, cache: MetadataCache) -> None:
-        """A broker joins or comes back: it hears everything, rejoins its ISRs, leads what nobody else can."""
+        """Adds a broker: it receives all metadata, rejoins its ISRs, leads partitions without a leader."""
         self._known[broker.id] = broker
         self._alive.add(broker.id)
         self._listeners[broker.id] = _Listener(cache)
@@ -93,7 +93,7 @@ class Controller:
         self._report(changed)
 
     def broker_failed(self, broker_id: int, *, elect: bool = True) -> None:
-        """A broker is gone. With `elect` it leaves its ISRs and others lead, else nobody notices yet."""
+        """Removes a broker from its ISRs and elects other leaders; without `elect` it does nothing."""
         if not elect:
             return
         self._alive.discard(broker_id)
@@ -120,7 +120,7 @@ class Controller:
     def _without(self, partition: PartitionState, broker_id: int) -> PartitionState:
         if broker_id not in partition.isr:
             return partition
-        # The last in-sync replica stays one: only it knows every record (no unclean election).
+        # The last in-sync replica stays: only it has every record (no unclean election).
         isr = tuple(r for r in partition.isr if r != broker_id) or partition.isr
         if partition.leader != broker_id:
             return partition._replace(isr=isr)
@@ -141,7 +141,7 @@ class Controller:
         return self._configs.get(name, TopicConfig())
 
     def set_config(self, name: str, config: TopicConfig) -> None:
-        """Changes the settings of a topic that is there."""
+        """Changes the settings of an existing topic."""
         self._configs[name] = config
 
     def create_topic(
@@ -155,7 +155,7 @@ class Controller:
         leader_epoch: int = 0,
         topic_id: UUID | None = None,
     ) -> TopicMetadata:
-        """Makes a topic; without an assignment its replicas go round the known brokers, the first leads."""
+        """Creates a topic; by default replicas rotate over the known brokers, and the first leads."""
         ids = self.broker_ids
         if assignment is None:
             factor = min(replication_factor, len(ids))
@@ -173,7 +173,7 @@ class Controller:
         return PartitionState(leader, leader_epoch, isr, replicas, self._epoch)
 
     def begin_deletion(self, name: str, partition: int | None = None) -> None:
-        """Tells the brokers to forget a partition, or all of a topic's; `delete_topic` ends it."""
+        """Makes the brokers forget a partition, or all of a topic's; `delete_topic` completes it."""
         for number, state in enumerate(self._topics[name].partitions):
             if partition in {None, number}:
                 self._set_partition(name, number, state._replace(leader=LEADER_DURING_DELETE, isr=()))
@@ -184,7 +184,7 @@ class Controller:
         self._report([name])
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Grows a topic; the new partitions' replicas go round as at its creation."""
+        """Grows a topic; the new partitions' replicas rotate as at its creation."""
         topic = self._topics[name]
         ids = self.broker_ids
         factor = len(topic.partitions[0].replicas)
@@ -198,7 +198,7 @@ class Controller:
     def move_leader(
         self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None
     ) -> None:
-        """Makes another broker lead (None: nobody), with the next leader epoch or the given one."""
+        """Sets the leader (None: no leader), with the next leader epoch or the given one."""
         state = self._topics[topic].partitions[partition]
         isr = state.isr if leader is None or leader in state.isr else tuple(sorted({*state.isr, leader}))
         replicas = state.replicas if leader is None or leader in state.replicas else (*state.replicas, leader)
@@ -208,7 +208,7 @@ class Controller:
         self._set_partition(topic, partition, moved)
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
-        """Says which replicas are in sync; the leader stays."""
+        """Sets the in-sync replicas; the leader stays."""
         self._set_partition(
             topic, partition, self._topics[topic].partitions[partition]._replace(isr=tuple(isr))
         )
@@ -223,14 +223,14 @@ class Controller:
         topic = self._topics[name]
         self._topics[name] = topic._replace(partitions=tuple(change(p) for p in topic.partitions))
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- updates ---------------------------------------------------------------------------------------------
 
     def freeze(self, broker_id: int) -> None:
-        """The broker hears nothing from now on: it goes on telling what it knew."""
+        """Withholds updates from a broker: it returns outdated metadata."""
         self._listeners[broker_id].is_frozen = True
 
     def thaw(self, broker_id: int) -> None:
-        """The broker hears all that it missed."""
+        """Delivers the withheld updates to a broker."""
         listener = self._listeners[broker_id]
         listener.is_frozen = False
         for update in listener.missed:

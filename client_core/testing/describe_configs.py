@@ -1,8 +1,8 @@
-"""DescribeConfigs in the fake cluster: of topics, from the cache of the broker that is asked.
+"""DescribeConfigs in the fake cluster: of topics, from the receiving broker's cache.
 
-What a real 4.3.1 broker was seen to do: every config of a topic is told, its defaults too; a topic that is
-not there is error 3, one whose configs may not be seen is error 29 or 33, each for itself. Only the few
-configs that the fake cluster feels are told. Source: ConfigHelper.describeConfigs, Kafka 4.3.
+It follows a real 4.3.1 broker: every config of a topic is returned, including defaults. A missing topic is
+error 3; a denied one is error 29 or 33; each for itself. Only the few configs that affect the fake cluster
+are returned. Source: ConfigHelper.describeConfigs, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from client_core.testing.state import ClusterState
 
 _TOPIC: Final = 2
-#: ConfigSource: set on the topic, or nowhere.
+#: ConfigSource: set on the topic, or not set.
 _TOPIC_CONFIG: Final = 1
 _DEFAULT_CONFIG: Final = 5
 
 
 def answer(state: ClusterState, broker_id: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """What broker `broker_id` tells of each resource."""
+    """Returns broker `broker_id`'s configs of each resource."""
     return DescribeConfigsResponse(results=tuple(_report(state, broker_id, r) for r in request.resources))
 
 

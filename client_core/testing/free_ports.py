@@ -1,8 +1,8 @@
-"""TCP ports on loopback for servers in other processes, which must be told a number before they start.
+"""TCP ports on loopback for servers in other processes that need a number at start.
 
-They are taken from below the range that systems hand out to outgoing connections, so that a port stays free
-while its server is down and about to come back. Test runs at once, and the processes of one run, never get
-the same port: each locks the byte of its port in a file of the user's, until its process ends.
+They are below the range for outgoing connections, so a port stays free while its server restarts. Concurrent
+test runs, and the processes of one run, never get the same port. Each process locks the byte of its port in
+a file of the user's, until it ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIRST: Final = 20_000
 _COUNT: Final = 10_000
 
 _lock = threading.Lock()
-#: Where processes begin to look; far from each other, so that they rarely meet.
+#: Where processes begin to search; far apart, so that they rarely collide.
 _next = os.getpid() * 97 % _COUNT
 _taken = os.open(
     os.path.join(tempfile.gettempdir(), f"pilotfish-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600
@@ -26,7 +26,7 @@ _taken = os.open(
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that nobody listens on now, never handed out before in this process."""
+    """Returns ports without a listener, never returned before in this process."""
     global _next
     found: list[int] = []
     with _lock:
@@ -50,7 +50,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def _takes(port: int) -> bool:
-    """Whether no other process has the port; from now on this one has it."""
+    """Locks the port for this process; returns whether no other process has it."""
     try:
         fcntl.lockf(_taken, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:

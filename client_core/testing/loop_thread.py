@@ -1,6 +1,6 @@
-"""An asyncio loop on a thread of its own, for servers that stand beside a test: the fake cluster, the proxy.
+"""An asyncio loop on its own thread, for a test's servers: fake cluster, proxy.
 
-`run` takes a coroutine from any other thread and waits for its result. `close` ends every task and joins the
+`run` runs a coroutine from any other thread and waits for its result. `close` ends every task and joins the
 thread.
 """
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long a call may take in real time before the calling itself is the failure.
+#: Real-time limit of a call; longer is a failure.
 _PATIENCE_S: Final = 120.0
 
 
 class LoopThread:
-    """A running event loop. Any thread may call; not the loop's own."""
+    """A running event loop. Any thread may call, except the loop's own."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -35,11 +35,11 @@ class LoopThread:
             self._loop.close()
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Runs a coroutine on the loop and returns what it returns, or raises what it raises."""
+        """Runs a coroutine on the loop; returns its result or raises its exception."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_PATIENCE_S)
 
     def close(self) -> None:
-        """Cancels what still runs and ends the thread. Idempotent."""
+        """Cancels the running tasks and ends the thread. Idempotent."""
         if self._loop.is_closed():
             return
         self.run(end_other_tasks())
@@ -49,29 +49,29 @@ class LoopThread:
 
 
 async def end_other_tasks() -> None:
-    """Cancels every other task of this loop, and those that they begin, until none is left.
+    """Cancels every other task of this loop, and those that they start, until none is left.
 
-    Each of them begins first: one that is cancelled before it begins runs nothing, not even the `finally`
-    that closes its connection.
+    Each of them starts first: a task cancelled before its start runs nothing, not even the `finally` that
+    closes its connection.
     """
     while True:
         await asyncio.sleep(0)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if not tasks:
             return
-        await asyncio.sleep(0)  # the youngest of them begin in this turn
+        await asyncio.sleep(0)  # the newest of them start now
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def stop_accepting(server: asyncio.Server) -> None:
-    """Closes a server's listener; connections that the loop has accepted reach the server's callback first.
+    """Closes a server's listener, after the server's callback got all accepted connections.
 
-    asyncio leaks a connection that was accepted right before its server was closed.
+    asyncio leaks a connection accepted right before its server closes.
     """
     for listener in server.sockets:
         asyncio.get_running_loop().remove_reader(listener.fileno())
-    for _ in range(10):  # more turns than it takes from the accept to the callback
+    for _ in range(10):  # more iterations than from the accept to the callback
         await asyncio.sleep(0)
     server.close()

@@ -1,9 +1,9 @@
-"""Metadata in the fake cluster: all topics or the named ones, forbidden ones apart, missing ones made.
+"""Metadata in the fake cluster: all or named topics, with authorization and auto-creation.
 
-Each broker answers from its own cache. What a real 4.3.1 broker was seen to do: a missing topic that is about
-to be made answers with error 3 and no partitions once, and is there the next time; an illegal name answers
-17; a forbidden topic that is named answers 29, and is left out where nobody named it; a random broker is
-called the controller. Source: KafkaApis.handleTopicMetadataRequest, Kafka 0.8 and 4.3.
+Each broker answers from its own cache, like a real 4.3.1 broker. A missing topic that is being created first
+gets error 3 without partitions, and exists the next time. An illegal name gets error 17. A denied topic gets
+29 if named, otherwise it is omitted. The controller id is a random broker's. Source:
+KafkaApis.handleTopicMetadataRequest, Kafka 0.8 and 4.3.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from client_core.testing.state import ClusterState
 
 _NO_LEADER: Final = -1
-#: From version 12 on a topic can be asked for by its id.
+#: From version 12 on a request may name a topic by its id.
 _BY_ID_SINCE: Final = 12
 
 
 def answer(state: ClusterState, broker_id: int, request: MetadataRequest, version: int) -> MetadataResponse:
-    """What broker `broker_id` answers; may make topics."""
+    """Returns broker `broker_id`'s response; may create topics."""
     cache = state.caches[broker_id]
     topics = (
         _all_topics(state, cache)

@@ -1,13 +1,12 @@
-"""What one broker knows of the cluster: the MetadataCache of the broker, as Kafka had it from 0.8 on.
+"""One broker's view of the cluster: Kafka's MetadataCache, which exists since 0.8.
 
     topic -> partition -> leader, leader epoch, controller epoch, isr, replicas; and the brokers that are
     alive
 
-It is filled by the controller's UpdateMetadata alone, and answers Metadata requests without asking anybody.
-Every broker has its own, so a test can hold one back and get a broker that still tells yesterday's leader.
-Immutable values inside; the cluster's lock around. Source: MetadataCache and
-KafkaApis.handleTopicMetadataRequest, Kafka 0.8; KRaftMetadataCache and KafkaApis.handleTopicMetadataRequest,
-Kafka 4.3, for today's answers.
+Only the controller's UpdateMetadata fills it; it serves Metadata requests alone. Every broker has its own, so
+a test can withhold updates and get a broker that returns an outdated leader. The values are immutable; the
+cluster's lock guards the cache. Source: MetadataCache and KafkaApis.handleTopicMetadataRequest, Kafka 0.8;
+KRaftMetadataCache and KafkaApis.handleTopicMetadataRequest, Kafka 4.3, for current responses.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-#: Whom an update names as the leader of a partition that is being deleted: brokers then forget the partition.
+#: The leader in an update for a partition that is being deleted: brokers then forget the partition.
 #: Source: LeaderAndIsr.LeaderDuringDelete, Kafka 0.8 to 3.9.
 LEADER_DURING_DELETE: Final = -2
 
 
 class AliveBroker(NamedTuple):
-    """A broker that the controller counts as alive, and where it listens."""
+    """A broker that the controller considers alive, and its address."""
 
     id: int
     host: str
@@ -34,7 +33,7 @@ class AliveBroker(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """A partition as the controller last decided it. `leader` None: nobody can lead it now."""
+    """A partition's state by the controller's last decision. `leader` None: it has none now."""
 
     leader: int | None
     leader_epoch: int
@@ -44,7 +43,7 @@ class PartitionState(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic and its partitions in the order of their numbers."""
+    """A topic and its partitions, by number."""
 
     name: str
     topic_id: UUID
@@ -53,7 +52,7 @@ class TopicMetadata(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """What the controller tells the brokers: who is alive, and the topics that changed (None: deleted)."""
+    """The controller's update to the brokers: alive brokers, and changed topics (None: deleted)."""
 
     controller_id: int
     controller_epoch: int
@@ -62,16 +61,16 @@ class UpdateMetadata(NamedTuple):
 
 
 def is_being_deleted(state: PartitionState) -> bool:
-    """Whether the controller has begun to delete the partition."""
+    """Whether the controller is deleting the partition."""
     return state.leader == LEADER_DURING_DELETE
 
 
 class StaleControllerError(Exception):
-    """The update comes from a controller that has been replaced."""
+    """The update is from a replaced controller."""
 
 
 class MetadataCache:
-    """The state of the cluster as one broker has been told."""
+    """The cluster's state by the updates to one broker."""
 
     def __init__(self) -> None:
         self._alive: dict[int, AliveBroker] = {}
@@ -81,7 +80,7 @@ class MetadataCache:
         self.controller_epoch = 0
 
     def update_cache(self, update: UpdateMetadata) -> None:
-        """Applies what the controller says; StaleControllerError when a newer one has spoken before."""
+        """Applies an update. Raises StaleControllerError if a newer controller sent one before."""
         if update.controller_epoch < self.controller_epoch:
             raise StaleControllerError(
                 f"controller epoch {update.controller_epoch} is older than {self.controller_epoch}"
@@ -99,7 +98,7 @@ class MetadataCache:
 
     @property
     def alive_brokers(self) -> Sequence[AliveBroker]:
-        """The living brokers in the order of their ids."""
+        """The alive brokers, by id."""
         return [self._alive[broker_id] for broker_id in sorted(self._alive)]
 
     def alive_broker(self, broker_id: int) -> AliveBroker | None:
@@ -117,14 +116,14 @@ class MetadataCache:
         return self._topics.get(name)
 
     def partitions(self, name: str) -> Mapping[int, PartitionState]:
-        """The partitions of a topic by their numbers, without those that are being deleted."""
+        """Returns the partitions of a topic by number, without those being deleted."""
         found = self._topics.get(name)
         if found is None:
             return {}
         return {n: state for n, state in enumerate(found.partitions) if not is_being_deleted(state)}
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The topic's name by its id."""
+        """Returns the topic's name by its id."""
         return self._names.get(topic_id)
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:

@@ -1,14 +1,14 @@
-"""A partition's log in the fake cluster: checks a batch as a broker does, stores it, and gives it back.
+"""A partition's log in the fake cluster: validates and stores batches, returns their records.
 
-Read here by offsets that Kafka's documentation gives, and not by client_core.record: what our client writes
-is judged by other code than what wrote it. Only the codecs are client_core.record's.
+It uses the offsets of Kafka's documentation, not client_core.record, so that other code checks our client's
+batches. Only the codecs are client_core.record's.
 Bytes of a batch, version 2 of the format:
 
     int64 base offset, int32 length of all that follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all
     that follows, int16 attributes, int32 last offset delta, int64 base timestamp, int64 max timestamp, int64
     producer id, int16 producer epoch, int32 base sequence, int32 count, records
 
-Codes that `append` answers are Kafka's. Pure; the cluster's lock around.
+`append` returns Kafka's error codes. Pure; guarded by the cluster's lock.
 Source: UnifiedLog.append, LogValidator, ProducerStateManager, ProducerAppendInfo, Kafka 4.3.
 """
 
@@ -35,7 +35,7 @@ _BEHIND_CRC: Final = 21
 _MAGIC: Final = 2
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
-#: How many batches of a producer a broker remembers. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
+#: Batches per producer that a broker remembers. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
 _BATCHES_TO_RETAIN: Final = 5
 #: message.timestamp.after.max.ms, Kafka's default.
 _AFTER_MAX_MS: Final = 3_600_000
@@ -43,7 +43,7 @@ _SEQUENCES: Final = 1 << 31
 
 
 class StoredRecord(NamedTuple):
-    """A record that was acknowledged, or at least stored."""
+    """A record that was stored, usually acknowledged."""
 
     partition: int
     offset: int
@@ -54,7 +54,7 @@ class StoredRecord(NamedTuple):
 
 
 class StoredBatch(NamedTuple):
-    """A batch's header, and its bytes as they came."""
+    """A batch's header, and its bytes as received."""
 
     base_offset: int
     attributes: int
@@ -79,7 +79,7 @@ class StoredBatch(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """How an append ended; `base_offset` None when it was refused."""
+    """The result of an append; `base_offset` None when it was refused."""
 
     error: Errors
     base_offset: int | None = None
@@ -88,7 +88,7 @@ class Appended(NamedTuple):
 
 
 class BadBatchError(Exception):
-    """Bytes that are no batch, or a damaged one; holds the code that a broker answers."""
+    """Invalid or damaged bytes of a batch; holds the broker's error code."""
 
     def __init__(self, error: Errors, message: str) -> None:
         self.error = error
@@ -103,7 +103,7 @@ class _ProducerState(NamedTuple):
 
 
 def read_batch(data: bytes | None) -> StoredBatch:
-    """The one batch that the bytes must consist of. Raises BadBatchError with Kafka's code otherwise."""
+    """Decodes the bytes of exactly one batch. Otherwise raises BadBatchError with Kafka's code."""
     if not data:
         raise BadBatchError(
             Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got none"
@@ -153,10 +153,10 @@ def read_batch(data: bytes | None) -> StoredBatch:
 
 
 class PartitionLog:
-    """The records of one partition, and what is remembered of its producers."""
+    """The records of one partition, and the state of its producers."""
 
     def __init__(self, retain_bytes: int | None = None) -> None:
-        """The oldest batches beyond `retain_bytes` are dropped; None keeps all."""
+        """Drops the oldest batches beyond `retain_bytes`; None keeps all."""
         self.batches: deque[StoredBatch] = deque()
         self._retain_bytes = retain_bytes
         self._bytes = 0
@@ -165,11 +165,11 @@ class PartitionLog:
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self._end_offset
 
     def append(self, data: bytes | None, config: TopicConfig, wall_ms: int) -> Appended:
-        """Checks and stores a batch, or says why not."""
+        """Validates and stores a batch; returns the reason if it refuses."""
         try:
             batch = read_batch(data)
         except BadBatchError as error:
@@ -183,7 +183,7 @@ class PartitionLog:
         if batch.producer_id is not None:
             duplicate = self._duplicate_of(batch)
             if duplicate is not None:
-                # The broker puts the old batch's last timestamp where the append time stands.
+                # The broker returns the old batch's last timestamp as the append time.
                 return Appended(Errors.NONE, duplicate.base_offset, duplicate.max_timestamp_ms)
             refused = self._refuses(batch)
             if refused is not None:
@@ -209,10 +209,10 @@ class PartitionLog:
         )
 
     def _refuses(self, batch: StoredBatch) -> Errors | None:
-        """Why the producer's epoch or sequence does not fit; None when it does."""
+        """Returns why the producer's epoch or sequence is invalid; None when it is valid."""
         state = self._producers.get(batch.producer_id if batch.producer_id is not None else -1)
         if state is None:
-            return None  # an unknown producer may begin anywhere: its past may have been deleted
+            return None  # an unknown producer may begin at any sequence: its past may have been deleted
         assert batch.producer_epoch is not None
         if batch.producer_epoch < state.epoch:
             return Errors.INVALID_PRODUCER_EPOCH
@@ -240,32 +240,32 @@ class PartitionLog:
             self._bytes -= len(self.batches.popleft().data)
 
     def forget_batches(self) -> None:
-        """Drops all batches; offsets go on."""
+        """Drops all batches; offsets continue."""
         self.batches.clear()
         self._bytes = 0
 
     def restore(self, batches: Iterable[StoredBatch]) -> None:
-        """Takes batches of an earlier log, with their offsets. Producers are forgotten."""
+        """Adds batches of an earlier log, with their offsets, but not their producers."""
         for batch in batches:
             self._keep(batch)
 
     def forget_producers(self) -> None:
-        """Drops what is remembered of producers, as a broker does after producer.id.expiration.ms."""
+        """Drops all producer state, as a broker does after producer.id.expiration.ms."""
         self._producers.clear()
 
     def recover_producers(self) -> None:
-        """Keeps each producer's last batch alone, as a snapshot does that a killed broker comes back with."""
+        """Keeps only each producer's last batch, like a killed broker's snapshot."""
         for state in self._producers.values():
             while len(state.batches) > 1:
                 state.batches.popleft()
 
     def records(self, partition: int) -> Sequence[StoredRecord]:
-        """Every stored record, decoded."""
+        """Returns every stored record, decoded."""
         return [record for batch in self.batches for record in records_of(batch, partition)]
 
 
 def records_of(batch: StoredBatch, partition: int = 0) -> Sequence[StoredRecord]:
-    """The records of a batch. CorruptRecordError where its codec can't unpack it."""
+    """Returns the records of a batch. Raises CorruptRecordError when its codec can't unpack it."""
     body = compression_for(Codec.of(batch.codec)).decompress(batch.data[_HEADER.size :])
     cursor = _Cursor(body)
     records: list[StoredRecord] = []

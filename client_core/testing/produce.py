@@ -1,10 +1,9 @@
-"""Produce in the fake cluster: checks as a broker does, stores, and answers with offsets or errors.
+"""Produce in the fake cluster: validates and stores like a broker, returns offsets or errors.
 
-The order of the checks is the broker's: may the client write, does the partition exist, is there exactly one
-batch, are the acks sensible, does this broker lead, are enough replicas in sync; then the log's own
-(partition_log.py). A broker that does not lead says who does, from version 10 on (KIP-951). acks=0 is not
-answered; where it fails, the connection ends. Source: KafkaApis.handleProduceRequest,
-ReplicaManager.appendRecords, Kafka 4.3, and what a 4.3.1 broker was seen to do.
+The checks are in the broker's order: authorization, partition exists, exactly one batch, valid
+acks, leadership, enough in-sync replicas; then the log's own (partition_log.py). From version 10 on a broker
+that does not lead returns the leader (KIP-951). acks=0 gets no response; a failure ends the connection.
+Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords, Kafka 4.3, and tests of a 4.3.1 broker.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _ALL: Final = -1
 _ACKS: Final = frozenset({-1, 0, 1})
 _ANSWER_HAS_NO_TIME: Final = -1
 _NO_OFFSET: Final = -1
-#: Errors that come from the log itself: their answer says where the log starts. Source:
-#: ReplicaManager.appendRecordsToLeader and what a 4.3.1 broker was seen to do.
+#: Errors of the log itself: their response contains the log start offset. Source:
+#: ReplicaManager.appendRecordsToLeader and tests of a 4.3.1 broker.
 _LOG_REFUSES: Final = frozenset(
     {
         Errors.INVALID_TIMESTAMP,
@@ -52,7 +51,7 @@ _LOG_REFUSES: Final = frozenset(
 
 @dataclass(slots=True)
 class ProduceFault:
-    """An error that a test wants for the next batches of a partition (or of any)."""
+    """A test's error for the next batches of a partition (or of any)."""
 
     error_code: int
     times_left: int
@@ -66,13 +65,13 @@ class ProduceFault:
 
 
 class FailedWithoutAcksError(Exception):
-    """Something of an acks=0 request was refused: the broker can only end the connection."""
+    """Part of an acks=0 request was refused: the broker can only end the connection."""
 
 
 def answer(
     state: ClusterState, broker_id: int, request: ProduceRequest, version: int
 ) -> ProduceResponse | None:
-    """What broker `broker_id` answers; None for acks=0. Raises FailedWithoutAcksError."""
+    """Returns broker `broker_id`'s response; None for acks=0. Raises FailedWithoutAcksError."""
     topics = tuple(_topic(state, broker_id, topic, request.acks, version) for topic in request.topic_data)
     partitions = [partition for topic in topics for partition in topic.partition_responses]
     if request.acks == 0:
@@ -131,7 +130,7 @@ def _partition(
 
 
 def _row(code: int) -> Errors:
-    """The error's row, UNKNOWN_SERVER_ERROR for a code that Kafka has not got (yet): tests send such, too."""
+    """Returns the error, UNKNOWN_SERVER_ERROR for a code unknown to Kafka: tests send such, too."""
     return Errors.of(code)
 
 
@@ -164,7 +163,7 @@ def _append(
     if known.leader != broker_id:
         return Appended(Errors.NOT_LEADER_OR_FOLLOWER)
     config = state.controller.config(topic)
-    # More than there are replicas can't be asked for. Source: Partition.effectiveMinIsr.
+    # At most all replicas can be required. Source: Partition.effectiveMinIsr.
     if acks == _ALL and len(known.isr) < min(config.min_insync_replicas, len(known.replicas)):
         return Appended(Errors.NOT_ENOUGH_REPLICAS)
     log = state.log(topic, number)
@@ -174,7 +173,7 @@ def _append(
 def _endpoints(
     state: ClusterState, broker_id: int, partitions: list[PartitionProduceResponse]
 ) -> tuple[NodeEndpoint, ...]:
-    """The addresses of the leaders that the partitions name."""
+    """Returns the addresses of the leaders in the partitions' responses."""
     named = sorted({p.current_leader.leader_id for p in partitions if p.current_leader.leader_id >= 0})
     found = [state.caches[broker_id].alive_broker(leader) for leader in named]
     return tuple(NodeEndpoint(b.id, b.host, b.port, b.rack) for b in found if b is not None)

@@ -1,10 +1,10 @@
-"""What a test can ask a fake broker to do to one answer, instead of simply sending it.
+"""A test's reactions: a fake broker delays, damages or drops a response.
 
     cluster.react_next(ApiKey.PRODUCE, HalfFrame(), times=1, broker_id=2)
 
-A reaction meets the whole answer frame (size, header, body) after the request was applied, but for Disconnect
-before it. Kafka answers a connection's requests in their order, one at a time; so does this: what is behind a
-held or silent answer waits too. Values; Hold has its own lock.
+A reaction gets the whole response frame (size, header, body) after the request was applied; a Disconnect may
+prevent that. Like Kafka, a broker handles a connection's requests one at a time: requests after a held or
+silent response wait, too. Values; Hold has its own lock.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ _PATIENCE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What becomes of an answer: the pieces to send, and how the connection goes on."""
+    """The pieces to send, and what happens to the connection afterwards."""
 
     pieces: Sequence[bytes] = ()
     then_close: bool = False
     then_silent: bool = False
-    #: Nothing is sent now: the pieces come behind the connection's next answer.
+    #: Sends nothing now: the pieces follow the connection's next response.
     then_keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Sends the answer as it is; the base of the others."""
+    """Sends the response unchanged; the base of the others."""
 
-    #: Whether the request is applied at all (records stored, topics made).
+    #: Whether the request is applied (records stored, topics created).
     applies_request: bool = field(default=True, init=False)
 
     def encode(self, response: Response, version: int) -> bytes:
-        """The answer's body at a version. Called on the cluster's loop, before `shape`."""
+        """Returns the response's body at a version. Called on the cluster's loop, before `shape`."""
         return response.encode(version)
 
     def shape(self, frame: bytes) -> Sending:
-        """What to send for a whole answer frame. Called on the cluster's loop."""
+        """Returns what to send for a whole response frame. Called on the cluster's loop."""
         return Sending((frame,))
 
     async def pause(self) -> None:
-        """Waits before the answer. Called on the cluster's loop."""
+        """Waits before the response. Called on the cluster's loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence(Reaction):
-    """The connection stays open, and nothing more is ever answered on it."""
+    """The connection stays open without any further response."""
 
     def shape(self, frame: bytes) -> Sending:
         return Sending(then_silent=True)
@@ -66,7 +66,7 @@ class Silence(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Reaction):
-    """The answer comes some milliseconds of real time later."""
+    """Delays the response by some milliseconds of real time."""
 
     ms: int = 50
 
@@ -75,7 +75,7 @@ class Delay(Reaction):
 
 
 class _Gate:
-    """Opens once; any thread opens it, a coroutine of the loop waits before it."""
+    """Opens once, by any thread; coroutines wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class _Gate:
 
 @dataclass(frozen=True, slots=True)
 class Hold(Reaction):
-    """The answer waits until the test lets it go."""
+    """The response waits until the test releases it."""
 
     _gate: _Gate = field(default_factory=_Gate, init=False)
 
@@ -111,21 +111,21 @@ class Hold(Reaction):
 
     @property
     def is_held(self) -> bool:
-        """Whether an answer has been held. Any thread."""
+        """Whether a response has been held. Any thread."""
         return self._gate.reached.is_set()
 
     def wait_until_held(self, timeout_s: float = _PATIENCE_S) -> None:
-        """Waits until an answer waits; AssertionError if none does in time."""
+        """Waits until a response is held. Raises AssertionError after the timeout."""
         assert self._gate.reached.wait(timeout_s), f"no answer was held within {timeout_s:g} s"
 
     def release(self) -> None:
-        """Lets this answer go, and all others that meet this Hold later."""
+        """Releases this response, and all later ones of this Hold."""
         self._gate.open()
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect(Reaction):
-    """The connection ends instead of an answer: after the request was applied, or without that."""
+    """Ends the connection without a response; `applied`: whether the request is applied first."""
 
     applied: bool = False
 
@@ -138,7 +138,7 @@ class Disconnect(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class HalfFrame(Reaction):
-    """The first half of the answer, and then the end of the connection, or nothing more."""
+    """Sends the first half of the response, then ends the connection or sends nothing more."""
 
     then_close: bool = False
 
@@ -149,7 +149,7 @@ class HalfFrame(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class InPieces(Reaction):
-    """The answer in system calls of a few bytes each."""
+    """Sends the response in system calls of a few bytes each."""
 
     size: int = 3
 
@@ -159,7 +159,7 @@ class InPieces(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class WrongCorrelationId(Reaction):
-    """The answer to another question, by its number."""
+    """Changes the response's correlation id."""
 
     off_by: int = 1_000
 
@@ -175,7 +175,7 @@ class WrongCorrelationId(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class Lost(Reaction):
-    """The request is applied and its answer never leaves; what comes next on the connection is served."""
+    """Applies the request and drops its response; later requests on the connection are served."""
 
     def shape(self, frame: bytes) -> Sending:
         return Sending()
@@ -183,7 +183,7 @@ class Lost(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class BehindTheNext(Reaction):
-    """The answer comes after the one to the connection's next request: what no broker may do."""
+    """Sends the response after the next request's, which no broker may do."""
 
     def shape(self, frame: bytes) -> Sending:
         return Sending((frame,), then_keep=True)
@@ -191,7 +191,7 @@ class BehindTheNext(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class Twice(Reaction):
-    """The same answer two times."""
+    """Sends the response twice."""
 
     def shape(self, frame: bytes) -> Sending:
         return Sending((frame, frame))
@@ -199,7 +199,7 @@ class Twice(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class Garbage(Reaction):
-    """The right size and correlation id, and behind them bytes that follow no schema."""
+    """Sends the right size and correlation id, then bytes that match no schema."""
 
     byte: int = 0xFF
 
@@ -210,7 +210,7 @@ class Garbage(Reaction):
 
 @dataclass(frozen=True, slots=True)
 class WrongSize(Reaction):
-    """A size that is not the answer's: two gigabytes, or a negative one."""
+    """Sends a wrong size: two gigabytes, or a negative one."""
 
     size: int = 0x7FFFFFFF
 
@@ -219,16 +219,16 @@ class WrongSize(Reaction):
 
 
 class Disturbance(Protocol):
-    """Chooses reactions by itself: a cluster that lies at random, for instance."""
+    """Chooses reactions by itself, for example at random."""
 
     def next_answer(self, broker_id: int, api: ApiKey) -> Reaction:
-        """The reaction for a broker's next answer. Called under the cluster's lock."""
+        """Returns the reaction for a broker's next response. Called under the cluster's lock."""
         ...
 
 
 @dataclass(slots=True)
 class Order:
-    """A reaction or a change, for so many requests of an API, to one broker or to any."""
+    """A reaction or a change for a number of requests of an API, to one broker or to any."""
 
     api: ApiKey
     broker_id: int | None
@@ -237,14 +237,14 @@ class Order:
     change: Callable[[Any], Response] | None = None
 
     def take(self, api: ApiKey, broker_id: int) -> bool:
-        """Whether the order is for this request; counts it down if so."""
+        """Returns whether the order is for this request; counts it down if so."""
         is_meant = self.api is api and self.broker_id in {None, broker_id} and self.times_left > 0
         self.times_left -= is_meant
         return is_meant
 
 
 class Orders:
-    """The orders that a test has given."""
+    """The test's orders."""
 
     def __init__(self) -> None:
         self._orders: list[Order] = []
@@ -253,23 +253,23 @@ class Orders:
         self._orders.append(order)
 
     def forget_spent(self) -> None:
-        """Drops the orders that no request is left for."""
+        """Drops the used-up orders."""
         self._orders = [order for order in self._orders if order.times_left > 0]
 
     def reaction(self, api: ApiKey, broker_id: int) -> Reaction | None:
-        """How to send the answer to this request; None where nobody has said."""
+        """Returns the reaction to this request; None without an order."""
         for order in self._orders:
             if order.reaction is not None and order.take(api, broker_id):
                 return order.reaction
         return None
 
     def changed(self, api: ApiKey, broker_id: int, response: Response) -> Response:
-        """The answer as the test wants it."""
+        """Returns the response with the test's change, if any."""
         for order in self._orders:
             if order.change is not None and order.take(api, broker_id):
                 return order.change(response)
         return response
 
     def holds(self) -> Sequence[Hold]:
-        """Every Hold that was ordered, to be let go at the end."""
+        """Returns every ordered Hold, to release them at the end."""
         return [order.reaction for order in self._orders if isinstance(order.reaction, Hold)]

@@ -1,6 +1,6 @@
-"""From a request's bytes to the answer of the module that plays its API.
+"""Decodes a request and calls its API's module for the response.
 
-Called by the cluster under its lock, on its loop; pure but for the state.
+Called by the cluster under its lock, on its loop; pure except for the state.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SeenRequest(NamedTuple):
 
 
 def decode(header: RequestHeader, payload: bytes) -> Request:
-    """The request's message. EndConnectionError for an API that is not played."""
+    """Returns the request's message. Raises EndConnectionError for an unsupported API."""
     if header.api is ApiKey.METADATA:
         return MetadataRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.PRODUCE:
@@ -81,7 +81,7 @@ def decode(header: RequestHeader, payload: bytes) -> Request:
 
 
 def check_session(state: ClusterState, session: SaslSession, api: ApiKey) -> None:
-    """Raises EndConnectionError for what a connection must not ask before it has authenticated."""
+    """Raises EndConnectionError for a request that is not allowed before authentication."""
     if state.sasl is None:
         if api in _SASL:
             raise EndConnectionError
@@ -90,7 +90,7 @@ def check_session(state: ClusterState, session: SaslSession, api: ApiKey) -> Non
 
 
 def is_refusal(response: Response) -> bool:
-    """Whether a broker ends the connection behind this answer."""
+    """Whether a broker ends the connection after this response."""
     return isinstance(response, (SaslHandshakeResponse, SaslAuthenticateResponse)) and bool(
         response.error_code
     )
@@ -99,7 +99,7 @@ def is_refusal(response: Response) -> bool:
 def answer(
     state: ClusterState, broker_id: int, request: Request, version: int, session: SaslSession
 ) -> Response | None:
-    """What a broker answers; None where nothing is answered. EndConnectionError where it hangs up instead."""
+    """Returns a broker's response; None without one. EndConnectionError where the broker disconnects."""
     if isinstance(request, SaslHandshakeRequest):
         assert state.sasl is not None
         return sasl.handshake(session, state.sasl, request)
@@ -121,7 +121,7 @@ def answer(
 def _init_producer_id(
     state: ClusterState, broker_id: int, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """A fresh producer id from the broker's block, or why not."""
+    """Returns a new producer id from the broker's block, or an error."""
     if state.init_producer_id_errors:
         return InitProducerIdResponse(error_code=state.init_producer_id_errors.popleft())
     if request.transactional_id is not None:

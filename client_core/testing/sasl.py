@@ -1,8 +1,8 @@
-"""SASL of the fake brokers: the handshake, the exchange of tokens, and what a connection has proved.
+"""SASL of the fake brokers: handshake, token exchange, and session state.
 
-Where a cluster demands SASL, a connection that has not authenticated may ask for versions and nothing else.
-One whose session has ended is closed at its next request. Another handshake begins a re-authentication
-(KIP-368). A client that is refused gets error 58 with the reason, and its connection ends. Pure.
+If a cluster demands SASL, an unauthenticated connection may only send ApiVersions. A connection whose session
+has expired is closed at its next request. Another handshake begins a re-authentication (KIP-368). A refused
+client gets error 58 with the reason, and its connection ends. Pure.
 
 Source: SaslServerAuthenticator, PlainSaslServer, ScramSaslServer, OAuthBearerSaslServer, Kafka 4.3.
 """
@@ -36,21 +36,21 @@ _BEARER: Final = re.compile(
 
 
 class Refused(Exception):
-    """The client is not who it says it is; the text is for the client."""
+    """The client failed to authenticate; the text is for the client."""
 
 
 class ServerMechanism(Protocol):
-    """One exchange. `principal` is there once it is complete."""
+    """One exchange. `principal` is set once it is complete."""
 
     principal: str | None
 
     def evaluate(self, token: bytes) -> bytes:
-        """The token to answer with. Raises Refused."""
+        """Returns the response token. Raises Refused."""
         ...
 
 
 class PlainServer:
-    """Knows passwords."""
+    """Verifies passwords."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
@@ -71,7 +71,7 @@ class PlainServer:
 
 
 class ScramServer:
-    """Knows passwords; Java's knows what is computed of them."""
+    """Verifies with passwords; Java's server uses keys derived from them."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class ScramServer:
         self._name = found["name"].replace("=2C", ",").replace("=3D", "=")
         try:
             is_known = self._name in self._passwords
-        except OSError:  # where the passwords lie is nothing that a client should learn
+        except OSError:  # do not reveal the passwords' location to a client
             raise self._refused() from None
         if not is_known:
             raise self._refused()
@@ -145,9 +145,9 @@ class ScramServer:
 
 
 class OAuthBearerServer:
-    """Knows whose each token is."""
+    """Maps each token to its principal."""
 
-    #: What a broker says to a token that it does not take, before it refuses (RFC 7628).
+    #: A broker's response to an invalid token, before it refuses (RFC 7628).
     ERROR: Final = b'{"status":"invalid_token"}'
 
     def __init__(self, principals: Mapping[str, str]) -> None:
@@ -173,7 +173,7 @@ class OAuthBearerServer:
 
 @dataclass(frozen=True, slots=True)
 class SaslDemand:
-    """What every connection must prove. `tokens` are OAUTHBEARER's: whose each of them is."""
+    """The authentication required of every connection. `tokens` maps OAUTHBEARER tokens to principals."""
 
     mechanisms: tuple[str, ...] = ("PLAIN",)
     passwords: Mapping[str, str] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class SaslDemand:
     session_lifetime_ms: int = 0
 
     def mechanism(self, name: str) -> ServerMechanism:
-        """A new exchange."""
+        """Returns a new exchange."""
         if name == "PLAIN":
             return PlainServer(self.passwords)
         if name == "OAUTHBEARER":
@@ -199,7 +199,7 @@ class SaslSession:
     ends_ms: int | None = None
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether the connection may ask for more than versions."""
+        """Whether the connection may send more than ApiVersions."""
         if self.principal is None or self.mechanism is not None:
             return False
         return self.ends_ms is None or now_ms <= self.ends_ms
@@ -208,7 +208,7 @@ class SaslSession:
 def handshake(
     session: SaslSession, demand: SaslDemand, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """Which mechanisms there are; the exchange of the one that was asked for begins."""
+    """Begins the exchange of the requested mechanism; returns the supported ones."""
     if request.mechanism not in demand.mechanisms:
         return SaslHandshakeResponse(Errors.UNSUPPORTED_SASL_MECHANISM.code, demand.mechanisms)
     session.mechanism = demand.mechanism(request.mechanism)
@@ -218,7 +218,7 @@ def handshake(
 def authenticate(
     session: SaslSession, demand: SaslDemand, request: SaslAuthenticateRequest, version: int, now_ms: int
 ) -> SaslAuthenticateResponse:
-    """The broker's token, or why not. Without a handshake before it the state is an illegal one."""
+    """Returns the broker's token, or an error: ILLEGAL_SASL_STATE without a handshake before."""
     if session.mechanism is None:
         return SaslAuthenticateResponse(Errors.ILLEGAL_SASL_STATE.code, "SaslHandshake comes first")
     try:

@@ -1,4 +1,4 @@
-"""SASL, the client's side: who we are, proved to each broker. `SaslAuthenticators` is the door."""
+"""SASL, the client's side: authenticates us to each broker. `SaslAuthenticators` is the entry point."""
 
 from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _EXPIRATION: Final = "exp"
 _ISSUED_AT: Final = "iat"
 
-#: What a broker takes for a token; anything else might end the field it stands in.
+#: A broker accepts only these characters in a token; others might end its field.
 _TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 _BASE64_URL: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 _SECTIONS: Final = 3
-#: What milliseconds of 64 bits can hold, as Java counts them.
+#: The most seconds whose milliseconds fit in Java's 64 bits.
 _MOST_SECONDS: Final = (2**63 - 1) // 1000
 
 _MALFORMED: Final = "Malformed JWT provided; expected three sections (header, payload, and signature)"
@@ -35,11 +35,11 @@ _MALFORMED: Final = "Malformed JWT provided; expected three sections (header, pa
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthBearerToken:
-    """`value` is the secret. Times are milliseconds since 1970, as an issuer's clock has them."""
+    """`value` is the secret. Times are milliseconds since 1970, by the issuer's clock."""
 
     value: str
     scopes: frozenset[str]
-    lifetime_ms: int  # when it ends; Java's name
+    lifetime_ms: int  # its expiry; Java's name
     principal_name: str
     start_time_ms: int | None
 
@@ -51,14 +51,14 @@ class OAuthBearerToken:
 
 
 class ClientJwtValidator:
-    """Reads tokens. The names of two claims are settings."""
+    """Validates tokens. The names of two claims are settings."""
 
     def __init__(self, scope_claim_name: str = "scope", sub_claim_name: str = "sub") -> None:
         self._scope_claim_name = scope_claim_name
         self._sub_claim_name = sub_claim_name
 
     def validate(self, access_token: str) -> OAuthBearerToken:
-        """The token with its claims. Raises SaslAuthenticationError, which says what is wrong with it."""
+        """Returns the token with its claims. Raises SaslAuthenticationError naming the defect."""
         token = access_token.strip()
         sections = [section.strip() for section in token.split(".")]
         if len(sections) != _SECTIONS or not all(sections):
@@ -99,7 +99,7 @@ def _no_number(name: str) -> float:
 
 
 def _scopes(claim_name: str, raw: object) -> frozenset[str]:
-    """One text is one scope, spaces and all, as in Java; a claim that is missing is none."""
+    """One text is one scope, including spaces, as in Java; a missing claim means none."""
     found: set[str] = set()
     for value in [raw] if isinstance(raw, str) else raw if isinstance(raw, list) else []:
         scope = _text(claim_name, value)
@@ -115,7 +115,7 @@ def _time_ms(claims: Mapping[str, object], claim_name: str) -> int | None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise SaslAuthenticationError(f"{claim_name} value must be a number of seconds")
-    # 1e999 is infinite to Python, and 4,300 digits are a number that it can't spell a thousandfold.
+    # Python reads 1e999 as infinite, and can't print 4,300 digits times 1000.
     if not -_MOST_SECONDS <= seconds <= _MOST_SECONDS:
         raise SaslAuthenticationError(f"{claim_name} value must be a number of seconds")
     time_ms = int(seconds) * 1000

@@ -1,7 +1,7 @@
 """Reads the OAUTHBEARER token from a file that another program renews, such as a kubelet.
 
 Each authentication checks the file and reads it again if it changed, so no thread is needed. An invalid new
-token is logged once; the last one is used for as long as it is valid. I/O thread. Source: FileJwtRetriever,
+token is logged once; the last one stays in use until it expires. I/O thread. Source: FileJwtRetriever,
 CachedFile, Kafka 4.3.
 """
 
@@ -24,7 +24,7 @@ class FileLogin:
     """TokenSource over a file. One owner thread."""
 
     def __init__(self, url: str, validator: ClientJwtValidator, clock: Clock, events: EventSink) -> None:
-        """Raises ConfigError when there is no such file, or no token in it."""
+        """Raises ConfigError when the file is missing or holds no token."""
         self._path = _path(url)
         self._validator = validator
         self._clock = clock
@@ -32,7 +32,7 @@ class FileLogin:
         self._token = InForce(secret.read, self._validated, events)
 
     def token(self) -> OAuthBearerToken:
-        """The file's token. Raises SaslAuthenticationError when it has expired."""
+        """Returns the file's token. Raises SaslAuthenticationError when it has expired."""
         token = self._token.now()
         past_ms = self._clock.wall_ms() - token.lifetime_ms
         if past_ms >= 0:
@@ -47,7 +47,7 @@ class FileLogin:
         return self._token.now().principal_name
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Does nothing."""
 
     def _validated(self, text: str) -> OAuthBearerToken:
         try:

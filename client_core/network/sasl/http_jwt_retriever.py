@@ -5,8 +5,8 @@
                                           200 {"access_token": "...", ...}
 
 It blocks, on the login's own thread. A temporary failure (no connection, timeout, 5xx, 429) raises
-DisconnectError. A permanent one (other 4xx, a certificate, an answer without a token) raises
-SaslAuthenticationError. Errors never show an answer, because it may hold tokens or repeat what was sent; only
+DisconnectError. A permanent one (other 4xx, a certificate, a response without a token) raises
+SaslAuthenticationError. Errors never show a response, because it may hold tokens or repeat the request; only
 an error JSON's code and description are shown. No proxies, no redirects. https is verified against the
 system's authorities (OpenSSL's SSL_CERT_FILE counts).
 
@@ -42,13 +42,13 @@ TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 
 _MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 _OK: Final = frozenset({200, 201})
-#: Codes that the next attempt won't mend beside 4xx, and codes of 4xx that it may.
+#: Permanent codes outside 4xx, and temporary codes of 4xx.
 _DEFINITE: Final = frozenset({501, 505})
 _TEMPORARY: Final = frozenset({408, 425, 429})
 
 _TOKEN_MEMBERS: Final = ("access_token", "id_token")
 
-#: RFC 6749's members of an error, and those that Okta has.
+#: Error fields of RFC 6749, and Okta's.
 _ERROR_MEMBERS: Final = (("error", "error_description"), ("errorCode", "errorSummary"))
 _SHOWN_CHARACTERS: Final = 200
 
@@ -56,9 +56,10 @@ _REQUEST_TARGET: Final = re.compile(r"[\x21-\x7e]*")
 
 
 class _Inherited:
-    """The socket that the child of a fork has a copy of, and closes.
+    """The socket whose copy a forked child closes.
 
-    Not by its `close`, which waits for who reads from it: that thread is not there, and may hold a lock.
+    It does not call the socket's `close`, which waits for the reading thread: the child lacks that thread,
+    which may hold a lock.
     """
 
     __slots__ = ("__weakref__", "socket")
@@ -72,10 +73,10 @@ class _Inherited:
 
 
 class HttpJwtRetriever:
-    """One token endpoint. `retrieve` has one thread; `cancel` any."""
+    """One token endpoint. One thread calls `retrieve`, any `cancel`."""
 
     def __init__(self, config: OAuthBearerConfig, credentials: OAuthCredentials) -> None:
-        """Raises ConfigError when the address is none."""
+        """Raises ConfigError when the address is invalid."""
         self._config = config
         self._credentials = credentials
         self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url)
@@ -83,13 +84,13 @@ class HttpJwtRetriever:
         self.shown = _without_query(self._is_https, self._host, self._port, self._target)
         self._context = ssl.create_default_context() if self._is_https else None
         self._lock = threading.Lock()
-        #: Of the connection that there is now: http.client forgets it amid an answer that ends with it.
+        #: The current connection's socket: http.client drops it during a response that ends with it.
         self._inherited = _Inherited()
         forks.close_in_child(self._inherited)
         self._is_cancelled = False
 
     def retrieve(self) -> str:
-        """The token, unchecked. Raises DisconnectError, SaslAuthenticationError."""
+        """Returns the token, unvalidated. Raises DisconnectError, SaslAuthenticationError."""
         credentials = self._credentials.read()
         try:
             status, body = self._ask(credentials)
@@ -110,18 +111,18 @@ class HttpJwtRetriever:
         return self._token(body)
 
     def cancel(self) -> None:
-        """Makes `retrieve` fail now and always; a connection that is still being made ends at its timeout."""
+        """Makes `retrieve` fail, now and always; a connect in progress ends at its timeout."""
         with self._lock:
             self._is_cancelled = True
         self._shut_down()
 
     def _shut_down(self) -> None:
-        """Ends the connection, if there is one, under the thread that waits for it."""
+        """Ends the connection, if any, while another thread may wait for it."""
         with self._lock:
             opened = self._inherited.socket
         if opened is not None:
-            with suppress(OSError):  # it has ended by itself
-                # Not SSLSocket's own, which would take the TLS away from under the thread that reads.
+            with suppress(OSError):  # already ended
+                # Not SSLSocket's shutdown, which would remove the TLS object of the reading thread.
                 socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     def _ask(self, credentials: ClientCredentials) -> tuple[int, bytes]:
@@ -137,7 +138,7 @@ class HttpJwtRetriever:
                 opened.close()
 
     def _connect(self) -> http.client.HTTPConnection:
-        """A connection whose socket is known to `_inherited` from its first moment."""
+        """Returns a connection; `_inherited` has its socket from the start."""
         connection_type = http.client.HTTPConnection if self._context is None else http.client.HTTPSConnection
         connection = connection_type(self._host, self._port)
         self._ensure_not_cancelled()
@@ -163,14 +164,14 @@ class HttpJwtRetriever:
     def _exchange(
         self, connection: http.client.HTTPConnection, credentials: ClientCredentials
     ) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """Returns status and body of the response."""
         connection.sock.settimeout(self._config.read_timeout_ms / 1000)
         connection.request("POST", self._target, self._body(credentials), self._headers(credentials))
         self._ensure_not_cancelled()
         response = connection.getresponse()
         try:
             body = response.read(_MAX_ANSWER_BYTES + 1)
-            if response.length and len(body) <= _MAX_ANSWER_BYTES:  # that read does not raise it
+            if response.length and len(body) <= _MAX_ANSWER_BYTES:  # a read with a size does not raise this
                 raise http.client.IncompleteRead(body)
         finally:
             response.close()
@@ -180,7 +181,7 @@ class HttpJwtRetriever:
     def _within(self, timeout_ms: int) -> Iterator[None]:
         """Ends the connection, and raises TimeoutError, if the block takes longer.
 
-        A socket's own timeout begins anew with each byte: an endpoint that dribbles would keep the thread.
+        A socket's own timeout restarts with each byte: a slow endpoint could block the thread forever.
         """
         is_late = threading.Event()
 
@@ -193,7 +194,7 @@ class HttpJwtRetriever:
         timer.start()
         try:
             yield
-            if is_late.is_set():  # whatever came was cut short
+            if is_late.is_set():  # the result is truncated
                 raise TimeoutError
         except (OSError, http.client.HTTPException):
             if is_late.is_set():
@@ -248,11 +249,11 @@ class HttpJwtRetriever:
 
 
 def _parts(url: str) -> tuple[bool, str, int | None, str]:
-    """Whether it is https, the host, the port, and what to ask the host for. Raises ConfigError."""
+    """Returns whether it is https, the host, the port and the request target. Raises ConfigError."""
     try:
         split = urlsplit(url)
         port = split.port
-        (split.hostname or "").encode("idna")  # as the socket will
+        (split.hostname or "").encode("idna")  # the socket will do the same
     except ValueError:
         raise ConfigError(f"{TOKEN_ENDPOINT_URL} is no address", name=TOKEN_ENDPOINT_URL) from None
     if split.scheme not in ("http", "https") or not split.hostname:
@@ -282,7 +283,7 @@ def _without_query(is_https: bool, host: str, port: int | None, target: str) -> 
 
 
 def _explanation(body: bytes) -> str:
-    """What an error's JSON says, in one line; empty when it is none."""
+    """Returns an error JSON's code and description in one line; empty without them."""
     answer = _json_object(body)
     for members in _ERROR_MEMBERS:
         said = [answer[member] for member in members if isinstance(answer.get(member), str)]
@@ -293,7 +294,7 @@ def _explanation(body: bytes) -> str:
 
 
 def _json_object(body: bytes) -> dict[str, object]:
-    """Empty when it is no JSON object."""
+    """Returns an empty object when the body is no JSON object."""
     try:
         answer: object = json.loads(body)
     except (ValueError, RecursionError):

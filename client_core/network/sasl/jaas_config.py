@@ -2,9 +2,9 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
 
-Tokens are those of Java's StreamTokenizer: words, quoted strings with escapes, numbers (which no option may
-be), Java and shell comments. The text holds secrets, and a missing quote turns half a password into a word.
-So errors show only known options and modules, else the position. Java shows the word.
+Tokens are those of Java's StreamTokenizer: words, quoted strings with escapes, numbers (invalid as options),
+Java and shell comments. The text holds secrets, and a missing quote turns half a password into a word. So
+errors show only known options and modules, else the position. Java shows the word.
 
 Pure. Called by `sasl_credentials.py`. Source: JaasConfig, JaasContext, Kafka 4.3; java.io.StreamTokenizer.
 """
@@ -20,7 +20,7 @@ from client_core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: The setting that is read here, for errors.
+#: The setting, for errors.
 JAAS_CONFIG: Final = "sasl.jaas.config"
 
 _TOKEN: Final = re.compile(
@@ -40,7 +40,7 @@ _ESCAPED: Final = {"a": "\x07", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t":
 
 _CONTROL_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 
-#: What may be shown of a text that can't be read: options and modules that Kafka has.
+#: Parts of an invalid text that errors may show: Kafka's own options and modules.
 _KNOWN_OPTION: Final = re.compile(
     r"username|password|tokenauth|clientId|clientSecret|scope|unsecuredLogin\w*|extension_[A-Za-z]+"
 )
@@ -65,7 +65,7 @@ class JaasConfig:
 
     @staticmethod
     def parse(text: str) -> JaasConfig:
-        """Raises ConfigError, which shows nothing that may be a secret."""
+        """Raises ConfigError, which shows no possible secret."""
         tokens = _tokens(text)
         entries = []
         while (first := next(tokens, None)) is not None:
@@ -78,12 +78,12 @@ class JaasConfig:
 
     @property
     def module_name(self) -> str:
-        """The last part of the module's name: Java's packages say nothing here."""
+        """The last part of the module's name: Java's packages are ignored."""
         return self.login_module.rpartition(".")[2]
 
     @property
     def shown_module(self) -> str:
-        """The module for an error, or what to say if it may be anything."""
+        """The module for an error message, or a placeholder if it may be a secret."""
         return self.login_module if _MODULE_NAME.fullmatch(self.login_module) else "something else"
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@
       └──> failure: wait for the backoff, fetch again; the current token is used until it expires
 
 The backoff of temporary failures grows from sasl.login.retry.backoff.ms to ...max.ms. A refusal waits for the
-maximum at once, because nobody fixes it within milliseconds. The thread starts at the first use of a token,
+maximum at once, because no one fixes it within milliseconds. The thread starts at the first use of a token,
 so an unused client has no thread. A connection that needs the first token waits for it, and fails if the
 fetch fails.
 
@@ -12,7 +12,7 @@ fetch fails.
         ├───────────────────────────────────┼──────────────────────────────────────┤
     now ├── min period ──┤  not before                    not after  ├── buffer ───┤
 
-A remaining life too short for period and buffer is refreshed at the same fraction of it, ignoring both. That
+If the remaining life is too short for period and buffer, both are ignored and the same fraction applies. That
 computation is pure. `token` any thread, `close` any but its own. Java logs in before the client starts, and
 waits for it. Source: ExpiringCredentialRefreshingLogin, ExpiringCredentialRefreshConfig,
 OAuthBearerRefreshingLogin, Retry, Kafka 4.3.
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Tokens expire by the calendar, threads wait by the monotonic clock; a machine that slept, or whose calendar
-#: was set, is noticed after this long.
+#: Tokens expire by the wall clock, threads wait by the monotonic clock. This limits how long a suspended
+#: machine or a changed wall clock goes unnoticed.
 _LONGEST_WAIT_MS: Final = 60_000
 
-#: What `close` gives the thread: a connection that is being made can't be cut short. Less than what
-#: KafkaProducer gives the I/O thread, which waits here.
+#: How long `close` waits for the thread: a connect in progress can't be interrupted. Less than
+#: KafkaProducer's timeout for the I/O thread, which waits here.
 _CLOSE_TIMEOUT_S: Final = 2.0
 
 
-#: An issuer may go on giving the same token until it expires: it is not asked more often than this. Java asks
-#: ever faster then.
+#: Minimum time between requests: an issuer may return the same token until it expires. Java then requests
+#: ever faster.
 _MIN_PAUSE_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiringCredentialRefresh:
-    """The settings sasl.login.refresh.*, applied."""
+    """Applies the settings sasl.login.refresh.*."""
 
     window_factor: float
     window_jitter: float
@@ -66,7 +66,7 @@ class ExpiringCredentialRefresh:
     random: Random
 
     def refresh_ms(self, token: OAuthBearerToken, wall_ms: int) -> int:
-        """When to fetch the next token, on the same clock as `wall_ms`, which is now."""
+        """When to fetch the next token; `wall_ms` is now, on the same clock."""
         return max(self._proposed_ms(token, wall_ms), wall_ms + _MIN_PAUSE_MS)
 
     def _proposed_ms(self, token: OAuthBearerToken, wall_ms: int) -> int:
@@ -82,7 +82,7 @@ class ExpiringCredentialRefresh:
 
 
 class JwtRetriever(Protocol):
-    """Where tokens come from."""
+    """Gets tokens from an issuer."""
 
     @property
     def shown(self) -> str:
@@ -90,32 +90,32 @@ class JwtRetriever(Protocol):
         ...
 
     def retrieve(self) -> str:
-        """A token. Blocks; raises DisconnectError for now, SaslAuthenticationError for good."""
+        """Blocks; returns a token. Raises DisconnectError (temporary), SaslAuthenticationError (final)."""
         ...
 
     def cancel(self) -> None:
-        """Ends a `retrieve` that is under way, and all to come. Any thread."""
+        """Ends a running `retrieve`, and all later ones. Any thread."""
         ...
 
 
 class TokenSource(Protocol):
-    """A token whenever one is needed."""
+    """Provides a token whenever one is needed."""
 
     def token(self) -> OAuthBearerToken | None:
-        """A token that is valid now; None while it is being fetched, ask again then. Never waits.
+        """Returns a valid token; None while it is being fetched: ask again later. Never waits.
 
-        Raises DisconnectError when it can't be fetched at the moment, SaslAuthenticationError when it was
+        Raises DisconnectError when no fetch is possible at the moment, SaslAuthenticationError when it was
         refused.
         """
         ...
 
     @property
     def principal_name(self) -> str | None:
-        """Whose the last token is; None before the first. Never waits."""
+        """The principal of the last token; None before the first. Never waits."""
         ...
 
     def close(self) -> None:
-        """Ends what keeps it fresh."""
+        """Ends the renewal."""
         ...
 
 
@@ -147,7 +147,7 @@ class OAuthBearerLogin:
         self._condition = threading.Condition(self._lock)
         self._token: OAuthBearerToken | None = None
         self._failure: DisconnectError | SaslAuthenticationError | None = None
-        self._is_wanted = False  # somebody needs a token now, and there is none
+        self._is_wanted = False  # a token is needed now, and there is none
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="pilotfish-oauthbearer-login", daemon=True)
 
@@ -161,7 +161,7 @@ class OAuthBearerLogin:
             failure = self._failure
             if failure is None:
                 self._want()
-        if failure is not None:  # one for each connection: an error keeps the way that it was raised on
+        if failure is not None:  # a new one for each connection: a raised error keeps its traceback
             raise type(failure)(f"there is no OAUTHBEARER token: {failure.message}")
         return None
 
@@ -171,7 +171,7 @@ class OAuthBearerLogin:
         return None if token is None else token.principal_name
 
     def _want(self) -> None:
-        """Starts the thread, or wakes it: a machine that slept may have slept past its token's end."""
+        """Starts the thread, or wakes it: the machine may have slept past the token's expiry."""
         if self._thread.ident is None:
             self._thread.start()
         elif self._token is not None:
@@ -206,7 +206,7 @@ class OAuthBearerLogin:
                 self._failed(error)
                 self._wait_ms(self._backoff.max_ms)
             except BaseException as error:  # noqa: BLE001 - a bug must not end the thread: tokens expire in silence
-                name = type(error).__name__  # its text may hold anything
+                name = type(error).__name__  # the text may hold secrets
                 self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be asked: {name}"))
                 self._wait_ms(self._backoff.max_ms)
             else:
@@ -266,7 +266,7 @@ class OAuthBearerLogin:
 
     @property
     def _is_over(self) -> bool:
-        """Whether there is nothing to wait for any more."""
+        """Whether a wait must end."""
         return self._is_closed or self._is_wanted
 
     def __repr__(self) -> str:

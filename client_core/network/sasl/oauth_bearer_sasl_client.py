@@ -1,9 +1,9 @@
-"""OAUTHBEARER: sends the broker a token that an identity provider has signed.
+"""OAUTHBEARER: sends the broker a token signed by an identity provider.
 
     n,,^Aauth=Bearer <token>^A<extension>=<value>^A^A                    ^A: one byte, 1
 
-The broker answers with an empty token, or with its error as JSON. The client answers an error with one ^A
-(RFC 7628), and the refusal follows as an error of SaslAuthenticate.
+The broker responds with an empty token, or with its error as JSON. The client answers an error with one ^A
+(RFC 7628), and the broker then refuses in an error of SaslAuthenticate.
 
     SEND_CLIENT_FIRST_MESSAGE -> RECEIVE_SERVER_FIRST_MESSAGE -> COMPLETE
                                               └──> RECEIVE_SERVER_MESSAGE_AFTER_FAILURE
@@ -70,13 +70,13 @@ class OAuthBearerSaslClient:
 
 
 def client_initial_response(token: str, extensions: Mapping[str, str]) -> bytes:
-    """The first and only message that says something."""
+    """Returns the only message with content."""
     pairs = "".join(f"{name}={value}{_SEPARATOR}" for name, value in extensions.items())
     return f"n,,{_SEPARATOR}auth=Bearer {token}{_SEPARATOR}{pairs}{_SEPARATOR}".encode()
 
 
 def validate_extensions(extensions: Mapping[str, str], setting: str) -> None:
-    """Raises ConfigError for a name or a value that can't stand in the message; values are not shown."""
+    """Raises ConfigError for an invalid name or value; values are not shown."""
     for name, value in extensions.items():
         if name == _AUTH or not _EXTENSION_NAME.fullmatch(name):
             raise ConfigError(

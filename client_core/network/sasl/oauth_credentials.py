@@ -1,7 +1,7 @@
 """Client id and secret for a token endpoint, from settings or the JAAS config.
 
-Settings take precedence over JAAS options, Kafka's older spelling. Secret files are read for each token; an
-invalid file leaves the last credentials in use. The extensions, which are not secret, are read once.
+Settings take precedence over JAAS options, Kafka's older spelling. Secret files are read for each token; if a
+file is invalid, the last credentials stay in use. The extensions, which are not secret, are read once.
 
 Called by `sasl_authenticators.py` once, then by the login thread. Source: ConfigOrJaas,
 ClientCredentialsRequestFormatterFactory, OAuthBearerLoginCallbackHandler, Kafka 4.3.
@@ -33,14 +33,14 @@ _EXTENSION_PREFIX: Final = "extension_"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientCredentials:
-    """Who asks for a token, and for what."""
+    """The client's identity, secret and requested scope."""
 
     client_id: str
     client_secret: str
     scope: str | None
 
     def masked(self, text: str) -> str:
-        """A text of the token endpoint's without what it was asked with."""
+        """Masks the credentials in a text of the token endpoint."""
         basic = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
         for secret in (basic, self.client_secret, self.client_id):
             text = text.replace(secret, HIDDEN)
@@ -51,7 +51,7 @@ class ClientCredentials:
 
 
 class _Given(NamedTuple):
-    """What there is to choose from. Not to be shown."""
+    """The current inputs. Never shown."""
 
     options: Mapping[str, str]  # of the JAAS config
     client_id: str | None
@@ -62,10 +62,10 @@ class _Given(NamedTuple):
 
 
 class OAuthCredentials:
-    """Client id, secret and scope, as they are now. One owner thread."""
+    """The current client id, secret and scope. One owner thread."""
 
     def __init__(self, config: SaslConfig, oauth_bearer: OAuthBearerConfig, events: EventSink) -> None:
-        """Raises ConfigError when there are none, or a file of theirs can't be read."""
+        """Raises ConfigError when they are missing, or their file is unreadable."""
         jaas = (
             None if config.jaas_config is None else JaasOptions(config.jaas_config, config.mechanism, events)
         )
@@ -79,7 +79,7 @@ class OAuthCredentials:
         )
 
     def read(self) -> ClientCredentials:
-        """Those of now, or the last ones that were complete. Never raises."""
+        """Returns the current ones, or the last complete ones. Never raises."""
         return self._credentials.now()
 
     def _checked(self, given: _Given) -> ClientCredentials:
@@ -97,8 +97,9 @@ class OAuthCredentials:
 
 
 def sasl_extensions(config: SaslConfig, events: EventSink) -> Mapping[str, str]:
-    """The JAAS config's `extension_NAME=value` by name. Raises ConfigError for what can't be sent, and for
-    options that this client does not have.
+    """Returns the JAAS config's `extension_NAME=value` by name.
+
+    Raises ConfigError for unsupported options and for values that can't be sent.
     """
     if config.jaas_config is None:
         return {}
@@ -126,7 +127,7 @@ def _not_taken(option: str, remedy: str) -> ConfigError:
 
 
 def _sendable(setting: str, given: str | None, option: str, options: Mapping[str, str]) -> str:
-    """The setting's value, else the option's, without blanks around it. Raises ConfigError."""
+    """Returns the setting's value, else the option's, without surrounding blanks. Raises ConfigError."""
     value = (options.get(option, "") if given is None else given).strip()
     if not value:
         raise ConfigError(

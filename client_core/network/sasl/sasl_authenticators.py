@@ -1,7 +1,7 @@
 """Builds a SASL authenticator for each connection, from one set of credentials.
 
 Missing credentials, a wrong login module and an unsupported mechanism are reported here, before any
-connection. Made on the caller's thread; the I/O thread builds authenticators and closes this. Source:
+connection. Created on the caller's thread; the I/O thread builds authenticators and closes this. Source:
 SaslChannelBuilder, LoginManager, Kafka 4.3.
 """
 
@@ -38,12 +38,12 @@ _MECHANISM: Final = "sasl.mechanism"
 _GSSAPI: Final = "GSSAPI"
 _SCRAM: Final[Mapping[str, ScramMechanism]] = {one.mechanism_name: one for one in ScramMechanism}
 
-#: The mechanisms that this client has.
+#: The mechanisms of this client.
 SASL_MECHANISMS: Final = (PLAIN, *_SCRAM, OAUTHBEARER)
 
 
 class SaslAuthenticators:
-    """Authenticators of one mechanism."""
+    """Builds authenticators of one mechanism."""
 
     def __init__(
         self,
@@ -74,21 +74,20 @@ class SaslAuthenticators:
             self._version = passwords.version
 
     def authenticator(self, host: str) -> Authenticator:
-        """Raises DisconnectError when there is no token to be had at the moment.
+        """Raises DisconnectError when no token is available at the moment.
 
-        One that is still being fetched is waited for by the authenticator; one that was refused is no matter
-        of waiting: it fails the authentication.
+        The authenticator waits for a token that is being fetched. A refused one fails the authentication.
         """
         if self._login is not None:
-            with suppress(SaslAuthenticationError):  # raised again where the channel authenticates
+            with suppress(SaslAuthenticationError):  # raised again when the channel authenticates
                 self._login.token()
         return SaslClientAuthenticator(self._mechanism, self._new_client, self._client_id, self._random)
 
     def version(self) -> int:
-        """Which credentials are in force: a number that grows when others come into force. Never raises.
+        """Returns a number that grows with each new credential. Never raises.
 
-        A token that follows another one of the same principal is no other credential: the session on a
-        connection is renewed with it where the broker wants that (KIP-368), and needs no new connection.
+        A newer token of the same principal is no new credential. It renews the session on the existing
+        connection where the broker requires that (KIP-368).
         """
         return self._version()
 
@@ -102,7 +101,7 @@ class SaslAuthenticators:
 
 
 class _Principals:
-    """Counts whose tokens there were: a session can't be renewed by somebody else."""
+    """Counts the principals of the tokens: another principal can't renew a session."""
 
     def __init__(self, login: TokenSource) -> None:
         self._login = login
@@ -110,7 +109,7 @@ class _Principals:
         self._count = 0
 
     def version(self) -> int:
-        """How many followed one another; 0 before the first. Never raises."""
+        """Returns how many there were; 0 before the first. Never raises."""
         name = self._login.principal_name
         if name is not None and name != self._name:
             self._name = name
@@ -119,7 +118,7 @@ class _Principals:
 
 
 def _scram_of(mechanism: str) -> ScramMechanism | None:
-    """The SCRAM mechanism of that name; None for PLAIN. Raises ConfigError for any other."""
+    """Returns the SCRAM mechanism of that name; None for PLAIN. Raises ConfigError for any other."""
     scram = _SCRAM.get(mechanism)
     if scram is None and mechanism != PLAIN:
         raise _no_such_mechanism(mechanism)

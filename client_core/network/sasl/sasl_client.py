@@ -1,14 +1,15 @@
 """The interface of SASL mechanisms, the PLAIN mechanism, and printable broker messages.
 
-A SaslClient handles tokens only, for one authentication; `sasl_client_authenticator.py` frames and sends them
-and is its only caller, on the I/O thread. Pure but for SCRAM's nonce. Source: javax.security.sasl.SaslClient.
+A SaslClient handles tokens only, for one authentication. Only `sasl_client_authenticator.py` calls it, on the
+I/O thread, and frames and sends the tokens. Pure except SCRAM's nonce. Source:
+javax.security.sasl.SaslClient.
 
 A broker's error message is shown to people. It may hold line ends, terminal escapes or megabytes, so it is
 cut to one line of limited length. Pure.
 
 PLAIN sends name and password in one token, unencrypted. Use it over TLS only.
 
-    NUL, user name, NUL, password          in UTF-8; before the first NUL there could be another identity
+    NUL, user name, NUL, password          in UTF-8; another identity could precede the first NUL
 
 Source: com.sun.security.sasl.PlainClient, RFC 4616 (SASL-05).
 """
@@ -19,12 +20,12 @@ from typing import Final, Protocol
 
 from client_core.errors import IllegalSaslStateError
 
-#: Kafka's own sentences are far shorter.
+#: Kafka's own messages are far shorter.
 _MOST_CHARACTERS: Final = 1_000
 
 
 def in_one_line(text: str, most_characters: int = _MOST_CHARACTERS) -> str:
-    """The text with blanks for what can't be printed, and without its end if it is long."""
+    """Replaces unprintable characters by blanks and truncates the text."""
     shown = "".join(c if c.isprintable() else " " for c in text[:most_characters])
     return shown if len(text) <= most_characters else f"{shown}..."
 
@@ -39,7 +40,7 @@ class PlainSaslClient:
 
     @property
     def complete(self) -> bool:
-        """After the only token: what the broker thinks of it is not PLAIN's business."""
+        """True after the only token: PLAIN does not see the broker's decision."""
         return self._token is None
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
@@ -53,17 +54,17 @@ class PlainSaslClient:
 
 
 class SaslClient(Protocol):
-    """One mechanism, once."""
+    """One exchange of one mechanism."""
 
     @property
     def complete(self) -> bool:
-        """Whether the mechanism has nothing more to say and, where it can tell, believes the broker."""
+        """Whether the mechanism has nothing more to send and, where it can, has verified the broker."""
         ...
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
-        """The token that answers the broker's; the first challenge is empty, and is ours to begin with.
+        """Returns the response to the broker's token; the first challenge is empty, because we begin.
 
-        None: nothing is to be sent. Raises SaslAuthenticationError when the broker's token won't do,
-        IllegalSaslStateError when none was due.
+        None: nothing to send. Raises SaslAuthenticationError for an invalid token of the broker,
+        IllegalSaslStateError for an unexpected one.
         """
         ...

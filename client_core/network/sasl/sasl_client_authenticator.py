@@ -10,8 +10,8 @@
                                     ...   until the mechanism is complete
 
 ApiVersions is always version 0: a broker takes a request that it can't read for a GSSAPI token.
-Re-authentication (KIP-368) begins with the handshake, at the known versions. These requests use correlation
-ids of their own (NET-24), to tell their answers from those to earlier requests.
+Re-authentication (KIP-368) begins with the handshake, at the known versions. These requests have their own
+correlation ids (NET-24), to distinguish their responses from those to earlier requests.
 
 No socket, no clock. Owned by one KafkaChannel, on the I/O thread. Source: SaslClientAuthenticator, Kafka 4.3
 (SASL-01 to SASL-03, SASL-06).
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Correlation ids of SASL's own requests, which go round; no other request has them (NET-24).
+#: Correlation ids of SASL's own requests, used in rotation; no other request has them (NET-24).
 MIN_RESERVED_CORRELATION_ID: Final = 2_147_483_640
 MAX_RESERVED_CORRELATION_ID: Final = 2_147_483_647
 
-#: Which part of a session's life passes before it is renewed: room for the way and for clocks that differ,
-#: and not the same moment for every connection.
+#: The fraction of a session's lifetime before renewal. Leaves time for latency and clock differences, and
+#: spreads the connections.
 _SESSION_PART: Final = 0.85
 _SESSION_PART_JITTER: Final = 0.10
 
-#: A broker refuses a re-authentication less than a second after the last one was begun. We count from its
-#: end, which both sides see later than that. Java's clients leave it to the broker to refuse.
+#: A broker refuses a re-authentication less than a second after the last one began. We count from its end,
+#: which is later on both sides. Java's clients let the broker refuse.
 _MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
 
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -72,15 +72,15 @@ _Response = TypeVar("_Response")
 
 
 class SaslState(Enum):
-    """Where the conversation stands: what is to be said, or what is awaited."""
+    """The next message to send or receive."""
 
     SEND_API_VERSIONS_REQUEST = auto()
     RECEIVE_API_VERSIONS_RESPONSE = auto()
     SEND_HANDSHAKE_REQUEST = auto()  # re-authentication begins here
     RECEIVE_HANDSHAKE_RESPONSE = auto()
-    INTERMEDIATE = auto()  # tokens go to and fro
+    INTERMEDIATE = auto()  # exchanging tokens
     COMPLETE = auto()
-    FAILED = auto()  # from anywhere
+    FAILED = auto()  # from any state
 
 
 _MOVES: Final[Mapping[SaslState, frozenset[SaslState]]] = {
@@ -100,9 +100,9 @@ class SaslClientAuthenticator:
     def __init__(
         self, mechanism: str, new_client: Callable[[], SaslClient | None], client_id: str, random: Random
     ) -> None:
-        """`new_client` reads the credentials, anew for each authentication; None while they are fetched.
+        """`new_client` reads the credentials for each authentication; None while they are being fetched.
 
-        It raises SaslAuthenticationError or DisconnectError when there are none to be had.
+        It raises SaslAuthenticationError or DisconnectError when there are none.
         """
         self._mechanism = mechanism
         self._new_client = new_client
@@ -118,7 +118,7 @@ class SaslClientAuthenticator:
             ApiKey.API_VERSIONS,
             0,
             0,
-        )  # API, version and correlation id of the answer that is due
+        )  # API, version and correlation id of the pending response
         self._session_lifetime_ms: int | None = None
         self._is_reauthenticating = False
         self._reauthenticates_at_ms: int | None = None
@@ -183,15 +183,15 @@ class SaslClientAuthenticator:
                 raise IllegalStateError(f"SASL authentication is {self._state.name} already")
 
     def _has_credentials(self) -> bool:
-        """Begins an exchange, if there is something to prove it with by now."""
+        """Starts an exchange if the credentials are available; returns whether they are."""
         self._client = self._new_client()
         self._awaits_credentials = self._client is None
         return not self._awaits_credentials
 
     def _choose_versions(self, response: ApiVersionsResponse) -> None:
-        """The greatest that both sides know; SaslHandshake 0 and raw tokens for what is not listed.
+        """Chooses the greatest common versions; SaslHandshake 0 and raw tokens for an unlisted API.
 
-        Raises IllegalSaslStateError for versions below 0, in which nothing can be asked.
+        Raises IllegalSaslStateError for versions below 0, which no request can use.
         """
         listed = {key.api_key: key.max_version for key in response.api_keys}
         for api in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
@@ -211,7 +211,7 @@ class SaslClientAuthenticator:
         return self._request(ApiKey.SASL_HANDSHAKE, version, body)
 
     def _judge_handshake(self, response: SaslHandshakeResponse) -> None:
-        """Raises what the broker's error means (SASL-02)."""
+        """Raises the exception for the broker's error (SASL-02)."""
         error, mechanism = Errors.of(response.error_code), self._mechanism
         enabled = f"enabled mechanisms are [{in_one_line(', '.join(response.mechanisms))}]"
         match error:
@@ -231,7 +231,7 @@ class SaslClientAuthenticator:
                 )
 
     def _token(self, received: bytes | None) -> bytes:
-        """The broker's token; raises what it says instead (SASL-03)."""
+        """Returns the broker's token; raises the exception for its error (SASL-03)."""
         if self._authenticate_version is None:
             return received or b""
         response = self._response(received, SaslAuthenticateResponse.decode)
@@ -249,7 +249,7 @@ class SaslClientAuthenticator:
         return self._send_token(token)
 
     def _next_token(self, challenge: bytes, now_ms: int) -> Sequence[bytes] | None:
-        """What answers the broker's token; complete when the mechanism has nothing more to say."""
+        """Returns the response to the broker's token; complete when the mechanism has no more to send."""
         if self._exchange.complete:
             self._complete(now_ms)
             return None
@@ -310,7 +310,7 @@ class SaslClientAuthenticator:
         return encode_request_header(api, version, correlation_id, self._client_id), body
 
     def _response(self, received: bytes | None, decode: Callable[[bytes, int, int], _Response]) -> _Response:
-        """The answer to the last request. Raises IllegalSaslStateError for bytes that are none."""
+        """Returns the response to the last request. Raises IllegalSaslStateError for invalid bytes."""
         api, version, correlation_id = self._awaited
         frame = received or b""
         try:
@@ -333,7 +333,7 @@ class SaslClientAuthenticator:
 
 
 def is_reserved(correlation_id: int) -> bool:
-    """Whether it is a request of SASL's (NET-24)."""
+    """Whether the correlation id is one of SASL's (NET-24)."""
     return correlation_id >= MIN_RESERVED_CORRELATION_ID
 
 

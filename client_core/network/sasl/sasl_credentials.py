@@ -1,7 +1,7 @@
 """SASL credentials, read for each authentication, from settings or the JAAS config.
 
 A secret may be a file that changes while the client runs. Its current content is used for the next connection
-and the next re-authentication. An invalid change leaves the last credentials in use (`secret.py`).
+and the next re-authentication. After an invalid change the last credentials stay in use (`secret.py`).
 
 Called by `sasl_authenticators.py` once, then by the thread that authenticates or logs in. One owner. Source:
 JaasContext, PlainLoginModule, ScramLoginModule, ConfigOrJaas, Kafka 4.3.
@@ -30,7 +30,7 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 
 _SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
-#: The login module that each mechanism takes its options from.
+#: The login module with each mechanism's options.
 _MODULES: Final = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     SCRAM_SHA_256: _SCRAM_MODULE,
@@ -47,7 +47,7 @@ _TOKEN_AUTH: Final = "tokenauth"  # noqa: S105 - the name of an option
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PasswordCredentials:
-    """A user name and a password; `extensions` are SCRAM's."""
+    """User name and password; `extensions` are SCRAM's."""
 
     username: str
     password: str
@@ -61,12 +61,12 @@ class JaasOptions:
     """The options of the JAAS config's login module. One owner thread."""
 
     def __init__(self, source: SecretSource, mechanism: str, events: EventSink) -> None:
-        """Raises ConfigError when it can't be read, or names another mechanism's module."""
+        """Raises ConfigError when it is unreadable, or names another mechanism's module."""
         self._mechanism = mechanism
         self._options = InForce(Secret(source, events).read, lambda text: _options(text, mechanism), events)
 
     def read(self) -> Mapping[str, str]:
-        """The options of now, or the last ones that made sense. Never raises."""
+        """Returns the current options, or the last valid ones. Never raises."""
         return self._options.now()
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class PasswordLogin:
     """Name and password of PLAIN and SCRAM. One owner thread."""
 
     def __init__(self, config: SaslConfig, events: EventSink) -> None:
-        """Raises ConfigError when there are none, or they can't be sent."""
+        """Raises ConfigError when they are missing, or can't be sent."""
         if config.jaas_config is not None and (config.username or config.password):
             raise ConfigError(
                 f"{JAAS_CONFIG} and {_USERNAME} are both set; take out one of them", name=JAAS_CONFIG
@@ -96,11 +96,11 @@ class PasswordLogin:
             self._credentials = InForce(lambda: (text(username), text(password)), self._of_settings, events)
 
     def read(self) -> PasswordCredentials:
-        """Name and password of now, or the last ones that could be sent. Never raises."""
+        """Returns the current name and password, or the last valid ones. Never raises."""
         return self._credentials.now()
 
     def version(self) -> int:
-        """Which ones those are: a number that grows when others come into force. Never raises."""
+        """Returns a number that grows with each new credential. Never raises."""
         return self._credentials.version()
 
     def _of_jaas_config(self, options: Mapping[str, str]) -> PasswordCredentials:
@@ -124,7 +124,7 @@ class PasswordLogin:
 
 
 def _sendable(value: str | None, where: str, mechanism: str) -> str:
-    """The value, if it can stand in a token. Raises ConfigError, which does not show it."""
+    """Returns the value if a token can carry it. Raises ConfigError, which does not show it."""
     setting = where.partition(":")[0]
     if not value:
         remedy = f"set {JAAS_CONFIG}, or {_USERNAME} and {_PASSWORD}"
@@ -139,7 +139,7 @@ def _sendable(value: str | None, where: str, mechanism: str) -> str:
 
 
 def _options(text: str, mechanism: str) -> Mapping[str, str]:
-    """Raises ConfigError, also for the login module of another mechanism."""
+    """Raises ConfigError, also for another mechanism's login module."""
     jaas_config = JaasConfig.parse(text)
     needed = _MODULES[mechanism]
     if jaas_config.module_name != needed.rpartition(".")[2]:

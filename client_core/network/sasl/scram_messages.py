@@ -36,7 +36,7 @@ _SERVER_FINAL: Final = re.compile(rf"e=(?P<error>{_VALUE_SAFE})|v=(?P<signature>
 _LARGEST_INT: Final = (1 << 31) - 1
 _INT_DIGITS: Final = 10
 
-#: How much is shown of a message that can't be read, and of an error.
+#: Shown characters of an invalid message, and of an error.
 _SHOWN_CHARACTERS: Final = 1_000
 
 #: No channel binding, no other identity.
@@ -45,7 +45,7 @@ _GS2_HEADER: Final = "n,,"
 
 @dataclass(frozen=True, slots=True)
 class ClientFirstMessage:
-    """Who we are, and our part of the nonce."""
+    """Our name and our part of the nonce."""
 
     sasl_name: str
     nonce: str
@@ -53,7 +53,7 @@ class ClientFirstMessage:
 
     @property
     def bare(self) -> str:
-        """Without its header: what goes into the proofs."""
+        """The message without its header, as the proofs use it."""
         extensions = "".join(f",{name}={value}" for name, value in self.extensions.items())
         return f"n={self.sasl_name},r={self.nonce}{extensions}"
 
@@ -63,7 +63,7 @@ class ClientFirstMessage:
 
 @dataclass(frozen=True, slots=True)
 class ServerFirstMessage:
-    """The whole nonce, and how the password is salted. `text` is as it came."""
+    """The whole nonce, salt and iterations. `text` is the received message."""
 
     text: str
     nonce: str
@@ -94,7 +94,7 @@ class ClientFinalMessage:
 
     @property
     def without_proof(self) -> str:
-        """What goes into the proofs."""
+        """The part that the proofs use."""
         return f"c={_base64(_GS2_HEADER.encode())},r={self.nonce}"
 
     def with_proof(self, proof: bytes) -> str:
@@ -104,7 +104,7 @@ class ClientFinalMessage:
 
 @dataclass(frozen=True, slots=True)
 class ServerFinalMessage:
-    """Either why the broker does not believe us, or the proof that it knows the password, too."""
+    """The broker's error, or its proof that it knows the password, too."""
 
     error: str | None
     server_signature: bytes | None
@@ -124,10 +124,10 @@ class ServerFinalMessage:
 def auth_message(
     client_first: ClientFirstMessage, server_first: ServerFirstMessage, client_final: ClientFinalMessage
 ) -> bytes:
-    """What both proofs are about: the exchange itself.
+    """Returns the exchange that both proofs sign.
 
-    Java puts the broker's message together again from what it read of it, which loses extensions; RFC 5802
-    wants it as it came. Kafka's brokers send none.
+    Java rebuilds the broker's message from its parsed fields, which loses extensions; RFC 5802 requires the
+    received text. Kafka's brokers send none.
     """
     return f"{client_first.bare},{server_first.text},{client_final.without_proof}".encode()
 

@@ -10,8 +10,8 @@
     ServerSignature = HMAC(ServerKey, AuthMessage)
     AuthMessage     = client-first-bare "," server-first "," client-final-without-proof
 
-Passwords are hashed as UTF-8 bytes, without SASLprep, as Java does (SASL-04). A mechanism has a hash and
-limits on the iterations. The messages are in `scram_messages.py`. Pure but for the nonce. Source:
+Passwords are hashed as UTF-8 bytes, without SASLprep, as in Java (SASL-04). A mechanism has a hash and limits
+on the iterations. The messages are in `scram_messages.py`. Pure except the nonce. Source:
 ScramSaslClient, ScramMechanism, ScramFormatter, Kafka 4.3; RFC 5802, RFC 7677.
 """
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: RFC 7677's least, and Kafka's.
+#: RFC 7677's minimum, and Kafka's.
 MIN_ITERATIONS: Final = 4096
 
-#: Kafka's own tools refuse more than 16,384. A broker may ask for two billion, which would keep the I/O
-#: thread for twenty minutes; 100,000 rounds of SHA-512 take about 0.06 s (measured: hashlib, one core).
-#: Java's client has no such bound.
+#: Kafka's own tools refuse more than 16,384. A broker may request two billion, which would block the I/O
+#: thread for twenty minutes. 100,000 rounds of SHA-512 take about 0.06 s (measured: hashlib, one core).
+#: Java's client has no such limit.
 MAX_ITERATIONS: Final = 100_000
 
 
@@ -51,7 +51,7 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ScramMechanism(Enum):
-    """A SCRAM variant by Java's name of it."""
+    """A SCRAM variant by Java's name."""
 
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
@@ -63,41 +63,41 @@ class ScramMechanism(Enum):
 
     @property
     def hash_name(self) -> str:
-        """The hash as hashlib calls it."""
+        """hashlib's name of the hash."""
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """The password as both sides work with it; takes some milliseconds per thousand iterations."""
+    """Returns the salted password; takes some milliseconds per thousand iterations."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
 def client_proof(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) -> bytes:
-    """What proves to the broker that we know the password, for these messages only."""
+    """Returns the proof for these messages that we know the password."""
     client_key = _hmac(mechanism, salted, b"Client Key")
     stored_key = hashlib.new(mechanism.hash_name, client_key).digest()
     return xor(client_key, _hmac(mechanism, stored_key, auth_message))
 
 
 def server_signature(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) -> bytes:
-    """What the broker must show to prove that it knows the password."""
+    """Returns the expected proof that the broker knows the password."""
     return _hmac(mechanism, _hmac(mechanism, salted, b"Server Key"), auth_message)
 
 
 def xor(first: bytes, second: bytes) -> bytes:
-    """Byte by byte. Raises IllegalArgumentError for two lengths."""
+    """Byte by byte. Raises IllegalArgumentError for different lengths."""
     if len(first) != len(second):
         raise IllegalArgumentError("Argument arrays must be of the same length")
     return bytes(one ^ other for one, other in zip(first, second, strict=True))
 
 
 def sasl_name(username: str) -> str:
-    """A user name as it stands in a message: `=` and `,` have meanings there (SASL-04)."""
+    """Escapes `=` and `,` of a user name, which have meanings in a message (SASL-04)."""
     return username.replace("=", "=3D").replace(",", "=2C")
 
 
 def username_of(name: str) -> str:
-    """The user name behind `sasl_name`. Raises IllegalArgumentError for any other `=`; brokers use it."""
+    """Reverses `sasl_name`. Raises IllegalArgumentError for any other `=`; brokers use it."""
     username = name.replace("=2C", ",")
     if "=" in username.replace("=3D", ""):
         raise IllegalArgumentError(f"Invalid username: {name}")
@@ -105,7 +105,7 @@ def username_of(name: str) -> str:
 
 
 def secure_random_string() -> str:
-    """A nonce that nobody can guess."""
+    """Returns an unpredictable nonce."""
     number = secrets.randbits(_NONCE_BITS)
     digits = ""
     while number:
@@ -127,7 +127,7 @@ class _State(Enum):
 
 
 class ScramSaslClient:
-    """One exchange of SCRAM. `client_nonce` is a test's to choose."""
+    """One exchange of SCRAM. Tests set `client_nonce`."""
 
     __slots__ = ("_client_first", "_mechanism", "_password", "_server_signature", "_state")
 
@@ -143,7 +143,7 @@ class ScramSaslClient:
         self._password = password
         nonce = secure_random_string() if client_nonce is None else client_nonce
         self._client_first = ClientFirstMessage(sasl_name(username), nonce, extensions)
-        self._server_signature = b""  # what the broker's last message must hold
+        self._server_signature = b""  # expected in the broker's last message
         self._state = _State.SEND_CLIENT_FIRST_MESSAGE
 
     @property
