@@ -6,8 +6,8 @@
 It stops at the first chunk without any acknowledged record, and reports the remaining lines. Exit code 0 when
 every record was acknowledged, 1 when not, 130 when interrupted.
 
-A chunk is the available input, limited in lines and bytes: a slow writer's line does not wait for others, a
-fast writer's lines fill requests. Blocking; no HTTP.
+A chunk is the available input, limited in lines and bytes. So a slow writer's line does not wait for others,
+and a fast writer's lines fill requests. Blocking; no HTTP.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`pilotfish quit`: ends a running sidecar in order, as SIGTERM does.
 
-For the last line of a Job whose pod has the sidecar as an ordinary container: kubelet sends it no SIGTERM
+For the last line of a Job whose pod has the sidecar as an ordinary container. Kubelet sends that no SIGTERM
 until all containers have ended. A native sidecar (a restartable init container) does not need this.
 """
 

@@ -17,7 +17,7 @@ class Dialect(NamedTuple):
     """One dialect for one sidecar.
 
     Under `prefixes` errors have `error_format`, described by `error_model`. `is_stream` recognizes, by its
-    head, a request with a body of any length: the dialect limits each record, so the guards do not limit the
+    head, a request with a body of any length. The dialect limits each record, so the guards do not limit the
     body. It must be false for requests that other code would read. `open_paths` need no token: they hold no
     data. `examples` are for the OpenAPI document.
     """

@@ -36,7 +36,7 @@ _BRACES: Final = len("{}") - len(",")
 def members_of(text: bytes, place: str = "", *, payload: tuple[str, ...] = ()) -> dict[str, Raw]:
     """The members of a compact JSON object (`strict_json.compact`), by name.
 
-    Raises BodyError: 400 if it is no object, nests too deeply, or repeats a name; 413 for too much outside
+    Raises BodyError: 400 if it is no object, nests too deeply, or repeats a name. 413 for too much outside
     `payload`, the members with the sender's own content.
     """
     if too_deep(text):

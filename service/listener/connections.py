@@ -151,7 +151,7 @@ class Connections(Collector):
             accept()
 
     def served(self, connection: Connection) -> None:
-        """The connection now speaks HTTP."""
+        """Adds a connection that now uses HTTP."""
         self._served.add(connection)
 
     def left(self, connection: Connection) -> None:

@@ -196,7 +196,7 @@ class Listener:
 
 
 def _turn_away(connection: socket.socket, first: bytes) -> None:
-    """Closes a connection that starts no handshake; answers first if it speaks HTTP."""
+    """Closes a connection that starts no handshake; answers first if it sends HTTP."""
     with connection, contextlib.suppress(OSError):  # it is closing anyway
         if first.isalpha():
             # Closing with unread input would lose the answer.

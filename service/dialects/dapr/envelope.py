@@ -6,8 +6,8 @@
     anything else              data: a string
 
 Dapr decodes and encodes again; here the body's JSON is compacted, with digits and escapes unchanged. Unlike
-Dapr, nothing is lost: invalid UTF-8 becomes data_base64, not question marks; text after a JSON value is not
-cut off; an event without id gets one.
+Dapr, nothing is lost. Invalid UTF-8 becomes data_base64, not question marks. Text after a JSON value is not
+cut off. An event without id gets one.
 
 Pure; any thread. Source: dapr/components-contrib pubsub/envelope.go, contenttype/utils.go.
 """

@@ -1,6 +1,6 @@
 """The paths of publish and bulk publish, complete and incomplete.
 
-Dapr's topics may have slashes, so the topic is the rest of the path; Kafka's may not, and such a request gets
+Dapr's topics may have slashes, so the topic is the rest of the path. Kafka's may not, and such a request gets
 an error that says so. `bulk` is therefore no pubsub name under /v1.0: a bulk path without a topic would
 publish an event to a topic with the pubsub's name.
 """

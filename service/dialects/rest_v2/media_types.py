@@ -4,8 +4,8 @@
     out   application/vnd.kafka.v2+json                       if Accept allows that, or JSON
 
 A type without a format (`application/json`, `application/vnd.kafka.v2+json`, none) is refused, as in
-Confluent's proxy: of its peers one reads it as base64, another as JSON, and a wrong guess would write wrong
-data. Parameters such as charset are ignored; a body is UTF-8 or refused. Pure.
+Confluent's proxy. Of its peers one reads it as base64, another as JSON; a wrong guess would write wrong data.
+Parameters such as charset are ignored; a body is UTF-8 or refused. Pure.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ _NULL: Final = b"null"
 #: From the raw JSON of a key or value to its bytes.
 _DECODERS: Final = {**DECODERS, Format.BASE64: bytes_of_unpadded_base64}
 
-# Bytes that a member adds to a compact object besides its value: its quoted name, a colon, and a comma or,
-# for one of them, a brace. The other brace is added once.
+# Bytes that a member adds to a compact object besides its value: its quoted name, a colon, and a comma. For
+# one member a brace replaces the comma; the other brace is added once.
 _KEY: Final = len('"key":,')
 _VALUE: Final = len('"value":,')
 _PARTITION: Final = len('"partition":,')

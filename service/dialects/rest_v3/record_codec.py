@@ -61,8 +61,8 @@ LAST_MS: Final = 253_402_300_799_999
 def ms_of_rfc3339(text: str) -> int:
     """`2021-02-05T19:14:42Z` as milliseconds since 1970; cuts off finer digits.
 
-    Raises ValueError for another format, an invalid time, a time before 1970, which no record can have, or
-    one that its offset moves beyond the year 9999.
+    Raises ValueError for another format or an invalid time. Also for a time before 1970, which no record can
+    have, or one that its offset moves beyond the year 9999.
     """
     found = _FORM.fullmatch(text)
     if found is None:
