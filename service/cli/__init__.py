@@ -1,1 +1,1 @@
-"""`pilotfish` as a client for people: commands that ask a running sidecar over HTTP, as any caller does."""
+"""The `pilotfish` commands: most of them call a running sidecar over HTTP."""

@@ -1,7 +1,7 @@
-"""The commands that look at a running sidecar: topics, topic, leader, status.
+"""The commands that query a running sidecar: topics, topic, leader, status.
 
-Each prints a table, or with --json the sidecar's own answer. Exit code 0 when all was done, 1 when something
-was refused or failed, 2 for a wrong call.
+Each prints a table, or with --json the sidecar's own answer. Exit code 0 on success, 1 when the sidecar
+refused or failed, 2 for a usage error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show(answer: object, as_json: bool, table: Callable[[], str]) -> None:
-    """Prints an answer one way or the other."""
+    """Prints an answer as JSON or as a table."""
     click.echo(json.dumps(answer, indent=2) if as_json else table())
 
 
@@ -136,7 +136,7 @@ def _status(found: StatusAnswer) -> str:
     )
     nodes = [
         (
-            # What is connected to before ids are known has a negative one.
+            # Bootstrap connections have negative ids.
             "bootstrap" if n.id < 0 else str(n.id),
             f"{n.host}:{n.port}",
             n.state,
@@ -149,7 +149,7 @@ def _status(found: StatusAnswer) -> str:
         )
         for n in sorted(found.nodes, key=lambda n: n.id)
     ]
-    # p50 and p99 of Produce requests, of the last minute.
+    # p50 and p99 of Produce requests in the last minute.
     head = ("broker", "address", "state", "in flight", "oldest", "p50", "p99", "backoff", "last error")
     tables = [render(("what", "now"), facts), render(head, nodes)]
     if found.slow:
@@ -162,5 +162,5 @@ def _seconds(ms: int | None, digits: int = 1) -> str | None:
 
 
 def _aged(error: str | None, age_ms: int | None) -> str | None:
-    """An error with its age: who reads it has to know whether it still matters."""
+    """An error with its age, so that readers see whether it still matters."""
     return error if error is None or age_ms is None else f"{error}, {_seconds(age_ms)} ago"

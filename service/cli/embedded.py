@@ -1,4 +1,4 @@
-"""`pilotfish embedded`: steers the brokers of the embedded cluster, and shows their records."""
+"""`pilotfish embedded`: controls the brokers of the embedded cluster, and shows their records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def embedded() -> None:
 
 
 def _steers(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the options of the admin listener, and `ask(method, path)` as its first argument."""
+    """Adds the admin listener's options to a command, and `ask(method, path)` as its first argument."""
 
     @functools.wraps(command)
     def run(admin_host: str, admin_port: int, **arguments: Any) -> None:
@@ -36,7 +36,7 @@ def _ask(sidecar: Sidecar, method: str, path: str) -> Any:
     status, body = sidecar.ask(method, f"/embedded{path}")
     try:
         answer = json.loads(body)
-    except ValueError as error:  # the admin listener's own text
+    except ValueError as error:  # not JSON: the admin listener's own text
         raise SidecarFailedError(f"{sidecar.address} {_NONE_HERE}") from error
     if status != 200:
         raise SidecarFailedError(str(answer.get("detail", answer)))

@@ -1,8 +1,8 @@
-"""Options and argument types that the commands share: where to ask, as whom, how to show, and topics' names.
+"""Options, argument types and tables that the commands share.
 
-What can be found wrong before anybody is asked is found here, as click's usage errors (exit code 2).
-
-Tables for terminals: a head, rows, columns as wide as they need. Plain text, so that it pipes well.
+The options: where the sidecar is, the token, the output format, topic names. Errors that need no request are
+click's usage errors (exit code 2). Tables are plain text that pipes well: a head, rows, columns as wide as
+they need.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-#: What a token can be in a header: RFC 6750 has fewer characters, but it is the sidecar that judges.
+#: Characters of a token in a header: RFC 6750 has fewer, but the sidecar decides.
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 def render(head: Sequence[str], rows: Iterable[Sequence[object]], *, with_head: bool = True) -> str:
-    """The table as lines; numbers to the right, a dash for what is not known."""
+    """The table as lines; numbers right-aligned, a dash for None."""
     values = [list(row) for row in rows]
     cells = [[_cell(value) for value in row] for row in values]
     widths = [max([len(head[i]), *(len(row[i]) for row in cells)]) for i in range(len(head))]
@@ -52,7 +52,7 @@ def _is_numeric(column: Sequence[object]) -> bool:
 
 
 def _cell(value: object) -> str:
-    """One cell. Brokers choose some of the words, and a terminal does what it is told: see `harmless`."""
+    """One cell. Brokers choose some texts, and terminals obey control characters: see `harmless`."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def _cell(value: object) -> str:
 
 
 def text(value: str) -> str:
-    """Text that can be sent: the shell hands over any bytes, the API takes UTF-8."""
+    """Checks for UTF-8: the shell passes any bytes, the API takes only UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -72,7 +72,7 @@ def text(value: str) -> str:
 
 
 def topic_name(value: str) -> str:
-    """A name that Kafka would take."""
+    """Checks that the name is valid in Kafka."""
     fault = fault_of_topic_name(text(value))
     if fault is not None:
         raise click.BadParameter(fault)
@@ -80,7 +80,7 @@ def topic_name(value: str) -> str:
 
 
 def asks_api(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that say where the API listens, and who asks; calls it with a `sidecar`."""
+    """Adds the API's address and token options to a command, and passes it a `sidecar`."""
 
     @functools.wraps(command)
     def asking(
@@ -122,7 +122,7 @@ def asks_api(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _token(token_file: Path | None) -> str | None:
-    """The caller's token. It is no option itself: everybody may read the command lines of a machine."""
+    """The caller's token. It is no option: every user of a machine can read command lines."""
     source = TOKEN_VARIABLE if token_file is None else f"--token-file {token_file}"
     try:
         token = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read_text().strip()

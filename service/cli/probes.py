@@ -1,6 +1,6 @@
-"""The commands that ask the probes: `wait` and `healthcheck`.
+"""The commands that call the probes: `wait` and `healthcheck`.
 
-They are run again and again, so they load little: no pydantic, none of Kafka's settings.
+They run often, so they load little: no pydantic, none of Kafka's settings.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from service.cli.sidecar import PORT, Sidecar, SidecarFailedError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-#: How long a probe waits for an answer: less than any container's health check does.
+#: A probe's timeout: below that of any container's health check.
 _TIMEOUT_S: Final = 2.0
-#: Between two looks at whether the sidecar has started.
+#: The time between two checks of the start.
 _LOOK_INTERVAL_S: Final = 0.05
 
 
 def asks_admin(command: _Command) -> _Command:
-    """Gives a command the options that say where the probes are: loopback, from inside a container too."""
+    """Adds the probes' address options to a command: loopback, inside a container too."""
     host = click.option(
         "--admin-host", default="127.0.0.1", show_default=True, help="Where the sidecar's probes listen."
     )
@@ -90,7 +90,7 @@ def _probes(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> Sidecar:
 
 
 def _probe(sidecar: Sidecar, path: str) -> tuple[int, str]:
-    """The status of a probe, and what it says."""
+    """The status of a probe, and its text."""
     code, body = sidecar.ask("GET", path)
     if code not in (200, 503):
         return (

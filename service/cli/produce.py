@@ -1,15 +1,13 @@
-"""`pilotfish produce`: values from the command line, or lines of a file or of standard input.
+"""`pilotfish produce`: values from the command line, or lines of a file or standard input.
 
     values   one request, a table with a row per record
-    lines    a request per chunk, a line of output for each; which lines failed goes to stderr
+    lines    a request per chunk, a line of output for each; failed lines go to stderr
 
-It stops at the first portion of which nothing was acknowledged, and says which lines that leaves. Exit code 0
-when every record was acknowledged, 1 when not, 130 when interrupted.
+It stops at the first chunk without any acknowledged record, and reports the remaining lines. Exit code 0 when
+every record was acknowledged, 1 when not, 130 when interrupted.
 
-Lines of a stream, in the portions that are produced together.
-
-A portion is what is there to be read, cut at a number of lines and of bytes: a slow writer's line is not held
-back until others come, a fast writer's fill requests. Blocking; no HTTP.
+A chunk is the available input, limited in lines and bytes. So a slow writer's line does not wait for others,
+and a fast writer's lines fill requests. Blocking; no HTTP.
 """
 
 from __future__ import annotations
@@ -38,29 +36,29 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Result = Receipt | FailedItem
 
-#: How the sidecar names a record of a request.
+#: The sidecar's name for a record of a request.
 _PLACE: Final = re.compile(r"records\[(?P<index>\d+)\][.:]? ?")
 _HEAD: Final = ("partition", "offset", "error")
 
 
-#: Lines that go into one request: enough to fill a batch, few enough to be answered soon.
+#: Lines per request: enough to fill a batch, few enough for a quick answer.
 LINES_PER_REQUEST: Final = 500
-#: Bytes of lines that go into one request: well below the sidecar's largest body (16 MiB unless set).
+#: Bytes of lines per request: well below the sidecar's default max_body_bytes (16 MiB).
 BYTES_PER_REQUEST: Final = 1024 * 1024
-#: No body, and so no record, is larger unless the sidecar's max_body_bytes was raised.
+#: The sidecar's default max_body_bytes: no larger record fits.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 _READ_BYTES: Final = 64 * 1024
 
 
 class ByteStream(Protocol):
-    """A binary file that gives what it has."""
+    """A binary file whose `read1` returns the available bytes."""
 
     def read1(self, size: int = -1, /) -> bytes: ...
 
 
 class Chunk(NamedTuple):
-    """Some lines without their ends; the first of them has this number, counted from 1."""
+    """Some lines without their line ends; `first` is the first one's number, counted from 1."""
 
     first: int
     lines: list[bytes]
@@ -72,7 +70,7 @@ class Chunk(NamedTuple):
 
 
 class LineTooLongError(Exception):
-    """A line without an end."""
+    """A line exceeds MAX_LINE_BYTES."""
 
 
 def chunks(source: ByteStream) -> Iterator[Chunk]:
@@ -87,7 +85,7 @@ def chunks(source: ByteStream) -> Iterator[Chunk]:
 
 
 def _cut(ready: list[bytes]) -> list[bytes]:
-    """As many lines as one request takes; one at least."""
+    """As many lines as fit into one request; at least one."""
     total = 0
     for count, line in enumerate(ready[:LINES_PER_REQUEST]):
         total += len(line)
@@ -97,7 +95,7 @@ def _cut(ready: list[bytes]) -> list[bytes]:
 
 
 def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
-    """Whole lines as reads bring them; a last one may lack its end."""
+    """Whole lines as reads return them; the last one may lack its line end."""
     begun: list[bytes] = []
     begun_bytes = 0
     while piece := source.read1(_READ_BYTES):
@@ -182,7 +180,7 @@ def produce(
 
 
 class _Form:
-    """How a value becomes the record of a request."""
+    """Converts values to the records of a request."""
 
     def __init__(
         self, key: str | None, separator: str | None, json_values: bool, shared: dict[str, object]
@@ -193,7 +191,7 @@ class _Form:
         self._shared = shared
 
     def body(self, values: Sequence[str], places: Sequence[str]) -> bytes:
-        """The request of these values; raises ValueError naming the place of the first that does not fit."""
+        """The request for these values; raises ValueError with the place of the first invalid one."""
         records = []
         for place, value in zip(places, values, strict=True):
             try:
@@ -233,7 +231,7 @@ class _Run:
         self._failed = 0
 
     def values(self, values: Sequence[str]) -> None:
-        """Produces what stands on the command line."""
+        """Produces the values of the command line."""
         for start in range(0, len(values), LINES_PER_REQUEST):
             some = values[start : start + LINES_PER_REQUEST]
             try:
@@ -246,7 +244,7 @@ class _Run:
         self._end()
 
     def lines(self, source: ByteStream) -> None:
-        """Produces a stream, portion by portion."""
+        """Produces a stream, chunk by chunk."""
         under_way: Chunk | None = None
         try:
             for chunk in _named_chunks(source):
@@ -291,7 +289,7 @@ class _Run:
         return results
 
     def _report(self, chunk: Chunk, results: Sequence[Result]) -> None:
-        """A line of output for a portion, a line on stderr for each record that failed."""
+        """Prints a line for the chunk, and a line on stderr for each failed record."""
         if not self._as_json:
             click.echo(f"{chunk.name}: {_where(results)}")
         for number, result in enumerate(results, start=chunk.first):
@@ -312,7 +310,7 @@ class _Run:
 
 
 def _standard_input() -> ByteStream:
-    if sys.stdin is None:  # closed by the caller; Python leaves None then, whatever its types say
+    if sys.stdin is None:  # closed by the caller; Python then sets None, despite its types
         raise click.UsageError("there is no standard input; give VALUES or --file")
     if sys.stdin.isatty():
         click.echo("Each line becomes a record. Ctrl-D ends.", err=True)
@@ -334,7 +332,7 @@ def _decoded(number: int, line: bytes) -> str:
 
 
 def _json(value: str) -> msgspec.Raw:
-    """The text as it stands, once it is known to be one JSON value: its digits are not ours to change."""
+    """The text unchanged, once checked to be one JSON value: its digits must not change."""
     try:
         json.loads(value)
     except (ValueError, RecursionError) as error:
@@ -349,7 +347,7 @@ def _header(given: str) -> dict[str, str]:
     return {"key": name, "value": base64.b64encode(value.encode()).decode()}
 
 
-# -- telling -------------------------------------------------------------------------------------------------
+# -- printing ------------------------------------------------------------------------------------------------
 
 
 def _row(result: Result) -> tuple[object, ...]:
@@ -379,7 +377,7 @@ def _where(results: Sequence[Result]) -> str:
 
 
 def _with_line(chunk: Chunk, message: str) -> str:
-    """A problem with the place that a user knows: a line, where the sidecar knows a record of a request."""
+    """The message with the user's line number, in place of the sidecar's record index."""
     found = _PLACE.match(message)
     if found is None:
         return f"{chunk.name}: {message}"

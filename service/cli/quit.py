@@ -1,8 +1,7 @@
 """`pilotfish quit`: ends a running sidecar in order, as SIGTERM does.
 
-For the last line of a Job whose pod has the sidecar beside it as a container of its own: its kubelet sends
-SIGTERM to none before all have ended. A sidecar that is a native one (an init container that restarts) needs
-none of this.
+For the last line of a Job whose pod has the sidecar as an ordinary container. Kubelet sends that no SIGTERM
+until all containers have ended. A native sidecar (a restartable init container) does not need this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`pilotfish serve` runs a sidecar, `pilotfish settings` says what can be set."""
+"""`pilotfish serve` runs a sidecar, `pilotfish settings` lists the settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from service.base.settings_sources import SettingsError, load_settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-#: A wrong call or setting, as click itself ends with.
+#: click's exit code for a usage error, also for a wrong setting.
 _USAGE: Final = 2
 
 
 def _own_settings(command: _Command) -> _Command:
-    """A flag for each of the sidecar's own settings."""
+    """Adds a flag for each of the sidecar's own settings."""
     for name in reversed(OWN_NAMES):
         field = Settings.model_fields[name]
         flag = f"--{name.replace('_', '-')}"
@@ -92,7 +92,7 @@ def serve(
     with _ending_by_signal():
         if embedded:
             _serve_embedded(given, kafka, config_file, embedded_port, embedded_folder)
-        # Loaded here: commands that only ask a sidecar need neither uvicorn nor FastAPI.
+        # Loaded here: commands that only call a sidecar need neither uvicorn nor FastAPI.
         from service.process.server import serve as run
 
         sys.exit(run(_loaded(given, kafka, config_file)))
@@ -100,10 +100,10 @@ def serve(
 
 @contextmanager
 def _ending_by_signal() -> Iterator[None]:
-    """A signal ends what goes on in here, with exit code 0: nothing was taken on yet.
+    """A signal within ends the process with exit code 0: no request was accepted yet.
 
-    For the second before the server listens to signals itself. The first process of a container is not ended
-    by a signal that it does not listen to: it would be waited for until the grace period is over.
+    Covers the second before the server handles signals itself. A container's first process ignores signals
+    without a handler: kubelet would wait for the whole grace period.
     """
     before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -118,7 +118,7 @@ def _end(*_: object) -> None:
 
 
 def _own_command() -> str:
-    """How to call this program once more: `pilotfish`, or the Python that runs it from a checkout."""
+    """The command that runs this program: `pilotfish`, or the Python that runs it from a checkout."""
     name = click.get_current_context().find_root().info_name or "pilotfish"
     if not name.startswith("python"):
         return name
@@ -162,7 +162,7 @@ def _serve_embedded(
 
 
 def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None) -> Settings:
-    """The settings, or the end of the process with a line for each fault."""
+    """The settings; on faults prints a line for each and exits."""
     try:
         return load_settings(given, kafka, config_file)
     except SettingsError as e:

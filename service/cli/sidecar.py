@@ -1,9 +1,7 @@
-"""Asks a running sidecar over HTTP and turns every way to fail into one sentence with a remedy.
+"""Calls a running sidecar over HTTP; reports each failure as one sentence with a remedy.
 
-Over TCP, or over its Unix domain socket where one is given.
-
-The standard library's client is enough: a command makes one connection and a few requests. A health check
-uses this every half minute, so pydantic is not loaded here.
+Uses TCP, or the Unix domain socket if one is given. The standard library's client is enough: a command makes
+one connection and a few requests. A health check runs this every half minute, so pydantic is not loaded here.
 """
 
 from __future__ import annotations
@@ -29,28 +27,28 @@ _Model = TypeVar("_Model", bound="BaseModel")
 
 PORT: Final = click.IntRange(1, 65535)
 
-#: A produce may wait for max.block.ms (60 s) and delivery.timeout.ms (120 s) before the sidecar answers.
+#: A produce may wait for max.block.ms (60 s) and delivery.timeout.ms (120 s) before the answer.
 _PATIENCE_S: Final = 190.0
 
-#: Where to listen on every address; nobody can be reached there, but loopback is among them.
+#: Addresses for listening everywhere can't be connected to; loopback is among them.
 _LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - asked, not bound
 
 
 class SidecarFailedError(click.ClickException):
-    """The sidecar refused, or nobody answered. Exit code 1, the sentence on standard error."""
+    """The sidecar refused, or did not answer. Exit code 1, the sentence on standard error."""
 
 
 class InterruptedByUserError(click.ClickException):
-    """Ctrl-C, with what is known of the work so far. The exit code of a shell for SIGINT."""
+    """Ctrl-C, with the known progress. The exit code is a shell's for SIGINT."""
 
     exit_code = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """Where a sidecar listens, and the token to show it.
+    """A sidecar's address, and the token for it.
 
-    `port_option` is what a user would set to ask elsewhere.
+    `port_option` is the option that a user would set for another port.
     """
 
     host: str
@@ -68,9 +66,9 @@ class Sidecar:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def get(self, model: type[_Model], *segments: str, **query: str | int | bool | None) -> Answer[_Model]:
-        """The answer to a GET; path segments are quoted, parameters that are None left out.
+        """The answer to a GET; quotes path segments, leaves out parameters that are None.
 
-        Raises SidecarFailedError with the problem's own words.
+        Raises SidecarFailedError with the problem's own text.
         """
         status, body = self.ask("GET", _path(segments, query))
         return self.answer_of(model, status, body)
@@ -78,12 +76,12 @@ class Sidecar:
     def post(
         self, model: type[_Model], *segments: str, body: bytes, **query: str | int | bool | None
     ) -> Answer[_Model]:
-        """The answer to a POST. Answers of 207 count: their items tell which failed."""
+        """The answer to a POST. A 207 is a success: its items contain the failures."""
         status, answer = self.ask("POST", _path(segments, query), body)
         return self.answer_of(model, status, answer)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Status and body as they came. Raises SidecarFailedError when nobody answers."""
+        """Status and body, unparsed. Raises SidecarFailedError if there is no answer."""
         connection = self._connection()
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if self.token is not None:
@@ -114,13 +112,13 @@ class Sidecar:
             connection.close()
 
     def answer_of(self, model: type[_Model], status: int, body: bytes) -> Answer[_Model]:
-        """What `ask` gave, understood. Raises SidecarFailedError with the problem's own words."""
+        """The parsed result of `ask`. Raises SidecarFailedError with the problem's own text."""
         try:
             raw = json.loads(body)
             if status >= 400:
                 raise SidecarFailedError(_problem(status, raw))
             return Answer(raw, model.model_validate(raw))
-        except ValueError as error:  # no JSON, or not the model's; pydantic's error is one
+        except ValueError as error:  # no JSON, or not the model's; pydantic's error is a ValueError
             raise SidecarFailedError(
                 f"{self.address} answers with status {status}, but not as Pilotfish's API does. "
                 f"Name its {self._where_else()}."
@@ -133,7 +131,7 @@ class Sidecar:
         return http.client.HTTPConnection(host, self.port, timeout=self.timeout_s)
 
     def _where_else(self) -> str:
-        """What to give to ask elsewhere."""
+        """The option for another address."""
         return "socket with --api-socket" if self.socket_path else f"port with {self.port_option}"
 
 
@@ -157,7 +155,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[_Model]):
-    """What the sidecar answered: as it came, and understood."""
+    """The sidecar's answer: raw, and parsed."""
 
     raw: object
     read: _Model
@@ -174,7 +172,7 @@ def _path(segments: tuple[str, ...], query: Mapping[str, str | int | bool | None
 
 
 def _problem(status: int, answer: object) -> str:
-    """What problem+json says, on one line."""
+    """A problem+json document's text, on one line."""
     if not isinstance(answer, dict):
         return f"the sidecar answered {status}"
     reported = harmless(str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}"))

@@ -1,7 +1,7 @@
-"""`pilotfish spool show`, `requeue` and `discard`: what a spool holds, and what was set aside of it.
+"""`pilotfish spool show`, `requeue` and `discard`: a spool's records and dead letters.
 
-They read the folder itself. `show` may be called beside a sidecar that runs; `requeue` asks it where the lock
-of the folder says that one does; `discard` needs the folder alone.
+They read the folder itself. `show` works beside a running sidecar. `requeue` calls the sidecar if it holds
+the folder's lock. `discard` needs the folder unlocked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from service.spool.contents import Contents, RequeueError, contents_of, discard,
 from service.spool.dead_letters import REASONS, DeadLetter
 from service.spool.folder import FolderError, FolderInUseError
 
-#: How many of the records that were set aside are listed, unless more are asked for.
+#: The default number of dead letters listed.
 _LISTED: Final = 50
 
 _folder: Final = click.option(
@@ -116,7 +116,7 @@ def _choice(topic: str | None, reason: str | None) -> Callable[[DeadLetter], boo
 
 
 def _doing(work: Callable[[], Any]) -> Any:
-    """What the work gives; its failures as sentences, with exit code 1."""
+    """Runs the work; turns its failures into sentences with exit code 1."""
     try:
         return work()
     except FolderInUseError:

@@ -1,10 +1,10 @@
-"""`pilotfish token`: a new token, shown once, and its entry for the tokens file.
+"""`pilotfish token`: makes a new token, shown once, and its entry for the tokens file.
 
 The entry goes to standard output and the token to standard error, so that
 
     pilotfish token billing --read 'orders*' >> tokens.toml
 
-puts into the file what belongs there and shows the token to whoever sits in front of it. It is kept nowhere.
+appends the entry to the file and shows the token to the user. The token is stored nowhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from service.admission.tokens_file import entry_text, fault_of_name, fault_of_pa
 
 
 def _name(value: str) -> str:
-    """A name that a caller can have."""
+    """Checks that the name is a valid caller name."""
     fault = fault_of_name(value)
     if fault is not None:
         raise click.BadParameter(fault)
@@ -23,7 +23,7 @@ def _name(value: str) -> str:
 
 
 def _pattern(value: str) -> str:
-    """A topic's name, its beginning and a star, or a star alone."""
+    """Checks the pattern: a topic's name, a prefix with a star, or a star alone."""
     fault = fault_of_pattern(value)
     if fault is not None:
         raise click.BadParameter(fault)

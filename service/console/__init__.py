@@ -1,7 +1,7 @@
-"""Pages for people: the console at `/` and the API's reference at `/docs`, whole from our own origin.
+"""Web pages from our own origin: the console at `/`, the API reference at `/docs`.
 
-`pages.py` says what is served where, and how; `page/` is what the browser gets, as it is written
-there: HTML, one style sheet and JavaScript modules, with no build step and no third party.
+`pages.py` defines paths, files and headers. `page/` holds the files sent to browsers, unchanged: HTML, style
+sheets and JavaScript modules, with no build step and no third party.
 """
 
 from service.console.pages import DOCS, OPEN_PATHS, PAGE_PATHS, console_routes, docs_error_format

@@ -1,19 +1,17 @@
-"""Which pages there are: each path, the file behind it, and what a browser may do with it.
+"""Serves the web pages: each path, its file, its ETag and its security headers.
 
     /        the console: brokers, topics, leaders and produce, live
     /docs    the API's reference: Swagger UI over /openapi.json
 
-Everything comes from our own origin. The files hold no data, so they need no token; what fills the pages
-does. /docs itself and the document need one: a browser, which can't send a token while it navigates, is
-answered with 401 and the same page, which then asks for the token (`docs_error_face`).
+Everything comes from our own origin. The files hold no data, so they need no token; the data does. /docs and
+the document need one. A browser can't send a token while it navigates: /docs answers 401 with the same page,
+which then asks for the token (`docs_error_format`).
 
-Swagger UI is taken from the package fastapi-offline, of which nothing but its files is used: none of its code
-is imported. Source of the policies: Content Security Policy Level 3, Trusted Types.
+Swagger UI comes from the package fastapi-offline, whose files alone are used: its code is never imported.
+Source of the policies: Content Security Policy Level 3, Trusted Types.
 
-Files for browsers: read once, kept as bytes, answered with an ETag and the headers that hold a page back.
-
-A file is read when it is first asked for: most sidecars are never looked at, and the reference's viewer alone
-is 1.5 MB. Until then a file costs its path. Event loop only.
+A file is read on its first request and kept as bytes: most sidecars never serve one, and Swagger UI alone is
+1.5 MB. Event loop only.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from service.wire.responses import as_is
 
 _PAGE: Final = Path(__file__).parent / "page"
 
-#: The package that brings Swagger UI (Apache 2.0), and its folder of files.
+#: The package with Swagger UI (Apache 2.0), and its folder of files.
 _VIEWER: Final = ("fastapi_offline", "static")
 
 _COMMON_POLICY: Final = (
@@ -41,12 +39,12 @@ _COMMON_POLICY: Final = (
     b"frame-ancestors 'none'; base-uri 'none'; "
 )
 
-#: With trusted types on, text can't become markup by mistake: assigning innerHTML throws.
+#: With trusted types, text can't become markup by mistake: assigning innerHTML throws.
 CONSOLE_POLICY: Final = (
     _COMMON_POLICY + b"img-src 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 
-#: Swagger UI makes markup of the document's Markdown, and brings its icons as data: addresses.
+#: Swagger UI turns the document's Markdown into markup, and its icons are data: URLs.
 DOCS_POLICY: Final = _COMMON_POLICY + b"img-src 'self' data:"
 
 _CONSOLE_FILES: Final = {
@@ -88,7 +86,7 @@ _DOCS_PAGE: Final = "docs.html"
 _DOCS_FILES: Final = {"/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
 _VIEWER_FILES: Final = {f"/docs/{name}": name for name in ("swagger-ui.css", "swagger-ui-bundle.js")}
 
-#: What is open to callers without a token: files that are the same for everyone, and hold no data.
+#: Paths open without a token: files that are the same for everyone, without data.
 OPEN_PATHS: Final = frozenset({*_CONSOLE_FILES, *_DOCS_FILES, *_VIEWER_FILES})
 
 #: Every path that `console_routes` serves.
@@ -103,11 +101,10 @@ _MEDIA_TYPES: Final = {
     ".svg": b"image/svg+xml",
 }
 
-#: A browser asks each time whether its copy is still good, so that one version's page never meets another's
-#: script.
+#: Browsers revalidate each time, so that a page never runs another version's script.
 _CACHE: Final = (b"cache-control", b"no-cache")
 
-#: Nobody learns where a page's reader came from, and no other origin may embed or hold what is here.
+#: Sends no Referer; no other origin may embed a page or keep a handle on it.
 PAGE_HEADERS: Final[HeaderPairs] = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -117,7 +114,7 @@ PAGE_HEADERS: Final[HeaderPairs] = [
 
 
 class Asset:
-    """One file, and the Content-Security-Policy that goes with it."""
+    """One file with its Content-Security-Policy."""
 
     def __init__(self, path: Path, policy: bytes) -> None:
         self._path = path
@@ -125,7 +122,7 @@ class Asset:
         self._kept: tuple[bytes, bytes] | None = None
 
     def answer(self, request: Request) -> Response:
-        """The file, or 304 where the browser holds it. Reads it from disk the first time."""
+        """The file, or 304 if the browser has it. Reads it from disk the first time."""
         if self._kept is None:
             content = self._path.read_bytes()
             self._kept = content, etag_of(content)
@@ -139,7 +136,7 @@ class Asset:
 
 
 def served(asset: Asset) -> Callable[[Request], Awaitable[Response]]:
-    """A route that answers with the asset. A coroutine, or each request would take a pool thread."""
+    """A route that answers with the asset. A coroutine: a function would take a pool thread per request."""
 
     async def serve(request: Request) -> Response:
         return asset.answer(request)
@@ -148,7 +145,7 @@ def served(asset: Asset) -> Callable[[Request], Awaitable[Response]]:
 
 
 def docs_error_format(problem: Problem) -> Refusal:
-    """A problem under /docs: where a token is needed, the page itself, which asks for one; else as JSON."""
+    """The error format of /docs: for 401 the page itself, which asks for a token; else JSON."""
     if problem.status != 401:
         return native(problem)
     headers = ((b"content-security-policy", DOCS_POLICY), *PAGE_HEADERS, (b"cache-control", b"no-store"))
@@ -156,7 +153,7 @@ def docs_error_format(problem: Problem) -> Refusal:
 
 
 def console_routes() -> list[Route]:
-    """Routes to all pages and their files; none of them is in the OpenAPI document."""
+    """Routes to all pages and their files; none is in the OpenAPI document."""
     viewer = _viewer_folder()
     assets = {
         **{path: Asset(_PAGE / name, CONSOLE_POLICY) for path, name in _CONSOLE_FILES.items()},
@@ -171,7 +168,7 @@ def console_routes() -> list[Route]:
 
 
 def _viewer_folder() -> Path:
-    """Where the viewer's files lie. The package is found, not imported: it would bring its own app."""
+    """The folder of the viewer's files. The package is located, not imported: it would bring its own app."""
     package, folder = _VIEWER
     found = find_spec(package)
     assert found is not None, f"{package} is among the dependencies"

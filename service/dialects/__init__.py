@@ -1,1 +1,4 @@
-"""The same core in the words of others: REST Proxy v2 and v3, CloudEvents, Dapr. Each can be switched off."""
+"""Other APIs over the same core: REST Proxy v2 and v3, CloudEvents, Dapr.
+
+Each can be switched off.
+"""

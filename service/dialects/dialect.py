@@ -1,4 +1,4 @@
-"""What a dialect is to the app: its routes, the paths they stand under, and how its errors look."""
+"""A dialect as the app sees it: routes, path prefixes, error format."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from service.wire.schemas import Examples
 
 
 class Dialect(NamedTuple):
-    """One dialect over one sidecar. `prefixes` are the paths under which `error_face` holds, whose answers
-    `error_model` describes.
+    """One dialect for one sidecar.
 
-    `is_stream` tells, by its head, a request whose body may be of any length: the dialect bounds it record by
-    record, and the guards do not. It may not be true of a request that anything else would read. `open_paths`
-    may be read without a token: they hold no data. `examples` are for the OpenAPI document.
+    Under `prefixes` errors have `error_format`, described by `error_model`. `is_stream` recognizes, by its
+    head, a request with a body of any length. The dialect limits each record, so the guards do not limit the
+    body. It must be false for requests that other code would read. `open_paths` need no token: they hold no
+    data. `examples` are for the OpenAPI document.
     """
 
     routes: Sequence[BaseRoute]

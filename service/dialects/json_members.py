@@ -1,7 +1,7 @@
-"""The fields of one JSON object as they were written, for envelopes with any fields.
+"""The raw fields of one JSON object, for envelopes with any fields.
 
-A CloudEvent may have any attribute, so no struct describes it. Values stay raw and are sent digit by digit.
-A duplicate field is found because the object is then longer than its parsed fields.
+A CloudEvent may have any attribute, so no struct describes it. Values stay raw and are sent unchanged. A
+duplicate field shows because the object is longer than its parsed fields.
 
 Pure; any thread.
 """
@@ -20,24 +20,24 @@ from service.wire.strict_json import MAX_DEPTH, BodyError, too_deep
 
 NULL: Final = b"null"
 
-#: Of an object with more names than this, within its payload or not, the length of all else is bounded.
+#: With more names than this, payload included, the length outside the payload is limited.
 _MANY_MEMBERS: Final = 1_000
 MAX_BESIDE_BYTES: Final = 65_536
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _STRING: Final = msgspec.json.Decoder(str)
 
-#: What a member adds to the length of a compact object besides its name and value: quotes, colon, comma.
+#: Bytes per member besides name and value: quotes, colon, comma.
 _AROUND: Final = len('"":,')
-#: The braces, without the comma that the last member does not have.
+#: The braces, minus the comma that the last member lacks.
 _BRACES: Final = len("{}") - len(",")
 
 
 def members_of(text: bytes, place: str = "", *, payload: tuple[str, ...] = ()) -> dict[str, Raw]:
     """The members of a compact JSON object (`strict_json.compact`), by name.
 
-    Raises BodyError: 400 for what is no object, nests too deeply, or has a name twice; 413 where it has very
-    many members besides those of `payload`, whose content is their sender's.
+    Raises BodyError: 400 if it is no object, nests too deeply, or repeats a name. 413 for too much outside
+    `payload`, the members with the sender's own content.
     """
     if too_deep(text):
         raise BodyError(400, place, f"nested deeper than {MAX_DEPTH} levels")
@@ -55,10 +55,10 @@ def members_of(text: bytes, place: str = "", *, payload: tuple[str, ...] = ()) -
 
 
 def _bound(text: bytes, place: str, payload: tuple[str, ...]) -> None:
-    """Raises a 413 for an object of very many members, before something is made of each of them.
+    """Raises a 413 for an object of very many members, before parsing them all.
 
-    The payload is read and all else passed over, so that nothing is kept but a length. In small letters,
-    since dialects may take a name in whatever case; that leaves every length as it is.
+    Decodes only the payload, to get its length. In lower case, since dialects may ignore case in names; that
+    changes no length.
     """
     found = msgspec.structs.astuple(_decoder_of(payload).decode(text.lower()))
     beside_bytes = len(text) - sum(len(raw) for raw in found if raw is not UNSET)
@@ -75,18 +75,18 @@ def _decoder_of(payload: tuple[str, ...]) -> msgspec.json.Decoder[msgspec.Struct
 
 
 def text_of(raw: Raw) -> str | None:
-    """The string that a raw JSON value is; None for any other value."""
+    """The string in a raw JSON value; None for another type."""
     written = bytes(raw)
     return _STRING.decode(written) if written[:1] == b'"' else None
 
 
 def is_null(raw: Raw) -> bool:
-    """Whether a raw JSON value is null. Looks at no more than four bytes."""
+    """Whether a raw JSON value is null. Reads at most four bytes."""
     return len(raw) == len(NULL) and bytes(raw) == NULL
 
 
 def within(place: str, name: str) -> str:
-    """The place of a member within another place."""
+    """The place of a member in another place."""
     return f"{place}.{name}" if place else name
 
 
@@ -95,7 +95,7 @@ def _understood(members: Mapping[str, Raw]) -> int:
 
 
 def _name_that_stands_twice(text: bytes) -> str | None:
-    """None where a name was merely written with escapes, which makes it longer than it is."""
+    """The first repeated name; None if a name only contains escapes, which add length."""
     pairs: list[tuple[str, object]] = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
     seen: set[str] = set()
     for name, _ in pairs:

@@ -1,17 +1,17 @@
-"""What both REST proxies share: a second look at a missing partition, and lenient spellings.
+"""Shared by both REST proxies: a refresh for missing partitions, and lenient spellings.
 
-Metadata may be as old as `metadata.max.age.ms`. Callers of the REST proxies can't demand a fresher answer:
-their APIs have no parameter for it, and the original proxies ask the brokers each time. So a missing
+Metadata may be as old as `metadata.max.age.ms`. Callers of the REST proxies can't demand a fresher answer.
+Their APIs have no parameter for it, and the original proxies ask the brokers each time. So a missing
 partition is reported only from metadata that is at most `unknown_topic_memory_ms` old, as a missing topic is.
 The caller waits for at most `unknown_topic_wait_ms`, and many callers share one request. Event loop only.
 
-Two spellings are accepted that the native API refuses, because no meaning is lost by them:
+Two spellings are accepted that the native API refuses, because they lose no meaning:
 
     base64 without its padding   "Zm8" is "Zm8=": Confluent's proxy and Strimzi's bridge read both
     a partition in quotes        "1" is 1: Confluent's proxy and Karapace read both
 
-Each function turns one raw JSON value into the strict spelling. It leaves any other value as it is, and the
-strict readers refuse that. Pure; any thread.
+Each function converts one raw JSON value to the strict spelling. It returns any other value unchanged, and
+the strict readers refuse that. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _TOO_MANY = 429
 
 
 _QUOTE: Final = b'"'
-#: Four letters of base64 stand for three bytes; two or three letters, at the end, for one or two.
+#: Four letters of base64 encode three bytes; a final two or three letters encode one or two.
 _GROUP: Final = 4
 _PADDABLE: Final = (1, 2)
 
 
 def bytes_of_unpadded_base64(raw: bytes) -> bytes | None:
-    """As `bytes_of_base64`, but that the padding may be left out; a part of it may not."""
+    """As `bytes_of_base64`, but the padding may be missing; partial padding is refused."""
     return bytes_of_base64(_padded(raw))
 
 
 def unquoted_number(raw: bytes) -> bytes:
-    """The digits of a string that is nothing else; any other JSON as it is."""
+    """The digits of a string of digits; any other JSON unchanged."""
     digits = raw[1:-1]
     return digits if raw[:1] == _QUOTE and digits.isdigit() else raw
 
 
 def _padded(raw: bytes) -> bytes:
-    """A string of base64 with the padding that it lacks. One with escapes in it is not looked into."""
+    """A string of base64 with its missing padding. Strings with escapes stay unchanged."""
     missing = (len(_QUOTE) * 2 - len(raw)) % _GROUP
     if missing in _PADDABLE and raw[:1] == _QUOTE and not raw.endswith(b'="') and b"\\" not in raw:
         return raw[:-1] + b"=" * missing + _QUOTE
@@ -55,7 +55,7 @@ def _padded(raw: bytes) -> bytes:
 
 
 class PartitionRefresh:
-    """Refreshes the metadata of a topic that lacks a partition somebody looks up."""
+    """Refreshes a topic's metadata when a looked-up partition is missing."""
 
     def __init__(self, lookups: Lookups, settings: Settings) -> None:
         self._lookups = lookups
@@ -65,10 +65,10 @@ class PartitionRefresh:
         )
 
     async def refresh(self, topic: str, request: Request) -> None:
-        """Refreshes the metadata of a known topic where it is old, so that the caller can look again.
+        """Refreshes the metadata of a known topic if it is old, so that the caller can look again.
 
         If the brokers do not answer in time, the metadata stays as it is: look-ups are served while brokers
-        are away. Raises ProblemError (429) where too much waits.
+        are away. Raises ProblemError (429) if too many callers wait.
         """
         try:
             await self._lookups.know([topic], self._demands, request.receive, caller_of(request.scope))

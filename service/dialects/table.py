@@ -1,4 +1,4 @@
-"""Which dialects there are, by the names that the setting `dialects` knows them by."""
+"""The table of dialects, by their names in the setting `dialects`."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ _MAKE: Final[Mapping[str, Callable[[Sidecar], Dialect]]] = dict(
 
 
 def dialects_of(sidecar: Sidecar) -> list[Dialect]:
-    """Those that the settings ask for."""
+    """The dialects that the settings enable."""
     return [_MAKE[name](sidecar) for name in sidecar.settings.dialects]

@@ -1,1 +1,1 @@
-"""Where callers connect: sockets, TLS, HTTP/1.1, and the guards in front of every path."""
+"""The API's front: sockets, TLS, HTTP/1.1, and the guards before every path."""

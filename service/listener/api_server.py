@@ -1,6 +1,7 @@
-"""uvicorn as the API's server, over listeners of our own: one lifespan, one set of connections, one end.
+"""Runs uvicorn as the API server, over our own listeners.
 
-uvicorn serves one kind of socket only: all of them with TLS, or none. Event loop only.
+All listeners share one lifespan, one set of connections and one shutdown. uvicorn alone serves its sockets
+either all with TLS or all without. Event loop only.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from service.wire.cors import Cors
 
 _log: Final = logging.getLogger(__name__)
 
-#: After the producer has ended, every answer is there and only has to be written. Who does not take it by
-#: then would cost a pod its grace period, of which 5 s are meant for all that comes after the drain.
+#: After the producer has ended, all answers exist and only need writing. Slow readers would use up the pod's
+#: grace period, of which 5 s are for everything after the drain.
 _LAST_ANSWERS_S: Final = 2
 
-#: Files that are not the API's connections: those of the brokers, of probes, and what Python has open.
+#: Files besides API connections: those of the brokers, of probes, and Python's own.
 _OTHER_FILES: Final = 256
 
 
@@ -62,7 +63,7 @@ class ApiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """None of uvicorn's own: ours know what to do first."""
+        """Installs none of uvicorn's signal handlers: ours have work to do first."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -72,7 +73,7 @@ class ApiServer(uvicorn.Server):
             listener.open(self._protocol, self._connections)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accepts nothing more, lets the answers that are due go out, and ends the application."""
+        """Stops accepting, sends pending answers, and ends the application."""
         for listener in self._listeners:
             listener.close()
         await super().shutdown()
@@ -82,12 +83,12 @@ class ApiServer(uvicorn.Server):
 
 
 def connections_that_fit(wanted: int) -> int:
-    """How many connections the process may have: its limit of files is raised as far as that goes."""
+    """How many connections the process may have. Raises its limit of open files as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = wanted + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < files:
         raised = files if hard == resource.RLIM_INFINITY else min(files, hard)
-        with contextlib.suppress(OSError, ValueError):  # not allowed here: it stays as it was
+        with contextlib.suppress(OSError, ValueError):  # not allowed here: the limit stays
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
             soft = raised
     if soft == resource.RLIM_INFINITY or soft >= files:

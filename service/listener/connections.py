@@ -1,13 +1,13 @@
-"""The API's connections as a whole: how many there may be, how long each may take, what answers may pile up.
+"""Limits of all API connections together: their number, times and unsent bytes.
 
-    too many        who has been without a request for longest makes room; if everybody has one, new ones wait
-                    in the kernel's backlog, where they cost nothing, until somebody leaves
-    too slow        each connection looks at itself now and then (`http_protocol.py`) by the times here
-    too much        answers that their callers do not take add up; beyond the limit the caller who has been
-                    behind longest is cut off. One answer always fits, however large
+    too many        closes the connections that have been idle longest; if none is idle, new ones wait in the
+                    kernel's backlog, at no cost, until one ends
+    too slow        each connection checks itself now and then (`http_protocol.py`) against the times here
+    too much        unsent bytes of answers add up; beyond the limit the connection that has been behind
+                    longest is cut off. One answer always fits, however large
 
-Costs nothing while a request is served: an opening, a close, and an answer larger than the transport's buffer
-are what is noted. Event loop only, but for `collect`, which reads numbers on the admin thread.
+Costs nothing per request: only an opening, a close, and an answer above the transport's buffer are recorded.
+Event loop only, but for `collect`, which reads numbers on the admin thread.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from service.base.settings import Settings
 
 _log: Final = logging.getLogger(__name__)
 
-#: Longer than the pools of HTTP clients keep a connection, so that they close first and nobody meets a reset.
+#: Longer than HTTP clients' pools keep a connection: they close first, so nobody gets a reset.
 KEEP_ALIVE_S: Final = 75.0
 
-#: Connections look at themselves so often within the shortest of their times.
+#: Checks per connection within the shortest of its times.
 LOOKS: Final = 4
 
-#: However short the times are, 10,000 connections must not look all the time.
+#: Lower bound, so that 10,000 connections do not check all the time.
 _SHORTEST_LOOK_S: Final = 0.005
 
-#: Who had an answer so recently is likely to ask again at once, and is not made to go.
+#: A caller answered this recently probably asks again at once: its connection stays.
 _IDLE_S: Final = 1.0
 
-#: The part of all connections that goes at once: finding them means looking at everyone.
+#: Part of all connections closed at once, since finding them means checking all.
 _MAKE_ROOM_FOR: Final = 0.01
 
-#: A crowd is told of so often.
+#: Minimum time between log lines about reaching max_connections.
 _REPORT_S: Final = 60.0
 
-#: Why connections are ended by us.
+#: Why we end connections.
 REASONS: Final = ("slow_head", "slow_body", "stalled", "unsent_bytes", "made_room", "handshake")
 
 
 class Limits(NamedTuple):
-    """What a connection may take, in seconds and bytes."""
+    """Limits of a connection, in seconds and bytes."""
 
     max_connections: int
     head_s: float
@@ -59,12 +59,12 @@ class Limits(NamedTuple):
 
     @property
     def look_s(self) -> float:
-        """How often a connection looks at itself: nothing is noticed later than that."""
+        """How often a connection checks itself: the longest delay of any detection."""
         return max(min(self.head_s, self.keep_alive_s, self.stall_s) / LOOKS, _SHORTEST_LOOK_S)
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """Those that the settings say."""
+        """The limits from the settings."""
         return cls(
             settings.max_connections,
             settings.request_timeout_ms / 1000,
@@ -75,31 +75,31 @@ class Limits(NamedTuple):
 
 
 class Connection(Protocol):
-    """What is asked of one connection."""
+    """The part of a connection that `Connections` uses."""
 
     @property
     def waits_since_s(self) -> float | None:
-        """Since when it has been waiting for a request to come whole; None while it has one."""
+        """Since when it has had no complete request; None while it serves one."""
 
     def close(self) -> None:
-        """Ends it; it has no request."""
+        """Closes it; it has no request."""
 
     def end_with_answer(self) -> None:
-        """Has its answer, if one is due, say that it is the last."""
+        """Makes its pending answer, if any, announce that it is the last."""
 
     def abort(self) -> None:
-        """Ends it at once, whatever is unsent."""
+        """Closes it at once and drops unsent bytes."""
 
 
 class Connections(Collector):
-    """Counts them, and makes room. A collector of what it counted."""
+    """Counts connections, makes room, and collects the metrics."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits: Final = limits
-        #: Accepted and not over, those in their TLS handshake among them.
+        #: Accepted and not ended, including those in their TLS handshake.
         self.open = 0
         self._served: set[Connection] = set()
-        #: The sidecar is on its way out: each answer is the last of its connection.
+        #: The sidecar is shutting down: each answer is the last of its connection.
         self.are_ending = False
         self._room_wanted: set[Callable[[], None]] = set()
         self._behind: dict[Connection, int] = {}
@@ -116,9 +116,9 @@ class Connections(Collector):
         return self.open < self.limits.max_connections
 
     def make_room(self, now_s: float) -> None:
-        """Somebody waits to be accepted: ends some of those who have had no request for longest.
+        """Closes some of the longest idle connections, because a new one waits.
 
-        `now_s` is the loop's time, as it is in `Connection.waits_since_s`.
+        `now_s` is the loop's time, as in `Connection.waits_since_s`.
         """
         if self._reported_s is None or now_s - self._reported_s >= _REPORT_S:
             self._reported_s = now_s
@@ -136,44 +136,44 @@ class Connections(Collector):
             connection.close()
 
     def when_room(self, accept: Callable[[], None]) -> None:
-        """Has `accept` called, once, when a connection has ended."""
+        """Calls `accept`, once, when a connection has ended."""
         self._room_wanted.add(accept)
 
     def accepted(self) -> None:
-        """One more is open."""
+        """Counts one more open connection."""
         self.open += 1
 
     def over(self) -> None:
-        """One that was accepted has ended, or did not come to be served."""
+        """An accepted connection ended, or never came to be served."""
         self.open -= 1
         wanted, self._room_wanted = self._room_wanted, set()
         for accept in wanted:
             accept()
 
     def served(self, connection: Connection) -> None:
-        """It speaks HTTP from here on."""
+        """Adds a connection that now uses HTTP."""
         self._served.add(connection)
 
     def left(self, connection: Connection) -> None:
-        """It was served, and has ended."""
+        """A served connection ended."""
         self._served.discard(connection)
         self.caught_up(connection)
         self.over()
 
     def end_with_answers(self) -> None:
-        """From here on every answer says `Connection: close`.
+        """From now on every answer has `Connection: close`.
 
-        Whoever keeps connections for later learns that this one won't do, before it is closed under a
-        request that is on its way. Those without a request are left to say one more thing until then.
+        So pools learn that the connection is ending, before it closes under their next request. Idle
+        connections may send one more request until then.
         """
         self.are_ending = True
         for connection in self._served:
             connection.end_with_answer()
 
-    # -- what piles up ---------------------------------------------------------------------------------------
+    # -- unsent bytes ----------------------------------------------------------------------------------------
 
     def fell_behind(self, connection: Connection, unsent_bytes: int) -> None:
-        """Its caller takes less than it is sent: so much waits now."""
+        """Records how many bytes wait because the caller reads too slowly."""
         self.caught_up(connection)
         self._behind[connection] = unsent_bytes
         self.unsent_bytes += unsent_bytes
@@ -184,17 +184,17 @@ class Connections(Collector):
             longest.abort()
 
     def caught_up(self, connection: Connection) -> None:
-        """Nothing worth mentioning waits for its caller any more."""
+        """The caller has read nearly everything."""
         self.unsent_bytes -= self._behind.pop(connection, 0)
 
-    # -- what is told ----------------------------------------------------------------------------------------
+    # -- metrics ---------------------------------------------------------------------------------------------
 
     def ended(self, reason: str) -> None:
-        """Counts one that is ended by us; `reason` is one of REASONS."""
+        """Counts a connection that we ended; `reason` is one of REASONS."""
         self._ended.child(reason).add()
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for Prometheus. Admin thread."""
+        """The Prometheus metric families. Admin thread."""
         yield GaugeMetricFamily(
             "pilotfish_http_connections", "Connections to the API that are open.", value=self.open
         )

@@ -1,19 +1,17 @@
-"""The head of a request, judged when it is complete: its target, its coding, its offer to upgrade. Pure.
+"""Checks a request's head: target, transfer coding, upgrade offer. Ends connections safely.
 
     /path?query          as it is
-    http://host/path     the path, and the host instead of Host (RFC 9112 section 3.2.2)
+    http://host/path     the path; the host replaces Host (RFC 9112 section 3.2.2)
     *                    with OPTIONS only
-    anything else        400: a fragment, for one, would be dropped silently
-    Transfer-Encoding    chunked, or 501: the body would be taken for what it is not
+    anything else        400: a fragment, for example, would be dropped silently
+    Transfer-Encoding    chunked, or 501: the body would be misread
 
-Who calls: `http_protocol.py`, within the parser's callbacks, which it ends by RefusedError.
+The head checks are pure. `http_protocol.py` calls them in the parser's callbacks; RefusedError ends these.
 
-How an answer ends its connection: after a refusal, and where it comes before the request's body was read.
-
-RFC 9112 section 9.6: who closes while something is still coming resets the connection, and the caller may
-never read the answer. RFC 9110 section 10.1.1: who waits to be asked for its body (Expect) and gets an
-answer may send the body or not, and nobody could tell whether what comes next is that body or another
-request. Event loop only.
+An answer ends its connection after a refusal, or when it comes before the body was read. RFC 9112 section
+9.6: closing while data still arrives resets the connection, and the caller may never read the answer. RFC
+9110 section 10.1.1: a caller that sent Expect and gets a final answer may or may not send the body. The next
+bytes could then be that body or another request. Event loop only.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
-#: A target that no key and no list of topics needs.
+#: More than any key or list of topics needs.
 MAX_TARGET_BYTES: Final = 32 * 1024
 
-#: What belongs to the offer of another protocol; the words of Connection that speak of it too.
+#: Headers of an upgrade offer, and the Connection options that name them.
 _OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
 
-#: `http://host:port/path?query`, without the userinfo that must not be there.
+#: `http://host:port/path?query`, without userinfo, which is not allowed.
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?@]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
 
 NO_URL: Final = Problem(400, "not HTTP/1.1: the target is no URL", written="no")
@@ -52,7 +50,7 @@ NOTHING_ADDED: Final[HeaderPairs] = []
 
 
 def spelled(problem: Problem, added: HeaderPairs = NOTHING_ADDED) -> bytes:
-    """A whole response, for a connection that ends with it; `added` are further headers."""
+    """A whole response that ends its connection; `added` are further headers."""
     body = problem.body()
     status = HTTPStatus(problem.status)
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
@@ -61,7 +59,7 @@ def spelled(problem: Problem, added: HeaderPairs = NOTHING_ADDED) -> bytes:
 
 
 class LingeringTransport:
-    """What uvicorn needs of a transport, for a request with a body; `close` may take its time."""
+    """uvicorn's view of the transport, for a request with a body; `close` may linger."""
 
     __slots__ = ("close", "is_closing", "write")
 
@@ -72,7 +70,7 @@ class LingeringTransport:
 
 
 def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
-    """The same application, for a caller who waits to be asked for its body; unasked, it is not kept."""
+    """The same application for a caller with Expect: closes the connection unless it asked for the body."""
 
     async def closing(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
@@ -86,16 +84,16 @@ def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle)
 
 
 class RefusedError(Exception):
-    """Ends the reading of a connection."""
+    """Stops reading from a connection."""
 
     def __init__(self, problem: Problem | None) -> None:
-        """None: nothing is wrong with what came, but no more is read."""
+        """`problem` is None if the input is fine, but no more is read."""
         self.problem = problem
         super().__init__()
 
 
 def settled(target: bytes, method: bytes, headers: HeaderPairs) -> bytes:
-    """The path and query of a target that is more than that; its host, if any, becomes that of the headers.
+    """The path and query of an unusual target; a host in it replaces the Host header.
 
     Raises RefusedError.
     """
@@ -104,25 +102,25 @@ def settled(target: bytes, method: bytes, headers: HeaderPairs) -> bytes:
     if b"#" in target:
         raise RefusedError(_FRAGMENT)
     if method == b"CONNECT" or (method == b"OPTIONS" and target == b"*"):
-        return target  # to be refused by others
+        return target  # refused later, elsewhere
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         raise RefusedError(NO_URL)
     authority, path, query = absolute.groups(b"")
-    # In place: the scope has this list already.
+    # In place: the scope already holds this list.
     headers[:] = [(b"host", authority), *(pair for pair in headers if pair[0] != b"host")]
     return (path or b"/") + query
 
 
 def check_coding(headers: HeaderPairs) -> None:
-    """Raises RefusedError for a body that is more than chunked."""
+    """Raises RefusedError for any transfer coding but chunked."""
     for name, value in headers:
         if name == b"transfer-encoding" and value.lower() != b"chunked":
             raise RefusedError(_CODING)
 
 
 def without_offer(method: bytes, target: bytes, version: str, headers: HeaderPairs) -> bytes:
-    """The head again, as if it had not offered to speak something else."""
+    """The same head without the upgrade offer."""
     lines = [b"%s %s HTTP/%s" % (method, target, version.encode())]
     for name, value in headers:
         if name == b"connection":

@@ -1,20 +1,19 @@
-"""uvicorn's HTTP/1.1, with what it leaves to others.
+"""uvicorn's HTTP/1.1 protocol, with the limits and checks that it lacks.
 
-    no HTTP       never reaches the application, so its problem document is spelled here, and stands behind
-                  the answers that are still due
-    heads         have no limit of uvicorn's own, and are kept until they are complete: here is one, of bytes
-                  and of time. So it is for what is neither head nor body: chunk extensions and trailers.
-                  What is wrong with a complete one says `http_exchange.py`
-    trailers      are dropped: uvicorn puts them among the headers that were judged already
-    upgrades      are declined by going on as if none had been offered (RFC 9110 section 7.8). The parser ends
-                  at such a head, and uvicorn would lose the body: Java's own HTTP client offers h2c with each
-                  first request of a connection, produces among them
-    pipelines     are bounded; who hangs up ends the request that runs, not only the last one of the queue
-    last answers  can be read by callers who are still sending: what comes is thrown away for a moment
+    no HTTP       never reaches the application, so its problem document is written here, after the answers
+                  that are still pending
+    heads         uvicorn keeps them until complete, without a limit: here they have one, in bytes and in
+                  time. So have chunk extensions and trailers. `http_exchange.py` checks complete heads
+    trailers      are dropped: uvicorn adds them to the headers that were already checked
+    upgrades      are declined by serving the request without them (RFC 9110 section 7.8). The parser stops at
+                  such a head, and uvicorn would lose the body: Java's HTTP client offers h2c with the first
+                  request of each connection, produces included
+    pipelines     are bounded; a disconnect ends the running request, not only the last one of the queue
+    last answers  can be read by callers who are still sending: input is discarded for a moment
                   (`http_exchange.py`)
-    ready answers go out in one piece, their heads spelled already (`_answer`); uvicorn judges every header
-    slow callers  are ended by one timer per connection that looks now and then (`connections.py`), so that a
-                  request costs none; every wait of uvicorn's for a caller who takes nothing ends with it
+    ready answers go out in one piece with prebuilt heads (`_answer`); uvicorn checks every header
+    slow callers  are ended by one timer per connection that checks now and then (`connections.py`), so that
+                  requests cost none; it also ends uvicorn's waits for a caller who reads nothing
 
 One object per connection; event loop only.
 """
@@ -55,21 +54,21 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
     from uvicorn.server import ServerState
 
-#: As much as Node and nginx take, give or take. What came in one read with its beginning is not counted.
+#: About the limit of Node and nginx. The part that came in one read with the beginning is not counted.
 MAX_HEAD_BYTES: Final = 64 * 1024
 
-#: How many requests may wait for the answer to the one before them; each is kept whole.
+#: How many requests may wait for an earlier answer; each is kept whole.
 MAX_PIPELINED: Final = 128
 
-#: How long what still comes is thrown away after the last answer.
+#: How long input is discarded after the last answer.
 LINGER_S: Final = 2.0
 
-#: How long a caller over TLS may take to say goodbye when there is nothing more to say.
+#: How long a TLS caller may take to send its close_notify once nothing is left to write.
 _GOODBYE_S: Final = 0.1
 
 
 class _NoTrailers(list[tuple[bytes, bytes]]):
-    """Where the parser's further headers go once the head is complete."""
+    """Replaces the header list once the head is complete: drops trailers."""
 
     def append(self, _: tuple[bytes, bytes]) -> None:
         """Drops it."""
@@ -89,35 +88,35 @@ class ApiProtocol(HttpToolsProtocol):
         connections: Connections,
         cors: Cors = NO_CORS,
     ) -> None:
-        """`cors` says what answers bear that never reach the application, for pages of allowed origins."""
+        """`cors` adds headers to answers that never reach the application."""
         super().__init__(config, server_state, app_state)
-        # uvicorn's own is shut for the whole process by any server that wants none, as the admin listener.
+        # uvicorn's own logger is disabled process-wide by any server without access log, such as the admin
+        # listener.
         self.access_logger = ACCESS_LOG
         self.access_log = config.access_log
         self._connections = connections
         self._cors = cors
-        #: Since when there is no request to answer: the connection's beginning, or the last answer's end.
+        #: Since when there is no request to answer: connection start or end of the last answer.
         self._since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        #: When a connection that lingers is closed.
+        #: Closes a lingering connection.
         self._lingers_until: asyncio.TimerHandle | None = None
-        #: A message has begun and has not come whole; the last of them that did not come in one read, and
-        #: when it began.
+        #: Whether a message is incomplete; the last message that took several reads, and its start time.
         self._is_partial = False
         self._head: Mapping[str, object] | None = None
         self._head_since_s = 0.0
-        #: What came since the last thing that was of use, and whether the last read brought anything.
+        #: Bytes since the last useful progress, and whether the last read made any.
         self._loose_bytes = 0
         self._has_moved = False
-        #: The request that is being answered; `cycle` is the last one that came.
+        #: The request being answered; `cycle` is the last one received.
         self._running: RequestResponseCycle | None = None
-        #: Nothing more is read but thrown away; what is said when the answers that are due are out.
+        #: Input is discarded; the problem to send after the pending answers.
         self._is_deaf = False
         self._last_words: Problem | None = None
-        #: What had not gone out yet when it was last looked at, and since when it has been so much.
+        #: Unsent bytes at the last check, and since when that number is unchanged.
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
-        #: What uvicorn puts into every head, such as the date, and how that is spelled.
+        #: uvicorn's headers for every answer, such as the date, and their encoding.
         self._own_headers: list[tuple[bytes, bytes]] | None = None
         self._own_lines = b""
 
@@ -147,17 +146,17 @@ class ApiProtocol(HttpToolsProtocol):
 
     @property
     def is_made(self) -> bool:
-        """Whether there is, or was, a connection under it."""
+        """Whether it has, or had, a transport."""
         return self._timer is not None
 
     @property
     def _last(self) -> RequestResponseCycle | None:
-        """The last request whose head was complete, and its answer."""
+        """The last request with a complete head, and its answer."""
         return cast("RequestResponseCycle | None", self.cycle)
 
     @property
     def _has_head(self) -> bool:
-        """Whether the last message that began has its head; uvicorn puts the method in then."""
+        """Whether the last message has its head; uvicorn sets the method then."""
         return "method" in cast("Mapping[str, object]", self.scope)
 
     @property
@@ -167,32 +166,32 @@ class ApiProtocol(HttpToolsProtocol):
 
     @property
     def waits_since_s(self) -> float | None:
-        """Since when it has been waiting for a request to come whole; None while it has one."""
+        """Since when it has had no complete request; None while it serves one."""
         return None if self._is_serving else self._since_s
 
     def close(self) -> None:
-        """Ends it when what was written is out. Over TLS the caller has a moment for its own goodbye."""
+        """Closes after all writes. Over TLS the caller has a moment for its close_notify."""
         self.transport.close()
         if self.scheme == "https" and not self.transport.get_write_buffer_size():
             self.loop.call_later(_GOODBYE_S, self._abort)
 
     def end_with_answer(self) -> None:
-        """Has its answer, if one is due, say that it is the last."""
+        """Makes its pending answer, if any, announce that it is the last."""
         if self._is_serving:
             self.cycle.keep_alive = False
 
     def abort(self) -> None:
-        """Ends it at once, whatever is unsent."""
+        """Closes it at once and drops unsent bytes."""
         self._abort()
 
     def shutdown(self) -> None:
-        """The server ends: so does the connection, after the answers that are due."""
+        """The server ends: closes after the pending answers."""
         if self._is_serving:
             self.cycle.keep_alive = False
         else:
             self.close()
 
-    # -- what comes ------------------------------------------------------------------------------------------
+    # -- input -----------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
@@ -212,7 +211,7 @@ class ApiProtocol(HttpToolsProtocol):
             self._bound(len(data))
 
     def _bound(self, came_bytes: int) -> None:
-        """A message is not complete: bounds what comes of it that is no body."""
+        """Bounds the non-body bytes of an incomplete message."""
         if self.scope is not self._head:
             self._head = self.scope
             self._head_since_s = self.loop.time()
@@ -234,7 +233,7 @@ class ApiProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
             raise RefusedError(None)
         super().on_message_begin()
-        # Ours, beside ASGI's own.
+        # Our keys, beside ASGI's.
         self.scope[ABORT] = self._abort  # type: ignore[typeddict-unknown-key]
         self.scope[ANSWER] = self._answer  # type: ignore[typeddict-unknown-key]
         self.scope[BODY] = self._whole_body  # type: ignore[typeddict-unknown-key]
@@ -259,7 +258,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._has_moved = True
 
     def _linger_behind(self) -> None:
-        """The request may be answered before its body has come; an offer to upgrade is no request yet."""
+        """The answer may come before the body; a head with an upgrade offer is no request yet."""
         cycle = self._last
         if cycle is not None and cycle.scope is self.scope:
             lingering = LingeringTransport(self.transport, self._end_of_answers)
@@ -283,11 +282,11 @@ class ApiProtocol(HttpToolsProtocol):
         self.cycle.message_event.set()
 
     def _should_upgrade(self) -> bool:
-        """Of a head that offers an upgrade nothing is to be begun: it comes again, without it."""
+        """True: a head with an upgrade offer starts nothing; it is parsed again without the offer."""
         return True
 
     def _decline(self, rest: bytes) -> None:
-        """Reads the request again, without the offer, and then what came behind its head."""
+        """Parses the request again without the offer, then the bytes after its head."""
         method = self.parser.get_method()
         if method == b"CONNECT":
             self._refuse(Problem(400, "not HTTP/1.1: this is no proxy", written="no"))
@@ -303,13 +302,13 @@ class ApiProtocol(HttpToolsProtocol):
         self._running = cycle
         if cycle.waiting_for_100_continue:
             app = closing_if_not_asked_for(app, cycle)
-        # A context of its own: a pipelined request is begun from within the one before, and would inherit.
+        # A new context: a pipelined request starts inside the one before, and would inherit its context.
         task = self.loop.create_task(cycle.run_asgi(app), context=Context())
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
     def _whole_body(self) -> bytes | None:
-        """The body, if all of it has come, as uvicorn's `receive` would give it; see `asgi.BODY`."""
+        """The body, if complete, as uvicorn's `receive` would return it; see `asgi.BODY`."""
         cycle = self._running
         if (
             cycle is None
@@ -326,7 +325,7 @@ class ApiProtocol(HttpToolsProtocol):
         return body
 
     def _answer(self, status: int, head: bytes, body: bytes) -> bool:
-        """Writes a whole response at once, as uvicorn would in two pieces; see `asgi.Answer`."""
+        """Writes a whole response at once, where uvicorn writes two pieces; see `asgi.Answer`."""
         cycle = self._running
         if (
             cycle is None
@@ -339,7 +338,7 @@ class ApiProtocol(HttpToolsProtocol):
         ):
             return False
         cycle.response_started = cycle.response_complete = True
-        if cycle.default_headers is not self._own_headers:  # they are another list every second
+        if cycle.default_headers is not self._own_headers:  # a new list every second
             self._own_headers = cycle.default_headers
             self._own_lines = header_lines(cycle.default_headers)
         cycle.transport.write(b"".join((STATUS_LINE[status], self._own_lines, head, body)))
@@ -361,14 +360,14 @@ class ApiProtocol(HttpToolsProtocol):
             self._since_s = self.loop.time()
 
     def _end_of_answers(self) -> None:
-        """The last answer is written: closes, when the caller had a chance to read it."""
+        """The last answer is written: closes once the caller had a chance to read it."""
         if self.cycle.more_body:
             self._linger()
         else:
             self.transport.close()
 
     def _refuse(self, problem: Problem | None) -> None:
-        """Reads nothing more; says why (or nothing) when the answers that are due are out."""
+        """Stops reading; sends the problem, if any, after the pending answers."""
         self._is_deaf = True
         last = self._last
         if last is not None and last.more_body:
@@ -387,19 +386,19 @@ class ApiProtocol(HttpToolsProtocol):
             self._last_words = problem
         else:
             cycle.disconnected = True
-            cycle.waiting_for_100_continue = False  # nothing is asked for behind the last answer
+            cycle.waiting_for_100_continue = False  # no 100 Continue after the last answer
             cycle.message_event.set()
             self._say(problem)
 
     def _say(self, problem: Problem) -> None:
-        """Answers outside of any request, and ends the connection."""
-        # There is no scope before the first request, whatever uvicorn's types say.
+        """Sends an answer outside any request, and ends the connection."""
+        # Before the first request there is no scope, despite uvicorn's types.
         headers = cast("HeaderPairs", (cast("Mapping[str, object]", self.scope) or {}).get("headers", []))
         self.transport.write(spelled(problem, self._cors.headers_within(headers)))
         self._linger()
 
     def _linger(self) -> None:
-        """Throws away what still comes, for a moment: closing at once would take the answer away too."""
+        """Discards input for a moment before closing: closing at once could lose the answer."""
         if self.transport.is_closing():
             return
         self._is_deaf = True
@@ -418,16 +417,16 @@ class ApiProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._unsent_bytes = -1  # it was less meanwhile, whatever it will be at the next look
+        self._unsent_bytes = -1  # it was less meanwhile, whatever the next check finds
         self._connections.caught_up(self)
 
     def _look(self) -> None:
-        """Whether the caller does its part. Called now and then, as long as the connection is there."""
+        """The periodic check of the caller's progress, while the connection exists."""
         limits, now_s = self._connections.limits, self.loop.time()
         self._timer = self.loop.call_later(limits.look_s, self._look)
         was_late, self._looked_s = now_s - self._looked_s > 2 * limits.look_s, now_s
         if was_late:
-            return  # this process stood still, and what callers did meanwhile has not been read yet
+            return  # this process stalled: what callers sent meanwhile is not read yet
         if self._takes_nothing(now_s, limits.stall_s):
             if self._unsent_bytes:
                 self._connections.ended("stalled")
@@ -435,18 +434,18 @@ class ApiProtocol(HttpToolsProtocol):
         elif self.transport.is_closing() or self._is_deaf or self._is_serving:
             return
         elif self._last is None or (self._is_partial and not self._has_head):
-            # The first head counts from the connection's beginning, another one from its own.
+            # The first head's time starts with the connection, a later one's with the head.
             since_s = self._since_s if self._last is None else max(self._since_s, self._head_since_s)
             if now_s - since_s >= limits.head_s:
                 self._end("slow_head", self._say_too_slow)
         elif self._is_partial:
-            if now_s - self._since_s >= limits.head_s:  # the answer is out: there is nothing more to say
+            if now_s - self._since_s >= limits.head_s:  # the answer is out: nothing more to send
                 self._end("slow_body", self.close)
         elif now_s - self._since_s >= limits.keep_alive_s:
             self.close()
 
     def _takes_nothing(self, now_s: float, stall_s: float) -> bool:
-        """Whether so long nothing has gone out, not even the goodbye of a connection that is closing."""
+        """Whether nothing was sent for `stall_s`, not even the close_notify of a closing connection."""
         unsent_bytes = self.transport.get_write_buffer_size()
         has_to_go = unsent_bytes > 0 or self.transport.is_closing()
         if not has_to_go or unsent_bytes != self._unsent_bytes:
@@ -465,6 +464,6 @@ class ApiProtocol(HttpToolsProtocol):
 
 
 def _problem_within(error: httptools.HttpParserCallbackError) -> Problem | None:
-    """What a callback found wrong: ours, or uvicorn's with a target that it can't take apart."""
+    """The problem that a callback raised: ours, or uvicorn's for an unparsable target."""
     cause = error.__context__
     return cause.problem if isinstance(cause, RefusedError) else NO_URL

@@ -1,12 +1,12 @@
-"""TLS on the API's port: the certificate, its key, and those who sign clients, from files that may change.
+"""TLS of the API's port: certificate, key and client authorities, reloaded when their files change.
 
-    api_tls_certificate_file   our certificate and what stands between it and its authority, PEM
+    api_tls_certificate_file   our certificate and its intermediates, PEM
     api_tls_key_file           its private key, PEM, not encrypted
     api_tls_client_ca_file     authorities of the clients, PEM; with it, every client needs a certificate
 
-A changed set of files is judged as a whole (`watched_file.py`): new connections get the new context, those
-that stand keep theirs, and where none can be made of the files, the last one stays in force.
-Event loop only, but for the first reading.
+A changed set of files is validated as a whole (`watched_file.py`). New connections get the new context, open
+ones keep theirs. If the files give no valid context, the last one stays in force. Event loop only, but for
+the first read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CER
 
 _KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
-#: OpenSSL's word for a key and a certificate of two pairs: of one kind, or of different kinds.
+#: OpenSSL's reasons when key and certificate are no pair, of the same or of different types.
 _MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
 
 
@@ -34,7 +34,7 @@ class _Made(NamedTuple):
 
 
 class ListenerTls:
-    """The context for the API's next connection."""
+    """Provides the SSL context for the API's next connection."""
 
     def __init__(self, certificate_file: str, key_file: str, client_ca_file: str = "") -> None:
         """Reads the files; raises FileFaultError that names the setting."""
@@ -52,23 +52,23 @@ class ListenerTls:
         return self._files.in_force.expires_at_s
 
     def context(self) -> ssl.SSLContext:
-        """What a new connection is to use."""
+        """The context for a new connection."""
         return self._files.in_force.context
 
     def watch(self, loop: Timers) -> None:
-        """Follows the files from now on, until `close`."""
+        """Watches the files until `close`."""
         self._files.watch(loop)
 
     def report_to(self, emit: Callable[[Event], None]) -> None:
-        """Emits an event each time that the files are read again."""
+        """Emits an event after each reload."""
         self._reported = emit
 
     def look(self, now_ms: int) -> None:
-        """Looks at the files once, as `watch` does again and again."""
+        """Checks the files once; `watch` does so periodically."""
         self._files.look(now_ms)
 
     def close(self) -> None:
-        """Follows the files no more. Idempotent."""
+        """Stops watching. Idempotent."""
         self._files.close()
 
     def _report(self, event: Event) -> None:
@@ -76,7 +76,7 @@ class ListenerTls:
 
 
 def tls_of(settings: Settings) -> ListenerTls | None:
-    """TLS as the settings want it; None: none. Raises FileFaultError that names a setting."""
+    """The TLS of the settings; None for plain HTTP. Raises FileFaultError that names a setting."""
     given = {
         name: getattr(settings, name)
         for name in ("api_tls_certificate_file", "api_tls_key_file", "api_tls_client_ca_file")
@@ -94,7 +94,7 @@ def _make(paths: Sequence[str], contents: Sequence[bytes]) -> _Made:
     chain = _certificates(paths[0], contents[0])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # compression is off in each of Python's contexts
+    context.options |= ssl.OP_NO_RENEGOTIATION  # Python's contexts never compress
     context.set_alpn_protocols(["http/1.1"])
     _identify(context, paths[0], paths[1], contents[1])
     if len(paths) > 2:
@@ -106,7 +106,7 @@ def _make(paths: Sequence[str], contents: Sequence[bytes]) -> _Made:
 
 
 def _certificates(path: str, content: bytes) -> list[bytes]:
-    """The certificates of a PEM text as DER, each of which OpenSSL can read; at least one."""
+    """The certificates of a PEM text as DER, at least one; OpenSSL can read each."""
     found = _CERTIFICATE.findall(content)
     if not found:
         raise FileFaultError(f"{path} holds no PEM certificate (-----BEGIN CERTIFICATE-----)")
@@ -127,8 +127,8 @@ def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str, key
     if b"ENCRYPTED" in key:
         raise FileFaultError(f"{key_file}: the key is encrypted; give one without a password")
     try:
-        # OpenSSL reads the files itself. Should they change in this moment, the next look finds it. The
-        # password is always given: for want of one OpenSSL would ask on the terminal.
+        # OpenSSL reads the files itself. If they change in this moment, the next check notices. Always pass a
+        # password: otherwise OpenSSL would ask on the terminal.
         context.load_cert_chain(certificate_file, key_file, password="")
     except ssl.SSLError as e:
         raise FileFaultError(f"{key_file}: {_reason(e, certificate_file)}") from None
@@ -137,7 +137,7 @@ def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str, key
 
 
 def _reason(error: ssl.SSLError, certificate_file: str) -> str:
-    """Why OpenSSL does not take a key with its certificate, which it could read alone."""
+    """Why OpenSSL rejects a readable key with its certificate."""
     reason: str | None = error.reason
     if reason in _MISMATCHES:
         return f"the key does not belong to the first certificate of {certificate_file}, which must be ours"
@@ -149,5 +149,5 @@ def _reason(error: ssl.SSLError, certificate_file: str) -> str:
 def _trust(context: ssl.SSLContext, authorities: Sequence[bytes]) -> None:
     context.load_verify_locations(cadata=b"".join(authorities))
     context.verify_mode = ssl.CERT_REQUIRED
-    # What is in the file is trusted, also if it is no root: an authority of one's own in a larger hierarchy.
+    # Every certificate in the file is trusted, even if not a root: such as one's own intermediate authority.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

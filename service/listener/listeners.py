@@ -1,15 +1,14 @@
-"""A socket that the API listens on: accepts, shakes hands where it speaks TLS, and hands on to HTTP.
+"""A listening socket of the API: accepts, does the TLS handshake, starts HTTP.
 
-Connections are accepted here and not by the loop, which has no bound on them: a listener without room leaves
-new ones in the kernel's backlog. It also knows of a connection before its TLS handshake is done, so that
-these are bounded, in number and in time, like any other, and each begins with the certificates that are in
-force at that moment.
+Connections are accepted here, not by the loop, which does not limit them: a listener without room leaves new
+ones in the kernel's backlog. It also sees connections before their TLS handshake is done. So these have
+limits of number and time like any other, and each uses the certificates in force at that moment.
 
-    plain HTTP at a TLS port   is told so, in plain HTTP: the first byte gives it away
-    a failed handshake         ends without a line in the log: whoever can reach the port could fill it
-    no more files              is told, and tried again after a moment
+    plain HTTP at a TLS port   gets an answer in plain HTTP: the first byte reveals it
+    a failed handshake         is not logged above DEBUG: anyone who reaches the port could fill the log
+    no more files              is logged, and tried again after a moment
 
-Who calls: `api_server.py`, on the event loop.
+Called by `api_server.py`, on the event loop.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from service.wire.errors import Problem
 
 _log: Final = logging.getLogger(__name__)
 
-#: How many connections are taken in one turn of the loop, so that those that are there get theirs.
+#: Connections accepted in one turn of the loop, so that open ones get their turn.
 _ACCEPTS_PER_TURN: Final = 64
 
-#: After this a listener without room looks again: by then somebody may be idle.
+#: A listener without room checks again after this: some connection may be idle by then.
 _LOOK_AGAIN_S: Final = 1.0
 
-#: The loop's own bound on the end of a TLS connection, the last answer included, however slowly it is taken.
-#: The connection sees itself whether anything still goes out (`http_protocol.py`), so this one is never met.
+#: The loop's limit for closing a TLS connection, slow last answer included. Never reached: the connection
+#: itself notices when nothing goes out (`http_protocol.py`).
 _GOODBYE_S: Final = 86_400.0
 
-#: The first byte of a TLS record that begins a handshake. Source: RFC 8446 section 5.1.
+#: The first byte of a TLS handshake record. Source: RFC 8446 section 5.1.
 _HANDSHAKE: Final = b"\x16"
 
 _SPEAKS_TLS: Final = Problem(
@@ -58,32 +57,32 @@ class Listener:
         context: Callable[[], ssl.SSLContext] | None = None,
         close: Callable[[], None] | None = None,
     ) -> None:
-        """`name` is how people write it; `context` gives the one that is in force, where it speaks TLS."""
+        """`name` is its name in logs; `context` returns the TLS context in force, None for plain HTTP."""
         self.name: Final = name
         self._socket = listening
         self._context = context
         self._close = listening.close if close is None else close
-        #: Accepted; those whose task has not begun are nobody's yet.
+        #: Accepted; no task owns them yet.
         self._new: set[socket.socket] = set()
         self._arriving: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._is_accepting = False
-        #: Why no connection could be taken, until one can be again.
+        #: The last accept error, until an accept works.
         self._fault: str | None = None
 
     def open(self, make_protocol: Callable[[], ApiProtocol], connections: Connections) -> None:
-        """Accepts from here on."""
+        """Starts to accept."""
         self._loop = asyncio.get_running_loop()
         self._make_protocol = make_protocol
         self._connections = connections
         self._socket.setblocking(False)
         if self._socket.family != socket.AF_UNIX:
-            # Connections inherit it; asyncio's own loop sets it on none that it did not accept itself.
+            # Connections inherit it; asyncio sets it only on those that it accepts itself.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._go_on()
 
     def close(self) -> None:
-        """Accepts nothing more and gives up handshakes; what is served is not its own. Idempotent."""
+        """Stops accepting and cancels handshakes; served connections continue. Idempotent."""
         self._pause()
         if self._again is not None:
             self._again.cancel()
@@ -106,7 +105,7 @@ class Listener:
             return
         for _ in range(_ACCEPTS_PER_TURN):
             if not self._connections.has_room():
-                return  # and called again, if there is one more
+                return  # called again, if another one waits
             try:
                 connection, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -124,7 +123,7 @@ class Listener:
             task.add_done_callback(self._arriving.discard)
 
     def _complain(self, error: OSError) -> None:
-        """Once: it is tried again each second."""
+        """Logs a new error once: the listener retries each second."""
         if error.strerror != self._fault:
             self._fault = error.strerror
             _log.error("%s: can't take a connection: %s", self.name, error.strerror)
@@ -154,11 +153,11 @@ class Listener:
                 await self._loop.connect_accepted_socket(lambda: protocol, connection)
             else:
                 await self._shake_hands(protocol, connection, self._context)
-        except OSError as e:  # ssl.SSLError and TimeoutError are
+        except OSError as e:  # includes ssl.SSLError and TimeoutError
             self._connections.ended("handshake")
             _log.debug("%s: no handshake: %s", self.name, e)
         finally:
-            if not protocol.is_made:  # or it says itself when it is over
+            if not protocol.is_made:  # otherwise the protocol reports its own end
                 self._connections.over()
 
     async def _shake_hands(
@@ -169,7 +168,7 @@ class Listener:
             try:
                 first = await self._first_byte(connection)
             except BaseException:
-                connection.close()  # from here on it is the transport's
+                connection.close()  # later the transport owns it
                 raise
             if first != _HANDSHAKE:
                 self._connections.ended("handshake")
@@ -184,7 +183,7 @@ class Listener:
             )
 
     async def _first_byte(self, connection: socket.socket) -> bytes:
-        """What the caller begins with, which stays where it is; nothing if it has left."""
+        """Peeks at the caller's first byte; empty if it has left."""
         while True:
             readable = asyncio.Event()
             self._loop.add_reader(connection, readable.set)
@@ -192,15 +191,15 @@ class Listener:
                 await readable.wait()
             finally:
                 self._loop.remove_reader(connection)
-            with contextlib.suppress(BlockingIOError):  # woken for nothing
+            with contextlib.suppress(BlockingIOError):  # spurious wakeup
                 return connection.recv(1, socket.MSG_PEEK)
 
 
 def _turn_away(connection: socket.socket, first: bytes) -> None:
-    """Ends a connection that does not begin a handshake; tells whoever speaks HTTP."""
-    with connection, contextlib.suppress(OSError):  # it is going anyway
+    """Closes a connection that starts no handshake; answers first if it sends HTTP."""
+    with connection, contextlib.suppress(OSError):  # it is closing anyway
         if first.isalpha():
-            # Closing with something unread would take the answer away again.
+            # Closing with unread input would lose the answer.
             connection.recv(64 * 1024)
             connection.send(spelled(_SPEAKS_TLS))
             connection.shutdown(socket.SHUT_WR)

@@ -1,14 +1,13 @@
-"""A Unix domain socket that the API listens on: made, guarded by its mode, and taken away at the end.
+"""The API's Unix domain socket: creates it with its mode, removes it at the end.
 
-    nobody may connect who must not    the mode is set before the socket listens, and not connecting is
-                                       all that can be done to a bound socket until then
-    a dead sidecar's file              refuses connections, so it is replaced
-    a living one's, or no socket       is left alone and named
-    at the end                         the file goes, unless somebody has put another in its place
+    unauthorized users              can't connect: the mode is set before the socket listens, and a bound
+                                    socket refuses until then
+    a dead sidecar's file           refuses connections, so it is replaced
+    a live one's, or no socket      is left alone and named in the error
+    at the end                      the file is removed, unless it has been replaced
 
-Looking and binding are one step against other sidecars: both happen under a lock on the folder, which takes
-no file of its own and ends with the process. Who calls: the main thread.
-Source: unix(7), flock(2).
+Check and bind are atomic among sidecars: both happen under a lock on the folder, which needs no extra file
+and ends with the process. Called on the main thread. Source: unix(7), flock(2).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from typing import Final
 #: sun_path holds 108 bytes, the last of them 0. Source: unix(7).
 MAX_PATH_BYTES: Final = 107
 
-#: A listener that lives takes a connection at once, or its backlog is full, which it is only if it lives.
+#: A live listener accepts at once; a full backlog also means that it is alive.
 _PROBE_S: Final = 1.0
 
-#: Another sidecar has the lock for a moment, as long as it probes; anybody who may read the folder could have
-#: it for ever, and keeps nobody from starting.
+#: Another sidecar holds the lock only while it probes. But any reader of the folder could hold it for ever:
+#: that must not block a start.
 _LOCK_S: Final = 1.0
 _LOCK_TRY_S: Final = 0.02
 
@@ -46,20 +45,20 @@ class UnixSocket:
         self._identity = identity
 
     def close(self) -> None:
-        """Stops listening, and takes the file away if it is still this socket's. Idempotent; never raises.
+        """Stops listening, and removes the file if it is still this socket's. Idempotent; never raises.
 
-        The file first: while the socket is open no other file can have its number.
+        The file goes first: while the socket is open, no other file can have its inode number.
         """
         if self.socket.fileno() == -1:
             return
-        with contextlib.suppress(OSError):  # it is gone already, or its folder may not be written any more
+        with contextlib.suppress(OSError):  # gone already, or its folder is not writable any more
             if _identity(self.path) == self._identity:
                 os.unlink(self.path)
         self.socket.close()
 
 
 def bind_unix_socket(path: str, mode: int, backlog: int) -> UnixSocket:
-    """A socket that listens on a path, guarded by `mode`. Raises OSError naming the setting and a remedy."""
+    """A socket that listens on `path` with `mode`. Raises OSError with the setting and a remedy."""
     if "\0" in path:
         raise OSError(f"api_socket: a path can't hold a zero byte; {_REMEDY}")
     size = len(os.fsencode(path))
@@ -74,7 +73,7 @@ def bind_unix_socket(path: str, mode: int, backlog: int) -> UnixSocket:
             return _bound(path, mode, backlog)
     except OSError as e:
         if e.errno is None:
-            raise  # one of ours, which says it all
+            raise  # one of ours, already complete
         raise OSError(f"api_socket: can't listen on {path}: {os.strerror(e.errno)}; {_REMEDY}") from e
 
 
@@ -96,7 +95,7 @@ def _bound(path: str, mode: int, backlog: int) -> UnixSocket:
 
 
 def _make_way(path: str) -> None:
-    """Removes the socket of somebody who is dead. Raises OSError for anything else that is there."""
+    """Removes a dead process's socket. Raises OSError for anything else at the path."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -109,17 +108,17 @@ def _make_way(path: str) -> None:
 
 
 def _somebody_listens(path: str) -> bool:
-    """Whether a connection is taken. Raises OSError where that can't be found out."""
+    """Whether a process accepts connections there. Raises OSError if unknown."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_S)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
             return False
-        except (TimeoutError, BlockingIOError):  # a full backlog is somebody's
+        except (TimeoutError, BlockingIOError):  # a full backlog has an owner
             return True
         except OSError as e:
-            # A socket of another kind, datagrams for one, is not ours to judge.
+            # A socket of another type, such as datagram, is not ours to remove.
             if e.errno == errno.EPROTOTYPE:
                 return True
             raise
@@ -128,7 +127,7 @@ def _somebody_listens(path: str) -> bool:
 
 @contextlib.contextmanager
 def _locked_folder(path: str) -> Iterator[None]:
-    """Keeps other sidecars from looking at the path while this one does."""
+    """Keeps other sidecars from checking the path at the same time."""
     folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         _lock(folder)
@@ -138,7 +137,7 @@ def _locked_folder(path: str) -> Iterator[None]:
 
 
 def _lock(folder: int) -> None:
-    """Takes the lock if it can be had in time; on a file system without locks there is none to take."""
+    """Takes the lock if it is free in time; continues without it on timeout, or if locks are unsupported."""
     deadline_s = time.monotonic() + _LOCK_S
     while time.monotonic() < deadline_s:
         try:

@@ -1,1 +1,1 @@
-"""The native API, /v1: FastAPI's routes, their schemas, the OpenAPI document."""
+"""The native API, /v1: FastAPI routes, their schemas, the OpenAPI document."""

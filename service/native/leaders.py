@@ -1,9 +1,10 @@
-"""POST /v1/leaders: the leaders of many partitions, in order; an item without one has an error.
+"""POST /v1/leaders: the leaders of many partitions, in order; failed items have an error.
 
     {"lookups": [{"topic": "orders", "partition": 3}, {"topic": "orders", "key": K, "key_format": "text"}]}
 
-The body follows the rules of a produce body (`strict_json.py`). An item whose values are wrong has its own
-error; a body that is no such list is refused as a whole. `parse_lookups` is pure; the rest: event loop only.
+The body follows the rules of a produce body (`strict_json.py`). Raises BodyError for a malformed body or
+item; a topic without a leader, or a forbidden one, gives its item an error. `parse_lookups` is pure; the
+rest: event loop only.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from service.wire.responses import problems as problem_responses
 from service.wire.schemas import check_query
 from service.wire.strict_json import MAX_INT32, SEARCHED_BYTES, BodyError, compact, misfit, refuse_unfit
 
-#: A hash of keys that are so long together takes 3 ms.
+#: Hashing keys of this total length takes 3 ms.
 _LONG_KEYS_BYTES: Final = 32 * 1024
 _encode: Final = msgspec.json.Encoder().encode
 
 _BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": LOOKUPS_BODY}}}}
 
 
-#: More in one request would hold up everybody else's look-ups.
+#: More would delay other callers' look-ups.
 MAX_LOOKUPS: Final = 1_000
 MAX_BODY_BYTES: Final = SEARCHED_BYTES
 
 
 class LeaderLookup(NamedTuple):
-    """Which leader is asked for: that of a partition, or of the partition of a key."""
+    """The leader to look up: of a partition, or of a key's partition."""
 
     topic: str
     partition: int | None
@@ -76,7 +77,7 @@ def parse_lookups(body: bytes) -> list[LeaderLookup]:
     if len(body) > MAX_BODY_BYTES:
         raise BodyError(413, "", f"a body of look-ups has at most {MAX_BODY_BYTES} bytes, not {len(body)}")
     text = compact(body)
-    # A body of look-ups is short: the second look, which finds duplicates, costs little.
+    # The body is short: the second pass, which finds duplicates, costs little.
     refuse_unfit(body)
     try:
         raws = _DECODER.decode(text).lookups
@@ -117,7 +118,7 @@ def _key(item: _Item, form: Format, place: str) -> bytes:
 
 
 class LeadersRoute:
-    """The handler. `body_timeout_ms` is how long it waits for the body."""
+    """The handler. `body_timeout_ms` limits the wait for the body."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class LeadersRoute:
         self._body_timeout_ms = body_timeout_ms
 
     def router(self) -> APIRouter:
-        """The route, with what the OpenAPI document says of it."""
+        """The route, with its OpenAPI description."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         router.post(
             "/v1/leaders",
@@ -176,7 +177,7 @@ class LeadersRoute:
 def _results(
     cache: MetadataCache, lookups: Sequence[LeaderLookup], problems_by_topic: Mapping[str, Problem]
 ) -> Iterator[bytes]:
-    """The answer in pieces, one for each look-up."""
+    """The answer in pieces, one per look-up."""
     yield b'{"results":['
     yield from joined(
         _encode(_result(cache, lookup, problems_by_topic.get(lookup.topic))) for lookup in lookups

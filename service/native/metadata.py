@@ -1,8 +1,8 @@
-"""The routes that look up the cluster, its brokers, topics, partitions and leaders.
+"""Routes that look up the cluster, brokers, topics, partitions and leaders.
 
-They are the slow paths of what `lookup_table.py` has ready, and the look-ups by key. Each waits as its query
-demands, and then answers with the table's own bytes. No controller is reported: a KRaft broker names a random
-broker as one. Event loop only.
+They are the slow paths of `lookup_table.py`'s prepared answers, and the look-ups by key. Each waits as its
+query demands, then answers with the table's bytes. No controller is reported: a KRaft broker names a random
+broker as controller. Event loop only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MetadataRoutes:
         self._slices = slices
 
     def router(self) -> APIRouter:
-        """The routes, with what the OpenAPI document says of them."""
+        """The routes, with their OpenAPI descriptions."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 429, 503))(
             self.cluster
@@ -159,7 +159,10 @@ class MetadataRoutes:
 
 
 def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
-    """The key's bytes, from query or header; None where a partition is asked for. One it must be."""
+    """The key's bytes, from query or header; None for a partition.
+
+    Raises ProblemError unless exactly one of them is given.
+    """
     in_header = header_values(request.scope, b"pilotfish-key")
     given = (query.partition is not None) + (query.key is not None) + len(in_header)
     if given != 1:

@@ -1,12 +1,12 @@
-"""The OpenAPI document: what FastAPI knows of the routes, and what holds for all. Made once, kept as bytes.
+"""The OpenAPI document: FastAPI's routes plus common parts, made once, kept as bytes.
 
     errors     the models that the routes name
-    guards     what may be answered before a route is asked: 400, 401, 403, 421, and 503 in a shutdown
+    guards     their answers, given before a route runs: 400, 401, 403, 421, and 503 in a shutdown
     examples   of every answer and refusal (openapi_examples.py)
-    topics     how a topic's name may look, with one to try
-    security   a bearer token, where the sidecar was given any
+    topics     the format of a topic's name, with an example
+    security   a bearer token, where the sidecar has any
 
-A route says only what is its own. `finished` is pure; `ReadyDocument` belongs to the event loop.
+A route describes only its own part. `finished` is pure; `ReadyDocument` belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ _TOPIC: Final = {
 }
 
 
-#: Where the document is served.
+#: The document's path.
 DOCUMENT_PATH: Final = "/openapi.json"
 
 
 class ReadyDocument:
     """The document as bytes with an ETag. Event loop only.
 
-    It is made when somebody asks first: most sidecars are never asked, and a start would take a fifth longer.
-    That takes some 150 ms of CPU, so a pool thread does it: the event loop gets the interpreter each
-    switch interval. All who ask meanwhile wait for the same making.
+    Built on first request: most sidecars get none, and a start would take a fifth longer. The build takes
+    some 150 ms of CPU, so a pool thread does it: the event loop gets the interpreter each switch interval.
+    Concurrent callers share one build.
     """
 
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
-        """`make` is called on a pool thread, once; again only where it raised."""
+        """Calls `make` once, on a pool thread; again only if it raised."""
         self._make = make
         self._ready: Ready | None = None
         self._making: asyncio.Future[Ready] | None = None
 
     async def answer(self, request: Request) -> Response:
-        """The document, or 304 where the caller holds it."""
+        """The document, or 304 if the caller has it."""
         if self._ready is None:
             if self._making is None:
                 self._making = asyncio.get_running_loop().run_in_executor(None, self._encoded)
                 self._making.add_done_callback(self._made)
-            self._ready = await asyncio.shield(self._making)  # whoever asked first may leave
+            self._ready = await asyncio.shield(self._making)  # the first caller may leave
         return of_ready(request, self._ready)
 
     def _encoded(self) -> Ready:
@@ -85,9 +85,9 @@ class ReadyDocument:
 def finished(
     document: dict[str, Any], error_models: Iterable[type[BaseModel]], examples: Examples
 ) -> dict[str, Any]:
-    """The document with what holds for every operation. Changes and returns what it is given.
+    """Adds the common parts to `document`, in place, and returns it.
 
-    `error_models` are those that the routes' error answers name, `examples` those of the dialects' answers.
+    `error_models` are the models named by the routes' error answers; `examples` are the dialects' answers.
     """
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in error_models]
     _, errors = models_json_schema(modes, ref_template="#/components/schemas/{model}")
@@ -110,7 +110,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def _add_examples(method: str, path: str, operation: dict[str, Any], examples: Examples) -> None:
-    """An example for each JSON that has none of its route's own."""
+    """Adds an example to each JSON content without one."""
     if (method, path) in BODIES:
         operation["requestBody"]["content"]["application/json"].setdefault("example", BODIES[method, path])
     for status, answer in operation["responses"].items():
@@ -123,7 +123,7 @@ def _add_examples(method: str, path: str, operation: dict[str, Any], examples: E
 
 
 def _add_guards(operation: dict[str, Any], answers: dict[str, str]) -> None:
-    """The guards' refusals, in the form of the route's own."""
+    """Adds the guards' refusals, in the format of the route's own errors."""
     responses = operation["responses"]
     own = next((a["content"] for s, a in sorted(responses.items()) if s >= "400" and "content" in a), None)
     for status, description in answers.items():

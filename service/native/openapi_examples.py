@@ -1,6 +1,6 @@
-"""Examples for the OpenAPI document: what each call answers where all is well, and each refusal.
+"""Examples for the OpenAPI document: each call's successful answer, and each refusal.
 
-A test holds every one of them against the schema beside it. Pure.
+A test validates each against its schema. Pure.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ _PROBLEMS: Final[Mapping[int, Mapping[str, object]]] = {
 
 
 def problem(status: int, description: str) -> dict[str, object]:
-    """A problem document of that status; its detail is the description where there is none of its own."""
+    """A problem document of that status; without its own detail it uses the description."""
     return {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,

@@ -1,4 +1,4 @@
-"""The routes that operate the sidecar itself: refresh the metadata, the status, and requeue dead letters.
+"""Routes that operate the sidecar: metadata refresh, status, requeue of dead letters.
 
 Event loop only.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a sidecar without a spool loads none of it
 
 
 class OperationRoutes:
-    """The handlers. `default_wait_ms` is how long a call waits that does not say so itself."""
+    """The handlers. `default_wait_ms` is the wait of calls without max_block_ms."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class OperationRoutes:
         self._default_wait_ms = default_wait_ms
 
     def router(self) -> APIRouter:
-        """The routes, with what the OpenAPI document says of them."""
+        """The routes, with their OpenAPI descriptions."""
         router = APIRouter(tags=["operations"], dependencies=[Depends(check_query)])
         router.post("/v1/metadata/refresh", response_model=RefreshAnswer, responses=problems(422, 429, 503))(
             self.refresh

@@ -1,6 +1,6 @@
-"""Producing, for the document and for paths in an unusual spelling: produce_endpoint.py does the work.
+"""The FastAPI produce route, for OpenAPI and unusual path spellings; produce_endpoint.py does the work.
 
-What the OpenAPI document says of producing: three media types in, two out, and what the head may say.
+The OpenAPI description of producing: three media types in, two out, and the headers.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ _PARAMETERS: Final = [
     ),
 ]
 
-#: What FastAPI can't know of the route: bodies are read by hand.
+#: Adds the bodies to FastAPI's description: they are read by hand.
 OPERATION: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -152,7 +152,7 @@ _REPLAYED: Final = {
     )
 }
 
-#: The answers where something was acknowledged.
+#: The answers with at least one acknowledged record.
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "All records are acknowledged. A stream is answered with a line for each record as it "
@@ -182,13 +182,13 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def records_router(endpoint: ProduceEndpoint) -> APIRouter:
-    """The route over the app's own endpoint."""
+    """The route for the app's own endpoint."""
     router = APIRouter(tags=["produce"])
 
     @router.post(
         ROUTE,
         response_model=ProduceAnswer,
-        # FastAPI fills in what it gets.
+        # FastAPI modifies the dicts, hence the copies.
         responses={**problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504), **deepcopy(RESPONSES)},
         openapi_extra=deepcopy(OPERATION),
     )

@@ -1,7 +1,7 @@
-"""The shapes of requests and answers, for the OpenAPI document and for query parameters.
+"""Shapes of requests and answers, for the OpenAPI document and for query parameters.
 
-Answers from metadata are spelled in answers.py and produce answers in produce_answers.py; these models
-describe them, and tests hold the two equal. Only the query models are used at run time.
+answers.py encodes metadata answers, produce_answers.py produce answers. These models describe them; tests
+keep both equal. Only the query models are used at run time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from service.wire.schemas import (
 )
 from service.wire.strict_json import MAX_INT32
 
-#: As in spool/dead_letters.py, which is not loaded without a spool; what can't be read can't be put back.
+#: As in spool/dead_letters.py, which is not loaded without a spool. Unreadable entries can't be requeued.
 SetAsideReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
 
 
@@ -134,7 +134,7 @@ class SpooledAnswer(BaseModel):
     status: str = Field(description="Where to look what became of the spool.")
 
 
-# -- bodies that are read by msgspec, not by pydantic --------------------------------------------------------
+# -- bodies parsed by msgspec, not by pydantic ---------------------------------------------------------------
 
 _FORMATS = [form.value for form in Format]
 

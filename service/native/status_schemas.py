@@ -1,4 +1,4 @@
-"""The shape of GET /v1/status, for the OpenAPI document; `report.py` spells it, a test holds them equal."""
+"""The shape of GET /v1/status for OpenAPI; `report.py` encodes it, a test compares them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""GET /v1/watch: an event stream, or, for callers who accept JSON, one answer when something has changed.
+"""GET /v1/watch: an event stream, or one JSON answer once something has changed.
 
-The models describe the events for the OpenAPI document; `changes.py` and `snapshot.py` encode them, and a
-test holds the two equal. Event loop only.
+The models describe the events for the OpenAPI document. `changes.py` and `snapshot.py` encode them; a test
+keeps both equal. Event loop only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from service.wire.schemas import FailedItem, Milliseconds, check_query, digits_o
 from service.wire.streaming import Outlet, StreamedAnswer, unless_gone
 from service.wire.waiting import MAX_WAIT_MS
 
-#: More often than this a status says nothing that a person could follow.
+#: A person could not follow more frequent status events.
 MIN_STATUS_MS: Final = 250
 
-#: What one watch may name; as many as one POST /v1/leaders.
+#: Maximum topics named in a watch; as many as in one POST /v1/leaders.
 MAX_TOPICS: Final = 1_000
 
 
-#: The bounds stand first, or the document would not know them for an integer's.
+#: The bounds come first: otherwise the document would not treat them as an integer's.
 StatusMilliseconds = Annotated[int, Field(ge=MIN_STATUS_MS, le=MAX_WAIT_MS), BeforeValidator(digits_only)]
 
 
@@ -143,7 +143,7 @@ class ChangesAnswer(BaseModel):
     snapshot: Snapshot | None = None
 
 
-#: What an event stream looks like.
+#: The OpenAPI description of an event stream.
 EVENT_STREAM: Final[dict[str, Any]] = {
     "schema": {
         "type": "string",
@@ -156,7 +156,7 @@ EVENT_STREAM: Final[dict[str, Any]] = {
 
 
 class _Wanted(NamedTuple):
-    """Topics by name, or None for all; and the id to go on after."""
+    """Topic names, or None for all; and the id after which to resume."""
 
     names: frozenset[str] | None
     last_id: str | None
@@ -171,9 +171,7 @@ _ANSWER: Final[dict[str, Any]] = {
 
 
 class WatchTimes(NamedTuple):
-    """Of event streams: how often a heartbeat comes, and how long a caller may read nothing. And how long a
-    poll waits that does not say so itself.
-    """
+    """Event streams' heartbeat interval and longest time without a read; a poll's default wait."""
 
     heartbeat_ms: int
     stall_timeout_ms: int
@@ -193,7 +191,7 @@ class WatchRoute:
         self._times = times
 
     def router(self) -> APIRouter:
-        """The route, with what the OpenAPI document says of it."""
+        """The route, with its OpenAPI description."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         responses: dict[int | str, dict[str, Any]] = {200: _ANSWER, **problems(412, 422, 429)}
         router.get("/v1/watch", response_class=Response, responses=responses)(self.watch)
@@ -223,9 +221,9 @@ class WatchRoute:
         wanted: _Wanted,
         status_ms: int | None,
     ) -> None:
-        """Raises ProblemError before anything is sent, where there is no place or the look-up is refused.
+        """Raises ProblemError, before it sends anything, without a permit or if the look-up is refused.
 
-        The watcher has its place for exactly as long as the answer lasts.
+        The watcher holds its permit exactly as long as the answer lasts.
         """
         with self._feed.subscribe(caller, wanted.names) as subscription:
             found = await self._lookups.know(wanted.names or (), NO_DEMANDS, receive, caller)
@@ -246,7 +244,7 @@ class WatchRoute:
             await answer(scope, receive, send)
 
     async def _polled(self, request: Request, wanted: _Wanted, query: WatchQuery) -> Response:
-        """One answer: the snapshot, or what came after an id."""
+        """One answer: the snapshot, or the changes after an id."""
         if query.min_version is not None:
             number_of(query.min_version, self._boot)  # before anybody waits
             if wanted.last_id is not None:
@@ -268,7 +266,7 @@ class WatchRoute:
 
 
 class _EventAnswer(Response):
-    """An answer that goes on."""
+    """A streamed answer."""
 
     def __init__(self, stream: ASGIApp) -> None:
         super().__init__()
@@ -279,7 +277,7 @@ class _EventAnswer(Response):
 
 
 def wants_json(accept: bytes | None) -> bool:
-    """Whether one answer is wanted and not a stream: JSON is accepted by name, and event streams are not."""
+    """Whether to send one answer, not a stream: `Accept` names JSON and no event stream."""
     accepted = [part.partition(b";")[0].strip().lower() for part in (accept or b"").split(b",")]
     return JSON in accepted and MEDIA_TYPE not in accepted
 
@@ -296,7 +294,7 @@ def _names_of(topics: str | None) -> frozenset[str] | None:
 
 
 def _last_id_of(request: Request, query: WatchQuery) -> str | None:
-    """The header's id, or the query's: a browser that comes again sends the former, and the old query."""
+    """The header's id, else the query's: a reconnecting browser sends the new header and the old query."""
     said = header(request.scope, b"last-event-id")
-    # What a browser was never told an id of, it sends no header for, or an empty one.
+    # A browser without an id sends no header, or an empty one.
     return said.decode("utf-8", "replace") if said else query.last_event_id

@@ -1,1 +1,1 @@
-"""HTTP and JSON, as every API of the sidecar uses them: ASGI, errors, strict JSON, streams."""
+"""HTTP and JSON building blocks shared by all APIs: ASGI, errors, strict JSON, streams."""

@@ -1,6 +1,6 @@
-"""ASGI in three types and four small functions, for the callables that stand in front of FastAPI.
+"""ASGI types and small functions, for the callables in front of FastAPI.
 
-A header list is what uvicorn hands in and takes: pairs of bytes, names in lower case.
+Header lists have uvicorn's form: pairs of bytes, names in lower case.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 HeaderPairs = list[tuple[bytes, bytes]]
 
-#: Where in a scope the server leaves a way to end the connection without waiting for its last bytes.
+#: Scope key: the server's function that closes the connection without sending the remaining bytes.
 ABORT: Final = "pilotfish.abort"
 
-#: Where a server of ours leaves a short way out for an answer that lies ready as bytes: see `Answer`. Whoever
-#: hands on another `send` than it was given takes this out.
+#: Scope key: our server's fast path for a complete response, see `Answer`. Remove it when you pass on another
+#: `send`.
 ANSWER: Final = "pilotfish.answer"
 
-#: Writes a whole response: its status, its `header_lines` with the empty line behind them, and its body.
-#: False: nothing was done, and it is to be sent as ASGI has it.
+#: Writes a whole response: status, `header_lines` plus the empty line, and body. Returns False when it did
+#: nothing; the caller then sends the response by ASGI.
 Answer = Callable[[int, bytes, bytes], bool]
 
-#: Where a server of ours says whether a request's body is here already: a function that gives it, once, or
-#: None. Whoever hands on another `receive` than it was given takes this out.
+#: Scope key: our server's function that returns the body, once, if it has arrived, else None. Remove it when
+#: you pass on another `receive`.
 BODY: Final = "pilotfish.body"
 
 Body = Callable[[], bytes | None]
 
-#: A request's headers by their names, made when the first is asked for.
+#: Scope key: the headers by name, built on first use.
 _BY_NAME: Final = "pilotfish.headers"
 
-#: There in a scope whose request came over a Unix domain socket.
+#: Scope key: present when the request came over a Unix domain socket.
 UNIX: Final = "pilotfish.unix"
 
 
 def header_lines(headers: HeaderPairs) -> bytes:
-    """Headers as they stand in a response."""
+    """The header lines as bytes, for a response."""
     return b"".join([b"%s: %s\r\n" % pair for pair in headers])
 
 
 def header_values(scope: Scope, name: bytes) -> list[bytes]:
-    """The headers of that lower-case name, in order."""
+    """All values of this lower-case name, in order."""
     pairs: Iterable[tuple[bytes, bytes]] = scope["headers"]
     return [value for own_name, value in pairs if own_name == name]
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The header of that lower-case name. One that is given twice is a list (RFC 9110 section 5.3)."""
+    """The value of this lower-case name, or None; joins repeated headers by commas (RFC 9110 5.3)."""
     by_name: dict[bytes, bytes] | None = scope.get(_BY_NAME)
     if by_name is None:
         pairs = scope["headers"]
@@ -63,9 +63,9 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes) -> bool:
-    """Writes one whole response in one piece where the server can; False: nothing was done, see `respond`.
+    """Writes a whole response in one piece; returns False, having done nothing, where the server can't.
 
-    One that ends the connection is the server's to send: it has to know.
+    A response with a Connection header goes through `send`: the server must see that it ends the connection.
     """
     answer: Answer | None = scope.get(ANSWER)
     if answer is None or any(name == b"connection" for name, _ in headers):
@@ -74,32 +74,32 @@ def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes)
 
 
 async def respond(send: Send, status: int, headers: HeaderPairs, body: bytes) -> None:
-    """One whole response; its content-length is the caller's to have among the headers."""
+    """Sends one whole response; the caller's headers must include content-length."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def respond_with(send: Send, status: int, media_type: bytes, body: bytes, headers: HeaderPairs) -> None:
-    """One whole response, its type and length put in front of the given headers."""
+    """Sends one whole response; puts content-type and content-length before the given headers."""
     own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
     await respond(send, status, own + headers, body)
 
 
 # -- HEAD: what GET would answer, without the body (RFC 9110 section 9.3.2) ----------------------------------
 #
-# The request goes on as a GET, so that every path that can be read knows HEAD, the prepared ones included. An
-# answer that goes on, such as a watch, ends with its head too: its writer finds that the caller has left.
+# The request continues as a GET, so every readable path supports HEAD, prepared ones included. A streamed
+# answer, such as a watch, ends after its head: its writer sees that the caller left.
 
 
 def as_get(scope: Scope) -> Scope:
-    """The same request as a GET. The server keeps its own, which says HEAD."""
+    """The same request as a GET. The server keeps its own scope, which has HEAD."""
     got = {**scope, "method": "GET"}
     got.pop(ANSWER, None)
     return got
 
 
 def head_of(send: Send) -> Send:
-    """Sends the head of an answer and nothing that comes after it."""
+    """A `send` that passes the head of an answer and drops its body."""
 
     async def head_only(message: Message) -> None:
         if message["type"] == "http.response.start":

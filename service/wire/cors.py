@@ -1,17 +1,17 @@
-"""CORS for the origins of `allowed_origins`: what their pages may send, and what they may read.
+"""CORS for the origins of `allowed_origins`: what their pages may send and read.
 
-    preflight       answered before a token is asked for, since a browser sends none with it: 204 with the
-                    methods, and with the headers that were asked for by name (`*` would not cover
-                    Authorization). A page of a public address that asks for this machine's network
-                    (Access-Control-Request-Private-Network) is let in as well: the operator named its origin
-    every answer    `Vary: Origin`; for an allowed origin `Access-Control-Allow-Origin` with that origin
-                    alone, and the headers that its page may read. Refusals and broken requests bear them too
-    forms           of another origin are refused, an allowed one included: a form says nothing that `fetch`
-                    could not, sends no token, and takes its reader away from the page
+    preflight       answered before the token check, since browsers send no token with it: 204 with the
+                    methods, and each requested header by name (`*` would not cover Authorization). A public
+                    page may also request this machine's network (Access-Control-Request-Private-Network):
+                    the operator listed its origin
+    every answer    `Vary: Origin`; for an allowed origin also `Access-Control-Allow-Origin` with that origin
+                    alone, and the headers its page may read. Refusals and broken requests have them too
+    forms           of another origin are refused, even of an allowed one: a form can do nothing that `fetch`
+                    can't, sends no token, and navigates away from the page
 
-Credentials are not part of it: a token is a header that the page sets, and we have no cookies. Without
-`allowed_origins` there is none of this, and `guards.py` refuses what comes from another origin. Pure; event
-loop only. Source: WHATWG Fetch, section 3.3; WICG Private Network Access, section 3.1.
+No credentials: the page sets the token as a header, and there are no cookies. Without `allowed_origins` none
+of this applies, and `guards.py` refuses requests from other origins. Pure; event loop only. Source: WHATWG
+Fetch, section 3.3; WICG Private Network Access, section 3.1.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Final
 from service.base.settings_sources import SettingsError
 from service.wire.asgi import ANSWER, Answer, HeaderPairs, Message, Scope, Send, header, header_lines
 
-#: An origin as browsers send it (RFC 6454 section 6.2): no path, no slash at its end, no wildcard.
+#: An origin as browsers send it (RFC 6454 section 6.2): no path, no trailing slash, no wildcard.
 _ORIGIN: Final = re.compile(
     r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE
 )
 
-#: The methods that the API has; each route says with a 405 which are its own.
+#: All methods of the API; a route's 405 lists its own.
 _METHODS: Final = b"GET, HEAD, POST, PUT"
 
-#: What programs send here. Others that are asked for, such as `ce-*` of CloudEvents, are allowed as well.
+#: Headers that clients send here. A preflight may name others, such as CloudEvents' `ce-*`: also allowed.
 _ALLOWED_HEADERS: Final = (
     "Authorization",
     "Content-Type",
@@ -47,7 +47,7 @@ _ALLOWED_HEADERS: Final = (
     "tracestate",
 )
 
-#: What a page may read of our answers, besides what every page may (Content-Type, Content-Length and others).
+#: Response headers that a page may read, besides those it always may (Content-Type, Content-Length, ...).
 EXPOSED_HEADERS: Final = (
     "ETag",
     "Age",
@@ -63,23 +63,23 @@ EXPOSED_HEADERS: Final = (
     "Pilotfish-Replayed",
 )
 
-#: How long a browser may keep the answer to a preflight. Chromium keeps none for more than two hours.
+#: How long a browser may cache a preflight response. Chromium caps it at two hours.
 _MAX_AGE_S: Final = 600
 
 #: A header's name (RFC 9110 section 5.6.2).
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-#: Content types that only a form has a reason to send. A form may send text/plain too, but so may `fetch`.
+#: Content types that only forms send. Forms may send text/plain too, but so may `fetch`.
 _FORM_TYPES: Final = (b"application/x-www-form-urlencoded", b"multipart/form-data")
 
 _VARY: Final = (b"vary", b"Origin")
 
 
 class Cors:
-    """The allowed origins, and what is put into answers for them."""
+    """The allowed origins, and the response headers for them."""
 
     def __init__(self, origins: Iterable[str]) -> None:
-        """Raises SettingsError that names an entry which is no origin."""
+        """Raises SettingsError that names an invalid origin."""
         for origin in origins:
             if not _ORIGIN.fullmatch(origin):
                 raise SettingsError(
@@ -87,29 +87,29 @@ class Cors:
                     "sends them, such as https://ops.example or http://localhost:3000, without a path"
                 )
         self._origins: Final = frozenset(origin.lower().encode() for origin in origins)
-        #: Whether there are any origins; else no answer says anything of CORS. Each request looks.
+        #: Whether any origin is allowed; otherwise no answer has CORS headers. Read on each request.
         self.is_on: Final = bool(self._origins)
-        #: For requests without an origin, or with our own.
+        #: For requests without an Origin header, or with our own origin.
         self._plain: Final[HeaderPairs] = [_VARY] if self._origins else []
         self._exposed: Final = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
 
     def allows(self, origin: bytes | None) -> bool:
-        """Whether it is one of the allowed origins, however its letters are written."""
+        """Whether this origin is allowed; ignores case."""
         return origin is not None and origin.lower() in self._origins
 
     def headers_for(self, origin: bytes | None) -> HeaderPairs:
-        """What each answer to a request with this Origin bears; none where CORS is off."""
+        """The CORS headers of every answer to a request with this Origin; empty when CORS is off."""
         if origin is None or not self.allows(origin):
             return self._plain
         return [_VARY, (b"access-control-allow-origin", origin), self._exposed]
 
     def headers_within(self, headers: HeaderPairs) -> HeaderPairs:
-        """The same for the head of a request, or for as much as came of it."""
+        """The same, from a request's headers, complete or partly received."""
         origins = [value for name, value in headers if name == b"origin"]
         return self.headers_for(origins[0] if len(origins) == 1 else None)
 
     def wrapped(self, scope: Scope, origin: bytes | None, send: Send) -> Send:
-        """A `send` that puts them into the answer; the server's short way out does so as well."""
+        """A `send` that adds the CORS headers; also wraps the server's fast path in the scope."""
         added = self.headers_for(origin)
         answer: Answer | None = scope.get(ANSWER)
         if answer is not None:
@@ -123,7 +123,7 @@ class Cors:
 
         def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                # A list of its own: prepared answers share theirs.
+                # A new list: prepared answers share theirs.
                 message["headers"] = [*message.get("headers", ()), *added]
             return send(message)
 
@@ -135,12 +135,12 @@ NO_CORS: Final = Cors(())
 
 
 def is_preflight(scope: Scope) -> bool:
-    """Whether a browser asks what a page may send."""
+    """Whether the request is a CORS preflight."""
     return scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None
 
 
 def preflight_headers(scope: Scope) -> HeaderPairs:
-    """What an allowed origin's page may send, besides what each answer bears."""
+    """The extra headers of a preflight response, for an allowed origin."""
     headers = [
         (b"access-control-allow-methods", _METHODS),
         (b"access-control-allow-headers", _allowed_headers(scope)),
@@ -152,7 +152,7 @@ def preflight_headers(scope: Scope) -> HeaderPairs:
 
 
 def is_form(scope: Scope) -> bool:
-    """Whether a page submits a form: by its content type, or because the answer is to replace the page."""
+    """Whether a page submits a form: by its content type, or because the answer will replace the page."""
     media_type = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     return media_type in _FORM_TYPES or (
         scope["method"] not in ("GET", "HEAD") and header(scope, b"sec-fetch-mode") == b"navigate"
@@ -160,7 +160,7 @@ def is_form(scope: Scope) -> bool:
 
 
 def _allowed_headers(scope: Scope) -> bytes:
-    """Our own, and what was asked for besides: an allowed page may send what a program may."""
+    """Our headers plus the requested ones: an allowed page may send what a program may."""
     asked = (header(scope, b"access-control-request-headers") or b"").decode("latin-1").split(",")
     names = {name.lower(): name for name in _ALLOWED_HEADERS}
     for name in map(str.strip, asked):

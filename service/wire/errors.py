@@ -1,15 +1,12 @@
-"""How a Problem looks to its caller: RFC 9457 natively, and each dialect's own way under its paths.
-
-The guards, FastAPI's handlers and the routes find the face by the request's path, so that a refusal at the
-door has the shape that the caller can read. Pure.
-
-What went wrong, as HTTP: one table from Kafka's errors to statuses, and RFC 9457 problem documents.
+"""Errors as HTTP: a status table for Kafka errors, RFC 9457 problems, dialects' error formats.
 
     KafkaError + whether it was written  ──status_of──▶  400 403 404 413 422 500 503 504
     KafkaError, BodyError, own refusals  ──────────────▶  Problem  ──▶  application/problem+json
 
-`kafka_error` and `code` are the row of Kafka's table. A time-out that the brokers explained ("there is no
-such topic") is answered with the explanation. Who calls: every route and fast path; pure.
+`kafka_error` and `code` are the row of Kafka's table. When brokers gave the reason for a time-out ("there is
+no such topic"), the answer has that reason. A dialect has its own format under its paths. The guards,
+FastAPI's handlers and the routes find the format by path, so early refusals have the right shape too. Every
+route and fast path calls this. Pure.
 """
 
 from __future__ import annotations
@@ -36,8 +33,7 @@ from service.wire.strict_json import BodyError
 
 PROBLEM_TYPE: Final = b"application/problem+json"
 
-#: What a broker (or the client in its stead) decides for good. Everything else goes by `retriable` and
-#: `written`.
+#: Final errors of a broker, or of the client in its place. Others depend on `retriable` and `written`.
 STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: 404,
     Errors.UNKNOWN_TOPIC_ID: 404,
@@ -50,30 +46,30 @@ STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
     Errors.INVALID_RECORD: 422,
     Errors.INVALID_TIMESTAMP: 422,
     Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT: 422,
-    # Who the sidecar is was not accepted: nobody can produce until its operator mends that.
+    # The brokers rejected the sidecar's identity: nobody can produce until the operator fixes that.
     Errors.SASL_AUTHENTICATION_FAILED: 503,
     Errors.UNSUPPORTED_SASL_MECHANISM: 503,
     Errors.ILLEGAL_SASL_STATE: 503,
     Errors.BROKER_NOT_AVAILABLE: 503,
 }
 
-#: Errors of the client's own, which no row of Kafka's table stands for.
+#: The client's own errors, which have no row in Kafka's table.
 STATUS_OF_CLASS: Final[Mapping[type[KafkaError], int]] = {
     ProducerClosedError: 503,
     SerializationError: 422,
 }
 
-#: Where failures differ, the answer is the gravest: an unknown outcome before a refused one, ours before
-#: the caller's.
+#: When failures differ, the gravest status wins: an unknown outcome before a refusal, ours before the
+#: caller's.
 _GRAVEST_FIRST: Final = (504, 503, 500)
 
-#: Seconds, where nothing better is known. A metadata refresh or a reconnect takes less.
+#: Seconds, when nothing better is known. A metadata refresh or a reconnect takes less.
 DEFAULT_RETRY_AFTER_S: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem document, before it is bytes. `headers` go beside it, not into it."""
+    """A problem document, not yet encoded. `headers` are response headers, not part of the document."""
 
     status: int
     detail: str
@@ -88,7 +84,7 @@ class Problem:
     headers: tuple[tuple[bytes, bytes], ...] = field(default=())
 
     def body(self) -> bytes:
-        """The JSON of it; members that do not apply are left out."""
+        """The problem as JSON, without the members that do not apply."""
         document: dict[str, object] = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -105,7 +101,7 @@ class Problem:
         return msgspec.json.encode(document)
 
     def all_headers(self) -> HeaderPairs:
-        """Its headers, with Retry-After where a status asks for one."""
+        """Its headers, plus Retry-After for 429 and 503."""
         headers = list(self.headers)
         if self.status in (429, 503) and not any(name == b"retry-after" for name, _ in headers):
             headers.append((b"retry-after", b"%d" % DEFAULT_RETRY_AFTER_S))
@@ -121,7 +117,7 @@ class ProblemError(Exception):
 
 
 def explained(error: KafkaError) -> KafkaError:
-    """The error that decides: what the brokers said, where a wait ended because of it."""
+    """The brokers' reason for a time-out, if they gave one; else the error itself."""
     cause = error.__cause__
     if error.error is Errors.REQUEST_TIMED_OUT and isinstance(cause, KafkaError):
         return cause
@@ -129,7 +125,7 @@ def explained(error: KafkaError) -> KafkaError:
 
 
 def status_of(error: KafkaError, written: Written = Written.NO) -> int:
-    """The HTTP status of one failure. Nothing sent and retriable is 503; an unknown outcome is 504."""
+    """The HTTP status of one failure: 503 if retriable and not sent, 504 if the outcome is unknown."""
     if written is Written.NO:
         error = explained(error)
     status = STATUS_OF_CLASS.get(type(error)) or STATUS_OF_ERROR.get(error.error)
@@ -150,7 +146,7 @@ def gravest(statuses: Iterable[int]) -> int:
 
 
 def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int | None = None) -> Problem:
-    """A failure of a request, or of the one record that it names."""
+    """The problem for a failed request, or for the one record that the error names."""
     said = explained(error)
     at = error.record_index if isinstance(error, RecordTooLargeError) else None
     place = None if at is None else f"records[{at}]"
@@ -167,7 +163,7 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
 
 
 def problem_of_failure(failure: RecordFailure) -> Problem:
-    """One record's failure, as a problem of its own."""
+    """The problem for one failed record."""
     problem = problem_of(failure.error, phase=failure.phase, waited_ms=failure.waited_ms)
     status = status_of(failure.error, failure.written)
     said = failure.error if failure.written is Written.UNKNOWN else explained(failure.error)
@@ -182,7 +178,7 @@ def problem_of_failure(failure: RecordFailure) -> Problem:
 
 
 def error_item(problem: Problem) -> dict[str, Any]:
-    """A failure among answers: the `{"error": …}` of one record or one look-up."""
+    """The `{"error": …}` item of one failed record or look-up, within a list of results."""
     item: dict[str, Any] = {
         "kafka_error": problem.kafka_error,
         "code": problem.code,
@@ -197,7 +193,7 @@ def error_item(problem: Problem) -> dict[str, Any]:
 
 
 def problem_of_body(error: BodyError) -> Problem:
-    """A body that is refused; nothing of it was written."""
+    """The problem for a rejected body; nothing of it was written."""
     detail = f"{error.place}: {error.message}" if error.place else error.message
     return Problem(status=error.status, detail=detail, place=error.place or None, written=Written.NO.value)
 
@@ -209,24 +205,24 @@ def refused(
     place: str | None = None,
     retriable: bool = False,
 ) -> ProblemError:
-    """A refusal of the sidecar's own, before Kafka had a say. `place` is put before the detail."""
+    """A refusal by the sidecar itself, before Kafka is involved. The detail starts with `place`."""
     said = detail if place is None else f"{place}: {detail}"
     return ProblemError(Problem(status, said, retriable=retriable, place=place, headers=headers))
 
 
 def out_of_memory() -> ProblemError:
-    """Where a request does not fit into what memory is left, and nothing of it was taken on."""
+    """The request does not fit into the free memory; nothing of it was accepted."""
     return refused(503, "memory ran out while the request was taken in; send less at once", retriable=True)
 
 
 def problem_of_bug(written: str | None = None) -> Problem:
-    """Who is answered with it has met an error that no code foresaw; the log has the rest."""
+    """The answer to an unexpected exception; the log has the stack."""
     detail = "the sidecar failed with an unexpected exception; its log has the stack"
     return Problem(500, detail, written=written)
 
 
 class Refusal(NamedTuple):
-    """A problem as a response. Its headers are the problem's own (`Problem.all_headers`), and `headers`."""
+    """A problem as a response. Its headers are `Problem.all_headers` plus `headers`."""
 
     status: int
     media_type: bytes
@@ -243,13 +239,13 @@ def native(problem: Problem) -> Refusal:
 
 
 class ErrorFormats:
-    """Faces by the path they hold under: `/v3` is that of `/v3` and of `/v3/…`, not of `/v3x`."""
+    """Error formats by path prefix: `/v3` covers `/v3` and `/v3/…`, not `/v3x`."""
 
     def __init__(self, by_prefix: Mapping[str, ErrorFormat]) -> None:
         self._by_prefix = dict(by_prefix)
 
     def of(self, path: str) -> ErrorFormat:
-        """The face for a request's path; native where no dialect holds."""
+        """The error format for a request's path; native unless a dialect owns the path."""
         for prefix, error_format in self._by_prefix.items():
             if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/"):
                 return error_format

@@ -1,11 +1,11 @@
-"""How old an answer is, as HTTP says it: Age, the time of the last refresh, and our version.
+"""Headers for the age of an answer: Age, time of the last refresh, metadata version.
 
     Age: 17                                              whole seconds since the last response with this topic
     Pilotfish-Metadata-Refreshed-At: 2026-01-31T09:26:53.589Z
     Pilotfish-Metadata-Version: 5f2c9a10-42              <boot>-<n>: n counts the updates of this process
 
-A version of another process's boot means nothing here: `parse_version` tells them apart. ETags belong to an
-answer's bytes and to nothing else, so they outlive refreshes and restarts that change nothing. Pure.
+A version of another boot means nothing here: `parse_version` separates the two parts. ETags depend only on an
+answer's bytes, so they survive refreshes and restarts that change nothing. Pure.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ AGE: Final = b"age"
 REFRESHED_AT: Final = b"pilotfish-metadata-refreshed-at"
 VERSION: Final = b"pilotfish-metadata-version"
 
-#: Callers may keep an answer, but ask each time whether it still holds.
+#: Callers may keep an answer, but must revalidate it each time.
 CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
 
-#: 64 bits: two answers of one path that share them by accident are not to be expected in the life of a
-#: cluster.
+#: 64 bits: a collision between two answers of one path is not expected in a cluster's lifetime.
 _ETAG_BYTES: Final = 8
 
 
 def etag_of(body: bytes) -> bytes:
-    """A strong entity tag of these bytes."""
+    """The strong entity tag of these bytes."""
     return b'"%s"' % blake2b(body, digest_size=_ETAG_BYTES).hexdigest().encode()
 
 
 def etag_digest() -> blake2b:
-    """What a body's pieces are fed to, one after the other; see `etag_of_digest`."""
+    """A digest to feed with a body's pieces, in order; see `etag_of_digest`."""
     return blake2b(digest_size=_ETAG_BYTES)
 
 
 def etag_of_digest(digest: blake2b) -> bytes:
-    """What `etag_of` says of the whole body."""
+    """The ETag of the digested body; equal to `etag_of` of the whole."""
     return b'"%s"' % digest.hexdigest().encode()
 
 
@@ -54,7 +53,7 @@ def matches(if_none_match: bytes, etag: bytes) -> bool:
 def freshness_headers(
     version: bytes, refreshed_ms: int | None, refreshed_wall_ms: int | None, now_ms: int
 ) -> HeaderPairs:
-    """The headers of an answer; without Age and time where nothing was ever refreshed."""
+    """The freshness headers of an answer; without Age and time when it was never refreshed."""
     headers = [(VERSION, version)]
     if refreshed_ms is not None:
         headers.append((AGE, b"%d" % max((now_ms - refreshed_ms) // 1000, 0)))
@@ -74,7 +73,7 @@ def version_text(boot: str, update_version: int) -> str:
 
 
 def parse_version(text: str) -> tuple[str, int]:
-    """`<boot>-<n>` taken apart; raises ValueError for anything else."""
+    """The parts of `<boot>-<n>`; raises ValueError for anything else."""
     boot, dash, number = text.rpartition("-")
     if not dash or not boot or not (number.isascii() and number.isdigit()) or len(number) > 18:
         raise ValueError("must be <boot>-<n>, as in Pilotfish-Metadata-Version")

@@ -1,19 +1,13 @@
-"""A large JSON array in parts: small arrays of its own items, so that no call of a parser is a long one.
+"""Splits a large JSON array into small ones, so that each parser call is short.
 
     b'{"a": [ 1, 2, … ], "b": 0}'   ─▶   the array's parts, each as compact JSON: b"[1,2]", …
 
-A parser keeps the interpreter until it returns, 5 ms a megabyte and 40 where it makes objects. Where an item
-ends is found by regular expressions over windows of a part's length: each of their calls takes about a
-millisecond, 15 ns a byte. They look at strings, brackets and commas only; whether the text is JSON at all is
-for the parser to say, which reads every byte of it, part by part.
+A parser holds the interpreter until it returns: 5 ms a megabyte, 40 when it makes objects. Regular
+expressions find the items' ends in windows of a part's length: about a millisecond a call, 15 ns a byte. They
+look only at strings, brackets and commas. The parser checks every byte of every part for valid JSON.
 
-Pure; any thread.
-
-The items of a JSON array, one by one, and no more of them than are wanted.
-
-A parser makes an object of each item before anybody can count them: of sixteen megabytes of `0,0,0,…` half a
-gigabyte, and half a second in which nobody else has the interpreter. A long array is taken part by part
-(`json_parts.py`), and what lies behind the wanted number nobody looks at.
+Items are read only up to the wanted number. A parser would make all objects first: for sixteen megabytes of
+`0,0,0,…` half a gigabyte, and half a second of the interpreter. The rest of a long array is never parsed.
 
 Pure; any thread.
 """
@@ -31,11 +25,11 @@ from msgspec import Raw
 from service.base.possessive import POSSESSIVE_BYTES
 from service.wire.strict_json import MAX_DEPTH, BodyError, compact
 
-#: How much of an array goes to the parser at once: 1 ms, and of the smallest of records 3. A group that is
-#: greedy keeps up to 200 bytes for each byte of them.
+#: How much of an array one parser call gets: 1 ms, or 3 ms with the smallest records. Without possessive
+#: quantifiers a group keeps up to 200 bytes per byte, so the part is smaller.
 PART_BYTES: Final = 64 * 1024 if POSSESSIVE_BYTES else 8 * 1024
 
-#: Levels below an item that one call takes; deeper ones are taken level by level.
+#: Levels below an item that one regex call covers; deeper ones take more calls.
 _LEVELS: Final = 6
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*' + POSSESSIVE_BYTES + rb'"'
 _INSIDE_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*' + POSSESSIVE_BYTES, re.DOTALL)
@@ -43,28 +37,28 @@ _INSIDE_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*' + POSSESSIVE_BYTES, re.
 
 _ALL: Final = msgspec.json.Decoder(list[Raw])
 
-#: A record's JSON may be so many times as long as the record may be: each byte of it an escape, `\\u0061`.
+#: A record's JSON may be this many times its size: every byte may be an escape, `\\u0061`.
 TEXT_TIMES: Final = 6
 
 
 class BodyLimits(NamedTuple):
-    """What a body of records may hold: how many, and how many bytes of JSON each of them."""
+    """Limits of a body: number of records, and bytes of JSON per record."""
 
     records: int
     record_text_bytes: int
 
     @staticmethod
     def of(max_records: int, max_request_bytes: int) -> BodyLimits:
-        """By max_records_per_request and max.request.size."""
+        """From max_records_per_request and max.request.size."""
         return BodyLimits(max_records, TEXT_TIMES * max_request_bytes)
 
     def check_count(self, records: int) -> None:
-        """Raises a 413 for more records than a body may bring."""
+        """Raises BodyError (413) for too many records."""
         if records > self.records:
             raise BodyError(413, "records", f"more than {self.records} records (max_records_per_request)")
 
     def check_text(self, text: bytes, place: str = "") -> None:
-        """Raises a 413 for JSON of one record that is longer than any record's can be."""
+        """Raises BodyError (413) for JSON that is too long for one record."""
         if len(text) > self.record_text_bytes:
             detail = (
                 f"{len(text)} bytes of JSON are more than one record may take ({self.record_text_bytes}, "
@@ -73,14 +67,14 @@ class BodyLimits(NamedTuple):
             raise BodyError(413, place, detail)
 
 
-#: For bodies that somebody else has bounded.
+#: For bodies that are already bounded elsewhere.
 NO_LIMITS: Final = BodyLimits(2**31 - 1, 2**63 - 1)
 
 
 def items_of(text: bytes, most: int) -> list[Raw]:
-    """The items of a compact JSON array (`strict_json.compact`), `most` and one more of them at most.
+    """The items of a compact JSON array (`strict_json.compact`), at most `most` + 1.
 
-    Raises BodyError (400) for anything else than an array.
+    Raises BodyError (400) for anything but an array.
     """
     try:
         if len(text) <= LARGE_BYTES:
@@ -93,9 +87,9 @@ def items_of(text: bytes, most: int) -> list[Raw]:
 
 
 def items_of_body(body: bytes, limits: BodyLimits) -> list[Raw]:
-    """The items of a body that is an array, each compact; one more than `limits.records` at most.
+    """The items of an array body, each compact; at most `limits.records` + 1.
 
-    Raises BodyError: 400 for anything else than an array, 413 for an item that is too long.
+    Raises BodyError: 400 for anything but an array, 413 for an item that is too long.
     """
     parts = array_of_body(body, limits.record_text_bytes) if len(body) > LARGE_BYTES else None
     if parts is None:
@@ -103,15 +97,15 @@ def items_of_body(body: bytes, limits: BodyLimits) -> list[Raw]:
         return items_of(compact(body), limits.records)
     items = _first_of(parts, limits.records)
     if len(items) <= limits.records:
-        compact(parts.around)  # what stands behind the array
+        compact(parts.around)  # checks the text after the array
     return items
 
 
 def items_of_member(body: bytes, name: str, limits: BodyLimits) -> tuple[bytes, list[Raw]] | None:
-    """A large body with the array of a member left empty, compact; and the array's items.
+    """A large body, compact, with the member's array left empty; and the array's items.
 
-    None where it is not large, or the array is not plainly there. One more item than `limits.records` at
-    most, and nothing of the body then. Raises BodyError as `items_of_body` does.
+    None for a small body, or when the array is not found easily. Returns at most `limits.records` + 1 items,
+    and then an empty body. Raises BodyError as `items_of_body` does.
     """
     parts = None
     if len(body) > LARGE_BYTES:
@@ -132,7 +126,7 @@ def _first_of(parts: ArrayParts, most: int) -> list[Raw]:
 
 
 def _values(plain: bytes) -> bytes:
-    """Whole strings, arrays and objects, and what else stands between them, of the class `plain`."""
+    """A pattern for whole strings, arrays and objects, and for `plain` bytes between them."""
     repeated = rb")*" + POSSESSIVE_BYTES
     nested = rb'(?:[^"{}\[\]]++|' + _STRING + repeated
     for _ in range(_LEVELS - 1):
@@ -152,20 +146,20 @@ _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
-#: Whole items of a larger array are searched for in a text of this length at least.
+#: Minimum length of a text that is split.
 LARGE_BYTES: Final = 2 * PART_BYTES
 
 
 class ArrayParts:
-    """The parts of the array whose opening bracket stands at `start - 1`. Iterate once.
+    """The parts of the array whose opening bracket is at `start - 1`. Iterate once.
 
-    `end` is the place behind its closing bracket once all parts are drawn.
+    After the last part, `end` is the position after the closing bracket.
     """
 
     def __init__(
         self, body: bytes, start: int, max_item_bytes: int, part_bytes: int = PART_BYTES, name: str = ""
     ) -> None:
-        """`name` is the array's in the places of faults."""
+        """`name` is the array's name in error places."""
         self._name = name
         self._body = body
         self._at = start
@@ -175,16 +169,16 @@ class ArrayParts:
         self.end = start
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each part as a compact array of one item at least; none for an empty array.
+        """Yields each part as a compact array of at least one item; nothing for an empty array.
 
-        Raises BodyError: 400 for what is not JSON, 413 for an item of more than `max_item_bytes`.
+        Raises BodyError: 400 for invalid JSON, 413 for an item of more than `max_item_bytes`.
         """
         body, is_last = self._body, False
         first = True
         while not is_last:
             at = self._at
             end = _after_last_comma(body, at, self._part_bytes)
-            if end == at:  # one item, larger than a window or the last
+            if end == at:  # one item: larger than a window, or the last
                 end = self._end_of_item(at)
                 is_last = body[end : end + 1] == b"]"
                 if not is_last and body[end : end + 1] != b",":
@@ -205,7 +199,7 @@ class ArrayParts:
             yield text
 
     def _located(self, error: BodyError, at: int) -> BodyError:
-        """The fault of the part at a byte: by its item, or with the byte that its place is counted from."""
+        """The fault with the item's index in the whole array, or with the byte where its part starts."""
         index = _INDEX.match(error.place)
         if index is None:
             message = f"{error.message} (counted from byte {at} of the body)"
@@ -217,11 +211,11 @@ class ArrayParts:
 
     @property
     def around(self) -> bytes:
-        """The body with the array left empty. Once all parts are drawn."""
+        """The body with the array left empty. Valid after the last part."""
         return self._body[: self._start] + b"]" + self._body[self.end :]
 
     def _end_of_item(self, at: int) -> int:
-        """Where the item that begins at `at` ends: at its comma, or at the array's bracket."""
+        """Where the item that begins at `at` ends: at its comma, or at the array's closing bracket."""
         body, position, depth = self._body, at, 0
         while True:
             if position - at > self._max_item_bytes:
@@ -257,15 +251,15 @@ class ArrayParts:
 
 
 def array_of_body(body: bytes, max_item_bytes: int) -> ArrayParts | None:
-    """The parts of a body that is an array; None for any other body."""
+    """The parts of an array body; None for any other body."""
     at = _after_space(body, 0)
     return ArrayParts(body, at + 1, max_item_bytes) if body[at : at + 1] == b"[" else None
 
 
 def array_of_member(body: bytes, name: str, max_item_bytes: int) -> ArrayParts | None:
-    """The parts of the array that is a member of the body, an object; None where it is not plainly there.
+    """The parts of a member array of an object body; None when it is not found easily.
 
-    In front of it there may be members whose values are strings, numbers or null, of no great length.
+    Only short members with string, number or null values may precede it.
     """
     found = _head_of(name).match(body, 0, PART_BYTES)
     return None if found is None else ArrayParts(body, found.end(), max_item_bytes, name=name)
@@ -281,13 +275,13 @@ def _head_of(name: str) -> re.Pattern[bytes]:
 
 
 def _after_last_comma(body: bytes, at: int, part_bytes: int) -> int:
-    """Behind the last comma between whole items in the window at `at`; `at` where there is none."""
+    """The position after the last comma between whole items in the window at `at`; `at` if there is none."""
     found = _ITEMS_WITH_COMMAS.match(body, at, at + part_bytes)
     return at if found is None else found.end()
 
 
 def _end_of_string(body: bytes, at: int, part_bytes: int) -> int:
-    """Behind the quote that ends the string; raises BodyError where it does not end."""
+    """The position after the string's closing quote; raises BodyError if there is none."""
     while True:
         found = _INSIDE_STRING.match(body, at, at + max(part_bytes, 2))
         assert found is not None

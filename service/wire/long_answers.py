@@ -1,9 +1,9 @@
-"""Long answers: JSON that is made in slices, between which others have their turn, and sent in pieces.
+"""Builds long JSON answers in time slices and sends them in pieces.
 
-    slices    work on all long answers together takes at most SLICE_S of a turn of the event loop: of several
-              that are made at a time each has its part. An item that takes long is its maker's to divide
-    pieces    the bytes are never put together: a body of 50 MB would take 100 ms to join, hash and copy. Its
-              length and its ETag are known when it is whole, so they are the same as those of one piece
+    slices    all long answers together take at most SLICE_S of an event loop turn, shared equally. An item
+              that takes long must be divided by its producer
+    pieces    the bytes are never joined: for 50 MB, join, hash and copy would take 100 ms. Length and ETag
+              are known once the body is complete, equal to those of a single piece
 
 A list that fits into one piece is answered like any other body. Event loop only.
 """
@@ -25,18 +25,18 @@ from service.wire.waiting import CallerGoneError
 
 T = TypeVar("T")
 
-#: What the making of long answers takes of one turn, all of them together. Twice as long still harms nobody.
+#: Time per turn for all long answers together. Twice this is still harmless.
 SLICE_S: Final = 0.004
 
-#: What is handed to the connection at once: as much as it holds before it says that it has enough.
+#: Written to the connection at once: its buffer's high-water mark.
 CHUNK_BYTES: Final = 64 * 1024
 
-#: Names that are sorted at once: about half a millisecond.
+#: Names sorted at once: about half a millisecond.
 _NAMES_AT_ONCE: Final = 2_000
 
 
 class LongBody(NamedTuple):
-    """A body in pieces, which is never put together."""
+    """A body in pieces, never joined."""
 
     chunks: tuple[bytes, ...]
     length: int
@@ -44,7 +44,7 @@ class LongBody(NamedTuple):
 
     @classmethod
     def of(cls, chunks: Sequence[bytes]) -> LongBody:
-        """Of bytes that are there. Hashes them at once: `Slices.body` does not."""
+        """From bytes in memory. Hashes them at once; `Slices.body` does not."""
         digest = etag_digest()
         for chunk in chunks:
             digest.update(chunk)
@@ -52,13 +52,13 @@ class LongBody(NamedTuple):
 
 
 class Slices:
-    """What is made in slices at this moment. One for an app, so that all of its work shares each turn."""
+    """Builds long answers in slices. One per app, so that all such work shares each turn."""
 
     def __init__(self) -> None:
         self._at_work = 0
 
     async def each(self, items: Iterable[T], take: Callable[[T], object]) -> None:
-        """Draws the items one by one and takes each; others have their turn in between."""
+        """Draws the items one by one and calls `take` with each; yields to the event loop between slices."""
         self._at_work += 1
         try:
             ends_s = perf_counter() + SLICE_S / self._at_work
@@ -71,7 +71,7 @@ class Slices:
             self._at_work -= 1
 
     async def body(self, pieces: Iterable[bytes]) -> LongBody:
-        """The pieces in chunks, with their length and ETag. An empty piece is a place to let others on."""
+        """Joins the pieces into chunks, with length and ETag. An empty piece is a chance to yield."""
         chunks: list[bytes] = []
         digest = etag_digest()
         gathered: list[bytes] = []
@@ -98,7 +98,7 @@ class Slices:
         return LongBody(tuple(chunks), length, etag_of_digest(digest))
 
     async def sorted(self, names: Collection[str]) -> list[str]:
-        """The names in order: sorted in runs, which are then merged."""
+        """The names in order: sorted in runs, then merged."""
         if len(names) <= _NAMES_AT_ONCE:
             return sorted(names)
         given: list[str] = list(names)
@@ -111,7 +111,7 @@ class Slices:
 
 
 def joined(items: Iterable[bytes]) -> Iterator[bytes]:
-    """The items of a JSON array without its brackets. An empty one is no item, and lets others on."""
+    """A JSON array's items with commas, without brackets. An empty one is no item, only a chance to yield."""
     comma = b""
     for item in items:
         if item:
@@ -122,16 +122,16 @@ def joined(items: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class LongAnswer(Response):
-    """A response of several pieces, between which others have their turn."""
+    """A response of several pieces; yields to the event loop between them."""
 
     def __init__(self, status: int, headers: HeaderPairs, chunks: Sequence[bytes]) -> None:
-        """The headers are whole, content-length among them."""
+        """`headers` must be complete, with content-length."""
         super().__init__(status_code=status)
         self.raw_headers = headers
         self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends as fast as the caller takes it."""
+        """Sends as fast as the caller reads."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         with contextlib.suppress(CallerGoneError):  # its token was withdrawn: nobody is left to end it for
             for chunk in self._chunks:

@@ -1,4 +1,7 @@
-"""Which bodies are read: JSON in UTF-8, not encoded otherwise, unless a route says more. Pure."""
+"""Checks a body's media type: JSON in UTF-8, uncompressed, unless a route allows more.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ OCTET_STREAM: Final = b"application/octet-stream"
 
 
 def media_type_of(content_type: bytes | None) -> bytes:
-    """`Text/Plain; charset=x` → `text/plain`; empty where there is none."""
+    """`Text/Plain; charset=x` → `text/plain`; empty for None."""
     return (content_type or b"").partition(b";")[0].strip().lower()
 
 
 def check_media_type(content_type: bytes | None, encoding: bytes | None, allowed: bytes = JSON) -> None:
-    """Raises a 415 for any other type, for a charset that is not UTF-8 and for any content encoding."""
+    """Raises a 415 for another type, a charset other than UTF-8, or any content encoding."""
     if content_type != allowed:
         parameters = (content_type or b"").partition(b";")[2].strip().lower().replace(b'"', b"")
         if media_type_of(content_type) != allowed or parameters not in (b"", b"charset=utf-8"):
@@ -26,6 +29,6 @@ def check_media_type(content_type: bytes | None, encoding: bytes | None, allowed
 
 
 def check_encoding(encoding: bytes | None) -> None:
-    """Raises a 415 for a body that is compressed."""
+    """Raises a 415 for a compressed body."""
     if encoding is not None and encoding.lower() != b"identity":
         raise refused(415, "Content-Encoding is not supported")

@@ -1,9 +1,9 @@
-"""One key or value: from the JSON that a caller wrote to the bytes that go on the wire.
+"""Decodes one key or value: from the request's JSON to the bytes of the record.
 
 Three formats. `json`: the JSON text itself, compacted, its digits kept. `text`: a JSON string, as UTF-8.
-`base64`: a JSON string of standard, padded base64. JSON's null is no key, or a tombstone, in each of them.
-A key given in a URL or a header is not wrapped in JSON: see `bytes_of_plain`. Failures are ValueErrors that
-say what is wrong, not where.
+`base64`: a JSON string of standard, padded base64. In each, JSON's null means no key, or a tombstone. Keys in
+a URL or a header are not JSON: see `bytes_of_plain`. Failures are ValueErrors with the reason, without the
+place.
 
 Pure; any thread.
 """
@@ -29,13 +29,13 @@ class Format(Enum):
 
 _NULL: Final = b"null"
 _BACKSLASH: Final = b"\\"
-#: Whole groups of four characters.
+#: A multiple of four characters, base64's group.
 _SLICE_BYTES: Final = 256 * 1024
 _STRING: Final = msgspec.json.Decoder(str)
 
 
 def bytes_of_json(raw: bytes) -> bytes | None:
-    """Already compact JSON, as it is; None for null."""
+    """Compact JSON, unchanged; None for null."""
     if raw == _NULL:
         return None
     if too_deep(raw):
@@ -55,7 +55,7 @@ def bytes_of_text(raw: bytes) -> bytes | None:
 
 
 def bytes_of_base64(raw: bytes) -> bytes | None:
-    """What a JSON string of base64 stands for; None for null."""
+    """The bytes of a JSON string of base64; None for null."""
     if raw == _NULL:
         return None
     if raw[:1] != b'"':
@@ -63,7 +63,7 @@ def bytes_of_base64(raw: bytes) -> bytes | None:
     return _from_base64(raw[1:-1] if _BACKSLASH not in raw else _STRING.decode(raw).encode())
 
 
-#: From the raw JSON of a member to its bytes.
+#: From a member's raw JSON to its bytes.
 DECODERS: Final = {
     Format.JSON: bytes_of_json,
     Format.TEXT: bytes_of_text,
@@ -72,7 +72,7 @@ DECODERS: Final = {
 
 
 def bytes_of_plain(written: str, form: Format) -> bytes | None:
-    """A key from a URL or a header: the text itself, JSON text (compacted, as on the wire), or base64."""
+    """A key from a URL or a header: plain text, JSON text (then compacted), or base64."""
     if form is Format.TEXT:
         return _encode(written)
     if form is Format.BASE64:
@@ -91,9 +91,9 @@ def _encode(written: str) -> bytes:
 
 
 def _from_base64(text: bytes) -> bytes:
-    """Standard alphabet, padded, canonical: other spellings of the same bytes are refused, not mended.
+    """Decodes base64: standard alphabet, padded, canonical. Rejects other spellings of the same bytes.
 
-    In slices: a call into C keeps the interpreter until it returns, 5 ms a megabyte.
+    Works in slices: a call into C holds the interpreter, 5 ms a megabyte.
     """
     if len(text) > _SLICE_BYTES:
         if b"=" in text[:-2]:

@@ -1,4 +1,4 @@
-"""Answers of FastAPI's routes: prepared bytes, fresh ones with an ETag, and problems. Event loop only."""
+"""Responses of FastAPI routes: prepared bytes, new bodies with an ETag, problems. Event loop only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.wire.long_answers import LongAnswer, LongBody
 from service.wire.media_type import JSON
 from service.wire.schemas import ProblemAnswer, error_answers
 
-#: The problem answers of a route, for the OpenAPI document.
+#: A route's problem answers, for the OpenAPI document.
 problems: Final = error_answers(
     ProblemAnswer,
     {
@@ -36,7 +36,7 @@ problems: Final = error_answers(
 
 
 class Prepared(Protocol):
-    """An answer whose headers are made: its body in pieces, and its ETag."""
+    """An answer with headers already built: its body in pieces, and its ETag."""
 
     @property
     def etag(self) -> bytes: ...
@@ -49,7 +49,7 @@ class Prepared(Protocol):
 
 
 class Ready(NamedTuple):
-    """A body that never changes, and its ETag."""
+    """A constant body and its ETag."""
 
     body: bytes
     etag: bytes
@@ -60,7 +60,7 @@ class Ready(NamedTuple):
 
 
 def of_ready(request: Request, ready: Ready) -> Response:
-    """A JSON answer that never changes, or 304 where the caller holds it."""
+    """A constant JSON answer, or 304 if the caller has it."""
     headers_304 = [(b"etag", ready.etag), CACHE_CONTROL]
     if _holds(request, ready.etag):
         return _plain(304, headers_304, b"")
@@ -68,14 +68,14 @@ def of_ready(request: Request, ready: Ready) -> Response:
 
 
 def of_prepared(request: Request, entry: Prepared) -> Response:
-    """A prepared answer, or 304 where the caller holds it."""
+    """A prepared answer, or 304 if the caller has it."""
     if _holds(request, entry.etag):
         return _plain(304, entry.headers_304, b"")
     return of_chunks(entry.headers, entry.chunks)
 
 
 def of_body(request: Request, body: bytes, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
-    """An answer made on the spot, or 304."""
+    """A newly built answer, or 304."""
     etag = etag_of(body)
     headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
     if _holds(request, etag):
@@ -92,23 +92,23 @@ def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type
 
 
 def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
-    """A response in pieces, whose headers are all there already; a single piece goes out with its head."""
+    """A response in pieces with complete headers; a single piece is sent with its head."""
     return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
 
 
 def of_json(body: bytes) -> Response:
-    """An answer that is of this moment only: no ETag, no age."""
+    """An uncacheable JSON answer: no ETag, no age."""
     return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
 
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:
-    """A problem in the face that its caller can read."""
+    """A problem in the caller's error format."""
     headers = [*_head(refusal.media_type, refusal.body), *problem.all_headers(), *refusal.headers]
     return _plain(refusal.status, headers, refusal.body)
 
 
 def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
-    """A response whose headers are all there already."""
+    """A response with complete headers."""
     return _plain(status, headers, body)
 
 

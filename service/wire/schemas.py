@@ -1,6 +1,6 @@
-"""What all APIs share in the OpenAPI document: the parameters of queries, and the shape of errors.
+"""Shared parts of the OpenAPI document: query parameters and error shapes.
 
-The query models are used at run time; the others describe what `errors.py` spells, and tests hold the two
+The query models validate requests; the others only describe what `errors.py` writes, and tests keep both
 equal. `check_query` refuses what FastAPI would misread. Pure.
 """
 
@@ -18,18 +18,18 @@ from service.wire.errors import refused
 from service.wire.strict_json import MAX_INT32
 from service.wire.waiting import MAX_WAIT_MS
 
-#: Examples of answers: by method, path and status.
+#: Example answers, by method, path and status.
 Examples = Mapping[tuple[str, str, str], object]
 
 
 def digits_only(value: object) -> object:
-    """pydantic would take 1.0, 1_0 and blanks around for whole numbers."""
+    """Rejects 1.0, 1_0 and surrounding blanks, which pydantic accepts as whole numbers."""
     if isinstance(value, str) and not (value.isascii() and value.isdigit()):
         raise ValueError("must be a whole number in plain digits")
     return value
 
 
-# The bounds stand first, or the document would not know them for an integer's.
+# The bounds come first: otherwise the document would not treat them as an integer's.
 Milliseconds = Annotated[int, Field(ge=0, le=MAX_WAIT_MS), BeforeValidator(digits_only)]
 Int32 = Annotated[int, Field(ge=0, le=MAX_INT32), BeforeValidator(digits_only)]
 
@@ -37,10 +37,10 @@ Int32 = Annotated[int, Field(ge=0, le=MAX_INT32), BeforeValidator(digits_only)]
 def error_answers(
     model: type[BaseModel], descriptions: Mapping[int, str], media_type: str = "application/json"
 ) -> Callable[..., dict[int | str, dict[str, Any]]]:
-    """A function from statuses to what a route's `responses` say of them, for the OpenAPI document.
+    """Returns a function from statuses to a route's `responses` in the OpenAPI document.
 
-    The model is named and not given: FastAPI would make a validator for each answer of each route, half of
-    what a start costs. openapi.py adds it to the document.
+    References the model by name: otherwise FastAPI makes a validator per answer and route, half of the
+    start-up time. openapi.py adds the model to the document.
     """
     content = {media_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
 
@@ -63,10 +63,10 @@ class NoQuery(Query):
 
 
 async def check_query(request: Request) -> None:
-    """Raises ProblemError (400) for a parameter that is given twice, and for a query that is not UTF-8.
+    """Raises ProblemError (400) for a repeated parameter, or a query that is not UTF-8.
 
-    FastAPI would take the last of the two, and put a replacement character in place of other bytes. It is a
-    coroutine, though it awaits nothing, because FastAPI runs plain functions in a pool of threads.
+    FastAPI would keep the last value, and replace invalid bytes by replacement characters. It is a coroutine,
+    though it awaits nothing, because FastAPI runs plain functions in a thread pool.
     """
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) != len(names):

@@ -1,7 +1,7 @@
-"""Answers that go on: chunks are written as they come, to a caller who takes them, or not at all.
+"""Streamed answers: writes each chunk as it comes, to a caller who keeps reading.
 
-A caller who takes nothing for `stall_ms` is cut off: what waits for it would grow, and its place is somebody
-else's. One who leaves ends the stream. Event loop only.
+A caller who reads nothing for `stall_ms` is disconnected: its backlog would grow, and it holds a permit that
+others need. A caller who leaves ends the stream. Event loop only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Outlet:
-    """Where the chunks of one answer go."""
+    """Writes the chunks of one answer."""
 
     def __init__(self, scope: Scope, send: Send, stall_ms: int) -> None:
         self._send = send
@@ -29,9 +29,9 @@ class Outlet:
         self._abort: Final[Callable[[], None] | None] = scope.get(ABORT)
 
     async def write(self, chunk: bytes) -> None:
-        """Hands a chunk on; returns when the connection has room for more.
+        """Sends a chunk; returns when the connection has room for more.
 
-        Raises CallerGoneError where the caller takes nothing for stall_ms; the connection is cut then.
+        Raises CallerGoneError, and cuts the connection, if the caller reads nothing for stall_ms.
         """
         try:
             async with asyncio.timeout(self._stall_ms / 1000):
@@ -43,9 +43,9 @@ class Outlet:
 
 
 class StreamedAnswer(Response):
-    """A response whose body is what `write` puts into the outlet.
+    """A response whose body `write` puts into the outlet.
 
-    With `watch` the caller's leaving cancels `write`; without it, `write` reads the body itself and will see.
+    With `watch`, the caller's leaving cancels `write`. Without it, `write` reads the body and notices itself.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class StreamedAnswer(Response):
         begin: Callable[[], Awaitable[None]] | None = None,
         held: AbstractContextManager[object] | None = None,
     ) -> None:
-        """`begin` is awaited before the head is sent, as `AskedBody.ask` wants to be.
+        """Awaits `begin` before it sends the head, as `AskedBody.ask` needs.
 
-        `held` is let go with the answer, however that ends: also where its head can't be sent.
+        `held` is released with the answer, however that ends, even if the head can't be sent.
         """
         super().__init__(status_code=status)
         self.raw_headers = headers
@@ -89,10 +89,10 @@ class StreamedAnswer(Response):
 
 
 class AskedBody:
-    """A request's `receive`, for an answer that begins before the body has come.
+    """A request's `receive`, for an answer that begins before the body arrives.
 
-    A caller who waits to be asked for its body (`Expect: 100-continue`) would take an answer that comes first
-    for a refusal: servers ask when the application first receives, so that is begun before. One task calls.
+    A caller that sent `Expect: 100-continue` would take an early answer for a refusal. Servers send 100
+    Continue when the application first receives, so `ask` receives early. One task calls.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -101,7 +101,7 @@ class AskedBody:
         self._first: asyncio.Future[Message] | None = None
 
     async def ask(self) -> None:
-        """Has the caller asked for its body, if it waits for that."""
+        """Makes the server send 100 Continue, if the caller expects it."""
         if self._waits:
             self._first = asyncio.ensure_future(self._receive())
             await asyncio.sleep(0)
@@ -112,7 +112,7 @@ class AskedBody:
 
 
 async def unless_gone(work: Awaitable[T], receive: Receive) -> T:
-    """What the work comes to; raises CallerGoneError, the work cancelled, when the caller leaves before."""
+    """The result of `work`. If the caller leaves first, cancels it and raises CallerGoneError."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_gone(receive))
     try:

@@ -1,10 +1,9 @@
-"""JSON that is taken exactly as it was meant, or refused with the place where it went wrong.
+"""Strict JSON: accepts unambiguous text only, and names the place of a fault.
 
-msgspec is fast and strict about syntax and escapes, but it lets invalid UTF-8 through a Raw, keeps the last
-of two equal names without a word and gives up on deep nesting with a RecursionError. `compact` closes the
-first and the last; duplicates are found by the callers, who can add up what a body without them would
-measure. `find_fault` is the slow second look, taken only once something is known or suspected to be wrong:
-it names the place.
+msgspec is fast and strict about syntax and escapes. But it allows invalid UTF-8 in a Raw, silently keeps the
+last of two equal names, and raises RecursionError on deep nesting. `compact` handles the first and the last.
+Callers detect duplicates: they can compute the length of a body without them. `find_fault` is the slow second
+pass, run only for a known or suspected fault: it names the place.
 
 Pure; any thread.
 """
@@ -17,41 +16,40 @@ from typing import Final, NoReturn
 
 import msgspec
 
-#: How deep objects and arrays may nest inside one key or value. msgspec itself ends near the interpreter's
-#: recursion limit, wherever the stack happens to stand; a limit of our own is the same for every request.
+#: Maximum nesting inside one key or value. msgspec's own limit depends on the stack's depth at the moment;
+#: ours is the same for every request.
 MAX_DEPTH: Final = 128
 
-#: The envelope around keys and values is at most this deep: `{"records": [{"headers": [{…}]}]}`.
+#: Maximum depth of the envelope around keys and values: `{"records": [{"headers": [{…}]}]}`.
 _ENVELOPE_DEPTH: Final = 5
 
-#: What Kafka's int32 holds: the bound of partitions.
+#: Kafka's int32, the bound of partitions.
 MAX_INT32: Final = 2**31 - 1
 
-#: Members whose content belongs to the caller: names may repeat there, it goes on the wire as it is.
+#: Members with the caller's content: names may repeat there, and it is sent unchanged.
 _PAYLOAD: Final = frozenset({"key", "value"})
 
-#: A longer body gets no second look: one of this length may take 0.3 s, within which nobody else has a turn.
+#: Longer bodies get no second pass: at this length it may block the event loop for 0.3 s.
 SEARCHED_BYTES: Final = 1024 * 1024
 
-#: What `_brackets` keeps, and all brackets as square ones.
+#: The bytes that `_brackets` deletes; the map of all brackets to square ones.
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _RUNS: Final = re.compile(rb"\[+|\]+")
 
-#: So many levels are peeled off innermost first, at the speed of memory, before the rest is counted: runs of
-#: brackets are then so much fewer than brackets.
+#: Levels removed innermost first, at memory speed, before the rest is counted: few runs of brackets remain.
 _PEELED_LEVELS: Final = 4
 
-#: Of a longer text the beginning is looked at by itself, before all of it is.
+#: For a longer text, this prefix is checked first.
 _PROBED_BYTES: Final = 16 * 1024
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class BodyError(Exception):
-    """A body that is refused: 400 where it is not sound JSON, 422 where it says what can't be done.
+    """A rejected body: 400 for malformed JSON, 422 for an impossible request.
 
-    `place` is a path such as `records[3].key`; empty for the body as a whole.
+    `place` is a path such as `records[3].key`; empty for the whole body.
     """
 
     def __init__(self, status: int, place: str, message: str) -> None:
@@ -62,15 +60,15 @@ class BodyError(Exception):
 
 
 def misfit(error: msgspec.ValidationError, place: str = "", status: int = 422) -> BodyError:
-    """JSON of the wrong shape, from msgspec's `what - at `$.path``; `place` is where that text stood."""
+    """The BodyError for wrongly shaped JSON, from msgspec's `what - at `$.path``; `place` is the text's."""
     message, _, path = str(error).partition(" - at `$")
     return BodyError(status, (place + path.rstrip("`")).lstrip("."), message)
 
 
 def compact(body: bytes) -> bytes:
-    """The same JSON without white space: digits, escapes and the order of members stay as they were.
+    """The same JSON without white space; keeps digits, escapes and the order of members.
 
-    Raises BodyError for what is not JSON in UTF-8. Does not look for duplicate names.
+    Raises BodyError unless it is JSON in UTF-8. Does not look for duplicate names.
     """
     try:
         if not body.isascii():
@@ -81,16 +79,16 @@ def compact(body: bytes) -> bytes:
 
 
 def _unsound(body: bytes, error: Exception) -> BodyError:
-    """What is wrong with a body that no parser takes."""
+    """The fault of a body that can't be parsed."""
     fault = find_fault(body) if len(body) <= SEARCHED_BYTES else _fault_of_text(body)
     return fault or BodyError(400, "", f"not JSON, or a lone surrogate in it: {error}")
 
 
 def refuse_unfit(body: bytes) -> None:
-    """Raises what `find_fault` finds, if anything.
+    """Raises the fault that `find_fault` returns, if any.
 
-    An error under a name of the function that raises it is a cycle: the error has the frame, which has the
-    name, and all that the frame holds, such as the body, stays until the garbage collector comes.
+    A local variable that holds the raised error makes a reference cycle through the frame. It would keep the
+    frame's objects, such as the body, until garbage collection.
     """
     fault = find_fault(body)
     if fault is not None:
@@ -101,12 +99,12 @@ def refuse_unfit(body: bytes) -> None:
 
 
 def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
-    """Whether objects and arrays nest deeper than the limit. Cheap where there are few brackets."""
+    """Whether objects and arrays nest deeper than the limit. Cheap when there are few brackets."""
     if len(text) <= 2 * limit or text.count(b"{") + text.count(b"[") <= limit:
         return False
     if len(text) > _PROBED_BYTES and too_deep(text[:_PROBED_BYTES], limit):
-        return True  # found at once, as in a body of nothing but brackets
-    # Ends for what is still open, so that it is peeled as everything else is.
+        return True  # early result, such as for a body of nothing but brackets
+    # Closes what may still be open, so that peeling handles it too.
     brackets = _brackets(text) + b"]" * _PEELED_LEVELS
     for _ in range(_PEELED_LEVELS):
         brackets = brackets.replace(b"[]", b"")
@@ -120,23 +118,22 @@ def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
 
 
 def _brackets(text: bytes) -> bytes:
-    """The brackets outside of strings, all of them square. A string that never ends goes on to the end.
+    """The brackets outside strings, as square ones. An unterminated string extends to the end.
 
-    No step of it is a step per byte in Python: a body of some megabytes of brackets is a few milliseconds.
+    No step works byte by byte in Python: some megabytes of brackets take a few milliseconds.
     """
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    # Two quotes side by side end one string and begin another, or are an empty one: nothing lies outside.
+    # Two adjacent quotes are an empty string, or end one and begin another: no bracket is between.
     kept = text.translate(_SQUARE, _NO_BRACKETS).replace(b'""', b"")
     return b"".join(kept.split(b'"')[::2]) if b'"' in kept else kept
 
 
 def find_fault(body: bytes) -> BodyError | None:
-    """What makes this body unfit as an envelope, with its place; None if nothing does.
+    """The first fault that makes this body unfit as an envelope, with its place; None if there is none.
 
-    Looks, in this order, for invalid UTF-8, nesting, syntax, lone surrogates and duplicate names outside of
-    payloads. In a body of more than SEARCHED_BYTES the last three are not looked for: something is known or
-    suspected to be wrong with it, and that is all it is told.
+    Checks UTF-8, nesting, syntax, lone surrogates, and duplicate names outside payloads, in this order. Above
+    SEARCHED_BYTES the last three are skipped: a fault is known or suspected, and the error names no place.
     """
     fault = _fault_of_text(body)
     if fault is not None:
@@ -161,7 +158,7 @@ def find_fault(body: bytes) -> BodyError | None:
 
 
 def _fault_of_text(body: bytes) -> BodyError | None:
-    """What makes these bytes no text, or one that no parser survives."""
+    """The fault of bytes that are not UTF-8, or nested too deep for parsers."""
     try:
         body.decode()
     except UnicodeDecodeError as e:
@@ -172,11 +169,11 @@ def _fault_of_text(body: bytes) -> BodyError | None:
 
 
 class _Members(list[tuple[str, object]]):
-    """The members of one object, duplicates and all, in their order."""
+    """The members of one object in order, duplicates included."""
 
 
 def _as_text(digits: str) -> str:
-    """A number as it stands: its value does not matter here, and a hostile length must cost nothing."""
+    """The number's text: its value is not needed here, and a hostile length must cost nothing."""
     return digits
 
 

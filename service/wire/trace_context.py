@@ -1,12 +1,12 @@
-"""W3C trace context: what a request's `traceparent` and `tracestate` say, or that they say nothing.
+"""W3C trace context: parses a request's `traceparent` and `tracestate`.
 
     traceparent   00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
-                  version, trace id, id of the caller's span, flags: in lower case, no id of zeros alone
+                  version, trace id, id of the caller's span, flags: in lower case, ids not all zeros
     tracestate    vendor=value,tenant@system=value
 
-Strict, as the specification asks: what is no traceparent is as if it were not there, and a tracestate that
-can't be read is left out. Of a version that is not known yet the four parts are read, and more may follow.
-Pure. Source: W3C Trace Context, https://www.w3.org/TR/trace-context-2/.
+Strict, as the specification requires: an invalid traceparent is ignored, an unreadable tracestate is dropped.
+From an unknown version the four parts are read, and more may follow. Pure. Source: W3C Trace Context,
+https://www.w3.org/TR/trace-context-2/.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _MEMBER: Final = re.compile(
 )
 _MAX_MEMBERS: Final = 32
 
-#: How much of a tracestate is passed on: what the specification asks for at least. Each record bears it.
+#: Bytes of a tracestate that are passed on: the specification's minimum. Each record has a copy.
 MAX_STATE_BYTES: Final = 512
-#: Of one that is longer, members longer than this are left out first, as the specification has it.
+#: Above that, members longer than this are dropped first, as specified.
 _LONG_MEMBER_BYTES: Final = 128
 
-#: Nobody needs more for a version to come, and each record would bear it.
+#: Enough for any future version; each record has a copy.
 _MAX_PARENT_BYTES: Final = 256
 
 
 class TraceContext(NamedTuple):
-    """A trace, and the span in it that caused what bears this. `state` is empty where there is none."""
+    """A trace, and the span that caused this message. `state` may be empty."""
 
     parent: bytes
     state: bytes = b""
@@ -55,18 +55,18 @@ class TraceContext(NamedTuple):
 
     @property
     def flags(self) -> int:
-        """The trace flags; the lowest bit says that the trace is sampled."""
+        """The trace flags; the lowest bit means sampled."""
         return int(self.parent[53:55], 16)
 
 
 def trace_context_of(scope: Scope) -> TraceContext | None:
-    """The context that a request brings."""
+    """The trace context of a request, or None."""
     parent = header(scope, b"traceparent")
     return None if parent is None else trace_context(parent, header(scope, b"tracestate") or b"")
 
 
 def trace_context(parent: bytes, state: bytes = b"") -> TraceContext | None:
-    """The context of two headers' values; headers that stood twice are joined by commas. None for no one."""
+    """The context from two header values (repeated headers joined by commas); None if `parent` is invalid."""
     read = _TRACEPARENT.fullmatch(parent.strip(b" \t"))
     if read is None or len(parent) > _MAX_PARENT_BYTES or (read["more"] and read["version"] == _VERSION):
         return None
@@ -74,7 +74,7 @@ def trace_context(parent: bytes, state: bytes = b"") -> TraceContext | None:
 
 
 def _state(state: bytes) -> bytes:
-    """The members that are passed on; none where the list can't be read."""
+    """The members to pass on; empty if the list is malformed."""
     members = [member for part in state.split(b",") if (member := part.strip(b" \t"))]
     keys: set[bytes] = set()
     for member in members:

@@ -1,8 +1,7 @@
-"""How a request waits: parked as a ticket, never as a thread; a caller who leaves frees its place.
+"""Waits for a request's result without a thread; cancels when the caller leaves.
 
-`wait_for_result` takes the ticket, awaits its result, and watches meanwhile whether the caller is still
-there. The watch begins a moment late, since most requests are answered before it would be of use and each
-watch is a task. Event loop only.
+`wait_for_result` takes the ticket, awaits its result, and watches for the caller's disconnect. The watch
+starts late: each one costs a task, and most requests are answered before. Event loop only.
 """
 
 from __future__ import annotations
@@ -16,31 +15,30 @@ from client_core import IllegalStateError, KafkaError, ProducerClosedError, Tick
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError, problem_of
 
-#: Longer than nearly every acknowledgement, shorter than anyone notices a place that nobody needs any more.
+#: Longer than nearly every acknowledgement, short enough that an abandoned permit goes unnoticed.
 _WATCH_AFTER_S: Final = 0.05
 
 
-#: Longer waits than an hour are a mistake in units.
+#: A wait of more than an hour is a mistake in units.
 MAX_WAIT_MS: Final = 3_600_000
 
-#: What a log would call the status of a request whose caller left.
+#: The status to log for a request whose caller left.
 CALLER_GONE: Final = 499
 
 _Result = TypeVar("_Result")
 
 
 class CallerGoneError(Exception):
-    """The caller closed the connection while it waited: there is nobody to answer."""
+    """The caller closed the connection while it waited."""
 
 
 async def wait_for_result(
     take_ticket: Callable[[Callable[[_Result], None]], Ticket], receive: Receive
 ) -> _Result:
-    """The ticket's result. Raises CallerGoneError, or ProblemError where the client takes no ticket.
+    """The ticket's result. Raises CallerGoneError, or ProblemError if the client refuses the request.
 
-    A caller who leaves and a task that is cancelled cancel the ticket.
-
-    `receive` must have given the whole body already.
+    If the caller leaves or the task is cancelled, the ticket is cancelled. `receive` must have returned the
+    whole body already.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
@@ -74,7 +72,7 @@ async def wait_for_result(
 
 
 def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
-    """Why the client took no ticket: a record that is too large, or a client that was closed meanwhile."""
+    """Why the client gave no ticket: a record is too large, or the client is closed."""
     said = error if isinstance(error, KafkaError) else ProducerClosedError("the sidecar is shutting down")
     return replace(problem_of(said), written="no")
 

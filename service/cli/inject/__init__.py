@@ -1,1 +1,1 @@
-"""`pilotfish inject`: the sidecar into manifests of Kubernetes."""
+"""`pilotfish inject`: adds the sidecar to Kubernetes manifests."""

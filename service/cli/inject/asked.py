@@ -1,7 +1,7 @@
-"""From the options of `pilotfish inject` to a Sidecar, checked by what checks the sidecar's settings.
+"""Checks the options of `pilotfish inject` with the sidecar's own checks, and builds a Sidecar.
 
-A typo is refused here with the nearest name, not by a pod that never starts. What only a pod can know, such
-as whether a Secret has a key, is left to it; that a path leads into a Secret which is mounted is checked.
+A typo is refused here, with the nearest name, before a pod fails to start. Only the pod can check some
+things, such as a Secret's keys. But each path into a Secret is checked against the mounted ones.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from service.cli.inject.container import CONFIG_FOLDER, SECRETS_FOLDER, Sidecar
 from service.cli.inject.faults import AskedError
 
 _BOOTSTRAP: Final = "bootstrap.servers"
-#: Stands for brokers that a ConfigMap names, which nobody can see from here.
+#: Placeholder for brokers in a ConfigMap, which this command can't read.
 _BROKERS_OF_CONFIG_MAP: Final = "brokers-of-the-config-map:9092"
 
-#: Every address of the pod: probes and Prometheus come to it from outside.
+#: All addresses of the pod: probes and Prometheus connect from outside.
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::", "[::]")  # noqa: S104 - kubelet comes by the pod's address
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 
-#: As the chart has it: a folder, and the end of a volume's name.
+#: A Secret's NAME, as in the chart: a folder, and the end of a volume's name.
 _SECRET_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
-#: DNS-1123 subdomain: what Secrets and ConfigMaps can be named.
+#: DNS-1123 subdomain: names of Secrets and ConfigMaps.
 _OBJECT_NAME: Final = re.compile(
     r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 )
@@ -44,7 +44,7 @@ _IMAGE: Final = re.compile(
 _SECRET_FILE: Final = re.compile(rf"{SECRETS_FOLDER}/([^/,]*)")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-#: Kafka's settings that are secrets; each can come from a file.
+#: Kafka's secret settings; each can come from a file.
 _SECRETS: Final[Mapping[str, str]] = {
     option.name: option.file_name for option in OPTIONS if option.kind.secret and option.file_name is not None
 }
@@ -52,7 +52,7 @@ _SECRETS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options as they were given."""
+    """The options as given."""
 
     bootstrap_servers: str | None = None
     image: str | None = None
@@ -66,7 +66,7 @@ class Options:
 
 
 def sidecar_of(options: Options) -> Sidecar:
-    """The sidecar that was asked for. Raises AskedError, a line for each fault; none shows a secret."""
+    """The Sidecar for the options. Raises AskedError with a line for each fault; none shows a secret."""
     faults: list[str] = []
     own = _pairs("--set", options.own, faults)
     kafka = _pairs("--kafka", options.kafka, faults)
@@ -102,7 +102,7 @@ def sidecar_of(options: Options) -> Sidecar:
 
 
 def doubts(options: Options) -> list[str]:
-    """What may be meant so and seldom is; of options that were taken."""
+    """Warnings about unusual but valid options."""
     faults: list[str] = []
     own = _pairs("--set", options.own, faults)
     kafka = _pairs("--kafka", options.kafka, faults)
@@ -126,7 +126,7 @@ def doubts(options: Options) -> list[str]:
 
 
 def _pairs(option: str, texts: Iterable[str], faults: list[str]) -> dict[str, str]:
-    """NAME=VALUE each. A fault shows the name alone: whatever follows may be a secret."""
+    """Parses NAME=VALUE pairs. A fault shows only the name: the rest may be a secret."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -144,7 +144,7 @@ _NAME_CHARACTERS: Final = re.compile(r"[\w.-]{0,64}")
 
 
 def _shown(name: str) -> str:
-    """The beginning of a text that can be a name."""
+    """The text's prefix that can be a name."""
     found = _NAME_CHARACTERS.match(name)
     assert found is not None
     return found[0]
@@ -226,7 +226,7 @@ def _check_values(
 
 
 def _checked_own(own: Mapping[str, str], faults: list[str]) -> Settings | None:
-    """The sidecar's own settings as it will read them; None where it would refuse them."""
+    """The sidecar's own settings; None, with faults added, if the sidecar would refuse them."""
     for name in own:
         if name in ("kafka", "config"):
             faults.append(f"--set {name}: give Kafka's settings by --kafka, and a file by --config-map")
@@ -239,7 +239,7 @@ def _checked_own(own: Mapping[str, str], faults: list[str]) -> Settings | None:
 
 
 def _check_kafka(kafka: Mapping[str, str], has_config_map: bool, faults: list[str]) -> None:
-    """Kafka's settings, and the rules between them. What a ConfigMap may say as well is not missed here."""
+    """Checks Kafka's settings and the rules between them. Ignores what a ConfigMap may still supply."""
     try:
         check_settings({}, {_BOOTSTRAP: _BROKERS_OF_CONFIG_MAP, **kafka})
     except SettingsError as error:
@@ -265,7 +265,7 @@ def _check_ports_and_hosts(own: Mapping[str, str], settings: Settings) -> None:
 
 
 def _environment(own: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
-    """Variables: the brokers, the sidecar's own settings in the order of docs/settings.md, Kafka's."""
+    """The variables: the brokers, the sidecar's settings in the order of docs/settings.md, Kafka's."""
     variables = {}
     if _BOOTSTRAP in kafka:
         variables[_kafka_variable(_BOOTSTRAP)] = kafka[_BOOTSTRAP]

@@ -2,8 +2,8 @@
 
     pilotfish inject -f deploy.yaml --bootstrap-servers kafka-bootstrap.kafka:9092 | kubectl apply -f -
 
-Manifests go to standard output, everything that is said to standard error. Exit code 0 when all was done, 1
-when a manifest was refused, 2 for a wrong call; then nothing was printed or written.
+Manifests go to standard output, messages to standard error. Exit code 0 on success, 1 when a manifest was
+refused, 2 for a usage error; on errors nothing is printed or written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Examples:
     pilotfish inject -f deploy.yaml --uninject
 """
 
-#: Where nothing else is named: a native sidecar.
+#: The default: a native sidecar.
 _NATIVE: Final = True
 
 
@@ -54,7 +54,7 @@ def _own_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[C
 
 
 def _kafka_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of Kafka's settings; of a secret only that of its file, which is taken."""
+    """Names of Kafka's settings; for a secret, the name of its file setting."""
     named = [(option.file_name if option.kind.secret else option.name, option.doc) for option in OPTIONS]
     return [
         CompletionItem(f"{name}=", help=doc) for name, doc in named if name and name.startswith(incomplete)
@@ -142,7 +142,7 @@ def inject(
         _refuse_beside_uninject(ctx)
     sidecar = None if uninject else sidecar_of(options)
 
-    # Loaded here: whoever lists the commands, or asks a sidecar, reads no YAML.
+    # Loaded here: listing the commands, or calling a sidecar, needs no YAML.
     from service.cli.inject import files as manifest_files
     from service.cli.inject import manifests
 
@@ -162,7 +162,7 @@ def inject(
 def _check_files(
     files: tuple[str, ...], named: tuple[str, ...], only: tuple[str, ...], output: str | None, in_place: bool
 ) -> None:
-    # Whatever stands there and is no file may be half of an option, and a secret.
+    # A word that is no file may be half of an option, and a secret.
     faults = [
         f"{name}: say -f {name}" if Path(name).exists() else "there is a word without an option; say -f FILE"
         for name in files
@@ -193,7 +193,7 @@ def _check_files(
 
 
 def _refuse_beside_uninject(ctx: click.Context) -> None:
-    """Settings of a sidecar that is taken out are a mistake in the call."""
+    """Raises AskedError for sidecar options given with --uninject."""
     given = [
         ", ".join([*param.opts, *param.secondary_opts])
         for param in ctx.command.params
@@ -214,5 +214,5 @@ def _say(done: Result, doubtful: list[str], summary: bool) -> None:
         click.echo("Nothing has changed: the input has no workload that inject changes.", err=True)
 
 
-#: What is told of a workload that was looked after.
+#: Reports of workloads that were processed.
 _DONE: Final = ("injected", "is up to date", "brought up to date", "taken out")

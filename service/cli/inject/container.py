@@ -1,7 +1,7 @@
-"""The sidecar as data: its container, its volumes, its label, and how long the pod may take to end.
+"""The sidecar as data: its container, volumes, label, and the pod's grace period.
 
-The same container as that of the chart library (helm/pilotfish-lib), which a test holds equal. Nothing here
-knows how manifests are written. Source of the figures: docs/kubernetes.md.
+The container equals that of the chart library (helm/pilotfish-lib); a test compares both. The code here does
+not depend on the manifests' syntax. Source of the figures: docs/kubernetes.md.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TMP_VOLUME: Final = "pilotfish-tmp"
 CONFIG_VOLUME: Final = "pilotfish-config"
 SECRET_VOLUME: Final = "pilotfish-secret-"  # noqa: S105 - the name of a volume
 
-#: What Kubernetes gives a pod that does not say how long it may take to end.
+#: Kubernetes' default for terminationGracePeriodSeconds.
 DEFAULT_GRACE_SECONDS: Final = 30
-#: What the sidecar needs besides its delay and its drain: to close, and to be waited for.
+#: Time besides delay and drain: to close, and for kubelet to notice.
 _REST_SECONDS: Final = 5
 _SHORTEST_START_SECONDS: Final = 60
 _START_MARGIN_SECONDS: Final = 30
@@ -37,9 +37,9 @@ _UID: Final = 10001
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What was asked for, checked: enough to write the container of a pod whose app's own grace is known.
+    """The checked options, from which `container` builds the container for an app's grace period.
 
-    `environment` holds settings by the names of their variables, in the order they shall stand.
+    `environment` holds settings by variable name, in output order.
     """
 
     image: str
@@ -60,21 +60,21 @@ class Sidecar:
     def delay_ms(self, app_grace_seconds: int) -> int:
         """How long the sidecar serves after SIGTERM.
 
-        A native one gets it when the app has ended. One of the older form gets it with the app, and has to
-        outlast it by itself.
+        A native sidecar gets SIGTERM after the app has ended. A legacy one gets it together with the app, and
+        must outlast the app by itself.
         """
         if self.drain_delay_ms is not None:
             return self.drain_delay_ms
         return 0 if self.native else app_grace_seconds * 1_000
 
     def grace_seconds(self, app_grace_seconds: int) -> int:
-        """What app and sidecar need together, from the first SIGTERM on."""
+        """The time that app and sidecar need together, from the first SIGTERM."""
         own_ms = self.delay_ms(app_grace_seconds) + self.drain_timeout_ms
         return app_grace_seconds + math.ceil(own_ms / 1_000) + _REST_SECONDS
 
 
 def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
-    """The container, its keys in the order that people read them in."""
+    """The container, its keys in the usual reading order."""
     start_seconds = _start_seconds(sidecar.startup_max_wait_ms)
     made: dict[Key, Data] = {
         "name": NAME,
@@ -87,7 +87,7 @@ def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
     made["env"] = _env(sidecar, app_grace_seconds)
     made["ports"] = [{"name": PORT_NAME, "containerPort": sidecar.admin_port, "protocol": "TCP"}]
     if not sidecar.native:
-        # Kubelet starts the next container when this has ended: undocumented, and relied on by many.
+        # Kubelet starts the next container when this has ended: undocumented, but widely relied on.
         wait: list[Data] = [NAME, "wait", "--timeout", str(start_seconds)]
         made["lifecycle"] = {"postStart": {"exec": {"command": wait}}}
     made["startupProbe"] = {
@@ -123,7 +123,7 @@ def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
 
 
 def volumes(sidecar: Sidecar) -> list[Data]:
-    """The pod's volumes that the container mounts: directories, so that kubelet renews them."""
+    """The volumes that the container mounts: directories, so that kubelet updates them."""
     made: list[Data] = [{"name": TMP_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
     if sidecar.config_map is not None:
         made.append({"name": CONFIG_VOLUME, "configMap": {"name": sidecar.config_map}})
@@ -155,20 +155,20 @@ def _env(sidecar: Sidecar, app_grace_seconds: int) -> list[Data]:
     variables |= sidecar.environment
     if not sidecar.native:
         variables["PILOTFISH_DRAIN_DELAY_MS"] = str(sidecar.delay_ms(app_grace_seconds))
-    # Kubernetes reads $(NAME) as another variable's value, and $$ as a dollar.
+    # Kubernetes expands $(NAME) to another variable's value, and $$ to a dollar.
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()]
 
 
 def _asks(path: str) -> dict[Key, Data]:
-    """Without a host: kubelet dials the pod's address, and 127.0.0.1 would be the node."""
+    """An httpGet without host: kubelet uses the pod's address; 127.0.0.1 would be the node."""
     return {"path": path, "port": PORT_NAME}
 
 
 def _start_seconds(startup_max_wait_ms: int) -> int:
-    """How long the start may take: longer than the sidecar waits for metadata before it says that it has."""
+    """Time allowed for the start: more than the sidecar's own wait for metadata."""
     return max(_SHORTEST_START_SECONDS, _START_MARGIN_SECONDS + math.ceil(startup_max_wait_ms / 1_000))
 
 
 def _liveness_seconds(liveness_timeout_ms: int) -> int:
-    """How long kubelet waits for /livez: longer than the sidecar waits for a turn of its loops."""
+    """Kubelet's timeout for /livez: more than the sidecar's own wait for its loops."""
     return max(_SHORTEST_LIVENESS_SECONDS, 1 + math.ceil(liveness_timeout_ms / 1_000))

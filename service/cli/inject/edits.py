@@ -1,11 +1,10 @@
-"""From a manifest's text and what it shall mean to the smallest edits of the text.
+"""The smallest edits of a manifest's text for a wanted meaning.
 
-`edits(text, document, wanted)` walks the nodes beside the values that are wanted. What means the same already
-is left as it is, by the byte: comments, order, quotes, indentation, anchors. A key or an item that is new is
-written in the style of its neighbours; a comment stays above what it stands above. An alias whose anchored
-value changes, and which shall not change with it, is written out.
+`edits(text, document, wanted)` compares the nodes with the wanted values. A value with the right meaning
+keeps every byte: comments, order, quotes, indentation, anchors. A new key or item gets the style of its
+neighbours; a comment stays above its line. An alias that must not follow its anchor's change is written out.
 
-Pure, and not to be trusted alone: who calls parses the result and compares it with what was wanted.
+Pure. The result may be wrong: the caller must parse it and compare it with the wanted values.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from service.cli.inject.yaml_text import Style, block_item, block_pairs, flow_pa
 
 
 class Edit(NamedTuple):
-    """These characters give way to a text."""
+    """Replaces these characters by a text."""
 
     start: int
     end: int
@@ -31,18 +30,18 @@ class Edit(NamedTuple):
 
 
 def edits(text: str, root: Node, wanted: Data) -> list[Edit]:
-    """What to change so that a document means `wanted`, by place. Raises EditError where it can't be said."""
+    """The edits that make a document mean `wanted`, by position. Raises EditError if none do."""
     writing = _Writing(Lines(text), style_of(text, root))
     writing.write(root, wanted, None)
     return writing.edits
 
 
 def applied(text: str, changes: list[Edit]) -> str:
-    """A text after its edits, whose line ends are those of the text."""
+    """The text after its edits, with its own line ends."""
     newline = "\r\n" if "\r\n" in text[: text.find("\n") + 1] else "\n"
     parts: list[str] = []
     done = 0
-    # An insertion comes before what is taken out at the same place; equals keep their order.
+    # At the same position, insertions come before deletions; equal edits keep their order.
     for edit in sorted(changes, key=lambda edit: (edit.start, edit.end)):
         if edit.start < done:
             raise EditError(
@@ -51,12 +50,12 @@ def applied(text: str, changes: list[Edit]) -> str:
         parts += [text[done : edit.start], edit.text.replace("\n", newline)]
         done = edit.end
     made = "".join([*parts, text[done:]])
-    # A text whose last line has no end, and loses it, has none afterwards.
+    # If the last line had no line end, the result has none either.
     return made if text.endswith("\n") or text[done:] else made.removesuffix("\n").removesuffix("\r")
 
 
 def style_of(text: str, root: Node) -> Style:
-    """How a document is indented: by its first level, and its first list below a key."""
+    """The document's indentation, from its first level and its first list below a key."""
     lines = Lines(text)
     step: int | None = None
     dash: int | None = None
@@ -78,13 +77,13 @@ _WIDEST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A value that stands behind a key in block style, where the key begins."""
+    """The place of a value after a key in block style."""
 
     key: Node
 
 
 class _Writing:
-    """One document being written. `became` says what anchored values mean from now on."""
+    """Writes one document. `_became` has the new meanings of anchored values."""
 
     def __init__(self, lines: Lines, style: Style) -> None:
         self.edits: list[Edit] = []
@@ -129,7 +128,7 @@ class _Writing:
         self.edits.append(Edit(start, node.end, gap + text))
 
     def _behind_properties(self, node: Node) -> int:
-        """Where a value begins behind its anchor, which stays."""
+        """The value's start after its anchor, which stays."""
         if isinstance(node, Alias) or not node.anchored:
             return node.start
         if isinstance(node, Mapping | Sequence):
@@ -138,7 +137,7 @@ class _Writing:
         return node.end - len(anchor[1]) if len(anchor) > 1 else node.end
 
     def _ends_line(self, node: Node, slot: _Pair) -> bool:
-        """Whether a value stands on its key's line and nothing but a comment follows."""
+        """Whether the value is on its key's line, followed at most by a comment."""
         rest = self._lines.rest(node.end).strip()
         return node.line == slot.key.line and (not rest or rest.startswith("#"))
 
@@ -150,7 +149,7 @@ class _Writing:
         return [line for item in wanted for line in block_item(item, column + self._style.dash, self._style)]
 
     def _insert_lines(self, place: int, lines: list[str]) -> None:
-        """Whole lines at the beginning of one, or at the end of a text whose last line has no end."""
+        """Inserts whole lines at a line's start, or after a last line without line end."""
         text = "\n".join(lines)
         ended = place == 0 or self._lines.text[place - 1] == "\n"
         self.edits.append(Edit(place, place, f"{text}\n" if ended else f"\n{text}"))
@@ -229,7 +228,7 @@ class _Writing:
         )
 
     def _items(self, node: Sequence) -> list[_Entry]:
-        """Each item from its dash on."""
+        """Each item with its dash."""
         column = self._lines.column(node.body)
         entries: list[_Entry] = []
         for item in node.items:
@@ -250,7 +249,7 @@ class _Writing:
             if self._lines.is_first(entry.start):
                 self.edits.append(Edit(self._lines.start(entry.start), self._lines.after(entry.end), ""))
             elif index + 1 < len(entries) and index + 1 not in dropped:
-                # Behind the dash of a list, which stays.
+                # After the dash of a list, which stays.
                 self.edits.append(Edit(entry.start, entries[index + 1].start, ""))
             else:
                 raise EditError(entry.line, "can't be removed from its line; write it on its own line")
@@ -291,12 +290,12 @@ class _Writing:
                 self.edits.append(Edit(start, start, joined + between))
 
     def _between(self, node: Mapping | Sequence, entries: list[_Entry]) -> str:
-        """What stands between entries: a comma, and a line's end where each has a line."""
+        """The separator of entries: a comma, and a line end if each has its own line."""
         indent = self._flow_indent(node, entries[0].start if entries else None)
         return ", " if indent is None else f",\n{indent}"
 
     def _flow_indent(self, node: Mapping | Sequence, first: int | None) -> str | None:
-        """How far entries are indented that stand on lines of their own; None where they share one."""
+        """The indentation of entries on their own lines; None if they share one line."""
         if first is None or self._lines.start(first) == self._lines.start(node.body):
             return None
         return self._lines.indent(first)
@@ -314,12 +313,12 @@ class _Writing:
 
 
 def _stays(node: Mapping | Sequence, inside: list[Any], wanted: Data, slot: _Pair | None) -> bool:
-    """Whether a collection is changed where it is: an empty one gives way, and gets lines."""
+    """Whether a collection is edited in place; an empty one is replaced, and gets its own lines."""
     return bool(inside) and (bool(wanted) or node.flow) if slot is not None else bool(wanted) or node.flow
 
 
 class _Entry(NamedTuple):
-    """A pair or an item as it stands in the text: from its key or dash to its last character."""
+    """A pair or an item in the text: from its key or dash to its last character."""
 
     start: int
     end: int
@@ -329,7 +328,7 @@ class _Entry(NamedTuple):
 def _added(
     wanted: dict[Key, Data], own: dict[Key, tuple[Node, Node]], merged: dict[Key, Data]
 ) -> list[tuple[Key | None, dict[Key, Data]]]:
-    """New pairs in groups, each with the key that it stands before; None: at the end."""
+    """New pairs in groups, each with the key after it; None for the end."""
     groups: list[tuple[Key | None, dict[Key, Data]]] = []
     group: dict[Key, Data] = {}
     for name, value in wanted.items():
@@ -343,7 +342,7 @@ def _added(
 
 
 def _runs(indexes: list[int]) -> list[tuple[int, int]]:
-    """Neighbours together: the first and the last of each run."""
+    """The first and last index of each run of consecutive ones."""
     runs: list[tuple[int, int]] = []
     for index in sorted(indexes):
         if runs and runs[-1][1] == index - 1:

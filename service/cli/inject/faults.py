@@ -1,8 +1,8 @@
-"""What is wrong with a call or with a manifest: one sentence each, with its place and the remedy.
+"""Errors in a call or a manifest: one sentence each, with place and remedy.
 
 InjectError                  exit code 1
   ManifestError              a manifest can't be read, or must not get the sidecar
-  EditError                  the manifest is written in a way that can't be edited in place
+EditError                    a manifest can't be edited in place; becomes a ManifestError
 AskedError                   exit code 2: an option can't be used
 """
 
@@ -16,7 +16,7 @@ import click
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the input something is. `line` counts from 1, `document` too; None: the file as a whole."""
+    """A place in the input. `line` and `document` count from 1; None means the whole file."""
 
     file: str
     document: int | None = None
@@ -33,18 +33,18 @@ class Place:
 
 
 class InjectError(click.ClickException):
-    """Nothing was written; a line for each fault on standard error. Exit code 1."""
+    """Nothing was written; standard error gets a line for each fault. Exit code 1."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("\n".join(lines))
 
 
 class ManifestError(InjectError):
-    """Manifests that can't be read, or that the sidecar can't go into."""
+    """Manifests that can't be read, or can't get the sidecar."""
 
 
 class EditError(Exception):
-    """A text that can't be edited in place: the line, counted from 0, why, and the document where known."""
+    """A text can't be edited in place: the line, counted from 0, the reason, and the document if known."""
 
     def __init__(self, line: int, why: str, document: int | None = None) -> None:
         super().__init__(why)

@@ -1,7 +1,7 @@
-"""Where manifests come from and go to: files, folders, standard input; standard output, or files again.
+"""Reads manifests from files, folders and standard input; writes them back to files.
 
-Files are written beside themselves and renamed when all of them are written: who reads one never finds half
-of it, and where one can't be written none is replaced.
+New files are written next to the old ones, and renamed once all are complete. So no reader sees a partial
+file, and if one can't be written, none is replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BESIDE: Final = ".pilotfish-"
 
 
 def paths_of(named: Sequence[str]) -> list[str]:
-    """The files that were named, folders by the manifests in them, not deeper. Raises AskedError."""
+    """The named files; for a folder, the manifests directly in it. Raises AskedError."""
     found: list[str] = []
     for name in named:
         if name == STANDARD_INPUT or not Path(name).is_dir():
@@ -48,7 +48,7 @@ def paths_of(named: Sequence[str]) -> list[str]:
 
 
 def read(paths: Sequence[str]) -> list[Source]:
-    """Their texts. Raises ManifestError for what can't be read or is no UTF-8."""
+    """The texts of the files. Raises ManifestError for unreadable files or invalid UTF-8."""
     sources: list[Source] = []
     broken: list[str] = []
     for path in paths:
@@ -67,7 +67,7 @@ def read(paths: Sequence[str]) -> list[Source]:
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Several files as one stream of documents; a single one as it is."""
+    """Several files as one stream of documents; a single one unchanged."""
     stream = ""
     for text in texts:
         if not stream:
@@ -85,18 +85,18 @@ def joined(texts: Sequence[str]) -> str:
 
 
 def _begins_with_directive(text: str) -> bool:
-    """Whether a stream begins with %YAML or its like, which only follows the end of a document."""
+    """Whether a stream begins with a directive such as %YAML, which needs a document end before it."""
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     return next(lines, "").startswith("%")
 
 
 def write(texts: Mapping[Path, str]) -> None:
-    """Replaces files, with the rights that they had. Raises InjectError; then all are as they were."""
+    """Replaces files, keeping their modes. Raises InjectError; then no file has changed."""
     ready: dict[Path, Path] = {}
     path = Path()
     try:
         for path, text in texts.items():
-            # A link stays one: what it leads to is replaced.
+            # A link stays; its target is replaced.
             target = path.resolve()
             ready[target] = _written_beside(target, text)
         for path in list(ready):
@@ -111,7 +111,7 @@ def write(texts: Mapping[Path, str]) -> None:
 
 
 def _written_beside(target: Path, text: str) -> Path:
-    """A new file in the target's folder, with the text and the rights that the target has or would get."""
+    """Writes a new file in the target's folder, with the target's mode or the default one."""
     if target.exists() and not target.is_file():
         raise FileExistsError(errno.EEXIST, "it is no file")
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()

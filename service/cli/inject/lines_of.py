@@ -1,4 +1,4 @@
-"""A text by its lines: where one begins, what stands before a place on it, which comments are above. Pure."""
+"""Line positions in a text: starts, indentation, comments above. Pure."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Offsets in a text, all counted in characters."""
+    """Offsets in a text, counted in characters."""
 
     text: str
 
     def start(self, place: int) -> int:
-        """Where the line of a place begins."""
+        """The start of the place's line."""
         return self.text.rfind("\n", 0, place) + 1
 
     def column(self, place: int) -> int:
         return place - self.start(place)
 
     def indent(self, place: int) -> str:
-        """The blanks that the line of a place begins with."""
+        """The leading blanks of the place's line."""
         line = self.text[self.start(place) : place]
         return line[: len(line) - len(line.lstrip(" \t"))]
 
     def is_first(self, place: int) -> bool:
-        """Whether only blanks stand before a place on its line."""
+        """Whether only blanks precede the place on its line."""
         return not self.text[self.start(place) : place].strip(" ")
 
     def after(self, end: int) -> int:
-        """Where the next line begins, behind whatever ends there; the text's end where there is none."""
+        """The start of the next line after `end`; the text's end if there is none."""
         if self.text[end - 1 : end] == "\n":
             return end
         found = self.text.find("\n", end)
         return len(self.text) if found < 0 else found + 1
 
     def rest(self, end: int) -> str:
-        """What stands behind a place on its line."""
+        """The rest of the line after a place."""
         return self.text[end : self.after(end)] if self.text[end - 1 : end] != "\n" else ""
 
     def dash(self, column: int, behind: int, before: int) -> int:
-        """The first dash in that column of a line that begins behind one place and not behind another."""
+        """The first dash in `column` of a line that starts after `behind`, up to `before`."""
         line = self.after(behind)
         while self.text[line + column : line + column + 1] != "-" and line < before:
             line = self.after(line + 1)
         return line + column
 
     def above_comments(self, place: int, not_before: int) -> int:
-        """Where a place's line begins, or the comments right above it that are indented as far."""
+        """The start of the place's line, or of the comments directly above with the same indentation."""
         begin, column = self.start(place), self.column(place)
         while begin > not_before:
             above = self.start(begin - 1)

@@ -1,8 +1,8 @@
-"""How a list becomes another: which items stay, which go, which come, and where. Pure.
+"""The changes from one list to another: kept, dropped and added items. Pure.
 
-Items that mean the same stay. So do mappings of one `name`, as Kubernetes tells containers, variables and
-volumes apart, and are changed where they stand. So do all items of a list that keeps its length, if no two of
-them have different names in one place.
+Items with the same meaning are kept. So are mappings with the same `name`, Kubernetes' key of containers,
+variables and volumes; they are edited in place. If the length is equal and no position has two different
+names, all items are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from service.cli.inject.values import Data, same
 
 
 class Changed(NamedTuple):
-    """`kept`: the old place and what stands there now. `added`: before which old place (None: at the end)."""
+    """`kept`: old index and new value. `added`: the old index after them (None: the end), new items."""
 
     kept: list[tuple[int, Data]]
     dropped: list[int]
@@ -21,7 +21,7 @@ class Changed(NamedTuple):
 
 
 def changes(old: list[Data], new: list[Data]) -> Changed:
-    """What to do to `old`. Order is kept: an item that moved goes, and comes elsewhere."""
+    """The changes from `old` to `new`. Keeps the order: a moved item is dropped and added."""
     if len(old) == len(new) and all(map(_may_stay, old, new)):
         return Changed(list(enumerate(new)), [], [])
     kept: list[tuple[int, Data]] = []
@@ -47,7 +47,7 @@ def changes(old: list[Data], new: list[Data]) -> Changed:
 
 
 def _may_stay(old: Data, new: Data) -> bool:
-    """Whether one may be the other, changed: not where they have two names."""
+    """Whether `old` may be edited into `new`: not if their names differ."""
     return same(_name(old), _name(new))
 
 

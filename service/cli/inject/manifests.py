@@ -1,8 +1,8 @@
-"""The sidecar into all manifests of a call, or out of them: texts in, texts out, and what became of each.
+"""Injects the sidecar into all manifests of a call, or removes it.
 
-Whole or not at all: every fault of every document is found before anything is told to be written. What was
-written is read again and must mean what was wanted, to the last value; a text that can't be edited so is
-refused, not guessed at.
+Input and output are texts, with a report per object. All or nothing: every fault of every document is found
+before anything is written. Each result is parsed again and must equal the wanted values exactly; a text that
+can't be edited so is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BOM: Final = "\ufeff"
 
 
 class Source(NamedTuple):
-    """A file's name as it is shown, and its text."""
+    """A file's displayed name, and its text."""
 
     file: str
     text: str
@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ManifestReport:
-    """What became of an object."""
+    """The result for one object."""
 
     title: str
     place: Place
@@ -53,7 +53,7 @@ class ManifestReport:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The texts in the order of the sources, what became of each object, and what should be known."""
+    """The texts in the order of the sources, a report per object, and warnings."""
 
     texts: list[str]
     reports: list[ManifestReport]
@@ -104,7 +104,7 @@ _Change = Callable[[Workload, Data, "_Say"], tuple[Data, str]]
 
 @dataclass(slots=True)
 class _Say:
-    """Gathers what is wrong, and what should be known, of one workload."""
+    """Collects one workload's faults and warnings."""
 
     document: Document
     workload: Workload
@@ -112,7 +112,7 @@ class _Say:
     warnings: list[str]
 
     def all_faults(self, found: Iterable[Fault]) -> bool:
-        """Gathers faults; whether there were any."""
+        """Adds the faults; returns whether there were any."""
         lines = [self._line(fault) for fault in found]
         self.faults.extend(lines)
         return bool(lines)
@@ -131,14 +131,14 @@ def _place(document: Document, found: Workload | ConfigMap, path: Path) -> Place
 
 @dataclass(slots=True)
 class _Read:
-    """One document and what was found in it."""
+    """One document and its objects."""
 
     document: Document
     found: list[Found]
 
 
 class _Manifests:
-    """All sources, read."""
+    """All sources, parsed."""
 
     def __init__(self, sources: Sequence[Source], only: Sequence[str]) -> None:
         self._sources = sources
@@ -158,7 +158,7 @@ class _Manifests:
         return [found for found in everything if isinstance(found, Workload)]
 
     def config_maps(self, sidecar: Sidecar) -> list[tuple[ConfigMap, str]]:
-        """The ConfigMaps that the sidecar's may be, each with its checksum."""
+        """The ConfigMaps that the sidecar may use, each with its checksum."""
         known: list[tuple[ConfigMap, str]] = []
         wrong: list[str] = []
         for documents in self._read:
@@ -196,7 +196,7 @@ class _Manifests:
         return result
 
     def _wanted(self, read: _Read, change: _Change, result: Result, wrong: list[str]) -> Data:
-        """What a document shall mean; None where it stays as it is."""
+        """The document's new meaning; None if it does not change."""
         chosen = [found for found in read.found if isinstance(found, Workload) and self._is_chosen(found)]
         result.reports.extend(_untouched(found) for found in read.found if found not in chosen)
         if not chosen:
@@ -252,7 +252,7 @@ def _reading(source: Source, broken: list[str]) -> Iterator[_Read]:
 
 
 def _remedy(text: str, line: int) -> str:
-    """What to do about what broke at a line, counted from 0; its cause is there or just above."""
+    """The remedy for a parse error at a line, counted from 0; its cause is there or just above."""
     there = text.split("\n")[max(line - 1, 0) : line + 1]
     if any("{{" in each for each in there):
         return "it looks like a template: render it first, helm template … | pilotfish inject -f -"
@@ -262,7 +262,7 @@ def _remedy(text: str, line: int) -> str:
 
 
 def _chosen(only: Sequence[str], known: Sequence[Workload]) -> set[tuple[str, str]] | None:
-    """The workloads that were named, kinds in lower case; None for all."""
+    """The named workloads, kinds in lower case; None for all."""
     if not only:
         return None
     there = {(workload.kind.lower(), workload.name) for workload in known}
@@ -295,7 +295,7 @@ def _data(place: Place, document: Document) -> Data:
 
 
 def _checksum(known: Sequence[tuple[ConfigMap, str]], workload: Workload) -> str | None:
-    """That of the ConfigMap in a workload's namespace; else of one that may be: where either names none."""
+    """The checksum of the ConfigMap in the workload's namespace, else of one where either names none."""
     same_namespace = [digest for one, digest in known if one.namespace == workload.namespace]
     may_be = [digest for one, digest in known if None in (one.namespace, workload.namespace)]
     return next(iter([*same_namespace, *may_be]), None)

@@ -1,7 +1,7 @@
-"""What a node means, as plain values.
+"""Converts a node to plain values.
 
-Aliases and merges are written out, each place with values of its own, so that a change of one is a change of
-one. What YAML 1.1 and 1.2 read differently (`yes`, `0644`, `1e3`, dates) stays as it is written: Raw.
+Aliases and merges are expanded into separate values, so that a change of one affects no other. Text that YAML
+1.1 and 1.2 read differently (`yes`, `0644`, `1e3`, dates) is kept as written: Raw.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from service.cli.inject.faults import EditError
 from service.cli.inject.tree import Mapping, Node, Scalar, Sequence, is_merge, target
 from service.cli.inject.values import Data, Key, Raw
 
-#: A manifest is nested some twenty levels deep.
+#: A manifest has some twenty levels.
 DEEPEST: Final = 100
-#: More than an object of the largest size that Kubernetes takes (1.5 MiB) has of them.
+#: More than the largest object that Kubernetes accepts (1.5 MiB) has.
 _MOST_VALUES: Final = 200_000
 
 _NOTHING: Final = ("", "~", "null", "Null", "NULL")
 _TRUE: Final = ("true", "True", "TRUE")
 _FALSE: Final = ("false", "False", "FALSE")
 _WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-#: Whatever some version of YAML takes for something else than a text.
+#: Text that some YAML version does not read as a string.
 _AMBIGUOUS: Final = re.compile(
     r"[-+]?\.?[0-9][0-9_]*([.eE:xob+\-][0-9a-fA-F_.:eE+\-TtZz ]*)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
     r"|[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|<<|=|[-+][0-9_.]*"
@@ -35,7 +35,7 @@ _PLAIN_TAGS: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "bool
 
 
 def plain_value(text: str) -> str | int | bool | Raw | None:
-    """What a text without quotes means."""
+    """The value of a text without quotes."""
     if text in _NOTHING:
         return None
     if text in _TRUE or text in _FALSE:
@@ -46,7 +46,7 @@ def plain_value(text: str) -> str | int | bool | Raw | None:
 
 
 def data(node: Node) -> Data:
-    """A node's meaning. Raises EditError for doubled keys, and for aliases that never end."""
+    """A node's value. Raises EditError for duplicate keys, and for circular aliases."""
     return _Reading().value(node, ())
 
 
@@ -99,7 +99,7 @@ def scalar_value(node: Scalar) -> str | int | bool | Raw | None:
 
 
 def key_of(node: Node) -> Key:
-    """A key: its text, or what it is written as where it is none."""
+    """A key's text, or its spelling if it is no string."""
     of = target(node)
     if not isinstance(of, Scalar):
         raise EditError(node.line, "has a key that is no text")

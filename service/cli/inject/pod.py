@@ -1,8 +1,8 @@
-"""The sidecar into a pod template, and out of it. Values in, values out; nothing here knows text.
+"""Adds the sidecar to a pod template, or removes it. Works on values, not text.
 
-`put_in` and `take_out` are each other's inverse: what inject does beyond its own names (the grace period,
-the default container) it notes in an annotation, so that it can be undone. Injecting is taking out and
-putting in, so injecting twice is injecting once, and an older sidecar is brought up to date.
+`put_in` and `take_out` are inverses. Other changes (grace period, default container) are recorded in an
+annotation, so that they can be undone. Injecting means taking out and putting in: it is idempotent, and it
+updates an older sidecar.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from service.cli.inject.values import Data, Key
 
 Object = dict[Key, Data]
 
-#: What inject did besides: `default-container=web terminationGracePeriodSeconds=30->55`.
+#: Records inject's other changes: `default-container=web terminationGracePeriodSeconds=30->55`.
 NOTE: Final = "pilotfish-injected"
 DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 GRACE: Final = "terminationGracePeriodSeconds"
@@ -37,7 +37,7 @@ _GRACE_WORD: Final = re.compile(rf"{GRACE}=({_UNSET}|[0-9]+)->([0-9]+)")
 
 
 class Taken(NamedTuple):
-    """A template without the sidecar. `grace_is_shared` where a sidecar may be reckoned in already."""
+    """A template without the sidecar. `grace_is_shared`: its grace period may already include a sidecar."""
 
     template: Object
     had_sidecar: bool
@@ -45,7 +45,7 @@ class Taken(NamedTuple):
 
 
 def take_out(template: Object) -> Taken:
-    """The template as it was before the sidecar came; the same where there is none."""
+    """The template without the sidecar; the same template if it has none."""
     metadata, spec = _object(template.get("metadata")), _object(template.get("spec"))
     labels, annotations = _object(metadata.get("labels")), _object(metadata.get("annotations"))
     if labels.get(LABEL) not in ("true", True) or not _has_sidecar(spec):
@@ -62,7 +62,7 @@ def take_out(template: Object) -> Taken:
     spec, restored = _with_grace_restored(spec, words)
     for key in CONTAINER_LISTS:
         spec = _without(spec, key, lambda name: name == NAME)
-    # The app may mount one of them, too: the token by which it ends the sidecar.
+    # The app may mount one too: for the token with which it ends the sidecar.
     shared = mounted_volumes(spec)
     spec = _without(spec, "volumes", lambda name: is_own_volume(name) and name not in shared)
     metadata = _with(metadata, "labels", {name: value for name, value in labels.items() if name != LABEL})
@@ -76,7 +76,7 @@ def _has_sidecar(spec: Object) -> bool:
 
 
 def _with_grace_restored(spec: Object, words: list[str]) -> tuple[Object, bool]:
-    """The grace period as it was, and whether that is known: not where somebody has changed it since."""
+    """The original grace period, and whether it is known: not if it was changed since."""
     for word in words:
         found = _GRACE_WORD.fullmatch(word)
         if found is not None and spec.get(GRACE) == int(found[2]):
@@ -87,7 +87,7 @@ def _with_grace_restored(spec: Object, words: list[str]) -> tuple[Object, bool]:
 
 
 def put_in(taken: Taken, sidecar: Sidecar, checksum: str | None) -> Object:
-    """The template with the sidecar. `checksum` is that of its ConfigMap, where that is known."""
+    """The template with the sidecar. `checksum` is its ConfigMap's, if known."""
     template = taken.template
     metadata, spec = _object(template.get("metadata")), _object(template["spec"])
     own_grace = spec.get(GRACE)
@@ -143,7 +143,7 @@ def mounted_volumes(spec: Object) -> set[Data]:
 
 
 def all_volumes(spec: Object, sidecar: Sidecar) -> list[Data]:
-    """The pod's volumes: the app's, the sidecar's, and what an earlier one left as the app mounts it."""
+    """The pod's volumes: the app's, the sidecar's, and older sidecar volumes that the app mounts."""
     own = volumes(sidecar)
     names = [_name(volume) for volume in own]
     there = _list(spec.get("volumes"))
@@ -152,13 +152,13 @@ def all_volumes(spec: Object, sidecar: Sidecar) -> list[Data]:
 
 
 def app_container(spec: Object) -> str:
-    """The name of the first container, which is the app's own."""
+    """The name of the first container: the app's."""
     name = _name(_list(spec.get("containers"))[0])
     return name if isinstance(name, str) else ""
 
 
 def _app_seconds(own_grace: Data, sidecar: Sidecar, is_shared: bool) -> int:
-    """What the app itself may take to end: as was asked, else as its pod says, else Kubernetes' default."""
+    """The app's own time to end: the option, else the pod's, else Kubernetes' default."""
     if sidecar.app_grace_seconds is not None:
         return sidecar.app_grace_seconds
     if isinstance(own_grace, int) and not is_shared:
@@ -182,14 +182,14 @@ def _name(item: Data) -> Data:
 
 
 def _without(spec: Object, key: str, is_own: Callable[[Data], bool]) -> Object:
-    """The spec without the items whose names are the sidecar's, and without the list where none is left."""
+    """The spec without the sidecar's items in a list, and without the list if it is then empty."""
     items = _list(spec.get(key))
     left: list[Data] = [item for item in items if not is_own(_name(item))]
     return spec if len(left) == len(items) else _with(spec, key, left)
 
 
 def _with(value: Object, key: str, part: Object | list[Data]) -> Object:
-    """The value with another part; without it where the part is empty and was not before."""
+    """The value with this part; without the part if it became empty."""
     if part:
         return {**value, key: part}
     if key in value and not value[key]:

@@ -1,7 +1,7 @@
-"""Why a pod template must not get the sidecar, or should get it with a word of warning.
+"""Faults and warnings for a pod template that would get the sidecar.
 
-Looks at the template without the sidecar. What it says goes with a path, by which the line is found;
-containers and volumes are named in it, because the sidecar may stand before them in the text.
+Checks the template without the sidecar. Each fault has a path, which gives its line. The path names
+containers and volumes, since the sidecar may come before them in the text.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
 class Fault(NamedTuple):
-    """What is wrong, and where below the template."""
+    """A fault and its path below the template."""
 
     path: Path
     text: str
 
 
 def is_for_windows(template: Object) -> bool:
-    """Whether its pods run on Windows: the sidecar's image is Linux'."""
+    """Whether its pods run on Windows: the sidecar's image is for Linux."""
     spec = template.get("spec")
     if not isinstance(spec, dict):
         return False
@@ -46,7 +46,7 @@ def is_for_windows(template: Object) -> bool:
 
 
 def shape_faults(template: Data) -> Iterator[Fault]:
-    """Why a template is none: these come first, the others take its shape for granted."""
+    """Faults in the template's shape. Checked first: the other checks rely on it."""
     if not isinstance(template, dict):
         yield Fault((), "has no pod template, which must be a mapping with a spec")
         return
@@ -78,7 +78,7 @@ def _list_faults(spec: Object, key: str) -> Iterator[Fault]:
 
 
 def faults(kind: str, taken: Taken, sidecar: Sidecar) -> Iterator[Fault]:
-    """What must be mended before the sidecar can go in."""
+    """Faults that prevent the injection."""
     spec = taken.template["spec"]
     assert isinstance(spec, dict)
     yield from _name_faults(taken, sidecar)
@@ -153,7 +153,7 @@ def _port_faults(spec: Object, sidecar: Sidecar) -> Iterator[Fault]:
 
 
 def warnings(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
-    """What goes in all the same, and should be known."""
+    """Warnings that do not prevent the injection."""
     spec = template["spec"]
     assert isinstance(spec, dict)
     if spec.get("hostNetwork") is True:
@@ -174,7 +174,7 @@ def warnings(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
 
 
 def _is_guaranteed(spec: Object) -> bool:
-    """Whether each container has limits for CPU and memory and asks for no less."""
+    """Whether each container limits CPU and memory, with requests equal to the limits."""
     for _, item in _containers(spec):
         resources = item.get("resources")
         limits = resources.get("limits") if isinstance(resources, dict) else None

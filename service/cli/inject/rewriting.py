@@ -1,7 +1,7 @@
-"""A text that means something else in some of its documents, and nothing else anywhere.
+"""Rewrites some documents of a text, and verifies that nothing else changed.
 
-What the edits made is parsed again and compared with what was wanted: an edit that says more or less than it
-should is found here, before anything is printed.
+The edited text is parsed again and compared with the wanted values: an incorrect edit is found here, before
+anything is printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CANNOT: Final = (
 
 
 def rewritten(text: str, wanted: Sequence[tuple[Document, Data]]) -> str:
-    """The text with those documents meaning what is wanted. Raises EditError where that can't be written."""
+    """The text in which those documents have the wanted values. Raises EditError if impossible."""
     if not wanted:
         return text
     changes: list[Edit] = []
@@ -55,7 +55,7 @@ def _means(documents: list[Document], number: int, value: Data) -> bool:
 
 
 def value_at(whole: Data, path: Path) -> Data:
-    """The value at a path; None where there is none."""
+    """The value at a path, or None."""
     for step in path:
         if isinstance(step, int):
             whole = whole[step] if isinstance(whole, list) and step < len(whole) else None
@@ -65,7 +65,7 @@ def value_at(whole: Data, path: Path) -> Data:
 
 
 def with_value_at(whole: Data, path: Path, value: Data) -> Data:
-    """The whole with another value at a path, which is there."""
+    """`whole` with another value at an existing path."""
     if not path:
         return value
     step, *rest = path

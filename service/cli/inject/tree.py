@@ -1,8 +1,8 @@
-"""A manifest as a tree of nodes that know where they stand in the text.
+"""A manifest as a tree of nodes with their positions in the text.
 
-ruamel.yaml reads the text into events; what is kept of them here is each value with the offsets of its first
-and last character, so that an edit touches what it is about and not a byte beside it. Aliases stay aliases.
-This is the one module that knows ruamel.yaml, and it is imported when a manifest is read, not before.
+ruamel.yaml parses the text into events. Each node keeps the offsets of its first and last character, so that
+an edit touches no other byte. Aliases stay aliases. Only this module uses ruamel.yaml, and it is imported
+only when a manifest is read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _BLOCK_SCALARS: Final = ("|", ">")
 _MERGE: Final = "<<"
 _COLON: Final = re.compile(r"\s*:")
 
-#: ruamel.yaml goes over all brackets that are open at each further one: at a hundred thousand, for hours.
+#: ruamel.yaml scans all open brackets at each new one: a hundred thousand would take hours.
 _MOST_OPEN: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
 class Scalar:
-    """One value. `plain` is one without quotes, which may mean a number, a truth value or nothing."""
+    """One value. `plain` means without quotes: it may be a number, a boolean or null."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Scalar:
 
 @dataclass(slots=True, eq=False)
 class Mapping:
-    """Pairs in their order. `body` is the first key, or in flow style the brace that opens."""
+    """Pairs in order. `body` is the first key, or in flow style the opening brace."""
 
     start: int
     body: int
@@ -60,13 +60,13 @@ class Mapping:
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
 
     def merged(self) -> list[Node]:
-        """The values of `<<`: mappings that this one takes over."""
+        """The values of `<<`: the mappings merged into this one."""
         return [value for key, value in self.pairs if is_merge(key)]
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Items in their order. `body` is the first dash, or in flow style the bracket that opens."""
+    """Items in order. `body` is the first dash, or in flow style the opening bracket."""
 
     start: int
     body: int
@@ -79,7 +79,7 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Alias:
-    """A place that stands for an anchored value elsewhere."""
+    """A reference to an anchored value."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ Node = Scalar | Mapping | Sequence | Alias
 
 @dataclass(slots=True, eq=False)
 class Document:
-    """One document of a file, counted from 1; `explicit` where it begins with three dashes."""
+    """One document of a file, counted from 1; `explicit` if it begins with three dashes."""
 
     number: int
     line: int
@@ -102,7 +102,7 @@ class Document:
 
 
 class NotYamlError(Exception):
-    """A text that is no YAML; the line counts from 0. `document` is the one it broke off in, where known."""
+    """The text is not YAML; `line` counts from 0. `document` is the one with the error, if known."""
 
     def __init__(self, document: int | None, line: int, why: str) -> None:
         super().__init__(why)
@@ -112,7 +112,7 @@ class NotYamlError(Exception):
 
 
 def is_nothing(node: Node) -> bool:
-    """Whether no character stands for a value."""
+    """Whether the value is empty text."""
     return isinstance(node, Scalar) and node.start == node.end
 
 
@@ -121,18 +121,18 @@ def is_merge(key: Node) -> bool:
 
 
 def target(node: Node) -> Scalar | Mapping | Sequence:
-    """What a node stands for."""
+    """The node itself, or an alias's target."""
     return node.target if isinstance(node, Alias) else node
 
 
 def child(node: Node | None, key: str) -> Node | None:
-    """The value of a key, also of one that was merged in; None where there is none."""
+    """The value of a key, merged ones included; None if absent."""
     left = [] if node is None else [node]
     seen: set[int] = set()
     is_source = False
     while left:
         of = target(left.pop())
-        if id(of) in seen:  # it was merged into itself, on whichever way
+        if id(of) in seen:  # merged into itself, directly or not
             continue
         seen.add(id(of))
         if isinstance(of, Mapping):
@@ -147,13 +147,13 @@ def child(node: Node | None, key: str) -> Node | None:
 
 
 class ByName(NamedTuple):
-    """A step to the item of a list that has this name."""
+    """A path step to the list item with this name."""
 
     name: str
 
 
 def at(node: Node, path: tuple[str | int | ByName, ...]) -> Node:
-    """The node at a path, or the last one on the way to it that there is."""
+    """The node at a path, or the last existing one on the way."""
     for step in path:
         found = child(node, step) if isinstance(step, str) else _item(node, step)
         if found is None:
@@ -171,13 +171,13 @@ def _item(node: Node, step: int | ByName) -> Node | None:
 
 
 def text_of(node: Node | None) -> str | None:
-    """A scalar's text; None for anything else, and for nothing."""
+    """A scalar's text; None for anything else, and for empty text."""
     scalar = None if node is None else target(node)
     return scalar.text if isinstance(scalar, Scalar) and scalar.text else None
 
 
 def parse(text: str) -> list[Document]:
-    """The documents of a text. Raises NotYamlError; what is no Kubernetes object is not judged here."""
+    """The documents of a text. Raises NotYamlError; does not check for Kubernetes objects."""
     builder = _Builder(text)
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
@@ -187,18 +187,18 @@ def parse(text: str) -> list[Document]:
         why = " ".join(str(error.problem or error.context or "can't be read").split())
         raise NotYamlError(builder.number, mark.line if mark is not None else 0, why) from error
     except YAMLError as error:
-        # The reader's: a character that YAML does not have.
+        # The reader's error: a character that YAML forbids.
         position = getattr(error, "position", 0)
         why = f"has a character that YAML does not allow: {getattr(error, 'reason', 'a special character')}"
         raise NotYamlError(None, text.count("\n", 0, position), why) from error
     except (ValueError, OverflowError, AssertionError) as error:
-        # ruamel.yaml turns escapes and versions into numbers without looking, and asserts what they are.
+        # ruamel.yaml converts escapes and versions to numbers unchecked, and asserts their form.
         raise NotYamlError(builder.number, builder.line, f"can't be read: {error}") from error
     return builder.documents
 
 
 class _Builder:
-    """Puts events together. Holds no recursion, and ends what nests deeper than any text that is meant."""
+    """Builds the tree from events, without recursion; refuses absurd nesting."""
 
     def __init__(self, text: str) -> None:
         self.documents: list[Document] = []
@@ -230,7 +230,7 @@ class _Builder:
         """Start, body, line, flow, anchored."""
         flow = bool(event.flow_style)
         body = event.end_mark.index
-        # The end of the bracket in flow style; of the dash in a sequence that is not indented.
+        # In flow style, the end of the bracket; in a sequence without indentation, the end of the dash.
         at_dash = isinstance(event, MappingStartEvent) or self._text[body : body + 1] == "-"
         if flow or not at_dash:
             body -= 1
@@ -247,7 +247,7 @@ class _Builder:
         return made
 
     def _end_of_block_scalar(self, start: int, end: int) -> int:
-        """Behind its last line; with `|+` the empty lines that follow belong to it."""
+        """The end of its last line; with `|+` the following empty lines belong to it."""
         head, _, _ = self._text[start:end].partition("\n")
         header = head.partition(" #")[0]
         return end if "+" in header else start + len(self._text[start:end].rstrip())
@@ -278,7 +278,7 @@ class _Builder:
         self._add(made)
 
     def _put_behind_colon(self, key: Node, value: Node) -> None:
-        """Where nothing stands behind a key, ruamel.yaml tells the place of what comes next."""
+        """Moves an empty value to its colon: ruamel.yaml gives it the position of the next token."""
         if is_nothing(value) and isinstance(value, Scalar):
             colon = _COLON.match(self._text, key.end)
             place = key.end if colon is None else colon.end()
@@ -293,12 +293,12 @@ class _Builder:
 
 
 def _tag(event: Any) -> str | None:
-    """The tag that was written, in full; None where there is none."""
+    """The tag as written, in full; None if there is none."""
     return None if event.tag is None else str(event.tag)
 
 
 def nodes(root: Node, deepest: int | None = None) -> Iterator[Node]:
-    """Every node, aliases not followed. Raises EditError for what nests deeper than that, if it must not."""
+    """Every node, without following aliases. Raises EditError for nesting beyond `deepest`."""
     waiting = [(root, 0)]
     while waiting:
         node, depth = waiting.pop()

@@ -1,4 +1,4 @@
-"""What manifests are made of, as plain values: dicts, lists, texts, whole numbers, truth values, nothing."""
+"""Plain values of manifests: dicts, lists, strings, integers, booleans, null."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Raw(NamedTuple):
-    """A value that is not understood, only kept: its text, and its tag where it has one."""
+    """A value kept uninterpreted: its text, and its tag if any."""
 
     text: str
     tag: str | None = None
@@ -17,7 +17,7 @@ Data = str | int | bool | None | Raw | list["Data"] | dict[Key, "Data"]
 
 
 def same(one: Data, other: Data) -> bool:
-    """Whether two values are the same to Kubernetes: the order of keys is nothing, 1 is not true."""
+    """Whether Kubernetes treats two values as equal: key order is ignored, 1 is not true."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if type(one) is not type(other):

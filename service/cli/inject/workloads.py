@@ -1,7 +1,7 @@
-"""Which objects of a manifest have pods of their own, and where in the object their template stands.
+"""Finds the objects of a manifest with pods, and the path to their template.
 
-Told apart by kind and group of the API together: other groups have kinds of the same names. An object of
-another kind that holds a pod template all the same is left as it is, and said.
+Recognizes kind and API group together: other groups have kinds with the same names. An object of an unknown
+kind with a pod template is left unchanged, and reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Path = tuple[str | int, ...]
 
 _TEMPLATE: Final[Path] = ("spec", "template")
 
-#: The kinds that are known, their groups ("" is the core's), and where their pods' metadata and spec stand.
+#: Known kinds, their groups ("" is the core's), and the path to their pods' metadata and spec.
 _KINDS: Final[dict[str, tuple[tuple[str, ...], Path]]] = {
     "Pod": (("",), ()),
     "ReplicationController": (("",), _TEMPLATE),
@@ -37,7 +37,7 @@ THAT_END: Final = ("Job", "CronJob")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An object with pods. `path` leads from the document to their template: its metadata and its spec."""
+    """An object with pods. `path` leads from the document to their template: its metadata and spec."""
 
     kind: str
     name: str
@@ -52,7 +52,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """An object that is left as it is. `is_doubtful` where somebody may have expected otherwise."""
+    """An object left unchanged. `is_doubtful`: the user may have expected otherwise."""
 
     title: str
     place: Place
@@ -62,7 +62,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class ConfigMap:
-    """A ConfigMap of the input, which the sidecar may be told to read."""
+    """A ConfigMap of the input, which the sidecar may use."""
 
     name: str
     namespace: str | None
@@ -74,7 +74,7 @@ Found = Workload | Left | ConfigMap
 
 
 def objects(file: str, document: Document) -> Iterator[Found]:
-    """What a document holds; nothing where it is empty. Raises ManifestError for what is no object."""
+    """The objects of a document; none if it is empty. Raises ManifestError for a non-object."""
     root = target(document.root)
     if isinstance(root, Scalar) and root.plain and not root.text:
         return
@@ -113,7 +113,7 @@ def _objects(file: str, number: int, node: Node, path: Path) -> Iterator[Found]:
 
 
 def _group(node: Node) -> str | None:
-    """The API's group: "apps" of apps/v1, "" of v1; None where the object says none."""
+    """The API group: "apps" of apps/v1, "" of v1; None if there is no apiVersion."""
     version = text_of(child(node, "apiVersion"))
     if version is None:
         return None
@@ -135,7 +135,7 @@ def _left(title: str, place: Place, kind: str | None, node: Node) -> Left:
 
 
 def _has_containers(node: Node) -> bool:
-    """Whether a list `containers` of mappings with images stands anywhere in an object."""
+    """Whether the object has, anywhere, a list `containers` of mappings with images."""
     for of in nodes(node):
         if not isinstance(of, Mapping):
             continue

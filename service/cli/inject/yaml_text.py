@@ -1,7 +1,7 @@
-"""Values as YAML's text: in block style as people write it, in flow style as JSON has it.
+"""Writes values as YAML: block style as usual, flow style as JSON.
 
-Texts stand in double quotes unless every YAML takes them for a text without: `yes`, `8085` and `0.0.0.0` are
-quoted. What JSON's quotes can hold, YAML's can too.
+Strings are quoted unless every YAML version reads them as strings: `yes`, `8085` and `0.0.0.0` are quoted.
+Quoted strings are valid in JSON and YAML.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final
 from service.cli.inject.plain_data import plain_value
 from service.cli.inject.values import Data, Key, Raw
 
-#: A text that needs no quotes, whoever reads it.
+#: A string that needs no quotes in any YAML version.
 _SAFE: Final = re.compile(
     r"[A-Za-z/_][A-Za-z0-9_./-]*([:=@][A-Za-z0-9_./-]+)*|[0-9]+(m|[KMG]i)|[0-9]+(\.[0-9]+){2,}"
 )
-#: What JSON leaves as it is and YAML does not read: controls, line ends of Unicode, halves of pairs.
+#: Characters that JSON keeps and YAML can't read: controls, Unicode line ends, surrogates.
 _UNREADABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the document is indented: columns of a level, and of a dash below its key."""
+    """The document's indentation: columns per level, and of a dash below its key."""
 
     step: int = 2
     dash: int = 2
 
 
 def scalar_text(value: str | int | bool | Raw | None, *, flow: bool = False) -> str:
-    """One value; in flow style texts are always quoted, so that JSON stays JSON."""
+    """One value; in flow style strings are always quoted, so that JSON stays JSON."""
     if isinstance(value, Raw):
         return value.text if value.tag is None else f"{_tag(value.tag)} {quoted(value.text)}"
     if value is None:
@@ -57,7 +57,7 @@ def _tag(tag: str) -> str:
 
 
 def block_pairs(pairs: dict[Key, Data], column: int, style: Style) -> list[str]:
-    """Lines of a mapping whose keys stand in that column."""
+    """The lines of a mapping with its keys in `column`."""
     lines: list[str] = []
     for key, value in pairs.items():
         lines.extend(_below(f"{' ' * column}{scalar_text(key)}:", value, column, style))
@@ -75,12 +75,12 @@ def _below(head: str, value: Data, column: int, style: Style) -> list[str]:
     return [f"{head} {flow_text(value) if isinstance(value, dict | list) else scalar_text(value)}"]
 
 
-#: Lists of texts up to this long stand on one line: `args: ["serve"]`.
+#: Lists of strings up to this length are on one line: `args: ["serve"]`.
 _SHORT: Final = 4
 
 
 def block_item(value: Data, column: int, style: Style) -> list[str]:
-    """Lines of one item whose dash stands in that column."""
+    """The lines of one item with its dash in `column`."""
     indent = " " * column
     if isinstance(value, dict) and value:
         first, *rest = block_pairs(value, column + 2, style)
@@ -89,7 +89,7 @@ def block_item(value: Data, column: int, style: Style) -> list[str]:
 
 
 def flow_text(value: Data, indent: str | None = None, step: int = 2) -> str:
-    """In flow style on one line; with an indent on lines of their own, which it begins."""
+    """The value in flow style: on one line, or with an indent on several."""
     if isinstance(value, dict) and value:
         parts = [
             flow_pair(key, of, None if indent is None else indent + " " * step, step)

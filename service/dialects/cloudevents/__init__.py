@@ -1,8 +1,8 @@
-"""CloudEvents 1.0: from the HTTP protocol binding to the Kafka protocol binding.
+"""CloudEvents 1.0: maps the HTTP protocol binding to the Kafka protocol binding.
 
 binary       ce-* headers, body = data         ─▶  ce_* record headers, value = data
 structured   application/cloudevents+json      ─▶  value = the envelope, compacted
-batch        application/cloudevents-batch+json ─▶  a record for each event, each a structured one
+batch        application/cloudevents-batch+json ─▶  one structured record per event
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from service.wire.schemas import ProblemAnswer
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect over one sidecar; its errors are the native problem documents."""
+    """The dialect for one sidecar; its errors are the native problem documents."""
     events = Events(
         clock=sidecar.producer.clock,
         producing=sidecar.producing,

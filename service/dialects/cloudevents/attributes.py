@@ -1,18 +1,12 @@
-"""Which attributes a CloudEvent must have, and which names and values they may have.
+"""Checks CloudEvents attributes: required ones, names, and the syntax of values.
 
-Shared by both content modes: a value comes here as its canonical string. Extensions may have any name of
-`a-z` and `0-9` and any text; 20 characters are recommended for a name, and more are taken. Failures are
-ValueErrors that say what is wrong, not where.
+Shared by both content modes: values arrive as canonical strings. An extension's name may have any length (20
+characters are recommended) of `a-z` and `0-9`; its value may be any text. Each `fault_of_` function returns
+the fault of a value, or None. The checks raise ValueErrors with the reason, without the place. The patterns
+use possessive repetition, so that a hostile value costs one pass.
 
-Pure; any thread. Source: CloudEvents 1.0.2, "Context Attributes"; the partitioning extension.
-
-How the values of CloudEvents attributes may be spelled: URIs, times, media types, and text at all.
-
-Each function answers what is wrong with a value, or None. The patterns take their repetitions possessively,
-so that a hostile value costs one pass.
-
-Pure; any thread. Sources: RFC 3986 (URI), RFC 3339 (time), RFC 2046 with RFC 9110's tokens (media type),
-CloudEvents 1.0.2 "Type System".
+Pure; any thread. Sources: CloudEvents 1.0.2 "Context Attributes" and "Type System", the partitioning
+extension; RFC 3986 (URI), RFC 3339 (time), RFC 2046 with RFC 9110's tokens (media type).
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ from typing import Final
 
 from service.base.possessive import POSSESSIVE
 
-#: What every CloudEvent has, in the order in which a missing one is named.
+#: Required attributes, in the order in which errors name them.
 REQUIRED: Final = ("specversion", "id", "source", "type")
 
 #: The extension that becomes the record's key.
@@ -41,7 +35,7 @@ _AUTHORITY: Final = rf"//(?:{_USERINFO})?{POSSESSIVE}{_HOST}(?::[0-9]*+)?{POSSES
 _PATHS: Final = rf"(?:/{_PCHAR}*{POSSESSIVE})*{POSSESSIVE}"
 _AFTER_THE_PATH: Final = rf"(?:{_PCHAR}|[/?])*{POSSESSIVE}"
 _TAIL: Final = rf"(?:\?{_AFTER_THE_PATH})?{POSSESSIVE}(?:\#{_AFTER_THE_PATH})?{POSSESSIVE}"
-#: The first segment of a relative reference has no colon: with one, what stands before it would be a scheme.
+#: The first segment of a relative reference has no colon: a colon would make it a scheme.
 _SEGMENT_WITHOUT_COLON: Final = rf"(?:[A-Za-z0-9\-._~!$&'*+(),;=@]|%[0-9A-Fa-f]{{2}})+{POSSESSIVE}"
 _PATH: Final = rf"(?:{_PCHAR}+{POSSESSIVE}{_PATHS})?{POSSESSIVE}"
 
@@ -66,25 +60,25 @@ _FORBIDDEN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_
 
 
 def fault_of_text(value: str) -> str | None:
-    """Control characters, lone surrogates and noncharacters stand in no attribute."""
+    """Rejects control characters, lone surrogates and noncharacters."""
     found = None if value.isascii() and value.isprintable() else _FORBIDDEN.search(value)
     return None if found is None else f"the character U+{ord(found[0]):04X} is not allowed in an attribute"
 
 
 def fault_of_uri_reference(value: str) -> str | None:
-    """RFC 3986 section 4.1, and not empty."""
+    """Requires a non-empty URI-reference (RFC 3986 section 4.1)."""
     if value and (_URI.fullmatch(value) or _RELATIVE.fullmatch(value)):
         return None
     return "must be a URI-reference (RFC 3986), and not empty"
 
 
 def fault_of_uri(value: str) -> str | None:
-    """RFC 3986 section 3: with a scheme. A fragment may follow, as the specification's JSON schema has it."""
+    """Requires a scheme (RFC 3986 section 3); allows a fragment, as the specification's JSON schema does."""
     return None if _URI.fullmatch(value) else "must be a URI with a scheme (RFC 3986)"
 
 
 def fault_of_time(value: str) -> str | None:
-    """RFC 3339, on a day that the calendar has. A leap second may stand in any minute."""
+    """Requires RFC 3339 with a valid calendar day. Allows a leap second in any minute."""
     found = _TIME.fullmatch(value)
     if found is not None:
         year, month, day, hour, minute, second, *offset = (int(part or 0) for part in found.groups())
@@ -96,7 +90,7 @@ def fault_of_time(value: str) -> str | None:
 
 
 def fault_of_media_type(value: str) -> str | None:
-    """`type/subtype`, parameters or not."""
+    """Requires `type/subtype`, with or without parameters."""
     return None if _MEDIA_TYPE.fullmatch(value) else "must be a media type, such as application/json"
 
 
@@ -115,7 +109,7 @@ def _fault_of_empty(value: str) -> str | None:
     return None if value else "must not be empty"
 
 
-#: What the specification itself defines, all of it strings. Extensions have no rule of their own.
+#: The specification's own attributes, all strings. Extensions have no rules.
 _RULES: Final[Mapping[str, Callable[[str], str | None]]] = {
     "specversion": _fault_of_version,
     "id": _fault_of_empty,
@@ -130,12 +124,12 @@ _RULES: Final[Mapping[str, Callable[[str], str | None]]] = {
 
 
 def is_text_only(name: str) -> bool:
-    """Whether the attribute is a string by definition, and can't be a number or a boolean."""
+    """Whether the attribute must be a string, never a number or a boolean."""
     return name in _RULES
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError for a name that no attribute has."""
+    """Raises ValueError for an invalid attribute name."""
     if not _NAME.fullmatch(name):
         raise ValueError("an attribute's name has nothing but the letters a-z and digits")
     if name == "data":
@@ -143,7 +137,7 @@ def check_name(name: str) -> None:
 
 
 def check_value(name: str, value: str) -> None:
-    """Raises ValueError for a value that the attribute can't have."""
+    """Raises ValueError for an invalid value of the attribute."""
     rule = _RULES.get(name)
     fault = fault_of_text(value) or (None if rule is None else rule(value))
     if fault is not None:
@@ -151,5 +145,5 @@ def check_value(name: str, value: str) -> None:
 
 
 def missing_attribute(present: Container[str]) -> str | None:
-    """The first required attribute that is not there."""
+    """The first missing required attribute, or None."""
     return next((name for name in REQUIRED if name not in present), None)

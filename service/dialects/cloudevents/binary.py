@@ -3,12 +3,11 @@
     ce-id: A%20234                    ce_id: A 234
     ce-time: 2018-04-05T17:31:00Z     ce_time: 2018-04-05T17:31:00Z
     content-type: application/json    content-type: application/json
-
     {"a": 1}                          the same bytes as the record's value
 
-A header's value is read as it must be: a quoted string is unwrapped, then one round of percent-decoding. What
-is encoded badly, or is not UTF-8, is refused. An empty body is an event without data, and as the Kafka
-binding wants it a record without a value: on a compacted topic, a tombstone.
+Reads a header's value as the binding requires: unwraps a quoted string, then percent-decodes once. Refuses
+bad encoding and invalid UTF-8. An empty body is an event without data. By the Kafka binding it becomes a
+record without a value: on a compacted topic, a tombstone.
 
 Pure; any thread. Sources: CloudEvents 1.0.2 HTTP protocol binding 3.1, Kafka protocol binding 3.2.
 """
@@ -39,7 +38,7 @@ _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def record_of_binary(topic: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> ProducerRecord:
-    """The record that a binary-mode request stands for. Raises BodyError (400), naming the header."""
+    """The record for a binary-mode request. Raises BodyError (400) that names the header."""
     attributes: dict[str, str] = {}
     content_type: str | None = None
     for raw_name, raw_value in headers:
@@ -58,7 +57,7 @@ def record_of_binary(topic: str, headers: Iterable[tuple[bytes, bytes]], body: b
 
 
 def decoded(value: bytes) -> str:
-    """A header's value as the attribute's. Raises ValueError."""
+    """The attribute's value from the header's. Raises ValueError."""
     text = _utf8(value).strip(" \t")
     if text.startswith('"'):
         quoted = _QUOTED.fullmatch(text)

@@ -1,14 +1,13 @@
-"""POST /cloudevents/{topic}: one event or a batch, acknowledged by the brokers before it is answered.
+"""POST /cloudevents/{topic}: one event or a batch, answered after the brokers' acknowledgement.
 
-    202   all of the events are acknowledged; where each of them lies
-    207   some of a batch; Pilotfish-Failed-Records counts the others
-    else  none of them: the common cause's status, else the gravest, as a problem document
+    202   all events are acknowledged; with their partitions and offsets
+    207   some of a batch are; Pilotfish-Failed-Records counts the others
+    else  none is: the common cause's status, else the gravest, as a problem document
 
-The media type decides the content mode, as the HTTP binding says. Event loop only.
+The media type selects the content mode, as in the HTTP binding. Event loop only.
 
-What the OpenAPI document says of CloudEvents. Bodies and headers are read by the dialect's own code.
-
-The schema of an event is the specification's own (cloudevents.json), with what is forbidden said as well.
+Includes the OpenAPI description: the dialect parses bodies and headers itself. The event's schema is the
+specification's (cloudevents.json) plus what it forbids.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ REQUEST: Final[dict[str, Any]] = {
 
 
 def events_router(events: Events) -> APIRouter:
-    """The route, with what the OpenAPI document says of it."""
+    """The route, with its OpenAPI description."""
     router = APIRouter(tags=["cloudevents"])
 
     @router.post(
@@ -138,7 +137,7 @@ def events_router(events: Events) -> APIRouter:
 
 
 class Events:
-    """What the route does."""
+    """The handler of the route."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class Events:
         self._metrics = metrics
 
     async def post(self, topic: str, request: Request) -> Response:
-        """Serves one request. Raises ProblemError where nothing of it was taken on."""
+        """Serves one request. Raises ProblemError if nothing of it was accepted."""
         with self._metrics.produce(request.scope) as timed:
             answer = await self._answer(topic, request)
             timed.outcome = answer.outcome
@@ -203,7 +202,7 @@ class Events:
 
 
 def _envelope_type(content_type: bytes | None) -> str | None:
-    """The media type of a JSON envelope or a batch of them; None for binary mode. Raises a 415."""
+    """The media type of a JSON envelope or batch; None for binary mode. Raises a 415."""
     said = (content_type or b"").decode("latin-1").strip().lower()
     if not said.startswith(_FAMILY):
         return None

@@ -1,12 +1,12 @@
-"""Structured and batch content mode: the event as a JSON envelope, one or an array of them.
+"""Structured and batch content mode: one event or an array, as JSON envelopes.
 
     {"specversion": "1.0", "id": "1", "source": "/a", "type": "t", "data": {"n": 1.10}}
         ─▶  key: partitionkey     content-type: application/cloudevents+json; charset=UTF-8
-            value: the envelope without white space, its members, digits and escapes as they came
+            value: the envelope without white space, its members, digits and escapes unchanged
 
-Every attribute is checked before the first record is appended; `data` is the caller's and is not looked into.
-An attribute that is null is unset (JSON format 2.2). The Kafka binding has no batch mode, so each event of a
-batch becomes a structured record of its own.
+All attributes are checked before the first record is appended; `data` is not inspected. A null attribute is
+unset (JSON format 2.2). The Kafka binding has no batch mode, so each event of a batch becomes a structured
+record.
 
 Pure; any thread. Sources: CloudEvents 1.0.2 JSON format, Kafka protocol binding 3.3.
 """
@@ -31,12 +31,12 @@ from service.wire.json_parts import NO_LIMITS, BodyLimits, items_of_body
 from service.wire.payload import bytes_of_base64
 from service.wire.strict_json import BodyError, compact
 
-#: The header by which a consumer knows that the value is an envelope.
+#: Marks the value as an envelope for consumers.
 STRUCTURED_HEADER: Final = ("content-type", b"application/cloudevents+json; charset=UTF-8")
 
 _DATA: Final = "data"
 _DATA_BASE64: Final = "data_base64"
-#: What of an event is its sender's, and as large as they like.
+#: Members with the sender's own content, of any size.
 PAYLOAD: Final = (_DATA, _DATA_BASE64)
 
 _WHOLE_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,9})")
@@ -44,7 +44,7 @@ _INT32: Final = range(-(2**31), 2**31)
 
 
 def record_of_envelope(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> ProducerRecord:
-    """The record of one event in JSON. Raises BodyError: 400, naming the attribute; 413 for a long one."""
+    """The record of one JSON event. Raises BodyError: 400 naming the attribute, 413 if too long."""
     limits.check_text(body)
     return _record(topic, compact(body), "")
 
@@ -83,7 +83,7 @@ def _record(topic: str, text: bytes, place: str) -> ProducerRecord:
 
 
 def _text_of(name: str, raw: Raw) -> str:
-    """The canonical string of an attribute's JSON value. Raises ValueError for a type that it can't have."""
+    """The canonical string of an attribute's JSON value. Raises ValueError for an invalid type."""
     text = text_of(raw)
     if text is not None:
         return text

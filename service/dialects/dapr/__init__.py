@@ -1,12 +1,12 @@
-"""Dapr's publish and bulk publish over HTTP, and the calls that its SDKs make before them.
+"""Dapr's publish and bulk publish over HTTP, and its SDKs' calls before them.
 
     POST, PUT /v1.0/publish/{pubsub}/{topic}         one event, wrapped in a CloudEvent unless raw
     POST, PUT /v1.0/publish/bulk/{pubsub}/{topic}    many; also under /v1.0-alpha1
-    GET       /v1.0/metadata                         what the JavaScript SDK polls until it answers
+    GET       /v1.0/metadata                         the JavaScript SDK polls it until it answers
     PUT       /v1.0/metadata/{key}                   labels, kept until the sidecar ends
-    GET       /v1.0/healthz, /v1.0/healthz/outbound  what the other SDKs poll
+    GET       /v1.0/healthz, /v1.0/healthz/outbound  the other SDKs poll these
 
-What is written is what Dapr's Kafka component writes. Sources: dapr/dapr pkg/api/http, pkg/runtime/pubsub;
+Records are those of Dapr's Kafka component. Sources: dapr/dapr pkg/api/http, pkg/runtime/pubsub;
 dapr/components-contrib pubsub/envelope.go, common/component/kafka/producer.go.
 """
 
@@ -24,7 +24,7 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect over one sidecar."""
+    """The dialect for one sidecar."""
     router = APIRouter(tags=["dapr"])
     publishing = Publishing(
         clock=sidecar.producer.clock,

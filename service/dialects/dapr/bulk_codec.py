@@ -1,11 +1,10 @@
-"""The body of a bulk publish, from JSON to entries.
+"""Parses the body of a bulk publish, from JSON to entries.
 
     [{"entryId": "1", "event": E, "contentType": "text/plain", "metadata": {"partitionKey": "k"}}, …]
 
-The content type says what E is: for JSON and CloudEvents the value itself, for text/* and XML a string, for
-application/octet-stream a string of base64. Member names are matched whatever their case, since Dapr's
-server does so and its JavaScript SDK sends `entryID`. Faults are ProblemErrors with Dapr's codes; each names
-the place, such as `[3].event`.
+The content type defines E: for JSON and CloudEvents the value itself, for text/* and XML a string, for
+application/octet-stream a string of base64. Member names match in any case: Dapr's server does so, and its
+JavaScript SDK sends `entryID`. Faults are ProblemErrors with Dapr's codes and a place, such as `[3].event`.
 
 Pure; any thread. Source: dapr/dapr pkg/api/http/http.go (onBulkPublish), util.go (ConvertEventToBytes).
 """
@@ -30,7 +29,7 @@ _METADATA: Final = msgspec.json.Decoder(dict[str, str])
 
 
 class Entry(NamedTuple):
-    """One event of a bulk publish. `id_name` is how its caller spells `entryId`."""
+    """One event of a bulk publish. `id_name` is the caller's spelling of `entryId`."""
 
     id_name: str
     entry_id: str
@@ -40,7 +39,7 @@ class Entry(NamedTuple):
 
 
 class _Where(NamedTuple):
-    """For the message of a fault."""
+    """The context for a fault's message."""
 
     pubsub: str
     topic: str
@@ -57,7 +56,7 @@ class _Where(NamedTuple):
 
 
 def parse_entries(body: bytes, pubsub: str, topic: str, limits: BodyLimits) -> Iterator[Entry]:
-    """The entries, in order; none for an empty array. Each is understood when drawn. Raises ProblemError."""
+    """Yields the entries, in order; each is parsed when drawn. Raises ProblemError."""
     where = _Where(pubsub, topic)
     try:
         items = items_of_body(body, limits)
@@ -114,14 +113,14 @@ def _metadata(raw: Raw | None, where: _Where) -> dict[str, str]:
     if raw is None or is_null(raw):
         return {}
     try:
-        members_of(bytes(raw))  # a name that is given twice
+        members_of(bytes(raw))  # checks for duplicate names
         return _METADATA.decode(raw)
     except (BodyError, msgspec.DecodeError) as e:
         where.fault(UNREADABLE, f"metadata must be an object of strings: {e}")
 
 
 def _event(raw: Raw, content_type: str, where: _Where) -> bytes:
-    """The bytes that the event stands for, as if they had been a request's body."""
+    """The event's bytes, as if they had been a request's body."""
     if is_media_type(content_type, JSON, CLOUD_EVENT):
         return bytes(raw)
     text = text_of(raw)

@@ -1,13 +1,13 @@
-"""The CloudEvent that Dapr makes of what it is given to publish.
+"""Builds the CloudEvent that Dapr would publish for a body.
 
-    application/json           data: the JSON itself; what is no JSON, as a string
+    application/json           data: the JSON itself; invalid JSON as a string
     application/octet-stream   data_base64
     application/cloudevents+json   the caller's own event, completed
     anything else              data: a string
 
-Dapr decodes and encodes anew; here the body's JSON goes on the wire compacted, its digits and escapes as they
-came. Where Dapr would lose something this does not: text that is not UTF-8 becomes data_base64 and not
-question marks, what follows a JSON value is no longer cut off, an event without id gets one.
+Dapr decodes and encodes again; here the body's JSON is compacted, with digits and escapes unchanged. Unlike
+Dapr, nothing is lost. Invalid UTF-8 becomes data_base64, not question marks. Text after a JSON value is not
+cut off. An event without id gets one.
 
 Pure; any thread. Source: dapr/components-contrib pubsub/envelope.go, contenttype/utils.go.
 """
@@ -39,14 +39,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trace(NamedTuple):
-    """The W3C trace context that a request brings; empty texts where it brings none."""
+    """A request's W3C trace context; empty strings if it has none."""
 
     parent: str = ""
     state: str = ""
 
 
 class Origin(NamedTuple):
-    """What an envelope says of where it came from and when."""
+    """Where and when an envelope originated."""
 
     topic: str
     pubsub: str
@@ -59,7 +59,7 @@ class Origin(NamedTuple):
 def wrapped(
     data: bytes, content_type: str, origin: Origin, overrides: Mapping[str, str], ttl_ms: int | None
 ) -> bytes:
-    """The envelope around a body. Raises BodyError where the body is JSON that nests too deeply."""
+    """The envelope around a body. Raises BodyError for JSON that nests too deeply."""
     name, value = _data(data, content_type)
     trace_id = overrides.get("traceparent") or overrides.get("traceid") or origin.trace.parent
     members: dict[str, object] = {
@@ -81,7 +81,7 @@ def wrapped(
 
 
 def completed(event: bytes, origin: Origin, ttl_ms: int | None) -> bytes:
-    """The caller's own event, with what it lacks. Raises BodyError for what is no JSON object."""
+    """The caller's own event with missing members added. Raises BodyError unless it is a JSON object."""
     members: dict[str, object] = dict(members_of(compact(event), payload=PAYLOAD))
     for name, value in (
         ("id", origin.event_id),
@@ -103,17 +103,17 @@ def completed(event: bytes, origin: Origin, ttl_ms: int | None) -> bytes:
 
 
 def is_media_type(content_type: str, *media_types: str) -> bool:
-    """Whether it is one of them, parameters or not."""
+    """Whether it is one of them, with or without parameters."""
     return content_type.lower().partition(";")[0].rstrip() in media_types
 
 
 def time_text(wall_ms: int) -> str:
-    """RFC 3339 in UTC, to the second, as Dapr writes it."""
+    """RFC 3339 in UTC, to the second, in Dapr's format."""
     return (_EPOCH + timedelta(milliseconds=wall_ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _data(data: bytes, content_type: str) -> tuple[str, object]:
-    """The member that holds the body, and its value."""
+    """The name and value of the member for the body."""
     if is_media_type(content_type, JSON):
         value = _json(data)
         if value is not None:
@@ -127,7 +127,7 @@ def _data(data: bytes, content_type: str) -> tuple[str, object]:
 
 
 def _json(data: bytes) -> Raw | None:
-    """The body compacted; None where it is no JSON, which Dapr takes for a string."""
+    """The body compacted; None for invalid JSON, which Dapr sends as a string."""
     try:
         text = compact(data)
     except BodyError:
@@ -146,5 +146,5 @@ def _is_unset(value: object) -> bool:
 
 
 def _encoded(members: Mapping[str, object]) -> bytes:
-    """By name, as Go's maps are encoded."""
+    """Sorted by name, as Go encodes maps."""
     return msgspec.json.encode(members, order="sorted")

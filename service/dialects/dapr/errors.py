@@ -1,9 +1,8 @@
-"""What goes wrong in Dapr's words: `{"errorCode": "ERR_…", "message": …, "details": […]}`.
+"""Dapr's error format: `{"errorCode": "ERR_…", "message": …, "details": […]}`.
 
-Dapr's own errors have Dapr's codes and statuses. What the brokers refuse is 500 ERR_PUBSUB_PUBLISH_MESSAGE as
-there, or 403 ERR_PUBSUB_FORBIDDEN; `details` says what Dapr's codes can't: Kafka's error, whether a retry may
-help, whether anything was written. A request that is at fault itself (400, 413, 422), and one that was never
-begun (408, 429, 503), keep their statuses.
+Dapr's own errors have Dapr's codes and statuses. Brokers' refusals are 500 ERR_PUBSUB_PUBLISH_MESSAGE, as
+there, or 403 ERR_PUBSUB_FORBIDDEN. `details` adds Kafka's error, `retriable` and `written`, which Dapr's
+codes lack. Invalid requests (400, 413, 422), and requests never begun (408, 429, 503), keep their statuses.
 
 Pure; any thread. Source: dapr/dapr pkg/api/errors/pubsub.go and pkg/messages.
 """
@@ -20,7 +19,7 @@ from service.wire.errors import Problem, ProblemError, Refusal
 
 
 class Code(NamedTuple):
-    """One of Dapr's errors: its name over HTTP, its reason in `details` where it has any, and its status."""
+    """One of Dapr's errors: its HTTP name, its reason for `details` if any, and its status."""
 
     name: str
     reason: str | None
@@ -42,7 +41,7 @@ NOT_READY: Final = Code("ERR_HEALTH_NOT_READY", None, 500)
 OUTBOUND_NOT_READY: Final = Code("ERR_OUTBOUND_HEALTH_NOT_READY", None, 500)
 OTHER_APP: Final = Code("ERR_HEALTH_APPID_NOT_MATCH", None, 500)
 
-#: Names for refusals that Dapr has none for, or that are answered before a route is asked.
+#: Names for refusals unknown to Dapr, or made before routing.
 _BY_STATUS: Final = {
     401: "ERR_UNAUTHENTICATED",
     403: "ERR_PERMISSION_DENIED",
@@ -62,7 +61,7 @@ _UNKNOWN_PATH: Final = (
 _AUTHORIZATION: Final = frozenset(
     {Errors.TOPIC_AUTHORIZATION_FAILED.name, Errors.CLUSTER_AUTHORIZATION_FAILED.name}
 )
-#: What is wrong with the request itself, whatever Kafka would say to it.
+#: Statuses of requests that are invalid whatever Kafka answers.
 _AT_FAULT_ITSELF: Final = (400, 413, 422)
 
 _QUERY_METADATA: Final = "query.metadata."
@@ -72,7 +71,7 @@ _ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 
 @dataclass(frozen=True, slots=True)
 class DaprProblem(Problem):
-    """A problem that knows how Dapr calls it."""
+    """A problem with its Dapr error code."""
 
     error: Code = PUBLISH
     pubsub: str = ""
@@ -80,14 +79,14 @@ class DaprProblem(Problem):
 
 
 def fault(error: Code, message: str, *, pubsub: str = "", topic: str = "") -> ProblemError:
-    """One of Dapr's errors, to be raised. Nothing was written."""
+    """One of Dapr's errors, to raise. Nothing was written."""
     return ProblemError(
         DaprProblem(error.status, message, written="no", error=error, pubsub=pubsub, topic=topic)
     )
 
 
 def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> Problem:
-    """A refusal of the sidecar or of Kafka as Dapr tells it; what is Dapr's already stays as it is."""
+    """A refusal of the sidecar or of Kafka as a Dapr error; a Dapr error is returned unchanged."""
     if isinstance(problem, DaprProblem) or problem.kafka_error is None:
         return problem
     if problem.kafka_error in _AUTHORIZATION:
@@ -112,7 +111,7 @@ def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> P
 
 
 def dapr_error_format(problem: Problem) -> Refusal:
-    """Any problem as Dapr would tell it; the guards and FastAPI's handlers use it too."""
+    """Any problem in Dapr's format; the guards and FastAPI's handlers use it too."""
     message = problem.detail
     outcomes: dict[str, object] = {}
     if isinstance(problem, DaprProblem):
@@ -129,7 +128,7 @@ def dapr_error_format(problem: Problem) -> Refusal:
 
 
 def _error_info(reason: str, problem: DaprProblem) -> dict[str, object]:
-    """The detail that each of Dapr's errors has; in its metadata all values are strings."""
+    """The `details` item of each Dapr error; all its metadata values are strings."""
     metadata = {"pubsub": problem.pubsub, "topic": problem.topic}
     if problem.kafka_error is not None:
         metadata["kafka_error"] = problem.kafka_error

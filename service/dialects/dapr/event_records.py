@@ -1,11 +1,11 @@
-"""From entries to the records that Dapr's Kafka component would write.
+"""Builds the records that Dapr's Kafka component would write for entries.
 
-A record's headers are the metadata of its event. An envelope gets one more that Dapr does not write,
-`content-type`, by which other consumers of CloudEvents know what the value is. A raw `null` is a record
-without a value: a tombstone.
+A record's headers are its event's metadata. An envelope gets one more, which Dapr does not write:
+`content-type`, so that other CloudEvents consumers recognize the value. A raw `null` is a record without a
+value: a tombstone.
 
-Envelopes and headers are larger than the body they were made of, by as much as a caller likes: they are
-counted while they are made. Pure but for the ids of events; any thread.
+Envelopes and headers may exceed the body by any amount, so their bytes are counted while they are built. Pure
+but for the events' ids; any thread.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from service.produce.records_codec import in_one_where_many
 from service.wire.errors import ProblemError
 from service.wire.strict_json import BodyError
 
-#: What servers make of bytes in a path that are not UTF-8.
+#: Servers replace invalid UTF-8 in a path by this.
 NO_CHARACTER: Final = "\ufffd"
 
 _NULL: Final = b"null"
 
 
 class Target(NamedTuple):
-    """Where a request publishes to, as its path says, and what its query and headers ask for."""
+    """Where a request publishes, and the options in its query and headers."""
 
     pubsub: str
     topic: str
@@ -40,12 +40,12 @@ class Target(NamedTuple):
     trace: Trace
 
     def fault(self, error: errors.Code, message: str) -> ProblemError:
-        """One of Dapr's errors, of this request."""
+        """One of Dapr's errors, for this request."""
         return errors.fault(error, message, pubsub=self.pubsub, topic=self.topic)
 
 
 class EventRecords:
-    """Makes the records of one request. `bytes` is what those that were made take, headers and all."""
+    """Builds the records of one request. `bytes` is their total size so far, headers included."""
 
     def __init__(self, target: Target, app_id: str, now_ms: int, max_bytes: int) -> None:
         self._target = target
@@ -55,7 +55,7 @@ class EventRecords:
         self.bytes = 0
 
     def of(self, entries: Iterable[Entry]) -> Iterator[ProducerRecord]:
-        """A record for each entry, in order, made when it is drawn. Raises ProblemError."""
+        """Yields a record per entry, in order, built when drawn. Raises ProblemError."""
         for entry in entries:
             record = self._record(entry, self._asked(entry))
             self.bytes += _size(record)
@@ -66,7 +66,7 @@ class EventRecords:
             yield record
 
     def _asked(self, entry: Entry) -> PublishMetadata:
-        """What the metadata of the entry asks for, and where it says nothing that of the request."""
+        """The entry's options; the request's where it has none."""
         if not entry.metadata:
             return self._target.asked
         try:

@@ -1,14 +1,13 @@
-"""`?metadata.…` of a publish, and the metadata of a bulk entry: what of it means something to Dapr.
+"""Interprets `?metadata.…` of a publish, and the metadata of a bulk entry.
 
-    rawPayload                     whether the body goes on the wire as it came, without an envelope
+    rawPayload                     whether the body is sent unchanged, without an envelope
     partitionKey, __key            the record's key
     partitionNumber                the record's partition
-    ttl, ttlInSeconds              when the envelope expires: seconds, or a duration as Go writes it (1h30m)
+    ttl, ttlInSeconds              when the envelope expires: seconds, or a Go duration (1h30m)
     cloudevent.id, .source, …      attributes of the envelope
 
-All of it, whether or not it means something here, becomes headers of the record, as in Dapr's Kafka
-component. What can't be used is a ValueError with the name: Dapr passes over a ttl that it can't read, and
-the event would never expire.
+All metadata, known or not, becomes headers of the record, as in Dapr's Kafka component. An unusable value is
+a ValueError that names it: Dapr ignores an unreadable ttl, and the event would never expire.
 
 Pure; any thread. Sources: dapr/components-contrib metadata/utils.go, common/component/kafka/producer.go;
 dapr/dapr pkg/runtime/pubsub/cloudevents.go.
@@ -27,7 +26,7 @@ from service.wire.strict_json import MAX_INT32
 _PREFIX: Final = "metadata."
 _CLOUD_EVENT: Final = "cloudevent."
 
-#: What of an envelope metadata may set; everything else of that prefix is a header and nothing more.
+#: Envelope attributes that metadata may set; other names with the prefix are only headers.
 _OVERRIDES: Final = frozenset({"id", "source", "type", "subject", "traceid", "traceparent", "tracestate"})
 
 #: Go's strconv.ParseBool.
@@ -49,13 +48,13 @@ _NANOSECONDS: Final = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-#: What a duration of Go's can hold, some 292 years.
+#: The maximum of a Go duration, some 292 years.
 _MAX_TTL_MS: Final = (2**63 - 1) // 10**6
 _LONGEST_NUMBER: Final = 19
 
 
 class PublishMetadata(NamedTuple):
-    """What a publish asks for besides its body."""
+    """The options of a publish."""
 
     raw: bool
     key: bytes | None
@@ -66,7 +65,7 @@ class PublishMetadata(NamedTuple):
 
 
 def metadata_of_query(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The metadata by name, without the prefix. Raises ValueError for a parameter that is none."""
+    """The metadata by name, without the prefix. Raises ValueError for any other parameter."""
     metadata: dict[str, str] = {}
     for name, value in parameters:
         if not name.startswith(_PREFIX) or name == _PREFIX:
@@ -76,7 +75,7 @@ def metadata_of_query(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def understand(metadata: Mapping[str, str]) -> PublishMetadata:
-    """What metadata means. Raises ValueError, naming what can't be used."""
+    """The options in the metadata. Raises ValueError that names an unusable one."""
     folded = {name.lower(): value for name, value in metadata.items()}
     _refuse_schemas(folded.get("valueschematype", ""))
     key = _key(metadata)
@@ -119,7 +118,7 @@ def _partition(written: str | None) -> int | None:
 
 
 def _ttl_ms(written: str) -> int:
-    """Whole seconds greater than 0, or a duration; one that is negative is over already."""
+    """Positive whole seconds, or a duration; a negative duration has already expired."""
     if written.isascii() and written.isdigit() and len(written) <= _LONGEST_NUMBER and int(written) > 0:
         return min(int(written) * 1000, _MAX_TTL_MS)
     found = _DURATION.fullmatch(written) if len(written) <= 100 else None

@@ -1,8 +1,8 @@
-"""Publish and bulk publish: from a request to records, and from what became of them to Dapr's answers.
+"""Publish and bulk publish: from a request to records, from outcomes to Dapr's answers.
 
     all acknowledged   204
     one event failed   Dapr's error (errors.py)
-    some of a bulk     500 with failedEntries, by whose ids the caller knows what to send again
+    some of a bulk     500 with failedEntries: their ids, so that the caller can resend them
 
 A single publish is a bulk of one entry. Event loop only.
 """
@@ -45,7 +45,7 @@ _NO_CONTENT: Final = 204
 
 
 class Publishing:
-    """What the publish routes do."""
+    """The handlers of the publish routes."""
 
     def __init__(
         self,
@@ -97,16 +97,16 @@ class Publishing:
             return answer
 
     def _check_text(self, body: bytes, target: Target) -> None:
-        """Raises Dapr's 413 for JSON that is longer than any record's can be."""
+        """Raises Dapr's 413 for JSON too long for any record."""
         try:
             self._limits.check_text(body)
         except BodyError as e:
             raise target.fault(errors.TOO_MUCH, str(e)) from e
 
-    # -- what is asked ---------------------------------------------------------------------------------------
+    # -- parsing ---------------------------------------------------------------------------------------------
 
     def _target(self, request: Request, pubsub: str, topic: str) -> Target:
-        """Raises ProblemError where nothing can be published there, or not like that."""
+        """Raises ProblemError if the pubsub, topic or metadata is invalid."""
         if NO_CHARACTER in pubsub:
             raise errors.fault(errors.PUBSUB_NOT_FOUND, "the pubsub's name in the path is not UTF-8")
         if _ANY not in self._pubsubs and pubsub not in self._pubsubs:
@@ -123,7 +123,7 @@ class Publishing:
             raise errors.fault(errors.METADATA, message, pubsub=pubsub, topic=topic) from e
         return Target(pubsub, topic, metadata, asked, _trace(request.scope))
 
-    # -- doing it --------------------------------------------------------------------------------------------
+    # -- delivering ------------------------------------------------------------------------------------------
 
     async def _deliver(
         self,
@@ -132,7 +132,7 @@ class Publishing:
         entries_of: Callable[[bytes], Iterable[Entry]],
         spell: Callable[[Sequence[Entry], Sequence[RecordOutcome]], T],
     ) -> T:
-        """What `spell` makes of the entries of the request's body and of what became of each."""
+        """Delivers the body's entries; returns `spell` of the entries and their outcomes."""
         since_ms = self._clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         try:
@@ -149,7 +149,9 @@ class Publishing:
 
                     def noted() -> Iterator[Entry]:
                         for entry in entries_of(body):
-                            entries.append(entry._replace(event=b"", metadata={}))  # whose it is, for answers
+                            entries.append(
+                                entry._replace(event=b"", metadata={})
+                            )  # only the ids, for the answer
                             yield entry
 
                     return entries, list(making.of(noted()))
@@ -180,7 +182,7 @@ class Publishing:
 
 
 def _answer_of_bulk(entries: Sequence[Entry], outcomes: Sequence[RecordOutcome]) -> tuple[str, Response]:
-    """How the metrics call it, and the answer. The entries are let go of."""
+    """The outcome for metrics, and the answer. Releases the entries."""
     failed = [
         (entry, problem)
         for entry, problem in zip(entries, outcomes, strict=True)
@@ -195,7 +197,7 @@ def _answer_of_bulk(entries: Sequence[Entry], outcomes: Sequence[RecordOutcome])
 def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:
     items = []
     for entry, problem in failed:
-        # Dapr says entryId; who spells it otherwise looks for it under that name too.
+        # Dapr uses entryId; a caller with another spelling gets that too.
         item = {"entryId": entry.entry_id, entry.id_name: entry.entry_id, "error": problem.detail}
         items.append(item)
     body = msgspec.json.encode({"failedEntries": items, "errorCode": errors.PUBLISH.name})
@@ -204,7 +206,7 @@ def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:
 
 
 def _content_type(scope: Scope) -> str:
-    """The request's, or what Dapr takes a body without one for. Raises ProblemError (400)."""
+    """The request's content type, or Dapr's default. Raises ProblemError (400)."""
     try:
         return (header(scope, b"content-type") or b"").decode("ascii") or DEFAULT_CONTENT_TYPE
     except UnicodeDecodeError as e:
@@ -212,7 +214,7 @@ def _content_type(scope: Scope) -> str:
 
 
 def _trace(scope: Scope) -> Trace:
-    """The context of the span that serves the request, where spans are made; else that of its headers."""
+    """The context of the span that serves the request, if any; else that of its headers."""
     trace = REQUEST_TRACE.get()
     context = trace_context_of(scope) if trace is None else trace.context
     return Trace() if context is None else Trace(context.parent.decode(), context.state.decode())

@@ -1,8 +1,8 @@
-"""The paths of publish and bulk publish, complete ones and those that lack a part.
+"""The paths of publish and bulk publish, complete and incomplete.
 
-Dapr's topics may have slashes, so a topic is the rest of the path; Kafka's may not, which is said when one
-is used. `bulk` is therefore no pubsub's name under /v1.0: what lacks its topic would be taken for an event
-to a topic that is called like the pubsub.
+Dapr's topics may have slashes, so the topic is the rest of the path. Kafka's may not, and such a request gets
+an error that says so. `bulk` is therefore no pubsub name under /v1.0: a bulk path without a topic would
+publish an event to a topic with the pubsub's name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Serve = Callable[[Request, str, str], Awaitable[Response]]
 
 
 def add_publish(router: APIRouter, publishing: Publishing) -> None:
-    """Adds the routes. Those of bulk come first: a topic could have a name like theirs."""
+    """Adds the routes. Bulk comes first: a topic's name could look like its path."""
     for version in ("/v1.0", "/v1.0-alpha1"):
         _add(
             router,
@@ -55,10 +55,10 @@ def _add(
     request_body: dict[str, Any],
     responses: dict[int | str, dict[str, Any]],
 ) -> None:
-    """The path with its pubsub and topic, and the same path with less."""
+    """Adds the complete path and its incomplete forms."""
     checked = [Depends(check_query)]
     whole, publish = path + "/{pubsub}/{topic:path}", _publish(serve)
-    # One route for both methods, so that a 405 names both; the document wants one route for each.
+    # One route for both methods, so that a 405 names both; the document needs one per method.
     router.add_api_route(
         whole, publish, methods=list(_METHODS), include_in_schema=False, dependencies=checked
     )

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of Dapr's API. Bodies and metadata are read by the dialect's own code."""
+"""The OpenAPI description of Dapr's API; the dialect parses bodies and metadata itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MetadataAnswer(BaseModel):
     httpEndpoints: list[dict[str, Any]]
 
 
-#: The errors of a route, for the OpenAPI document.
+#: A route's errors, for the OpenAPI document.
 dapr_errors: Final = error_answers(
     DaprError,
     {

@@ -1,8 +1,7 @@
-"""What Dapr's SDKs ask of their sidecar before they publish: are you there, who are you, can you send.
+"""Health and metadata calls that Dapr's SDKs make before they publish.
 
-`/v1.0/metadata` names the pubsub components that can be published to, and the labels that the caller has put
-there. Each caller has labels of its own; they are kept in memory until the sidecar ends, and are bounded, all
-callers' together. Event loop only.
+`/v1.0/metadata` lists the pubsub components and the caller's labels. Each caller has its own labels. They are
+kept in memory until the sidecar ends, with one limit for all callers. Event loop only.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from service.wire.errors import refused
 from service.wire.responses import of_json
 from service.wire.schemas import NoQuery, check_query
 
-#: Open to callers without a token, as they are in Dapr.
+#: Open without a token, as in Dapr.
 HEALTH_PATHS: Final = ("/v1.0/healthz", "/v1.0/healthz/outbound")
 
-#: What an SDK sees where any name is taken: the name that Dapr's own tools give to the first component.
+#: The component name shown when any name is accepted: Dapr tools' default for the first component.
 _USUAL_NAME: Final = "pubsub"
 
 
 class _OfCaller:
-    """One caller's labels, and what they take."""
+    """One caller's labels and their size."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -43,9 +42,9 @@ class _OfCaller:
 
 
 class Labels:
-    """Key-value pairs that callers have put there: each caller's own, up to so many bytes in all.
+    """Key-value pairs by caller, with a limit for all in bytes.
 
-    Callers with tokens share the room like all others (`admission_control.py`), so that none fills it.
+    Callers with tokens have fair shares (`admission_control.py`), so that none fills the memory.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -54,7 +53,7 @@ class Labels:
         self._bytes = 0
 
     def put(self, caller: Caller, name: str, value: str) -> None:
-        """Sets or replaces one of the caller's. Raises ProblemError (413) where there is no room for it."""
+        """Sets or replaces a label of the caller. Raises ProblemError (413) if it does not fit."""
         own = self._by_caller.get(caller.name) or _OfCaller()
         before = own.values.get(name)
         more = _size(name, value) - (0 if before is None else _size(name, before))
@@ -69,7 +68,7 @@ class Labels:
         self._by_caller[caller.name] = own
 
     def of(self, caller: Caller) -> dict[str, str]:
-        """The caller's own."""
+        """The caller's labels."""
         own = self._by_caller.get(caller.name)
         return {} if own is None else dict(own.values)
 
@@ -83,7 +82,7 @@ def add_info(
     settings: Settings,
     body_timeout_ms: int,
 ) -> None:
-    """Adds the routes, and the labels of callers."""
+    """Adds the routes and the store of labels."""
     labels = Labels(settings.internal.dapr_labels_max_bytes)
 
     @router.get("/v1.0/metadata", response_model=MetadataAnswer, responses=dapr_errors(422))

@@ -1,4 +1,4 @@
-"""REST Proxy v2, Confluent's contract with the extras of Strimzi's bridge and Karapace (docs/rest-v2.md).
+"""REST Proxy v2: Confluent's API plus extras of Strimzi's bridge and Karapace (docs/rest-v2.md).
 
 routes ─▶ produce ─▶ records       bodies into records
        │          └▶ answers       outcomes into `offsets`
@@ -18,7 +18,7 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect over one sidecar."""
+    """The dialect for one sidecar."""
     metadata = MetadataV2(
         producer=sidecar.producer,
         lookups=sidecar.lookups,

@@ -1,10 +1,9 @@
-"""The answers of REST Proxy v2, from what the client knows to JSON. Pure.
+"""The answers of REST Proxy v2 as JSON. Pure.
 
     P = {"partition": 0, "leader": 1, "replicas": [{"broker": 1, "leader": true, "in_sync": true}]}
 
-A partition without a leader has leader -1. A record that was acknowledged is `{"partition", "offset",
-"error_code": null, "error": null}`; one that was not has its text twice: Confluent calls it `error`, Strimzi
-`message`.
+A partition without a leader has leader -1. An acknowledged record is `{"partition", "offset", "error_code":
+null, "error": null}`. A failed one has its text twice: Confluent calls it `error`, Strimzi `message`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def names_pieces(names: Iterable[str | None]) -> Iterator[bytes]:
-    """A list of names, in pieces; None is none of them."""
+    """A list of names, in pieces; skips None."""
     yield b"["
     yield from joined(b"" if name is None else _encode(name) for name in names)
     yield b"]"
@@ -54,7 +53,7 @@ def partitions_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[
 
 
 def partition_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
-    """None if there is no such partition."""
+    """The partition as JSON; None if there is no such partition."""
     info = topic.partition(partition, nodes)
     return None if info is None else _encode(_partition(info))
 
@@ -70,7 +69,7 @@ def _partition(info: PartitionInfo) -> dict[str, Any]:
 
 
 def acknowledged_body(receipts: Sequence[RecordMetadata]) -> bytes:
-    """The answer where every record was acknowledged."""
+    """The answer when every record was acknowledged."""
     offsets = ",".join(
         [
             f'{{"partition":{partition},"offset":{_json(offset)},"error_code":null,"error":null}}'
@@ -81,12 +80,12 @@ def acknowledged_body(receipts: Sequence[RecordMetadata]) -> bytes:
 
 
 def partial_body(outcomes: Sequence[RecordOutcome]) -> bytes:
-    """The answer where some were."""
+    """The answer when only some were acknowledged."""
     return _encode({"offsets": offset_items(outcomes), "key_schema_id": None, "value_schema_id": None})
 
 
 def offset_items(outcomes: Sequence[RecordOutcome]) -> list[object]:
-    """Each record's place in Kafka, or why it has none."""
+    """Each record's partition and offset, or its error."""
     return [_failed(one) if isinstance(one, Problem) else _written(one) for one in outcomes]
 
 

@@ -1,10 +1,10 @@
-"""Errors as REST Proxy v2 tells them: `{"error_code": 40402, "message": "…"}`, and one table of its codes.
+"""REST Proxy v2's errors, `{"error_code": 40402, "message": "…"}`, and its table of codes.
 
-    Problem ─▶ status and error_code        a request of which nothing was acknowledged, or a look-up
-    Problem ─▶ error_code                   one record among others that were
+    Problem ─▶ status and error_code        a request without any acknowledged record, or a look-up
+    Problem ─▶ error_code                   one failed record among acknowledged ones
 
-A status that no row names is its own code (404 for a path that nobody serves, 406, 413, 415, …). What a code
-can't tell, the message does: whether a record that failed may have been written all the same. Pure.
+A status without a row is its own code (404 for an unknown path, 406, 413, 415, …). The message adds what no
+code can express: whether a failed record may have been written. Pure.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from service.wire.strict_json import MAX_INT32
 BAD_REQUEST: Final = 40002
 TOPIC_NOT_FOUND: Final = 40401
 PARTITION_NOT_FOUND: Final = 40402
-#: What Confluent's proxy says of a topic that is looked up and is not there; only a produce gets 40401.
+#: Confluent's code for a look-up of a missing topic; only a produce gets 40401.
 LOOKED_UP_TOPIC_NOT_FOUND: Final = 40403
-#: A schema where none can be used; a payload of the wrong kind; one that can't be made into bytes.
+#: An unusable schema; a payload of the wrong type; a payload that can't be serialized.
 INVALID_SCHEMA: Final = 42205
 INVALID_PAYLOAD: Final = 42206
 SERIALIZATION: Final = 42207
@@ -38,7 +38,7 @@ _CODE_OF_STATUS: Final[Mapping[int, int]] = {
     401: 40101,
     403: 40301,
     429: 42901,
-    # Nothing of the request was sent: no broker, no leader, no memory, or a shutdown.
+    # Nothing was sent: no broker, no leader, no memory, or a shutdown.
     503: BROKER_NOT_AVAILABLE,
 }
 
@@ -48,26 +48,26 @@ _MAY_BE_WRITTEN: Final = "; it may have been written all the same"
 
 @dataclass(frozen=True, slots=True)
 class CodedProblem(Problem):
-    """A problem whose code follows from more than its status."""
+    """A problem whose code does not follow from its status alone."""
 
     error_code: int = 0
 
 
 def coded(problem: Problem, error_code: int) -> CodedProblem:
-    """The same problem under this code."""
+    """The same problem with this code."""
     known = {field.name: getattr(problem, field.name) for field in fields(Problem)}
     return CodedProblem(**known, error_code=error_code)
 
 
 def partition_of_path(text: str) -> int:
-    """The partition's number. What can't be one is no partition of any topic: raises a 404/40402."""
+    """The partition's number. Raises a 404/40402 for text that is no valid number."""
     if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INT32)) and int(text) <= MAX_INT32:
         return int(text)
     raise ProblemError(no_partition(f"{text!r} is no partition's number"))
 
 
 def no_partition(detail: str) -> Problem:
-    """A topic that has no such partition: 404/40402."""
+    """The problem for a missing partition of a topic: 404/40402."""
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     return CodedProblem(
         404,
@@ -80,7 +80,7 @@ def no_partition(detail: str) -> Problem:
 
 
 def code_of(problem: Problem) -> int:
-    """The code of a request's failure."""
+    """The code of a failed request."""
     if isinstance(problem, CodedProblem):
         return problem.error_code
     if _may_be_written(problem):
@@ -91,7 +91,7 @@ def code_of(problem: Problem) -> int:
 
 
 def record_code_of(problem: Problem) -> int:
-    """The code of one record's failure: whatever is worth another try is 50003."""
+    """The code of a failed record: 50003 if a retry may help."""
     return RETRIABLE if problem.status in (503, 504) else code_of(problem)
 
 
@@ -100,7 +100,7 @@ def message_of(problem: Problem) -> str:
 
 
 def error_format(problem: Problem) -> Refusal:
-    """A problem as an answer of this dialect; with the records' own failures where they differ."""
+    """A problem as a response, with the records' own failures if they differ."""
     body: dict[str, object] = {"error_code": code_of(problem), "message": message_of(problem)}
     if problem.results is not None:
         body["offsets"] = problem.results
@@ -109,5 +109,5 @@ def error_format(problem: Problem) -> Refusal:
 
 
 def _may_be_written(problem: Problem) -> bool:
-    """Whether time ran out after something was sent: a 504, which this dialect does not know."""
+    """Whether time ran out after something was sent: a 504, which this dialect lacks."""
     return problem.status == 504 or (problem.status == 503 and problem.written == "unknown")

@@ -1,12 +1,11 @@
-"""The media types of REST Proxy v2: what a body's type says of its records, and which answers a caller takes.
+"""The media types of REST Proxy v2, for request bodies and for Accept.
 
-    in    application/vnd.kafka.{json,binary,text}.v2+json    how keys and values are written
-    out   application/vnd.kafka.v2+json                       for whoever can read that, or JSON
+    in    application/vnd.kafka.{json,binary,text}.v2+json    the format of keys and values
+    out   application/vnd.kafka.v2+json                       if Accept allows that, or JSON
 
-A type that leaves the format open (`application/json`, `application/vnd.kafka.v2+json`, none at all) is
-refused, as Confluent's proxy refuses it: one of its peers takes it for base64, another for JSON, and a guess
-would write something else than was meant. Parameters such as charset are ignored; a body is UTF-8 or refused.
-Pure.
+A type without a format (`application/json`, `application/vnd.kafka.v2+json`, none) is refused, as in
+Confluent's proxy. Of its peers one reads it as base64, another as JSON; a wrong guess would write wrong data.
+Parameters such as charset are ignored; a body is UTF-8 or refused. Pure.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ FORMATS: Final = {
     "application/vnd.kafka.text.v2+json": Format.TEXT,
 }
 
-#: Those whose records can only be written with a schema from a registry.
+#: Formats that need a schema from a registry.
 _OF_SCHEMAS: Final = frozenset(
     f"application/vnd.kafka.{name}.v2+json" for name in ("avro", "jsonschema", "protobuf")
 )
 
-#: By which names a caller may ask for what we answer.
+#: Names in Accept that match our answers.
 _READABLE: Final = (ANSWER_TYPE, "application/vnd.kafka+json", "application/json", *FORMATS)
 
 
 def format_of(content_type: bytes | None, encoding: bytes | None) -> Format:
-    """How the keys and values of a body are written. Raises a 415 for what is not served."""
+    """The format of a body's keys and values. Raises a 415 for an unsupported type."""
     if encoding is not None and encoding.strip().lower() != b"identity":
         raise refused(415, "Content-Encoding is not supported")
     media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1")
@@ -57,7 +56,7 @@ def check_accept(accept: bytes | None) -> None:
 
 
 def _weights(accept: str) -> dict[str, float]:
-    """The media ranges of an Accept header and how much each is wanted (RFC 9110 section 12.5.1)."""
+    """The media ranges of an Accept header with their weights (RFC 9110 section 12.5.1)."""
     weights: dict[str, float] = {}
     for item in accept.split(","):
         name, *parameters = (part.strip() for part in item.split(";"))
@@ -66,7 +65,7 @@ def _weights(accept: str) -> dict[str, float]:
 
 
 def _q(text: str) -> float:
-    """A weight; what is none counts as not wanted."""
+    """A weight; 0 if invalid."""
     try:
         return float(text)
     except ValueError:
@@ -74,7 +73,7 @@ def _q(text: str) -> float:
 
 
 def _weight(name: str, weights: dict[str, float]) -> float:
-    """By the range that speaks of it most exactly."""
+    """The weight of the most specific matching range."""
     for media_range in (name, "application/*", "*/*"):
         if media_range in weights:
             return weights[media_range]

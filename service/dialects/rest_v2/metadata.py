@@ -1,8 +1,7 @@
-"""Looking up in REST Proxy v2: topics, their partitions, and brokers, from the client's snapshot.
+"""Look-ups of REST Proxy v2: topics, partitions and brokers, from the client's snapshot.
 
-A topic that is not known yet is asked for as the native look-ups do it, and no look-up creates one. A
-partition without a leader is answered at once. The headers tell how fresh an answer is, and an ETag lets a
-caller ask whether it still holds. Event loop only.
+An unknown topic is fetched as in native look-ups, and never created. A partition without a leader is answered
+at once. Headers report the answer's freshness; with the ETag a caller can revalidate. Event loop only.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _TYPE: Final = ANSWER_TYPE.encode()
 
 
 class MetadataV2:
-    """What the routes do."""
+    """The handlers of the routes."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class MetadataV2:
         self._boot = boot
 
     async def topics(self, request: Request) -> Response:
-        """The names of those topics that the caller may see and that are not Kafka's own."""
+        """The names of all topics that the caller may read, without internal ones."""
         check_accept(header(request.scope, b"accept"))
         listed = await self._listing.current(NO_DEMANDS)
         may_read = caller_of(request.scope).read.allow
@@ -90,7 +89,7 @@ class MetadataV2:
         return self._of_topic(request, cache, topic, body)
 
     async def partition(self, request: Request, name: str, written: str) -> Response:
-        """One partition, by its number as it stands in the path."""
+        """One partition, by its number in the path."""
         caller_of(request.scope).check_read(name)
         number = partition_of_path(written)
         cache, topic = await self._know(request, name)
@@ -115,7 +114,7 @@ class MetadataV2:
         return self._answer(request, body, cache, refreshed_ms, refreshed_wall_ms)
 
     async def _know(self, request: Request, name: str) -> tuple[MetadataCache, TopicTable]:
-        """A snapshot and the topic in it, once it is known. Raises ProblemError."""
+        """A snapshot, and the topic in it once known. Raises ProblemError."""
         check_accept(header(request.scope, b"accept"))
         caller = caller_of(request.scope)
         caller.check_read(name)

@@ -1,14 +1,14 @@
-"""The body of a produce request of REST Proxy v2, from JSON to ProducerRecords, validated whole.
+"""Parses and validates REST Proxy v2's produce body, from JSON to ProducerRecords.
 
     {"records": [{"key": K, "value": V, "partition": 3,
                   "timestamp": 17, "headers": [{"key": "h", "value": "base64"}]}],     Strimzi's two
      "key_schema": null, "key_schema_id": null, "value_schema": null, "value_schema_id": null}
 
-How K and V are written, the media type says. Null or left out is no key, and a tombstone. What does not have
-this shape is 400/40002; a member that is unknown, no records, or two partitions that contradict each other
-are 422/422. A key or value of the wrong kind for its format is 42206, one that can't be made into bytes
-42207, and a schema, which nobody here could use, 42205. As in `service/produce/records_codec.py`, from which
-the single members' readers come, a name that is given twice is found by length. Event loop only; pure.
+The media type defines the format of K and V. Null or absent means no key, or a tombstone. A wrong shape is
+400/40002. An unknown member, no records, or contradictory partitions are 422/422. A key or value of the wrong
+type for its format is 42206, one that can't be serialized 42207, and a schema, unusable here, 42205.
+Duplicate names are found by length, as in `service/produce/records_codec.py`, which also has the readers of
+single members. Event loop only; pure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class ProduceBody(NamedTuple):
-    """What a body asks for. `greatest_partition`: None where no record names one."""
+    """A body's content. `greatest_partition` is None if no record names one."""
 
     records: list[ProducerRecord]
     greatest_partition: int | None
@@ -68,8 +68,8 @@ _NULL: Final = b"null"
 #: From the raw JSON of a key or value to its bytes.
 _DECODERS: Final = {**DECODERS, Format.BASE64: bytes_of_unpadded_base64}
 
-# What a member adds to the length of a compact object besides its value: its name in quotes, a colon, and a
-# comma or, for one of them, a brace. The other brace is added once.
+# Bytes that a member adds to a compact object besides its value: its quoted name, a colon, and a comma. For
+# one member a brace replaces the comma; the other brace is added once.
 _KEY: Final = len('"key":,')
 _VALUE: Final = len('"value":,')
 _PARTITION: Final = len('"partition":,')
@@ -104,7 +104,7 @@ def parse_body(
         records, greatest, of_records = _records(topic, envelope.records, form, path_partition)
         understood += 1 + _RECORDS + of_records + len(records) - 1
         if understood != len(text):
-            # More was written than was understood: names stand twice, or were merely written with escapes.
+            # The text is longer than its parsed parts: names are repeated, or only contain escapes.
             refuse_unfit(body)
     except BodyError as e:
         raise _refused(e.status, BAD_REQUEST if e.status == 400 else e.status, e.place, e.message) from e
@@ -114,7 +114,7 @@ def parse_body(
 def _parse_parts(
     topic: str, body: bytes, form: Format, path_partition: int | None, limits: BodyLimits
 ) -> ProduceBody:
-    """The same of a large body, part by part: no call of the parser is a long one."""
+    """The same for a large body, part by part: each parser call is short."""
     around, parts = _LIST.split(body, limits)
     envelope = _decode(around)
     if envelope is None or not parts:
@@ -137,7 +137,7 @@ def _parse_parts(
 def _records(
     topic: str, items: Sequence[_Record], form: Format, path_partition: int | None, first: int = 0
 ) -> tuple[list[ProducerRecord], int | None, int]:
-    """The records, the greatest partition among them, and how much of their JSON was understood."""
+    """The records, their greatest partition, and the number of parsed bytes."""
     decode = _DECODERS[form]
     records: list[ProducerRecord] = []
     greatest = -1 if path_partition is None else path_partition
@@ -177,7 +177,7 @@ def _records(
 def _payload(
     decode: Callable[[bytes], bytes | None], form: Format, raw: bytes, index: int, member: str
 ) -> bytes | None:
-    """A key's or a value's bytes."""
+    """The bytes of a key or value."""
     try:
         return decode(raw)
     except ValueError as e:
@@ -197,7 +197,7 @@ def _number(raw: bytes, greatest: int, index: int, member: str) -> int | None:
 
 
 def _one_of(own: int, path_partition: int | None, index: int) -> int:
-    """The partition of a record, where it and the path may both name one."""
+    """The record's partition; raises ProblemError if the path has another."""
     if path_partition is not None and own != path_partition:
         said = f"the path names partition {path_partition}, the record {own}"
         raise _unprocessable(f"records[{index}].partition", said)
@@ -205,7 +205,7 @@ def _one_of(own: int, path_partition: int | None, index: int) -> int:
 
 
 def _schemas(envelope: _Body) -> int:
-    """How much of the JSON the schemas' members take. Raises a 42205 for one that is not null."""
+    """Parsed bytes of the schema members. Raises a 42205 for one that is not null."""
     understood = 0
     for name in _SCHEMAS:
         raw: Raw | UnsetType = getattr(envelope, name)

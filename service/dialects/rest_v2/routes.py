@@ -1,17 +1,16 @@
-"""The paths of REST Proxy v2, and what the OpenAPI document says of them.
+"""REST Proxy v2's routes with their OpenAPI descriptions, and its produce handler.
 
-Deliberately thin: `records.py` and `metadata.py` do the work. Consumers, offsets of partitions and everything
-else of v2 that reads or administers is not here.
+`records.py` and `metadata.py` do the work. Everything else of v2 that reads or administers, such as consumers
+and partition offsets, is not served.
 
-Producing in REST Proxy v2: `POST /topics/{topic}` and `POST /topics/{topic}/partitions/{partition}`.
+Produce: `POST /topics/{topic}` and `POST /topics/{topic}/partitions/{partition}`.
 
     all or some of the records acknowledged   200, the others as items of `offsets`
-    all, and the caller said `async=true`     204: Strimzi's word for an answer without offsets
+    all, with `async=true`                    204: Strimzi's answer without offsets
     none                                      the common cause's status, else the gravest; never 200
 
-The request is one ticket, whatever the number of its records, and nothing waits record by record: a topic, or
-a partition, that the brokers do not know is waited for once, for as long as `unknown_topic_wait_ms`. Event
-loop only.
+A request is one ticket, whatever its number of records, and never waits record by record. For an unknown
+topic or partition it waits once, at most `unknown_topic_wait_ms`. Event loop only.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _QUERIES: Final = (b"", b"async=false", _NO_OFFSETS)
 
 
 class ProduceV2:
-    """What the two routes do."""
+    """The handler of both produce routes."""
 
     def __init__(
         self,
@@ -90,9 +89,9 @@ class ProduceV2:
         self._metrics = metrics
 
     async def post(self, topic: str, partition: str | None, request: Request) -> Response:
-        """Serves one request; `partition` as it stands in the path, if it does.
+        """Serves one request; `partition` is the path's text, if any.
 
-        Raises ProblemError where none of the records was acknowledged.
+        Raises ProblemError if no record was acknowledged.
         """
         with self._metrics.produce(request.scope) as timed:
             records, result = await self._produce(topic, partition, request)
@@ -127,7 +126,7 @@ class ProduceV2:
     def _with_codes(
         self, records: Sequence[ProducerRecord], outcomes: Sequence[RecordOutcome]
     ) -> Sequence[RecordOutcome]:
-        """The same, each missing topic told from a missing partition."""
+        """The same outcomes, with separate codes for missing topics and missing partitions."""
         if not any(isinstance(one, Problem) and one.status == 404 for one in outcomes):
             return outcomes
         return [
@@ -142,7 +141,7 @@ class ProduceV2:
 
 
 def _check_query(query: bytes) -> None:
-    """Raises ProblemError for whatever is not Strimzi's one parameter."""
+    """Raises ProblemError for anything but Strimzi's one parameter."""
     if query in _QUERIES:
         return
     if query.startswith(b"async=") and b"&" not in query:
@@ -151,7 +150,7 @@ def _check_query(query: bytes) -> None:
 
 
 def _answer(outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:
-    """How the metrics call it, and the answer. Raises ProblemError where no record was acknowledged."""
+    """The outcome for metrics, and the answer. Raises ProblemError if no record was acknowledged."""
     problems = [one for one in outcomes if isinstance(one, Problem)]
     if not problems:
         return "success", acknowledged_body(cast("Sequence[RecordMetadata]", outcomes))
@@ -161,13 +160,13 @@ def _answer(outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:
 
 
 def _of_all(problems: Sequence[Problem]) -> Problem:
-    """One error for all records; their own ones beside it where it does not speak for each of them."""
+    """One error for all records; with each record's own if they differ."""
     alike = len({(problem.status, record_code_of(problem)) for problem in problems}) == 1
     return replace(in_common(problems, []), results=None if alike else offset_items(problems))
 
 
 class ResponseV2(JSONResponse):
-    """For the document alone: the one type of all answers."""
+    """Only for the document: the media type of all answers."""
 
     media_type = ANSWER_TYPE
 
@@ -179,7 +178,7 @@ PartitionPath = Annotated[
 
 
 def lookups_router(metadata: MetadataV2) -> APIRouter:
-    """The routes of the look-ups, with what the OpenAPI document says of them."""
+    """The look-up routes, with their OpenAPI descriptions."""
     router = APIRouter(
         tags=["REST Proxy v2"], default_response_class=ResponseV2, dependencies=[Depends(check_query)]
     )
@@ -217,7 +216,7 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
 
 
 def produce_router(produce: ProduceV2) -> APIRouter:
-    """The routes of produce, with what the OpenAPI document says of them."""
+    """The produce routes, with their OpenAPI descriptions."""
     router = APIRouter(tags=["REST Proxy v2"], default_response_class=ResponseV2)
 
     @router.post(

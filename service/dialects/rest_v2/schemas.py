@@ -1,6 +1,6 @@
-"""The shapes of REST Proxy v2, for the OpenAPI document. Nothing here is used to serve a request.
+"""The shapes of REST Proxy v2, for the OpenAPI document only.
 
-Answers are spelled in answers.py and bodies read by records.py; tests hold them equal to these.
+answers.py encodes the answers, records.py parses the bodies; tests keep these models equal to both.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ErrorV2(BaseModel):
     )
 
 
-#: The errors of a route, for the OpenAPI document.
+#: A route's errors, for the OpenAPI document.
 errors: Final = error_answers(
     ErrorV2,
     {
@@ -147,7 +147,7 @@ def _body_schema(form: Format) -> dict[str, Any]:
     }
 
 
-#: What `openapi_extra` of a produce route says.
+#: `openapi_extra` of a produce route.
 PRODUCE_REQUEST: Final[dict[str, Any]] = {
     "parameters": [
         {

@@ -1,4 +1,4 @@
-"""REST Proxy v3, as far as a producer and a reader of metadata need it.
+"""The part of REST Proxy v3 that producers and metadata readers need.
 
 GET  /v3/clusters…                                 cluster, brokers, topics, partitions, replicas
 POST /v3/clusters/{id}/topics/{t}/records          a stream of records, answered one by one
@@ -21,7 +21,7 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect over one sidecar."""
+    """The dialect for one sidecar."""
     producer, producing, settings = sidecar.producer, sidecar.producing, sidecar.settings
     cluster = ClusterPath(producer, sidecar.lookups)
     bodies = PostedBodies(

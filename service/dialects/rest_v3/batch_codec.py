@@ -1,10 +1,10 @@
-"""The body of a v3 batch: up to ten entries, each a record with an id of its own.
+"""Parses a v3 batch: up to ten entries, each a record with its own id.
 
     {"entries": [{"id": "1", "value": {"type": "JSON", "data": …}}, …]}
 
-The envelope is taken whole or not at all: what is no JSON is a 400, and entries that can't be told apart
-(none, more than ten, an id that is missing, malformed or there twice) are a 422 with Confluent's 42208. An
-entry that is no record fails for itself. Pure.
+The envelope is accepted or refused as a whole: invalid JSON is a 400. No entries, more than ten, or a
+missing, malformed or duplicate id are a 422 with Confluent's 42208. An invalid record fails only its entry.
+Pure.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ID: Final = re.compile(rf"[0-9a-zA-Z_-]{{1,{MAX_ID_LENGTH}}}")
 
 
 class Entry(NamedTuple):
-    """One entry: a record, or why it is none."""
+    """One entry: a record, or the reason that it is invalid."""
 
     id: str
     posted: Posted | Problem
 
 
 def parse_batch(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list[Entry]:
-    """The entries, in order. Raises BodyError or ProblemError where the body is no batch."""
+    """The entries, in order. Raises BodyError or ProblemError if the body is no batch."""
     if not body.strip():
         raise _no_batch("Request body is empty. Data is required.")
     found = items_of_member(body, "entries", limits._replace(records=MAX_ENTRIES))

@@ -1,10 +1,10 @@
-"""POST /v3/clusters/{id}/topics/{topic}/records:batch: up to ten records, each with its own outcome.
+"""POST /v3/clusters/{id}/topics/{topic}/records:batch: up to ten records, each with its outcome.
 
     207  {"successes": [{"id": "1", …}], "failures": [{"id": "2", "error_code": 400, "message": …}]}
 
-An entry that fails takes no other with it: those that are records are submitted together, and one that is too
-large is left out of that. What concerns all of them (the caller, the media type, a body that is no batch, no
-room) is an error of the request. Event loop only.
+A failed entry affects no other: all valid records are submitted together, without any that is too large.
+Errors of the request itself concern all: the caller, the media type, a malformed batch, no permit. Event loop
+only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BatchRoute:
         self._metrics = metrics
 
     def router(self) -> APIRouter:
-        """The route, with what the OpenAPI document says of it."""
+        """The route, with its OpenAPI description."""
         router = APIRouter(
             tags=["REST Proxy v3: produce"], dependencies=[Depends(check_query), Depends(no_query)]
         )

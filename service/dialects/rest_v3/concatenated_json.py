@@ -1,18 +1,18 @@
-"""Objects that follow each other in a stream, told apart without being understood.
+"""Splits a stream of concatenated JSON objects into records, without parsing them.
 
     {"value": …}{"value": …}      white space between them, or none
 
-Only strings and brackets are looked at, each byte a bounded number of times, and any cutting of the stream
-into chunks finds the same. What a text says is for others to judge: a record that is no JSON costs its own
-place and no other, as long as its brackets match. What does not:
+It reads only strings and brackets, each byte a bounded number of times. The result does not depend on how the
+stream is cut into chunks. It does not validate JSON: an invalid record fails alone, as long as its brackets
+match. Otherwise:
 
-    words between records     are answered once and passed over
-    a record that is too large is answered once and passed over; its bytes are not kept
-    anything else             ends the stream, since nothing tells any more where the next record begins:
-                              brackets or quotes between records, a bracket that closes one of another kind,
-                              a string that ends with its line, a nesting that nobody means
+    words between records     get one error and are skipped
+    a record that is too large gets one error and is skipped; its bytes are not kept
+    anything else             ends the stream, since the next record's start is unknown: brackets or quotes
+                              between records, a bracket that closes one of another kind, a string that ends
+                              with its line, absurd nesting
 
-Pure; one owner. Source: RFC 8259 for the grammar; Confluent's JsonStream for what a stream of records is.
+Pure; one owner. Source: RFC 8259 for the grammar; Confluent's JsonStream for the stream of records.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Final
 from service.base.possessive import POSSESSIVE_BYTES
 from service.wire.strict_json import BodyError
 
-#: Far above what any record may nest: each level is remembered, so there is an end to them.
+#: Far above any record's nesting. Bounded, because each level takes memory.
 _MAX_LEVELS: Final = 1_000
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _WORDS: Final = re.compile(rb'[^"{}\[\]]*+')
 
-#: The inside of a string as far as it goes: to its quote, to half an escape, or to what no string may hold.
+#: The inside of a string: up to its quote, half an escape, or a forbidden character.
 _INSIDE: Final = rb'[^"\\\x00-\x1f]*+(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*' + POSSESSIVE_BYTES
 _STRING: Final = re.compile(_INSIDE)
-#: What stands between two brackets, whole strings included.
+#: Everything between two brackets, including whole strings.
 _PLAIN: Final = re.compile(rb'(?:[^"{}\[\]]++|"' + _INSIDE + rb'")*' + POSSESSIVE_BYTES)
 
 _QUOTE: Final = ord('"')
@@ -44,7 +44,7 @@ _FIRST_PRINTABLE: Final = 0x20
 
 
 class _State(Enum):
-    """Where in the stream the next byte stands."""
+    """The position of the next byte in the grammar."""
 
     BETWEEN = "between"
     WORDS = "words"
@@ -55,34 +55,34 @@ class _State(Enum):
 
 
 class ConcatenatedJson:
-    """One stream: `feed` what comes, `end` where nothing more does.
+    """One stream: `feed` each chunk, then `end`.
 
-    Both answer what was found, in order: the text of a record, or the BodyError that stands in its place.
+    Both return the results in order: a record's text, or the BodyError in its place.
     """
 
     def __init__(self, max_record_bytes: int) -> None:
         self._max_record_bytes = max_record_bytes
         self._state = _State.BETWEEN
         self._found: list[bytes | BodyError] = []
-        #: Bytes of the stream before the chunk that is being read.
+        #: Bytes of the stream before the current chunk.
         self._before = 0
-        #: The closing brackets that the record waits for, the innermost last; empty between records.
+        #: The record's pending closing brackets, innermost last; empty between records.
         self._closing = bytearray()
-        #: The record's bytes of earlier chunks, and where in this chunk it begins or goes on.
+        #: The record's bytes of earlier chunks, and where it starts or continues in this chunk.
         self._begun = bytearray()
         self._from = 0
-        #: Whether the record was answered already, and the rest of it is not kept.
+        #: Whether the record already has its error, so that the rest of it is dropped.
         self._passes_over = False
-        #: What is held of a record whose end has not come yet.
+        #: Bytes kept of an incomplete record.
         self.held_bytes = 0
 
     @property
     def is_broken(self) -> bool:
-        """Whether the stream has come to where nothing tells how to go on: what follows is not looked at."""
+        """Whether the stream can't continue: later input is ignored."""
         return self._state is _State.BROKEN
 
     def feed(self, chunk: bytes) -> list[bytes | BodyError]:
-        """What is complete, or known to be wrong, with this chunk."""
+        """The records completed, and the errors found, with this chunk."""
         self._from = at = 0
         while at < len(chunk):
             at = self._read(chunk, at)
@@ -93,13 +93,13 @@ class ConcatenatedJson:
         return found
 
     def end(self) -> list[bytes | BodyError]:
-        """What is left over: a record whose end did not come."""
+        """The error for an incomplete record, if any."""
         unfinished = bool(self._closing) and not self._passes_over
         self._stop()
         return [BodyError(400, "", "not JSON: the body ends within a record")] if unfinished else []
 
     def pass_over(self) -> None:
-        """Holds nothing of the record that was begun, and answers nothing of the rest of it."""
+        """Drops the incomplete record: keeps nothing and reports nothing more of it."""
         if self._closing:
             self._forget()
             self._passes_over = True
@@ -107,7 +107,7 @@ class ConcatenatedJson:
     # -- by state --------------------------------------------------------------------------------------------
 
     def _read(self, chunk: bytes, at: int) -> int:
-        """Reads on from `at` in the present state, one step at least; answers how far it came."""
+        """Reads at least one step from `at` in the current state; returns the new position."""
         match self._state:
             case _State.RECORD:
                 return self._record(chunk, at)
@@ -152,7 +152,7 @@ class ConcatenatedJson:
                 return at
             byte = chunk[at]
             if byte == _QUOTE:
-                self._state = _State.STRING  # one that this chunk does not end
+                self._state = _State.STRING  # this chunk does not end it
                 return at + 1
             if byte in _CLOSING_OF:
                 if len(closing) == _MAX_LEVELS:
@@ -197,7 +197,7 @@ class ConcatenatedJson:
         return self._break(chunk, at, "a string is not closed on its line, or holds a control character")
 
     def _break(self, chunk: bytes, at: int, why: str) -> int:
-        """The stream can't go on; answers that the chunk is read."""
+        """Ends the stream with an error; returns the chunk's end."""
         if self._closing:
             self._keep(chunk, at)
         self._found.append(BodyError(400, "", f"not JSON: {why} (byte {self._before + at}); the stream ends"))
@@ -210,7 +210,7 @@ class ConcatenatedJson:
         self._state = _State.BROKEN
 
     def _keep(self, chunk: bytes, end: int) -> None:
-        """Keeps the record's bytes of this chunk, or says, once, that there are too many of them."""
+        """Keeps the record's bytes of this chunk, or reports, once, that it is too large."""
         if self._passes_over:
             return
         self.held_bytes += end - self._from

@@ -1,13 +1,13 @@
-"""What became of a record, as REST Proxy v3 tells it: a delivery report, or an error object in its place.
+"""Delivery reports of REST Proxy v3, and the delivery of one request's records.
 
     {"error_code": 200, "cluster_id": …, "topic_name": …, "partition_id": 0, "offset": 7,
      "timestamp": "2021-02-05T19:14:42Z", "key": {"type": "BINARY", "size": 7}, "value": {…}}
 
-`key` and `value` are told of where the record said a type for them; the size of none is -1, as in Kafka's
-RecordMetadata. An offset or timestamp that the broker did not say is left out. A batch tells of the same
-under `id` and without `error_code`. Pure.
+A failed record has an error object in its place. `key` and `value` appear if the record gave a type for them;
+a null has size -1, as in Kafka's RecordMetadata. An offset or timestamp unknown to the broker is left out.
+Batch reports have an `id` and no `error_code`. Pure.
 
-Records of one request handed to the client together, and what became of each. Event loop only.
+`deliver` submits a request's records together, and returns each one's outcome. Event loop only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from service.wire.errors import Problem, ProblemError
 #: Kafka's own size of a null key or value.
 _SIZE_OF_NULL: Final = -1
 
-#: What parts two reports. Source: ChunkedOutputFactory, kafka-rest.
+#: The separator between reports. Source: ChunkedOutputFactory, kafka-rest.
 SEPARATOR: Final = b"\r\n"
 
 Report = dict[str, object]
@@ -36,10 +36,10 @@ Report = dict[str, object]
 async def deliver(
     producing: Producing, topic: str, items: Sequence[Item], *, since_ms: int, place: Place, receive: Receive
 ) -> list[RecordOutcome]:
-    """The outcome of each item, in order; what is no record keeps its place as the Problem that it is.
+    """The outcome of each item, in order; an item that is a Problem is its own outcome.
 
-    All records are one submit, which one that is too large is left out of; where the client takes none, each
-    has that for its outcome. Raises CallerGoneError where the caller left.
+    All records are one submit, without any that is too large. If the client refuses it, each record has that
+    outcome. Raises CallerGoneError if the caller leaves.
     """
     answered: list[RecordOutcome | None] = [item if isinstance(item, Problem) else None for item in items]
     records = {index: item for index, item in enumerate(items) if isinstance(item, ProducerRecord)}
@@ -64,7 +64,7 @@ async def deliver(
 
 
 def _concerned(error: ProblemError, indices: Sequence[int]) -> Sequence[int]:
-    """The items that a refusal of the client is about: the one that is too large, or all of them."""
+    """The items that the client's refusal concerns: the one that is too large, or all."""
     cause = error.__cause__
     if isinstance(cause, RecordTooLargeError) and cause.record_index is not None:
         return [indices[cause.record_index]]
@@ -72,7 +72,7 @@ def _concerned(error: ProblemError, indices: Sequence[int]) -> Sequence[int]:
 
 
 class Awaited(NamedTuple):
-    """What is to be said of a record once its outcome is known; the record itself is not kept for that."""
+    """What a report needs of a record, so that the record itself is not kept."""
 
     partition: int | None = None
     key: Report | None = None
@@ -87,7 +87,7 @@ class Awaited(NamedTuple):
 
 
 class Reports:
-    """Makes the reports of one topic. `partition_count` answers None while the topic is unknown."""
+    """Builds the reports of one topic. `partition_count` returns None for an unknown topic."""
 
     def __init__(self, cluster_id: str, topic: str, partition_count: Callable[[str], int | None]) -> None:
         self._cluster_id = cluster_id
@@ -117,13 +117,13 @@ class Reports:
         return error_json(problem, code)
 
     def of(self, awaited: Awaited, outcome: RecordOutcome) -> Report:
-        """One of the two, as a stream has them."""
+        """The report or the error object, as in a stream."""
         if isinstance(outcome, Problem):
             return self.failure(awaited, outcome)
         return {"error_code": 200, **self.success(awaited, outcome)}
 
     def lacks(self, partition: int | None) -> bool:
-        """Whether the topic is known and has no such partition, as far as is known here."""
+        """Whether the topic is known and lacks this partition, by current metadata."""
         count = None if partition is None else self._partition_count(self._topic)
         return count is not None and partition is not None and partition >= count
 

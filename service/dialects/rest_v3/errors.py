@@ -1,14 +1,13 @@
-"""What goes wrong, in the words of REST Proxy v3: `{"error_code": 40403, "message": "…"}`.
+"""REST Proxy v3's errors: `{"error_code": 40403, "message": "…"}`.
 
     40002 40101 40301 40401 40402 40403       Kafka refused, by Confluent's numbers
-    50002 50003 50302                         Kafka failed: for good, for now, no broker is there
-    400 404 405 408 413 415 421 422 429 503   the HTTP status, for refusals of the sidecar's own
-    42206 42208                               an empty body, a batch that is none
+    50002 50003 50302                         Kafka failed: for good, for now, no broker available
+    400 404 405 408 413 415 421 422 429 503   the HTTP status, for the sidecar's own refusals
+    42206 42208                               an empty body, an invalid batch
 
-A problem whose `code` stands without a `kafka_error` carries the error_code itself (`with_code`). Of a
-record, an unknown topic is 40401 and an unknown partition 40402; where metadata is asked for, a topic is
-40403. Pure. Source: KafkaExceptionMapper (rest-utils), Errors and StreamingResponse (kafka-rest), August
-2026.
+A problem with `code` but no `kafka_error` carries the error_code itself (`with_code`). For a record, an
+unknown topic is 40401 and an unknown partition 40402; in metadata reads an unknown topic is 40403. Pure.
+Source: KafkaExceptionMapper (rest-utils), Errors and StreamingResponse (kafka-rest), August 2026.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ JSON: Final = b"application/json"
 BAD_REQUEST: Final = 40002
 TOPIC_NOT_FOUND: Final = 40401
 PARTITION_NOT_FOUND: Final = 40402
-#: What Confluent really sends where metadata of a missing topic is asked for.
+#: Confluent's actual code for metadata of a missing topic.
 UNKNOWN_TOPIC_OR_PARTITION: Final = 40403
 EMPTY_BODY: Final = 42206
 NOT_A_BATCH: Final = 42208
@@ -35,7 +34,7 @@ KAFKA_ERROR: Final = 50002
 RETRIABLE: Final = 50003
 NO_BROKER: Final = 50302
 
-#: By the problem's status, where Kafka said something: what is not here is 50302, 50003 or 50002.
+#: By status, for Kafka's errors; others are 50302, 50003 or 50002.
 _CODE_OF_STATUS: Final[Mapping[int, int]] = {
     400: BAD_REQUEST,
     403: 40301,
@@ -45,7 +44,7 @@ _CODE_OF_STATUS: Final[Mapping[int, int]] = {
     429: 429,
 }
 
-#: The same for refusals of the sidecar's own, as far as it is not the status.
+#: By status, for the sidecar's own refusals; others use the status.
 _CODE_OF_REFUSAL: Final[Mapping[int, int]] = {401: 40101}
 
 _NOT_THERE: Final = frozenset({Errors.UNKNOWN_TOPIC_OR_PARTITION.name, Errors.UNKNOWN_TOPIC_ID.name})
@@ -59,13 +58,13 @@ def error_format(problem: Problem) -> Refusal:
 
 
 def error_json(problem: Problem, code: int | None = None) -> dict[str, object]:
-    """The error object, with another error_code where one is given."""
+    """The error object; `code` overrides the error_code."""
     message = problem.detail + (_UNKNOWN_OUTCOME if problem.written == "unknown" else "")
     return {"error_code": error_code(problem) if code is None else code, "message": message}
 
 
 def error_code(problem: Problem) -> int:
-    """Confluent's number for it."""
+    """Confluent's number for the problem."""
     if problem.kafka_error is None:
         return problem.code or _CODE_OF_REFUSAL.get(problem.status, problem.status)
     found = _CODE_OF_STATUS.get(problem.status)
@@ -77,14 +76,14 @@ def error_code(problem: Problem) -> int:
 
 
 def code_of_record(problem: Problem, *, lacks_partition: bool) -> int:
-    """The same for a record, where a missing topic and a missing partition have numbers of their own."""
+    """The same for a record: missing topics and missing partitions have their own numbers."""
     if problem.kafka_error in _NOT_THERE and problem.status == 404:
         return PARTITION_NOT_FOUND if lacks_partition else TOPIC_NOT_FOUND
     return error_code(problem)
 
 
 def refused_with(status: int, code: int, detail: str) -> ProblemError:
-    """A refusal whose error_code is not the status."""
+    """A refusal whose error_code is not its status."""
     return ProblemError(with_code(status, code, detail))
 
 
@@ -94,7 +93,7 @@ def with_code(status: int, code: int, detail: str) -> Problem:
 
 
 def problem_of_record(error: BodyError) -> Problem:
-    """Why one record is none."""
+    """The problem of an invalid record."""
     detail = f"{error.place}: {error.message}" if error.place else error.message
     code = PARTITION_NOT_FOUND if error.status == 404 else error.status
     return with_code(error.status, code, detail)

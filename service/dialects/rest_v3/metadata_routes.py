@@ -1,8 +1,8 @@
-"""The metadata reads of REST Proxy v3: the cluster, its brokers, topics, partitions and replicas.
+"""Metadata routes of REST Proxy v3: cluster, brokers, topics, partitions and replicas.
 
-All of it comes from the client's own metadata and says how fresh that is, by the headers of the native API.
-The list of topics is the sidecar's listing; like Confluent's it leaves internal topics out, and what the
-caller may not read. Event loop only.
+All answers come from the client's metadata, with the native API's freshness headers. The topics come from the
+sidecar's listing. Like Confluent's, the list omits internal topics, and also those that the caller may not
+read. Event loop only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _CLUSTER: Final = "/v3/clusters/{cluster_id}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"
 _PARTITION: Final = f"{_TOPIC}/partitions/{{partition_id}}"
 
-#: As many digits as the greatest int32 has.
+#: The number of digits of the greatest int32.
 _MAX_DIGITS: Final = 10
 
 _OF_CLUSTER: Final = errors(400, 404, 422, 429, 503)
@@ -85,7 +85,7 @@ class MetadataRoutes:
         self._partition_refresh = partition_refresh
 
     def router(self) -> APIRouter:
-        """The routes, with what the OpenAPI document says of them."""
+        """The routes, with their OpenAPI descriptions."""
         router = APIRouter(
             tags=["REST Proxy v3: metadata"], dependencies=[Depends(check_query), Depends(no_query)]
         )
@@ -218,7 +218,7 @@ class MetadataRoutes:
     async def _resources(
         self, request: Request, cluster_id: str | None
     ) -> tuple[ClusterResources, MetadataCache]:
-        """The cluster's resources and the snapshot to answer from; None stands for whatever cluster it is."""
+        """The cluster's resources and the snapshot to answer from; None accepts any cluster id."""
         known = await self._cluster.require(cluster_id, request.receive, caller_of(request.scope))
         return ClusterResources(clusters_url(request.scope), known), self._producer.cache
 
@@ -258,7 +258,7 @@ class MetadataRoutes:
         return of_body(request, resource_body(resource), self._freshness(topic))
 
     async def _listed(self, request: Request, pieces: Iterable[bytes], topic: str | None) -> Response:
-        """A list, as fresh as the metadata is when its making begins."""
+        """A list, with the freshness of the metadata at its start."""
         freshness = self._freshness(topic)
         return of_long(request, await self._slices.body(pieces), freshness)
 
@@ -277,5 +277,5 @@ def _shape(table: TopicTable) -> TopicShape:
 
 
 def _number(digits: str) -> int | None:
-    """A number in a path; None for what is none, or is longer than any."""
+    """A number in a path; None if it is invalid or too long."""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else None

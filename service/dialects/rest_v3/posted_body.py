@@ -1,8 +1,8 @@
-"""Records of a body whose length the head says: read whole, submitted together, answered at once.
+"""Handles a body of known length: read whole, submitted together, answered at once.
 
-Most requests come like this, with one record or a few. Each takes a permit of admission control, as any
-request does, and needs no stream of its own. Event loop only. `understand` turns the texts of a body or a
-stream into records, and into what their reports need; it is pure.
+Most requests are like this, with one record or a few. Each takes a permit of admission control, as any
+request does, and needs no stream. Event loop only. `understand` turns the texts of a body or a stream into
+records and the data for their reports; it is pure.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from service.wire.strict_json import BodyError, compact
 _encode = msgspec.json.Encoder().encode
 
 
-#: So much of a body is looked at in one go: 10 ms if it were nothing but the smallest of records.
+#: Bytes split in one go: 10 ms for the smallest records.
 PIECE_BYTES: Final = 32 * 1024
 
-#: Records that are understood in one go: about 5 ms.
+#: Records parsed in one go: about 5 ms.
 RECORDS_AT_ONCE: Final = 500
 
 
 def understand(topic: str, found: Sequence[bytes | BodyError]) -> tuple[list[Item], list[Awaited]]:
-    """The records, or why they are none, and what each report will need."""
+    """The records, or their errors, and the data for each report."""
     items: list[Item] = []
     awaited: list[Awaited] = []
     for one in found:
-        if isinstance(one, BodyError):  # not raised again: it would hold on to all that is held here
+        if isinstance(one, BodyError):  # not raised again: that would keep this frame's objects alive
             items.append(problem_of_record(one))
             awaited.append(Awaited())
             continue
@@ -61,7 +61,7 @@ def understand(topic: str, found: Sequence[bytes | BodyError]) -> tuple[list[Ite
 
 
 class PostedBodies:
-    """The handler of requests whose length the head says."""
+    """The handler of requests with a known length."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class PostedBodies:
     async def answer(
         self, request: Request, topic: str, reports: Reports, to_utf8: ToUtf8, since_ms: int
     ) -> bytes:
-        """The reports. Raises ProblemError for what is no body of records, CallerGoneError."""
+        """The reports. Raises ProblemError for an invalid body, or CallerGoneError."""
         with self._metrics.produce(request.scope) as timed:
             awaited, outcomes = await self._produce(request, topic, to_utf8, since_ms)
             if len(outcomes) <= FEW_RECORDS:
@@ -114,7 +114,7 @@ class PostedBodies:
         return understand(topic, self._found(body))
 
     def _found(self, body: bytes) -> list[bytes | BodyError]:
-        """The texts of the records. Raises a 413 for too many of them."""
+        """The texts of the records. Raises a 413 for too many."""
         records = ConcatenatedJson(self._max_record_bytes)
         found: list[bytes | BodyError] = []
         for start in range(0, len(body), PIECE_BYTES):

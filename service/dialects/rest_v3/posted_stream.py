@@ -1,7 +1,7 @@
-"""Records that come for as long as the caller likes, each answered as the brokers acknowledge it, in order.
+"""A stream of records of any length, each answered once acknowledged, in order.
 
-The last object may be about the stream itself: 408 nothing came for too long, 503 the sidecar shuts down, 400
-the brackets of the text don't match any more. What has no answer by then was not written. Event loop only.
+The last object may concern the stream itself: 408 idle for too long, 503 the sidecar shuts down, 400 the
+brackets do not match. Records without an answer by then were not written. Event loop only.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from service.wire.streaming import Outlet
 from service.wire.strict_json import BodyError
 from service.wire.waiting import CallerGoneError
 
-#: A begun record that is shorter is not counted among what waits: it is still in a buffer of the connection.
+#: A shorter incomplete record is not counted as waiting: the connection's buffer still holds it.
 _HELD_UNCOUNTED_BYTES: Final = 64 * 1024
 
-#: What the last object says where the stream ended before its body.
+#: The last object of a stream that ended before its body.
 _LAST_WORDS: Final = {
     IDLE: Problem(408, "nothing came for too long (stream_idle_timeout_ms): the stream ends"),
     SHUTDOWN: Problem(
@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Piece(NamedTuple):
-    """What one read brought, in UTF-8, and whether more may come."""
+    """One read's input in UTF-8, and whether more may follow."""
 
     body: bytes
     more: bool
@@ -56,7 +56,7 @@ _NOTHING_YET: Final = _Piece(b"", True)
 
 
 class PostedStream:
-    """What is read of one stream, and what is told. `stream` is put in before it begins."""
+    """Reads one stream and writes its reports. Set `stream` before it begins."""
 
     stream: RecordStream
 
@@ -82,22 +82,22 @@ class PostedStream:
         self._receive = receive
         self._to_utf8 = to_utf8
         self._records = ConcatenatedJson(max_record_bytes)
-        #: What is to be said of each record that was put and not told of yet.
+        #: The report data of each submitted record without a report.
         self._awaited: deque[Awaited] = deque()
-        #: The greatest partition that is named among those which are being put.
+        #: The greatest partition named in the current submit.
         self._partition: int | None = None
-        #: What was read before the head of the answer went out.
+        #: Input read before the answer's head was sent.
         self._first = _NOTHING_YET
 
     def times(self) -> Times:
-        """How long records may take that are submitted now."""
+        """The time limits of records submitted now."""
         return self._producing.dialect_times(self._topic, self._partition)
 
     async def begin(self) -> None:
-        """Waits for the first byte that says anything.
+        """Waits for the first byte that is not white space.
 
-        Raises ProblemError where none comes: 422 for an empty body, 408 after too long a wait, 503 in a
-        shutdown; CallerGoneError where the caller leaves.
+        Raises ProblemError if none comes: 422 for an empty body, 408 when idle for too long, 503 in a
+        shutdown. Raises CallerGoneError if the caller leaves.
         """
         try:
             async with asyncio.timeout(self._idle_ms / 1000) as patience:
@@ -112,7 +112,7 @@ class PostedStream:
             raise empty_body()
 
     async def converse(self, outlet: Outlet) -> None:
-        """Reads and tells until the end, and says why where that is not the body's own.
+        """Reads and reports until the end; adds the reason if the stream ended before its body.
 
         Raises CallerGoneError.
         """
@@ -143,7 +143,7 @@ class PostedStream:
         return _Piece(self._to_utf8(message.get("body", b"")), message.get("more_body", False))
 
     async def _take(self, piece: _Piece) -> None:
-        """Puts what is whole, others having their turn between; counts what is not."""
+        """Submits complete records, yielding between slices; counts an incomplete one."""
         for start in range(0, len(piece.body), PIECE_BYTES):
             found = self._records.feed(piece.body[start : start + PIECE_BYTES])
             for first in range(0, len(found), RECORDS_AT_ONCE):
@@ -164,7 +164,7 @@ class PostedStream:
         await self.stream.put(items, sum(len(one) for one in found if isinstance(one, bytes)))
 
     async def _count_what_is_held(self) -> None:
-        """Counts a long record that has begun; where there is no room for it, it fails, and others go on."""
+        """Counts a long incomplete record; without memory for it, it fails, and later records continue."""
         held_bytes = self._records.held_bytes
         problem = await self.stream.hold(held_bytes if held_bytes > _HELD_UNCOUNTED_BYTES else 0)
         if problem is not None:
@@ -172,7 +172,7 @@ class PostedStream:
             self._awaited.append(Awaited())
             await self.stream.put([problem], 0)
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------------
 
     async def _report(self, outlet: Outlet, outcomes: Sequence[tuple[int, RecordOutcome]]) -> None:
         reports = [_encode(self._reports.of(self._awaited.popleft(), outcome)) for _, outcome in outcomes]

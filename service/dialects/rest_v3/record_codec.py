@@ -1,14 +1,14 @@
-"""One record of REST Proxy v3: from JSON to a ProducerRecord, and what its delivery report will say of it.
+"""Parses one REST Proxy v3 record: from JSON to a ProducerRecord and its report data.
 
     {"partition_id": 0, "headers": [{"name": "h", "value": "base64"}], "timestamp": "2021-02-05T19:14:42Z",
      "key": {"type": "BINARY", "data": "base64"}, "value": {"type": "JSON", "data": {…}}}
 
-Every member may be left out or null. A key or value without data, or whose data is null, is none: a record
-without key, a tombstone. Without a type it would be one of a schema registry, which is not served here. All
-that is wrong is a BodyError that names its place: 400, 415 for schema formats, 404 for a partition that no
-topic can have. Who calls: the stream and the batch, on the event loop. Pure.
+Every member may be absent or null. A key or value with absent or null data is null: no key, or a tombstone.
+Data without a type would need a schema registry, which is not supported. Each fault is a BodyError with its
+place: 400, 415 for schema formats, 404 for an impossible partition. Called by the stream and the batch, on
+the event loop. Pure.
 
-Timestamps as REST Proxy v3 writes them: RFC 3339 in, what Java's Instant prints out. Pure.
+Timestamps: reads RFC 3339, writes the format of Java's Instant.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from service.wire.payload import bytes_of_base64, bytes_of_json, bytes_of_text
 from service.wire.strict_json import MAX_INT32, BodyError
 
 _RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
-#: Those of them that are as large as their sender likes.
+#: Members of any size.
 PAYLOAD: Final = ("headers", "key", "value")
 _HEADER: Final = frozenset({"name", "value"})
 _SCHEMA: Final = ("subject", "subject_name_strategy", "schema_id", "schema_version", "schema")
 _DATA: Final = frozenset({"type", "data", *_SCHEMA})
 
-#: From the raw JSON of `data` to the bytes that go on the wire, by type.
+#: From the raw JSON of `data` to the record's bytes, by type.
 _DECODERS: Final = {"BINARY": bytes_of_unpadded_base64, "JSON": bytes_of_json, "STRING": bytes_of_text}
 _OF_STRINGS: Final = {"BINARY": "a string of base64", "STRING": "a string"}
 _SCHEMA_TYPES: Final = frozenset({"AVRO", "JSONSCHEMA", "PROTOBUF"})
 _NO_REGISTRY: Final = "there is no schema registry: use type BINARY, JSON or STRING"
 
-#: How many digits a partition may have; one more than any has.
+#: Digits allowed in a partition; one more than the greatest has.
 _MAX_DIGITS: Final = len(str(MAX_INT32)) + 1
 
 
-#: RFC 3339 section 5.6; T and Z may be small, the offset is of hours and minutes.
+#: RFC 3339 section 5.6; T and Z in either case, the offset in hours and minutes.
 _FORM: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
 )
@@ -54,15 +54,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _WHOLE_SECOND: Final = ".000Z"
 
-#: The last time that RFC 3339 can write.
+#: The last time that RFC 3339 can express.
 LAST_MS: Final = 253_402_300_799_999
 
 
 def ms_of_rfc3339(text: str) -> int:
-    """`2021-02-05T19:14:42Z` as milliseconds since 1970; what is finer than those is cut off.
+    """`2021-02-05T19:14:42Z` as milliseconds since 1970; cuts off finer digits.
 
-    Raises ValueError for another form, for no time that there is, for one before 1970, which no record can
-    have, and for one that its offset moves beyond the year 9999.
+    Raises ValueError for another format or an invalid time. Also for a time before 1970, which no record can
+    have, or one that its offset moves beyond the year 9999.
     """
     found = _FORM.fullmatch(text)
     if found is None:
@@ -83,7 +83,7 @@ def ms_of_rfc3339(text: str) -> int:
 
 
 def text_of_ms(at_ms: int) -> str:
-    """Milliseconds from 0 to LAST_MS as `2021-02-05T19:14:42Z`, with three digits where they are not zero."""
+    """Milliseconds from 0 to LAST_MS as `2021-02-05T19:14:42Z`; with three decimals unless zero."""
     text = rfc3339(at_ms)
     return text.removesuffix(_WHOLE_SECOND) + "Z" if text.endswith(_WHOLE_SECOND) else text
 
@@ -96,7 +96,7 @@ def _zone(sign: str, hours: int, minutes: int) -> timezone:
 
 
 class Posted(NamedTuple):
-    """A record, and the types of its key and value; None where they said none."""
+    """A record, and the types given for its key and value, or None."""
 
     record: ProducerRecord
     key_type: str | None
@@ -104,7 +104,7 @@ class Posted(NamedTuple):
 
 
 def record_of(topic: str, members: Mapping[str, Raw]) -> Posted:
-    """The record that these members describe, each as compact JSON. Raises BodyError."""
+    """The record from its members, each compact JSON. Raises BodyError."""
     _refuse_unknown(members, _RECORD, "")
     key_type, key = _payload(members, "key")
     value_type, value = _payload(members, "value")
@@ -123,7 +123,7 @@ def record_of(topic: str, members: Mapping[str, Raw]) -> Posted:
 
 
 def _payload(members: Mapping[str, Raw], name: str) -> tuple[str | None, bytes | None]:
-    """Type and bytes of a key or value. Without either there is nothing to tell of it."""
+    """Type and bytes of a key or value; None and None if it is absent."""
     raw = members.get(name)
     if raw is None or is_null(raw):
         return None, None
@@ -145,7 +145,7 @@ def _payload(members: Mapping[str, Raw], name: str) -> tuple[str | None, bytes |
 
 
 def _type(said: Mapping[str, Raw], name: str) -> str | None:
-    """BINARY, JSON, STRING, or None where none is said. Whatever else speaks of schemas is refused."""
+    """BINARY, JSON, STRING, or None if absent. Raises BodyError for any use of schemas."""
     raw = said.get("type")
     kind = None
     if raw is not None and not is_null(raw):

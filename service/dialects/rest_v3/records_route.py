@@ -1,11 +1,11 @@
-"""POST /v3/clusters/{id}/topics/{topic}/records: records one behind the other, delivery reports in order.
+"""POST /v3/clusters/{id}/topics/{topic}/records: concatenated records in, delivery reports out, in order.
 
-    the head says how long the body is     posted_body.py    read whole, one submit, one answer
-    it does not, or longer than bodies are posted_stream.py  answered while it is read
+    Content-Length within max_body_bytes   posted_body.py    read whole, one submit, one answer
+    none, or longer                        posted_stream.py  answered while it is read
 
-Either way the status is 200 once the body has begun: what is wrong with a record is said by the `error_code`
-of its own report, and the others go on. Only what the head or an empty body shows is refused by HTTP: the
-cluster, the caller, the topic's name, the media type, too much that waits. Event loop only.
+Either way the status is 200 once the body has begun. A faulty record gets an `error_code` in its own report,
+and the others continue. HTTP errors are only for the head or an empty body: the cluster, the caller, the
+topic's name, the media type, too many waiting requests. Event loop only.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from service.wire.responses import as_is
 from service.wire.schemas import check_query
 from service.wire.streaming import StreamedAnswer
 
-#: Of this moment only: an answer to a POST that nobody may keep.
+#: The answer to a POST: must not be cached.
 _FIXED: HeaderPairs = [(b"content-type", JSON), (b"cache-control", b"no-store")]
 
 
 class PostLimits(NamedTuple):
-    """Bytes of one record, bytes of a body that is no stream, and times without a byte, in and out."""
+    """Bytes of one record, bytes of a body that is no stream, and longest times without input and output."""
 
     max_record_bytes: int
     max_body_bytes: int
@@ -72,7 +72,7 @@ class RecordsRoute:
         self._limits = limits
 
     def router(self) -> APIRouter:
-        """The route, with what the OpenAPI document says of it."""
+        """The route, with its OpenAPI description."""
         router = APIRouter(
             tags=["REST Proxy v3: produce"], dependencies=[Depends(check_query), Depends(no_query)]
         )
@@ -111,7 +111,7 @@ class RecordsRoute:
             posted.stream = held.enter_context(self._streams.open(topic, caller, posted.times))
             await posted.begin()
             return StreamedAnswer(
-                [*_FIXED, CLOSE],  # behind an early end the rest of the body would come on the connection
+                [*_FIXED, CLOSE],  # after an early end, the rest of the body would follow on the connection
                 posted.converse,
                 stall_ms=self._limits.stall_timeout_ms,
                 watch=False,
@@ -120,7 +120,7 @@ class RecordsRoute:
 
 
 def is_record_stream(scope: Scope) -> bool:
-    """Whether a request is served here: the guards leave the length of its body to us."""
+    """Whether this route serves the request: the guards then do not limit its body."""
     match scope["path"].split("/"):
         case ["", "v3", "clusters", _, "topics", _, "records"]:
             return bool(scope["method"] == "POST")
@@ -133,6 +133,6 @@ def _is_of_known_length(scope: Scope, max_body_bytes: int) -> bool:
 
 
 async def _nothing() -> Message:
-    """A `receive` that gives nothing: the body is to be read by somebody else."""
+    """A `receive` that returns nothing: other code reads the body."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets it")

@@ -1,7 +1,7 @@
-"""What the routes of REST Proxy v3 share: the cluster in the path, the empty query, the charset of a body.
+"""Shared by REST Proxy v3's routes: cluster path, empty query, charset of a body.
 
 A body is application/json, in UTF-8 or ISO-8859-1. Source: JsonStreamMessageBodyReader, kafka-rest, which
-takes the same two charsets. Event loop only.
+accepts the same two charsets. Event loop only.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from service.wire.schemas import NoQuery
 
 _JSON: Final = "application/json"
 
-#: White space between records: a body of nothing else is empty.
+#: White space between records: a body of only this is empty.
 SPACE: Final = b" \t\r\n"
 
-#: From what came to UTF-8, piece by piece.
+#: Converts received bytes to UTF-8, piece by piece.
 ToUtf8 = Callable[[bytes], bytes]
 
 
 class ClusterPath:
-    """Which cluster a path names: this one, or one that is not here."""
+    """Checks the cluster in a path."""
 
     def __init__(self, producer: Producer, lookups: Lookups) -> None:
         self._producer = producer
         self._lookups = lookups
 
     async def require(self, cluster_id: str | None, receive: Receive, caller: Caller) -> str:
-        """The id of the cluster, which is the one asked for; None asks for whichever it is.
+        """The id of this cluster, if `cluster_id` equals it or is None.
 
-        Waits for a first answer of the brokers. Raises ProblemError: 503 where none comes, 404 where this is
-        another cluster. `receive` must have given the whole body, or never give anything.
+        Waits for a first response of the brokers. Raises ProblemError: 503 if none comes, 404 for another
+        cluster. `receive` must have returned the whole body, or never return anything.
         """
         await self._lookups.know_cluster(NO_DEMANDS, receive, caller)
         known = self._producer.cache.cluster_id
@@ -51,14 +51,14 @@ class ClusterPath:
 
 
 async def no_query(_: Annotated[NoQuery, Query()]) -> None:
-    """Refuses parameters (422): one that nobody heeds would mislead its caller."""
+    """Refuses parameters (422): ignoring one would mislead its caller."""
 
 
 def utf8_reader(scope: Scope) -> ToUtf8:
-    """Makes UTF-8 of the body's pieces, by what the head says of it.
+    """Converts the body's pieces to UTF-8, from the charset in the head.
 
-    Raises ProblemError: 415 for another media type or an encoded body, 400 for another charset, 422 where
-    there is neither type nor body.
+    Raises ProblemError: 415 for another media type or an encoded body, 400 for another charset, 422 if both
+    type and body are missing.
     """
     if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
         raise refused(415, "Content-Encoding is not supported")
@@ -76,7 +76,7 @@ def utf8_reader(scope: Scope) -> ToUtf8:
 
 
 def empty_body() -> ProblemError:
-    """What Confluent answers where there is nothing at all."""
+    """Confluent's error for an empty body."""
     return refused_with(422, EMPTY_BODY, "Payload error. Request body is empty. Data is required.")
 
 
@@ -93,7 +93,7 @@ def _as_it_is(piece: bytes) -> bytes:
 
 
 def _from_latin_1(piece: bytes) -> bytes:
-    """Every byte is a character of its own, so pieces may be cut anywhere."""
+    """Every byte is one character, so pieces may be cut anywhere."""
     return piece if piece.isascii() else piece.decode("latin-1").encode()
 
 

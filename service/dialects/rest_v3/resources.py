@@ -1,12 +1,11 @@
-"""The resources of REST Proxy v3 as JSON: their members in Confluent's order, their links and names.
+"""The resources of REST Proxy v3 as JSON: Confluent's member order, links and names.
 
     {"kind": "KafkaTopic", "metadata": {"self": "http://…/v3/clusters/C/topics/t",
      "resource_name": "crn:///kafka=C/topic=t"}, "cluster_id": "C", "topic_name": "t", …}
 
-Links are made of the scheme and Host that the request came by, so that whoever got here gets on. Some lead to
-what the sidecar does not serve (configs, ACLs, consumer groups, reassignments): they are there because
-clients look for the members. Pure. Source: entities/v3 and
-resources/v3 of kafka-rest, August 2026.
+Links use the request's scheme and Host, so they work for the same caller. Some lead to paths that are not
+served (configs, ACLs, consumer groups, reassignments): clients expect these members. Pure. Source:
+entities/v3 and resources/v3 of kafka-rest, August 2026.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TopicShape(NamedTuple):
-    """What a topic is told with."""
+    """A topic's data for its resource."""
 
     name: str
     is_internal: bool
@@ -36,7 +35,7 @@ class TopicShape(NamedTuple):
 
 
 class ClusterResources:
-    """Everything of one cluster, for one request."""
+    """The resources of one cluster, for one request."""
 
     def __init__(self, clusters_url: str, cluster_id: str) -> None:
         self._id = cluster_id
@@ -44,7 +43,7 @@ class ClusterResources:
         self._crn = f"crn:///kafka={cluster_id}"
 
     def cluster(self, controller: Node | None) -> Resource:
-        """The cluster. A KRaft broker names a random one of them as controller."""
+        """The cluster. A KRaft broker names a random broker as controller."""
         url = self.url
         return {
             "kind": "KafkaCluster",
@@ -74,7 +73,7 @@ class ClusterResources:
         }
 
     def topic(self, topic: TopicShape) -> Resource:
-        """A topic. Which operations somebody may do on it is not asked for, so there are none to tell."""
+        """A topic. Its authorized operations are not fetched, so their list is empty."""
         url = self.topic_url(topic.name)
         return {
             "kind": "KafkaTopic",
@@ -106,7 +105,7 @@ class ClusterResources:
         }
 
     def replica(self, info: PartitionInfo, broker_id: int) -> Resource:
-        """One copy of a partition, by the broker that holds it, alive or not."""
+        """One replica, by its broker, alive or not."""
         crn = f"{self._crn}/topic={info.topic}/partition={info.partition}/replica={broker_id}"
         url = f"{self.partition_url(info.topic, info.partition)}/replicas/{broker_id}"
         return {
@@ -137,7 +136,7 @@ def resource_body(resource: Resource) -> bytes:
 
 
 def collection_pieces(kind: str, self_url: str, items: Iterable[Resource | None]) -> Iterator[bytes]:
-    """A list of resources as JSON, in pieces; there is never a next page. None is no item."""
+    """A list of resources as JSON, in pieces, without a next page; skips None."""
     head = _encode({"kind": kind, "metadata": {"self": self_url, "next": None}})
     yield head[:-1] + b',"data":['
     yield from joined(b"" if item is None else _encode(item) for item in items)
@@ -145,7 +144,7 @@ def collection_pieces(kind: str, self_url: str, items: Iterable[Resource | None]
 
 
 def clusters_url(scope: Scope) -> str:
-    """The root of all resources, by the scheme and Host of a request."""
+    """The root URL of all resources, from a request's scheme and Host."""
     host = header(scope, b"host") or b"localhost"
     return f"{scope['scheme']}://{host.decode('latin-1')}/v3/clusters"
 

@@ -1,7 +1,7 @@
-"""The shapes of REST Proxy v3, for the OpenAPI document. Nothing is read or written by these models.
+"""The shapes of REST Proxy v3, for the OpenAPI document only.
 
-Answers are spelled in resources.py and delivery_reports.py; a test holds the two equal. Members stand in
-Confluent's order.
+resources.py and delivery_reports.py encode the answers; a test keeps both equal. Members are in Confluent's
+order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ClusterId = Annotated[
         json_schema_extra={"pattern": "^[a-zA-Z0-9_-]+$"},
     ),
 ]
-#: Read as text: what is no number is there as little as a number that nobody has.
+#: Text, so that an invalid number is a 404, as an unknown number is.
 BrokerId = Annotated[str, Path(description="A broker's id.", json_schema_extra=_NUMBER)]
 PartitionId = Annotated[str, Path(description="A partition's number.", json_schema_extra=_NUMBER)]
 
@@ -188,7 +188,7 @@ class BatchAnswer(_Shape):
 
 # -- errors --------------------------------------------------------------------------------------------------
 
-#: The error answers of a route, for the OpenAPI document.
+#: A route's error answers, for the OpenAPI document.
 errors: Final = error_answers(
     ErrorAnswer,
     {
@@ -204,7 +204,7 @@ errors: Final = error_answers(
     },
 )
 
-# -- bodies that are read by the dialect's own code ----------------------------------------------------------
+# -- bodies parsed by the dialect's own code -----------------------------------------------------------------
 
 _DATA: Final[dict[str, Any]] = {
     "type": ["object", "null"],
@@ -241,7 +241,7 @@ _RECORD_MEMBERS: Final[dict[str, Any]] = {
 
 _RECORD: Final[dict[str, Any]] = {"type": "object", "properties": _RECORD_MEMBERS}
 
-#: A record that is none is answered in its place, not refused by HTTP: so much is said by "or anything".
+#: An invalid record is answered in its place, not refused by HTTP: hence "or anything".
 _RECORD_OR_NOT: Final[dict[str, Any]] = {
     "anyOf": [_RECORD, {"description": "An invalid record is answered by an error object in its place."}]
 }
