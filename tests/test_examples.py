@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from tests.support.sidecar import Sidecar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FOLDER = Path(__file__).parent.parent / "examples" / "clients"
+_ROOT = Path(__file__).parents[1]
+_FOLDER = _ROOT / "examples" / "clients"
 CLIENTS = sorted(client for client in _FOLDER.iterdir() if client.is_file())
 
 #: How each is run, by its file's suffix. Python and the shell's curl are everywhere that tests run.
@@ -84,22 +86,13 @@ def test_a_client_finds_the_leader_and_produces(
 
 
 def test_the_example_projects_own_tests_pass_with_the_test_kit() -> None:
-    """As its author runs them: in its folder, with nothing of this project's test settings."""
-    project = _FOLDER.parent / "orders"
+    """By the command of docs/testing.md, with the example's own settings and none of this project's."""
+    (command,) = re.findall(
+        r"^\.venv/bin/python( -m pytest .+)$", (_ROOT / "docs/testing.md").read_text(encoding="utf-8"), re.M
+    )
     ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-c",
-            os.devnull,
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            project,
-        ],
-        cwd=project,
+        [sys.executable, *command.split(), "-p", "no:cacheprovider"],
+        cwd=_ROOT,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -107,3 +100,4 @@ def test_the_example_projects_own_tests_pass_with_the_test_kit() -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "5 passed" in ran.stdout
+    assert f"rootdir: {_ROOT}/examples/orders" in ran.stdout

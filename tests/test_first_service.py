@@ -211,6 +211,23 @@ _CASES: Final[Mapping[str, Callable[[Rig, str, Sidecar], None]]] = {
 }
 
 
+def test_the_pages_look_ups_name_the_new_leader_after_a_stop(rig: Rig, shared: SharedSidecar) -> None:
+    """Both commands of "Which broker leads", with the first one's leader stopped in between."""
+    sidecar = shared.running()
+    commands = re.findall(r"^curl -s '(\S+/leader\?\S+)'$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    first, second = (
+        ["curl", "-s", "--noproxy", "*", url.replace("http://127.0.0.1:8085", sidecar.api_url)]
+        for url in commands
+    )
+    before = json.loads(subprocess.check_output(first, timeout=_TIMEOUT_S))["leader"]["id"]
+    rig.cluster.kafka.kill(before)
+    try:
+        after = json.loads(subprocess.check_output(second, timeout=_TIMEOUT_S))["leader"]["id"]
+        assert after not in {before, None}
+    finally:
+        rig.cluster.kafka.revive(before)
+
+
 def test_every_listing_of_the_page_is_run(rig: Rig) -> None:
     assert set(rig.listings) == set(_RUN)
 

@@ -76,12 +76,16 @@ class FakeBroker:
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._server = await asyncio.start_server(self._connected, host, port, ssl=tls)
 
-    async def stop(self) -> None:
-        """Ends the listener and every connection, as when a process ends."""
+    async def stop(self, before_disconnects: Callable[[], None] = lambda: None) -> None:
+        """Ends the listener and every connection, as when a process ends.
+
+        `before_disconnects` runs when no request can arrive any more, and before any client sees its end.
+        """
         server, self._server = self._server, None
         if server is not None:
             # Clients accepted last see the disconnect.
             await stop_accepting(server)
+        before_disconnects()
         await self.drop_connections()
 
     async def drop_connections(self) -> None:

@@ -235,9 +235,13 @@ class FakeCluster:
 
     def kill(self, broker_id: int, *, elect: bool = True) -> None:
         """Stops a broker and its connections. Without `elect` its failure stays unnoticed: it still leads."""
-        self._running().run(self._brokers[broker_id].stop())
-        with self._changed:
-            self._state.controller.broker_failed(broker_id, elect=elect)
+
+        def fails() -> None:
+            with self._changed:
+                self._state.controller.broker_failed(broker_id, elect=elect)
+
+        # A client that asks as soon as its connection ends is told the new leader.
+        self._running().run(self._brokers[broker_id].stop(fails))
 
     def notice_death(self, broker_id: int) -> None:
         """Ends the session of a broker killed without election: other brokers lead now."""

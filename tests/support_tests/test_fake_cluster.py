@@ -644,6 +644,22 @@ def test_a_killed_broker_ends_its_connections_and_refuses_new_ones(cluster: Fake
     assert _metadata(cluster, broker_id=2).brokers
 
 
+def test_a_client_that_sees_a_brokers_end_is_told_the_new_leader_at_once(cluster: FakeCluster) -> None:
+    """It asked between the end and the election at times, and nobody asked again for five minutes."""
+    stale = 0
+    for _ in range(50):
+        cluster.move_leader("orders", 1, 2)
+        with Wire(cluster.address(2)) as wire:
+            wire.ask(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+            killer = threading.Thread(target=cluster.kill, args=(2,))
+            killer.start()
+            assert wire.is_closed_by_peer()
+            stale += cluster.partition("orders", 1).leader == 2
+            killer.join()
+        cluster.revive(2)
+    assert stale == 0
+
+
 def test_a_death_that_nobody_noticed_leaves_the_leader_in_place(cluster: FakeCluster) -> None:
     cluster.kill(2, elect=False)
     answer = _metadata(cluster, "orders")
