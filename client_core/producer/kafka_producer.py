@@ -1,9 +1,8 @@
 """KafkaProducer: the client's public API, and the wiring of its parts.
 
-There are two kinds of calls. `submit`, `request_topics`, `request_update`, `list_topics` and
-`describe_topic_configs` never block: they return a Ticket, and `done` is posted to the CompletionSink later.
-`send`, `flush` and `partitions_for` are Java's and block as long as Java's do. Any thread may call any
-method, unless its docstring says otherwise. Source: KafkaProducer, Kafka 4.3.
+`submit`, `request_topics`, `request_update`, `list_topics` and `describe_topic_configs` never block: they
+return a Ticket, and post `done` to the CompletionSink later. `send`, `flush` and `partitions_for` block as
+Java's do. Any thread may call any method, unless its docstring differs. Source: KafkaProducer, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -75,26 +74,24 @@ _log: Final = logging.getLogger(__name__)
 
 IO_THREAD_NAME: Final = "pilotfish-io"
 
-#: The first and the longest pause of a thread whose turns fail: ours, and not a setting, since only a bug
-#: needs it.
+#: The first and the longest pause after a failed turn. Not a setting: only a bug makes a turn fail.
 _PAUSES_AFTER_FAILED_TURNS_MS: Final = (100, 1_000)
 
-#: How long close() waits for the I/O thread after it has told it to give up: a callback of the user's may
-#: hold it.
+#: How long close() waits for the I/O thread after the forced close: a user's callback may hold the thread.
 _FORCED_CLOSE_GRACE_MS: Final = 5_000
 
 
 class KafkaProducer:
-    """A producer and its cache of the cluster's metadata.
+    """A producer with its metadata cache.
 
-    `start()` it and `close()` it, or use it as a context manager, which does both. What becomes of one that
-    nobody closes is in `unclosed_producers.py`.
+    Call `start()` and `close()`, or use it as a context manager, which calls both. `unclosed_producers.py`
+    describes what happens without `close`.
 
-    It belongs to the process that made it. In the child of a fork every call but `close` raises
-    IllegalStateError, and `close` returns at once: make a new producer there.
+    It belongs to the process that created it. In the child of a fork every call but `close` raises
+    IllegalStateError, and `close` returns at once: create a new producer there.
     """
 
-    #: Until all of it is made, there is nothing to close.
+    #: Before the end of __init__ there is nothing to close.
     _closed = True
 
     def __init__(
@@ -111,22 +108,21 @@ class KafkaProducer:
         resolves_later: bool = False,
         whole_requests: bool = False,
     ) -> None:
-        """Resolves bootstrap.servers, so it may block for as long as DNS does; reads certificates, keys and
-        credentials. Raises ConfigError, naming the setting. Nothing is connected to before `start()`.
+        """Resolves bootstrap.servers, which may block as long as DNS does, and reads certificates, keys and
+        credentials. Opens no connection before `start()`. Raises ConfigError, which names the setting.
 
-        With `resolves_later` it asks no resolver: a name of bootstrap.servers is resolved when it is
-        connected to, and again after reconnect.backoff.ms where that fails. `status().nodes` has the
-        resolver's error. Without it a producer whose names are all unknown is a ConfigError, as in Java.
+        `resolves_later`: each name of bootstrap.servers is resolved when the client connects to it, and again
+        after reconnect.backoff.ms if that fails. `status().nodes` has the resolver's error. Otherwise
+        unknown names only are a ConfigError, as in Java.
 
-        `wake_soon` is given the wakeup of the I/O thread when `submit` was called. Who submits from an event
-        loop calls it at the end of the loop's turn: all that was submitted in one costs one wakeup then, and
-        the two threads don't wait for each other in the middle of it.
+        `wake_soon` gets the I/O thread's wakeup after each `submit`. An event loop calls it once at the end
+        of its turn: all submits of a turn then cost one wakeup, and the threads do not wait for each other.
 
-        `metadata` and `client` take the places of what would be built: a test's own.
+        `metadata` and `client` replace the default parts, for tests.
 
-        `whole_requests`: the records of one `submit` for one partition are one batch, whatever its size, and
-        that is not split where a broker finds it too large. So they are written or refused together, and
-        none is ever ahead of an earlier one that was refused. Java's producer has no such mode.
+        `whole_requests`: the records of one `submit` for one partition form one batch of any size, which is
+        not split if a broker finds it too large. They are written or refused together, so that no record
+        gets ahead of an earlier refused one. Java's producer has no such mode.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
@@ -183,7 +179,7 @@ class KafkaProducer:
             clock,
             events,
             self._transaction_manager,
-            lambda now_ms: io_thread.poll_limit_ms(now_ms),  # not self, which the thread must not keep alive
+            lambda now_ms: io_thread.poll_limit_ms(now_ms),  # not self: the thread must not keep it alive
         )
         io_thread = IoThread(
             self._sender,
@@ -199,7 +195,7 @@ class KafkaProducer:
             IO_THREAD_NAME,
             wake_soon,
         )
-        #: For tests that turn it by hand.
+        #: For tests that run its turns themselves.
         self.io_thread: Final = io_thread
         self._submissions.connect(self.io_thread, lookups)
         self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)
@@ -247,23 +243,22 @@ class KafkaProducer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it as Java's try-with-resources does: waits for what was sent, for as long as it takes."""
+        """Closes without a time limit, as Java's try-with-resources does."""
         self.close()
 
     # -- metadata --------------------------------------------------------------------------------------------
 
     @property
     def cache(self) -> MetadataCache:
-        """What is known of the cluster now: take it once, and answer from it.
+        """The current snapshot of the cluster's metadata. Read it once per answer.
 
-        While no broker can be reached it stays the last that one of them made, even when the client has
-        forgotten its brokers and begun anew (META-23).
+        While no broker can be reached, the last response stays, also after a rebootstrap (META-23).
         """
         self._ensure_own_process()
         return self._metadata.answered_cache
 
     def configure_topics(self, names: Iterable[str]) -> None:
-        """Keeps the metadata of these topics for ever, used or not."""
+        """Keeps the metadata of these topics for good, used or not."""
         self._ensure_own_process()
         topics = tuple(names)
         check_topics(topics)
@@ -271,9 +266,9 @@ class KafkaProducer:
         self.wakeup()
 
     def lower_metadata_max_age(self, max_age_ms: int) -> None:
-        """Refreshes metadata at least so often from now on, never seldomer than it was.
+        """Lowers the maximum age of metadata; a higher age changes nothing.
 
-        `status().metadata.max_age_ms` is what is in force. Raises IllegalArgumentError below 1 ms.
+        `status().metadata.max_age_ms` is the current one. Raises IllegalArgumentError below 1 ms.
         """
         self._ensure_own_process()
         if max_age_ms < 1:
@@ -292,9 +287,8 @@ class KafkaProducer:
     ) -> Ticket:
         """Ends with a MetadataResult when each topic is known, or known to be missing.
 
-        `settle`: brokers are believed when they have said twice in a row that a topic does not exist;
-        without it the wait is for the topic to appear. `create`: asking may create it, if the brokers allow
-        that.
+        `settle`: two responses in a row without the topic end the wait; otherwise it waits for the topic to
+        appear. `create`: the request may create the topic, if the brokers allow it.
         """
         self._ensure_open()
         return self._lookup_requests.topics(names, deadline_ms, done, may_create=create, settle=settle)
@@ -307,25 +301,25 @@ class KafkaProducer:
         deadline_ms: int,
         done: Done,
     ) -> Ticket:
-        """Ends with a MetadataResult when the snapshot has that update_version and is no older than that.
+        """Ends with a MetadataResult when the snapshot has at least `min_version` and at most `max_age_ms`.
 
-        At once if it is so already. Without either demand: after a full refresh that begins now.
+        At once if it does already. Without both: after a full refresh that starts now.
         """
         self._ensure_open()
         return self._lookup_requests.update(deadline_ms, done, min_version=min_version, max_age_ms=max_age_ms)
 
     def list_topics(self, *, deadline_ms: int, done: Done) -> Ticket:
-        """Ends with a ListingResult: all topics, by a request of its own that leaves the cache alone."""
+        """Ends with a ListingResult: all topics, by a separate request that does not change the cache."""
         self._ensure_open()
         return self._lookup_requests.listing(deadline_ms, done)
 
     def describe_topic_configs(self, topic: str, *, deadline_ms: int, done: Done) -> Ticket:
-        """Ends with a TopicConfigsResult: the configs of a topic as some broker tells them, kept nowhere."""
+        """Ends with a TopicConfigsResult: a topic's configs from a broker. They are not cached."""
         self._ensure_open()
         return self._lookup_requests.topic_configs(topic, deadline_ms, done)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
-        """The partitions of a topic; blocks for up to max.block.ms for it to be known."""
+        """Returns a topic's partitions. Blocks up to max.block.ms until the topic is known."""
         self._ensure_open()
         cache, _ = self.wait_on_metadata(topic, None, self.config.max_block_ms)
         return cache.cluster.partitions_for_topic(topic)
@@ -333,10 +327,10 @@ class KafkaProducer:
     def wait_on_metadata(
         self, topic: str, partition: int | None, max_wait_ms: int
     ) -> tuple[MetadataCache, int]:
-        """A snapshot that knows the topic, and the partition if one is named; and how long that took.
+        """Returns a snapshot with the topic, and with the partition if given, and the wait in ms.
 
-        Blocks, but not on the I/O thread, which would wait for itself. Raises TimeoutError,
-        InvalidTopicError, TopicAuthorizationError and what makes metadata impossible (PROD-01..04).
+        Blocks, except on the I/O thread, which would wait for itself. Raises TimeoutError,
+        InvalidTopicError, TopicAuthorizationError, and errors that prevent all metadata (PROD-01..04).
         """
         self._ensure_own_process()
         return self._blocking_calls.wait_on_metadata(topic, partition, max_wait_ms)
@@ -344,7 +338,7 @@ class KafkaProducer:
     # -- records ---------------------------------------------------------------------------------------------
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
-        """Raises what `submit` raises for records that are invalid without asking a broker."""
+        """Raises what `submit` raises for invalid records; asks no broker."""
         self._ensure_own_process()
         check_topics((topic,))
         check_records(records, self.config.max_request_size, self.config.buffer_memory)
@@ -365,18 +359,21 @@ class KafkaProducer:
     ) -> Ticket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
-        What metadata and memory allow is appended at once; the rest is parked, in order, until
-        `block_deadline_ms`. At `deadline_ms` what was never sent is taken back, and what is on its way
-        counts as unknown. `create`: asking for an unknown topic may create it. `settled` is posted once, like
-        `done`, but when nothing of the request is in the client any more: with it or right after it, or
-        later, after a deadline or a cancel, with what became of the records. `since_ms` is when the request
-        came, if that was before now: what it waited is counted from there. Checks all records before it
-        appends one: raises IllegalArgumentError for a negative partition or timestamp, SerializationError for
-        what is no bytes, RecordTooLargeError (PROD-07, PROD-12); IllegalStateError after close.
+        Records that have metadata and memory are appended at once; the others are parked, in order, until
+        `block_deadline_ms`. At `deadline_ms` unsent records are removed, and records in flight have an
+        unknown outcome. `create`: the metadata request may create the topic.
 
-        `checked`: the records went through `check` already, on whatever thread. `in_portions`: they are many,
-        or have long keys, and the caller's thread is not to be held by that: the I/O thread appends them,
-        some in each of its turns, and later requests for the topic wait for it.
+        `settled` is posted once, when the client holds nothing of the request any more: with `done`, or
+        later with the final outcomes, after a deadline or a cancel. `since_ms`: when the request arrived, if
+        earlier than now; waits count from there.
+
+        Checks all records first. Raises IllegalArgumentError for a negative partition or timestamp,
+        SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
+        IllegalStateError after close.
+
+        `checked`: the records have passed `check`, on any thread. `in_chunks`: the I/O thread appends the
+        records, a chunk per turn, because many records or long keys would hold the caller's thread. Later
+        requests for the topic wait for them.
         """
         self._ensure_open()
         if not records:
@@ -400,16 +397,15 @@ class KafkaProducer:
         )
         submissions = self._submissions
         submissions.take(request, now_ms)
-        return CancelTicket(lambda: submissions.cancel(request))  # without self, which a ticket need not keep
+        return CancelTicket(lambda: submissions.cancel(request))  # not self: a ticket must not keep it alive
 
     def send(
         self, record: ProducerRecord, on_done: Callable[[FutureRecordMetadata], None] | None = None
     ) -> FutureRecordMetadata:
-        """Appends one record as Java's send does: blocks for at most max.block.ms for metadata and memory.
+        """Appends one record. Blocks at most max.block.ms for metadata and memory, as Java's send does.
 
-        What a broker could also have answered (timeouts, authorization, size) is the future's error; a closed
-        producer or a wrong argument is raised (PROD-06). `on_done(future)` runs on the I/O thread, in order,
-        before a flush ends.
+        Timeouts, authorization and size are the future's error; a closed producer and a wrong argument are
+        raised (PROD-06). `on_done(future)` runs on the I/O thread, in order, before a flush ends.
         """
         self._ensure_open()
         future = FutureRecordMetadata(on_done)
@@ -421,16 +417,16 @@ class KafkaProducer:
         except ApiError as error:
             _log.debug("A record for topic %s was not appended: %s", record.topic, error)
             self._accumulator.failed.add(record.topic, None, 1)
-            if self.io_thread.is_over:  # too late for the report of close: so it was never accepted
+            if self.io_thread.is_over:  # too late for close's report, so the record was never accepted
                 raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
             future.fail(error)
         return future
 
     def flush(self) -> None:
-        """Sends all that was accepted, linger or not, and blocks until it is acknowledged or failed.
+        """Sends all accepted records without linger; blocks until each is acknowledged or failed.
 
-        Also what is parked for metadata or memory; what was submitted has been told when this returns
-        (ACC-12, ORD-02).
+        This includes parked records. The outcomes of earlier submits are posted when it returns (ACC-12,
+        ORD-02).
         """
         self._ensure_own_process()
         self._blocking_calls.flush()
@@ -438,12 +434,12 @@ class KafkaProducer:
     # -- the whole -------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Makes the I/O thread turn now: `status().loop_turns` grows if it is alive."""
+        """Wakes the I/O thread; `status().loop_turns` then grows if it is alive."""
         self._ensure_own_process()
         self.io_thread.wakeup()
 
     def status(self) -> ClientStatus:
-        """What the client is doing, without waiting for it."""
+        """Returns the client's state. Does not wait for the I/O thread."""
         self._ensure_own_process()
         io_thread, manager = self.io_thread, self._transaction_manager
         now_ms = self.clock.now_ms()
@@ -463,30 +459,30 @@ class KafkaProducer:
         )
 
     def loop_work(self) -> LoopWork:
-        """How long the turns of the I/O thread took, without their sleep. Any thread."""
+        """Returns the durations of the I/O thread's turns, without their sleep. Any thread."""
         self._ensure_own_process()
         return self.io_thread.turn_times.read(failed_turns=self.io_thread.failed_turns)
 
     def backlog(self) -> Backlog:
-        """Which records wait for which node, and which requests for their topic. Walks the batches."""
+        """Counts the records that wait per node, and the requests that wait per topic. Visits every batch."""
         self._ensure_own_process()
         cache = self._metadata.answered_cache
         batches = self._accumulator.incomplete()
         return count_backlog(batches, cache.topics, cache.nodes_by_id, self._parked.topic_waits())
 
     def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
-        """Sends accepted records for up to timeout_ms, gives up the rest and returns the report (SND-13).
+        """Sends accepted records for up to timeout_ms, fails the rest, and returns the report (SND-13).
 
-        What is parked is sent too (ORD-03); a `send` that still blocks raises ProducerClosedError. Nothing is
-        accepted from here on. Again: the same report. From a callback it gives up at once, since the I/O
-        thread can't wait for itself; its report names what is open, of which this turn may still acknowledge
-        some (PROD-09).
+        Parked records are sent too (ORD-03). A blocked `send` raises ProducerClosedError. Later records are
+        refused. A second call returns the same report. In a callback it does not wait, since the I/O thread
+        can't wait for itself: its report lists open records, some of which this turn may still acknowledge
+        (PROD-09).
         """
         if timeout_ms < 0:
             raise IllegalArgumentError("The timeout cannot be negative.")
         self._closed = True
         if self.io_thread.is_inherited:
-            return CloseReport()  # the parent has the thread, the sockets and the records
+            return CloseReport()  # the parent process has the thread, the sockets and the records
         failed = self._accumulator.failed
         if self.io_thread.is_current:
             if timeout_ms > 0:
@@ -498,7 +494,7 @@ class KafkaProducer:
         try:
             self._close_in(timeout_ms)
         except BaseException:
-            # An interrupt (KeyboardInterrupt) ends the wait, as in Java, but not the close.
+            # KeyboardInterrupt ends the wait, as in Java, but not the close.
             self._give_up()
             unclosed_producers.report_lost(self.io_thread)
             raise
