@@ -53,7 +53,7 @@ class ParkedRequests:
         ignore_keys: bool,
     ) -> None:
         """`on_granted(request)`: its memory is there; `on_left(topic)`: no record waits for it any more;
-        `on_portion(topic)`: more can be appended for it, by `go_on` in another turn.
+        `on_chunk(topic)`: more can be appended for it, by `go_on` in another turn.
         """
         self._metadata = metadata
         self._accumulator = accumulator
@@ -167,7 +167,7 @@ class ParkedRequests:
             self._go_on(request.topic, queue, now_ms, wall_ms, answered=True)
 
     def go_on(self, topic: str, now_ms: int, wall_ms: int) -> None:
-        """The next portion of a topic's first request."""
+        """The next chunk of a topic's first request."""
         queue = self._queues.get(topic)
         if queue is not None and queue.goes_on:
             queue.goes_on = False
@@ -388,7 +388,7 @@ class ParkedRequests:
         self._block_deadlines.discard(request.block_deadline_ms, request)
         queue = self._queues.get(request.topic)
         if not request.has_waited:
-            pass  # for nothing but its own next portion
+            pass  # only for its own next chunk
         elif queue is not None and request in queue.requests:
             request.waits = queue.waits_of(request, now_ms)
         elif now_ms > request.parked_ms:  # it was unblocked

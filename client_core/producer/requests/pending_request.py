@@ -121,7 +121,7 @@ class PendingRequest:
     ) -> None:
         """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for.
 
-        `in_portions`: no thread is to append many of its records in one go.
+        `in_chunks`: the records are appended a chunk per turn, on the I/O thread.
         """
         self.topic: Final = topic
         #: Its caller's. Once the request has ended for its caller they may be gone: `_count` counts them.
@@ -141,7 +141,7 @@ class PendingRequest:
         #: How long it was parked, once it is not any more.
         self.waits: tuple[Wait, ...] = ()
         self.reserved_bytes = 0
-        #: Whether it was parked for more than its next portion.
+        #: Whether it was parked for more than its next chunk.
         self.has_waited = not in_chunks
         #: Whether later requests for the topic must wait behind this one.
         self.blocks_others = False
