@@ -169,20 +169,27 @@ def written(text: str) -> str:
     return TABLE.sub(lambda found: f"{found[1]}{TABLES[found['name']]()}\n{found[3]}", text)
 
 
-def main() -> int:
-    stale = 0
+def out_of_date() -> dict[str, str]:
+    """The files that are not what they would be now, and what they would be."""
+    now: dict[str, str] = {}
     for name in (*FILES, *WHOLE):
         path = ROOT / name
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after = WHOLE[name]() if name in WHOLE else written(before)
-        if before == after:
-            continue
-        if "--check" in sys.argv:
+        if before != after:
+            now[name] = after
+    return now
+
+
+def main() -> int:
+    stale = out_of_date()
+    if "--check" in sys.argv:
+        for name in stale:
             print(f"{name} is out of date; run: make docs", file=sys.stderr)
-            stale = 1
-        else:
-            path.write_text(after, encoding="utf-8")
-    return stale
+        return 1 if stale else 0
+    for name, text in stale.items():
+        (ROOT / name).write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

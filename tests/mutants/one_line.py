@@ -38,6 +38,8 @@ _CALCULATED: Final[dict[type[ast.operator], str]] = {
     ast.LShift: ">>",
     ast.RShift: "<<",
 }
+#: A number from here on is a limit or a time: one more or less is nothing to anybody, half and double are.
+_LARGE: Final = 64
 #: Calls whose first argument only type checkers read.
 _TYPING_CALLS: Final = frozenset({"TypeVar", "ParamSpec", "NewType", "cast"})
 _LOG_CALLS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
@@ -144,8 +146,9 @@ class _Mutator(ast.NodeVisitor):
         if isinstance(value, bool):
             self._become(node, str(not value))
         elif isinstance(value, int):
-            self._become(node, str(value + 1))
-            self._become(node, str(value - 1))
+            others = (value * 2, value // 2) if value >= _LARGE else (value + 1, value - 1)
+            for other in others:
+                self._become(node, str(other))
         elif isinstance(value, str | bytes) and value:
             self._become(node, '""' if isinstance(value, str) else 'b""')
 
@@ -234,8 +237,8 @@ class _Mutator(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        if node.type is not None and self._text(node.type) != "Exception":
-            self._become(node.type, "Exception")
+        if node.type is not None:
+            self._become(node.type, "()")
         for statement in node.body:
             self.visit(statement)
 

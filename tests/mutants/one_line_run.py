@@ -3,8 +3,9 @@
 The tests run once with a coverage context each. Then each mutant is a fork that runs the tests that reached
 the line, quick first, until one fails (one_line_trials.py). Most mutants are tried in forks of one pytest
 session, which has imported all (one_line_session.py). What runs at import, and what survived there, is tried
-again in a process that imports the mutated source. Tests' own processes run without the fault. Results are
-kept in `.cache/mutants`, by the contents of sources and tests, and a second run goes on from them.
+again in a process that imports the mutated source. What the tests of the room do not find is tried by the
+tests of other rooms that reach it. Tests' own processes run without the fault. Results are kept in
+`.cache/mutants`, by the contents of sources and tests, and a second run goes on from them.
 """
 
 from __future__ import annotations
@@ -56,25 +57,32 @@ _QUICK: Final = "not kafka and not spark and not tools and not long"
 class Room(NamedTuple):
     """Its files, what of the product is recorded, and the folder of tests by which it is recorded.
 
+    `others`: folders and files of tests by which those are tried that survive the tests of the room.
     `instead`: test files that are all run for each mutant, in this order, where one test computes for others.
     """
 
     sources: tuple[str, ...]
     record: str
     tests: str
+    others: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
 
 
+_CORE_ROOMS: Final = ("producer", "metadata", "client", "network", "record")
+_TESTS_OF_ALL: Final = ("tests/golden", "tests/security", "tests/console", "tests/test_docs.py")
+
+
 def _core(name: str) -> Room:
-    return Room((f"client_core/{name}/**/*.py",), "client_core", f"tests/{name}")
+    others = tuple(f"tests/{other}" for other in _CORE_ROOMS if other != name)
+    return Room((f"client_core/{name}/**/*.py",), "client_core", f"tests/{name}", others + _TESTS_OF_ALL)
 
 
 def _service(*sources: str) -> Room:
-    return Room(sources, "service", "tests/service")
+    return Room(sources, "service", "tests/service", _TESTS_OF_ALL)
 
 
 ROOMS: Final = {
-    **{name: _core(name) for name in ("producer", "metadata", "client", "network", "record")},
+    **{name: _core(name) for name in _CORE_ROOMS},
     "spool": _service("service/spool/*.py"),
     "listener": _service("service/listener/*.py"),
     "lookup": _service("service/lookup/*.py"),
@@ -87,7 +95,7 @@ ROOMS: Final = {
         ("pipeline/gold/*.py",),
         "pipeline",
         "tests/pipeline",
-        tuple(
+        instead=tuple(
             f"tests/pipeline/test_{name}.py"
             for name in (
                 *("churn", "leader_history", "leader_skew", "data_quality", "produce_slo", "staleness"),
@@ -130,17 +138,18 @@ def _digest(patterns: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
-    """Which test ran which line, and how long each took."""
-    name = f"{room.tests.replace('/', '-')}-{_digest([f'{room.record}/**/*.py', f'{room.tests}/**/*.py'])}"
+def _recorded(record: str, tests: str) -> tuple[coverage.CoverageData, dict[str, float]]:
+    """Which test of a folder or file ran which line of a package, and how long each took."""
+    pattern = tests if tests.endswith(".py") else f"{tests}/**/*.py"
+    name = f"{record}-{tests.replace('/', '-')}-{_digest([f'{record}/**/*.py', pattern])}"
     data, durations = _KEPT / f"{name}.coverage", _KEPT / f"{name}.json"
     if not durations.exists():
         settings = _KEPT / f"{name}.rc"
-        settings.write_text(f"[run]\nsource = {room.record}\nrelative_files = true\ndata_file = {data}\n")
+        settings.write_text(f"[run]\nsource = {record}\nrelative_files = true\ndata_file = {data}\n")
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
         command += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "tests.mutants.one_line_recording"]
-        command += ["-m", _QUICK, room.tests]
-        print(f"recording {room.tests} ...", flush=True)
+        command += ["-m", _QUICK, tests]
+        print(f"recording {tests} ...", flush=True)
         environment = {**os.environ, DURATIONS_VARIABLE: str(durations)}
         subprocess.run(command, check=False, cwd=_ROOT, env=environment, stdout=subprocess.DEVNULL)
     lines = coverage.CoverageData(str(data))
@@ -193,7 +202,7 @@ def _equivalent() -> set[tuple[str, str, str]]:
 
 
 def _in_a_session(
-    trials: Sequence[Trial], say: Callable[[Trial, str], None], tests: str, processes: int
+    trials: Sequence[Trial], say: Callable[[Trial, str], None], tests: Sequence[str], processes: int
 ) -> None:
     """Tries them in forks of one pytest session, but for those that change what runs at import."""
     planted: list[tuple[Trial, Replacements]] = []
@@ -214,7 +223,7 @@ def _in_a_session(
                 results.write(json.dumps([trial.key, result]) + "\n")
 
             plugin = ForkingSession(planted, write, processes=processes, timeout_s=_TIMEOUT_S)
-            ended = pytest.main([*_PYTEST, "-s", "-m", _QUICK, tests], plugins=[plugin])
+            ended = pytest.main([*_PYTEST, "-s", "-m", _QUICK, *tests], plugins=[plugin])
             results.flush()
             os._exit(int(ended))
     os.close(writing)
@@ -251,7 +260,7 @@ def _import_and_run(planted: Trial | None, tests: Sequence[str], note: Callable[
 
 
 class _Results:
-    """What was found, alive or has no test, kept as it comes."""
+    """What was found, or is alive, kept as it comes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -266,16 +275,36 @@ class _Results:
     def print(self, trial: Trial) -> None:
         mutant = trial.mutant
         result = self.by_key[trial.key].upper()
-        print(f"{result} {mutant.path}:{mutant.line}, {len(trial.tests)} tests reach it", flush=True)
+        print(f"{result} {mutant.path}:{mutant.line}", flush=True)
         print(f"  - {mutant.was}\n  + {mutant.becomes}", flush=True)
 
     def keep_found(self, trial: Trial, result: str) -> None:
-        """What survives in a session may be found by tests that import it: it has no result yet."""
+        """What survives here may be found by tests that run later: it has no result yet."""
         if result == "found":
             self.keep(trial, result)
 
     def open(self, trials: Iterable[Trial]) -> list[Trial]:
         return [trial for trial in trials if trial.key not in self.by_key]
+
+
+def _try(room: Room, trials: Sequence[Trial], results: _Results, processes: int) -> None:
+    """By the tests of the room; what survives, by the others that reach it."""
+    for tests in ((room.tests,), room.others):
+        waiting = results.open(trials)
+        if not waiting:
+            return
+        recordings = [_recorded(room.record, folder) for folder in tests]
+        lines = coverage.CoverageData(no_disk=True)
+        durations_s: dict[str, float] = {}
+        for recorded, durations in recordings:
+            lines.update(recorded)
+            durations_s |= durations
+        reached = [Trial(trial.mutant, reaching_tests(trial.mutant, lines, durations_s)) for trial in waiting]
+        _in_a_session(reached, results.keep_found, tests, processes)
+        reached = results.open(reached)
+        try_trials(reached, _import_and_run, results.keep_found, processes=processes, timeout_s=_TIMEOUT_S)
+    for trial in results.open(trials):
+        results.keep(trial, "alive")
 
 
 def main() -> int:
@@ -303,22 +332,17 @@ def main() -> int:
     _KEPT.mkdir(parents=True, exist_ok=True)
     results = _Results(_KEPT / f"{asked.room}-{asked.seed}-{digest}.json")
     print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
+    trials = [Trial(mutant, room.instead) for mutant in sample]
     if room.instead:
-        trials = [Trial(mutant, room.instead) for mutant in sample]
+        try_trials(
+            results.open(trials),
+            _import_and_run,
+            results.keep,
+            processes=asked.processes,
+            timeout_s=_LONG_TIMEOUT_S,
+        )
     else:
-        lines, durations_s = _recorded(room)
-        trials = [Trial(mutant, reaching_tests(mutant, lines, durations_s)) for mutant in sample]
-    for trial in trials:
-        if results.by_key.get(trial.key, "found") != "found":
-            results.print(trial)
-        elif not trial.tests:
-            results.keep(trial, "no test")
-    if not room.instead:
-        _in_a_session(results.open(trials), results.keep_found, room.tests, asked.processes)
-    timeout_s = _LONG_TIMEOUT_S if room.instead else _TIMEOUT_S
-    try_trials(
-        results.open(trials), _import_and_run, results.keep, processes=asked.processes, timeout_s=timeout_s
-    )
+        _try(room, trials, results, asked.processes)
     counts = Counter(results.by_key[trial.key] for trial in trials)
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))

@@ -44,6 +44,16 @@ def test_what_makes_no_difference_to_anybody_is_left_alone() -> None:
     assert _becoming('x = cast("int", a < b)') == {'x = cast("int", a <= b)', 'x = cast("int", a >= b)'}
 
 
+def test_a_count_is_moved_by_one_and_a_limit_is_halved_and_doubled() -> None:
+    assert _becoming("x = 3") == {"x = 4", "x = 2"}
+    assert _becoming("x = 1_000") == {"x = 2000", "x = 500"}
+
+
+def test_a_handler_becomes_one_that_catches_nothing() -> None:
+    source = "try:\n    a = b\nexcept (KeyError, OSError):\n    c = d\n"
+    assert _becoming(source) == {"except ():"}
+
+
 def test_the_code_of_functions_is_replaced_and_what_runs_at_import_is_not() -> None:
     source = b"A = 1\ndef f(a, b=2):\n    def g():\n        return a < 3\n    return g\n"
     functions: dict[str, tuple[str, ...]] = {}
@@ -102,4 +112,5 @@ def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
 def test_each_room_has_files_and_tests() -> None:
     for name, room in ROOMS.items():
         assert all(any(_ROOT.glob(source)) for source in room.sources), name
-        assert any((_ROOT / room.tests).rglob("test_*.py")), name
+        for tests in (room.tests, *room.others):
+            assert any((_ROOT / tests).rglob("test_*.py")) or (_ROOT / tests).is_file(), tests
