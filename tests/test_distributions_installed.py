@@ -1,6 +1,6 @@
 """The distributions of `make dist`, each in an environment with nothing else, do what they are for.
 
-From wheels and from source archives. The README's install lines are run as they stand there.
+From wheels and from source archives. The install lines of README and docs are run as they stand there.
 """
 
 from __future__ import annotations
@@ -93,6 +93,13 @@ def _run(*command: str | Path, cwd: Path | None = None) -> str:
     return ran.stdout
 
 
+def _lines() -> set[str]:
+    """What the pages have people install of `dist`."""
+    pages = [_ROOT / "README.md", *(_ROOT / "docs").glob("**/*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    return set(re.findall(r"pip install ('dist/[^']+'|dist/[^\s`]+)", text))
+
+
 @pytest.fixture(params=["wheel", "source archive"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -135,23 +142,31 @@ def test_the_pipeline_lists_its_commands(dist: Path, kind: str, tmp_path: Path) 
     )
 
 
-def test_the_readmes_install_lines_install_a_sidecar_that_serves(dist: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", sorted(_lines()))
+def test_each_install_line_of_the_docs_installs_what_works(words: str, dist: Path, tmp_path: Path) -> None:
     (tmp_path / "dist").symlink_to(dist)
-    lines = re.findall(r"^pip install (\S+)", (_ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert lines == [f"dist/pilotfish-{_VERSION}-py3-none-any.whl"]
+    file, _, extra = words.strip("'").removesuffix("]").partition("[")
+    name = Path(file).name.partition("-")[0].replace("_", "-")
     installed = Installed(tmp_path / "environment")
-    installed.install(tmp_path / lines[0])
-    with _serving(installed) as url:
-        assert httpx.get(f"{url}/v1/cluster", trust_env=False).status_code == 200
+    pins = "otel.txt" if extra == "otel" else _PINS[name]
+    installed.install("--constraints", _ROOT / "requirements" / pins, tmp_path / words.strip("'"))
+    if name == "pilotfish-client":
+        assert installed.run("python", "-c", _PRODUCES).startswith("0\n")
+    elif name == "pilotfish-pipeline":
+        assert "report" in installed.run("pilotfish-pipeline", "--help")
+    else:
+        more = ("--tracing", "otlp") if extra == "otel" else ()
+        with _serving(installed, *more) as url:
+            assert httpx.get(f"{url}/v1/cluster", trust_env=False).status_code == 200
 
 
 @contextmanager
-def _serving(installed: Installed) -> Iterator[str]:
+def _serving(installed: Installed, *words: str) -> Iterator[str]:
     """`pilotfish serve --embedded` of an environment."""
     api_port, admin_port = free_ports(2)
     url, log = f"http://127.0.0.1:{api_port}", installed.folder / "log"
     ports = ("--api-port", str(api_port), "--admin-port", str(admin_port))
-    command = (installed.folder / "bin" / "pilotfish", "serve", "--embedded", *ports)
+    command = (str(installed.folder / "bin" / "pilotfish"), "serve", "--embedded", *ports, *words)
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=installed.folder, stdout=out, stderr=out)
         try:
