@@ -12,6 +12,9 @@ lists the modules behind it.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from client_core.client.bootstrap_addresses import (
     parse_and_validate_addresses,
 )
@@ -147,6 +150,12 @@ from client_core.producer.kafka_producer import (
     IO_THREAD_NAME,
     KafkaProducer,
 )
+from client_core.producer.requests.pending_request import (
+    ProduceTicket,
+)
+from client_core.producer.requests.preparation import (
+    ProducerInterceptor,
+)
 from client_core.producer.results.future_record_metadata import (
     FutureRecordMetadata,
 )
@@ -203,6 +212,22 @@ from client_core.uncaught import (
     UncaughtErrors,
 )
 
+if TYPE_CHECKING:
+    from client_core.producer.async_kafka_producer import (
+        AsyncKafkaProducer,
+        LoopCompletions,
+    )
+
+#: Imported when they are first asked for: asyncio takes as long to import as all the rest.
+_OF_ASYNCIO: Final = frozenset({"AsyncKafkaProducer", "LoopCompletions"})
+
+
+def __getattr__(name: str) -> object:
+    if name in _OF_ASYNCIO:
+        return getattr(import_module("client_core.producer.async_kafka_producer"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "FOREVER_MS",
     "IO_THREAD_NAME",
@@ -211,6 +236,7 @@ __all__ = [
     "UNSUPPORTED",
     "AcknowledgedRun",
     "ApiError",
+    "AsyncKafkaProducer",
     "AuthenticationError",
     "AuthorizationError",
     "Backlog",
@@ -266,6 +292,7 @@ __all__ = [
     "ListedTopic",
     "ListenerNotFoundError",
     "ListingResult",
+    "LoopCompletions",
     "LoopWork",
     "MetadataCache",
     "MetadataRefreshFailed",
@@ -291,9 +318,11 @@ __all__ = [
     "PolicyViolationError",
     "ProduceFinished",
     "ProduceResult",
+    "ProduceTicket",
     "ProducerClosedError",
     "ProducerConfig",
     "ProducerFencedError",
+    "ProducerInterceptor",
     "ProducerRecord",
     "ProtocolError",
     "RebootstrapRequiredError",

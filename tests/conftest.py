@@ -10,6 +10,7 @@ tests over them are then absent. See `tests/golden/data/README.md`.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import zlib
 from pathlib import Path
@@ -19,6 +20,7 @@ import hypothesis
 import pytest
 
 from tests.support import missing_programs, tiers
+from tests.support.coroutine_tests import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -90,6 +92,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if not _is_over_nothing(config, item)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine to its end, which comes within the patience of `run`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.function):
+        return None
+    names = inspect.signature(pyfuncitem.function).parameters
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

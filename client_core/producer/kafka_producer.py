@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import warnings
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic
 
 from client_core import forks
 from client_core.backoff import ExponentialBackoff
@@ -31,7 +31,8 @@ from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.requests.lookup_requests import LookupRequests
 from client_core.producer.requests.pending_configs import PendingConfigs
 from client_core.producer.requests.pending_metadata import PendingLookups
-from client_core.producer.requests.pending_request import PendingRequest
+from client_core.producer.requests.pending_request import PendingRequest, ProduceTicket
+from client_core.producer.requests.preparation import Preparation
 from client_core.producer.requests.quick_append import QuickAppend
 from client_core.producer.requests.record_checks import (
     check_arguments,
@@ -42,8 +43,9 @@ from client_core.producer.requests.record_checks import (
 from client_core.producer.requests.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.requests.submissions import CLOSED, Submissions
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata, renew_lock
+from client_core.producer.results.producer_record import K, V
 from client_core.producer.results.status import ClientStatus, CloseReport
-from client_core.producer.results.ticket import CallInline, CancelTicket, Completions
+from client_core.producer.results.ticket import CallInline, Completions
 from client_core.producer.sender import unclosed_producers
 from client_core.producer.sender.io_thread import IoThread, wake_now
 from client_core.producer.sender.sender import Sender
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from client_core.events import EventSink
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.producer.accumulator.backlog import Backlog
+    from client_core.producer.requests.preparation import ProducerInterceptor
+    from client_core.producer.results.batch_outcome import RecordOwner
     from client_core.producer.results.producer_record import ProducerRecord
     from client_core.producer.results.ticket import CompletionSink, Done, Ticket
     from client_core.producer.sender.io_thread import LoopWork, WakeSoon
@@ -81,8 +85,8 @@ _PAUSES_AFTER_FAILED_TURNS_MS: Final = (100, 1_000)
 _FORCED_CLOSE_GRACE_MS: Final = 5_000
 
 
-class KafkaProducer:
-    """A producer with its metadata cache.
+class KafkaProducer(Generic[K, V]):
+    """A producer with its metadata cache. Its records have bytes, or what its serializers take.
 
     Call `start()` and `close()`, or use it as a context manager, which calls both. `unclosed_producers.py`
     describes what happens without `close`.
@@ -98,6 +102,9 @@ class KafkaProducer:
         self,
         config: ProducerConfig,
         *,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
+        interceptors: Sequence[ProducerInterceptor[K, V]] = (),
         clock: Clock | None = None,
         events: EventSink = NO_EVENTS,
         completions: CompletionSink | None = None,
@@ -115,6 +122,9 @@ class KafkaProducer:
         after reconnect.backoff.ms if that fails. `status().nodes` has the resolver's error. Otherwise
         unknown names only are a ConfigError, as in Java.
 
+        A serializer makes bytes of a key or a value, on the caller's thread; it is never given None.
+        `interceptors` see each record first, and what became of it: see ProducerInterceptor.
+
         `wake_soon` gets the I/O thread's wakeup after each `submit`. An event loop calls it once at the end
         of its turn: all submits of a turn then cost one wakeup, and the threads do not wait for each other.
 
@@ -128,6 +138,8 @@ class KafkaProducer:
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
         config.log_remarks()
         forks.watch(renew_lock)
+        preparation = Preparation(key_serializer, value_serializer, interceptors)
+        self._preparation = None if preparation.changes_nothing else preparation
         self._made_at: Final = forks.count
         self.config: Final = config
         self.clock: Final[Clock] = clock
@@ -158,6 +170,8 @@ class KafkaProducer:
             self._transaction_manager,
         )
         self._completions = Completions(completions if completions is not None else CallInline())
+        #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
+        self.post_at_end_of_turn: Final = self._completions.add
         self._submissions = Submissions(
             self._metadata,
             self._accumulator,
@@ -338,7 +352,7 @@ class KafkaProducer:
     # -- records ---------------------------------------------------------------------------------------------
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
-        """Raises what `submit` raises for invalid records; asks no broker."""
+        """Raises what `submit` raises for invalid records of bytes; asks no broker and no serializer."""
         self._ensure_own_process()
         check_topics((topic,))
         check_records(records, self.config.max_request_size, self.config.buffer_memory)
@@ -346,17 +360,18 @@ class KafkaProducer:
     def submit(
         self,
         topic: str,
-        records: Sequence[ProducerRecord],
+        records: Sequence[ProducerRecord[K, V]],
         *,
         block_deadline_ms: int,
         deadline_ms: int,
         done: Done,
         create: bool = True,
         settled: Done | None = None,
+        appended: Done | None = None,
         since_ms: int | None = None,
         checked: bool = False,
         in_chunks: bool = False,
-    ) -> Ticket:
+    ) -> ProduceTicket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
         Records that have metadata and memory are appended at once; the others are parked, in order, until
@@ -364,8 +379,9 @@ class KafkaProducer:
         unknown outcome. `create`: the metadata request may create the topic.
 
         `settled` is posted once, when the client holds nothing of the request any more: with `done`, or
-        later with the final outcomes, after a deadline or a cancel. `since_ms`: when the request arrived, if
-        earlier than now; waits count from there.
+        later with the final outcomes, after a deadline or a cancel. `appended` is posted when the request
+        was parked and is not any more; the ticket's `is_parked` says whether it is. `since_ms`: when the
+        request arrived, if earlier than now; waits count from there.
 
         Checks all records first. Raises IllegalArgumentError for a negative partition or timestamp,
         SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
@@ -380,37 +396,82 @@ class KafkaProducer:
             raise IllegalArgumentError("A request needs at least one record.")
         if topic not in self._metadata.cache.topics:
             check_topics((topic,))
-        if not checked:
-            check_records(records, self.config.max_request_size, self.config.buffer_memory)
-        now_ms = self.clock.now_ms()
-        request = PendingRequest(
-            topic,
-            records,
-            done,
-            self._submissions.finished,
-            submitted_ms=now_ms if since_ms is None else since_ms,
-            block_deadline_ms=block_deadline_ms,
-            deadline_ms=deadline_ms,
-            may_create=create,
-            settled=settled,
-            in_chunks=in_chunks,
-        )
-        submissions = self._submissions
-        submissions.take(request, now_ms)
-        return CancelTicket(lambda: submissions.cancel(request))  # not self: a ticket must not keep it alive
+        preparation = self._preparation
+        plain: Sequence[ProducerRecord] = records  # type: ignore[assignment]  # no serializer: bytes
+        if preparation is not None:
+            plain = preparation.all_prepared(records)
+            done = preparation.notified(plain, done)
+        now_ms, submissions = self.clock.now_ms(), self._submissions
+        try:
+            if not checked:
+                check_records(plain, self.config.max_request_size, self.config.buffer_memory)
+            request = PendingRequest(
+                topic,
+                plain,
+                done,
+                submissions.finished,
+                submitted_ms=now_ms if since_ms is None else since_ms,
+                block_deadline_ms=block_deadline_ms,
+                deadline_ms=deadline_ms,
+                may_create=create,
+                settled=settled,
+                appended=appended,
+                in_chunks=in_chunks,
+            )
+            submissions.take(request, now_ms)
+        except Exception as error:
+            if preparation is not None:
+                preparation.all_failed(plain, error)
+            raise
+        return ProduceTicket(request, submissions.cancel)  # not self: a ticket must not keep it alive
+
+    def try_append(self, record: ProducerRecord, owner: RecordOwner) -> bool:
+        """Appends one record of bytes to its open batch and returns True, or does nothing and returns False.
+
+        Never blocks. It does nothing where the record needs a new batch, metadata, memory or a check:
+        `submit` it then. `owner.batch_done` gets its outcome, on the I/O thread. For faces of this producer:
+        no interceptor sees the record.
+        """
+        self._ensure_open()
+        return self._quick_append.append(record, owner)
 
     def send(
-        self, record: ProducerRecord, on_done: Callable[[FutureRecordMetadata], None] | None = None
+        self, record: ProducerRecord[K, V], on_done: Callable[[FutureRecordMetadata], None] | None = None
     ) -> FutureRecordMetadata:
         """Appends one record. Blocks at most max.block.ms for metadata and memory, as Java's send does.
 
         Timeouts, authorization and size are the future's error; a closed producer and a wrong argument are
         raised (PROD-06). `on_done(future)` runs on the I/O thread, in order, before a flush ends.
+        Raises SerializationError where a serializer fails.
         """
         self._ensure_open()
+        preparation = self._preparation
+        if preparation is not None:
+            return self._send_prepared(preparation, record, on_done)
         future = FutureRecordMetadata(on_done)
-        if self._quick_append.append(record, future):
-            return future
+        plain: ProducerRecord = record  # type: ignore[assignment]  # no serializer: bytes
+        if not self._quick_append.append(plain, future):
+            self._send_slowly(plain, future)
+        return future
+
+    def _send_prepared(
+        self,
+        preparation: Preparation[K, V],
+        record: ProducerRecord[K, V],
+        on_done: Callable[[FutureRecordMetadata], None] | None,
+    ) -> FutureRecordMetadata:
+        plain = preparation.prepared(record)
+        future = FutureRecordMetadata(preparation.before(on_done, plain))
+        if not self._quick_append.append(plain, future):
+            try:
+                self._send_slowly(plain, future)
+            except Exception as error:
+                preparation.failed(plain, error)
+                raise
+        return future
+
+    def _send_slowly(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
+        """Appends one record, waiting for what it needs. Java's ApiExceptions become the future's error."""
         check_arguments(record)
         try:
             self._blocking_calls.send(record, future)
@@ -420,7 +481,6 @@ class KafkaProducer:
             if self.io_thread.is_over:  # too late for close's report, so the record was never accepted
                 raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
             future.fail(error)
-        return future
 
     def flush(self) -> None:
         """Sends all accepted records without linger; blocks until each is acknowledged or failed.
@@ -480,7 +540,7 @@ class KafkaProducer:
         """
         if timeout_ms < 0:
             raise IllegalArgumentError("The timeout cannot be negative.")
-        self._closed = True
+        was_closed, self._closed = self._closed, True
         if self.io_thread.is_inherited:
             return CloseReport()  # the parent process has the thread, the sockets and the records
         failed = self._accumulator.failed
@@ -499,6 +559,8 @@ class KafkaProducer:
             unclosed_producers.report_lost(self.io_thread)
             raise
         unclosed_producers.forget(self.io_thread)
+        if self._preparation is not None and not was_closed:
+            self._preparation.close()
         return failed.report(() if self.io_thread.is_over else self.io_thread.still_open())
 
     def _close_in(self, timeout_ms: int) -> None:

@@ -30,12 +30,11 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.routing import BaseRoute, Route
 
-from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, SystemClock
+from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, LoopCompletions, SystemClock
 from service.admission.access import Access
 from service.admission.admission_control import RetryAfter
 from service.admission.drain import Quit, QuitToken
 from service.admission.guards import Guards, hosts_of
-from service.base.completions import LoopCompletions
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError

@@ -295,6 +295,7 @@ def public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
         "submit": lambda: producer.submit(
             TOPIC, [record], block_deadline_ms=reported["deadline_ms"], **reported
         ),
+        "try_append": lambda: producer.try_append(record, FutureRecordMetadata()),
         "wait_on_metadata": lambda: producer.wait_on_metadata(TOPIC, None, 20_000),
         "wakeup": producer.wakeup,
     }

@@ -303,9 +303,9 @@ def test_a_callback_may_send_the_next_record() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        ProducerRecord("orders", "text"),  # type: ignore[arg-type]
-        ProducerRecord("orders", b"", key="text"),  # type: ignore[arg-type]
-        ProducerRecord("orders", 5),  # type: ignore[arg-type]
+        ProducerRecord("orders", "text"),
+        ProducerRecord("orders", b"", key="text"),
+        ProducerRecord("orders", 5),
         ProducerRecord("orders", b"", headers=(("h", "text"),)),  # type: ignore[arg-type]
         ProducerRecord("orders", b"", headers=((None, b""),)),  # type: ignore[arg-type]
         ProducerRecord("orders", b"", headers=(("\ud800", b""),)),

@@ -12,7 +12,8 @@ from client_core import events as e
 from client_core.producer.accumulator.backlog import Backlog
 from service.admission.tokens_file import parse_tokens
 from service.base.watched_file import FileFaultError
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:

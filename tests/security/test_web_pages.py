@@ -10,7 +10,8 @@ import pytest
 from service.base.settings import Settings
 from service.process.admin import AdminApp, admin_hosts, make_registry
 from service.process.health import Health
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 
 if TYPE_CHECKING:

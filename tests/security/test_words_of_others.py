@@ -20,7 +20,8 @@ from client_core.testing import FakeCluster
 from client_core.testing.sasl import SaslDemand
 from service.__main__ import main
 from service.process.admin import make_registry
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from client_core import ProducerConfig
-from service.base.completions import LoopCompletions
+from client_core import LoopCompletions, ProducerConfig
 from service.base.settings import Settings
 from service.process.app import create_app
+from tests.support.coroutine_tests import run, until
 from tests.support.counted_work import kept_blocks, python_calls
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
 from tests.support.fake_producer import FakeResult
 from tests.support.hostile_load import hostile_producer
 from tests.support.hostile_network import HostileNetwork
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given

@@ -18,8 +18,8 @@ from client_core import KafkaProducer
 from client_core.testing import FakeCluster
 from service.base.settings import Settings
 from service.process.app import App
+from tests.support.coroutine_tests import until
 from tests.support.counted_work import no_collector
-from tests.support.http_app import until
 from tests.support.live_producer import QUICK
 from tests.support.loop_turns import MeasuredLoop
 

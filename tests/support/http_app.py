@@ -11,25 +11,20 @@ inside one `asyncio.run`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from service.base.settings import REMOVED, InternalLimits, Settings
 from service.process.app import App
+from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
-from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from service.spool.spool import Spool
     from tests.support.fake_producer import FakeTicket
-
-T = TypeVar("T")
-
-#: In real time; a scenario that takes longer hangs.
-PATIENCE_S = patient(30.0)
 
 
 class HttpApp:
@@ -96,18 +91,3 @@ class HttpApp:
                 return await asked
 
         return run(once())
-
-
-def run(scenario: Awaitable[T]) -> T:
-    """Runs a scenario to its end, on a loop of its own."""
-
-    async def bounded() -> T:
-        return await asyncio.wait_for(scenario, PATIENCE_S)
-
-    return asyncio.run(bounded())
-
-
-async def until(condition: Any) -> None:
-    """Lets the loop turn until the condition holds; wait_for in `run` bounds it."""
-    while not condition():  # noqa: ASYNC110 - what is awaited is anybody's plain attribute
-        await asyncio.sleep(0)

@@ -25,7 +25,7 @@ from service.listener.connections import Connections, Limits
 from service.listener.http_protocol import ApiProtocol
 from service.listener.listeners import Listener
 from service.wire.cors import NO_CORS, Cors
-from tests.support.http_app import PATIENCE_S, until
+from tests.support.coroutine_tests import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from client_core.producer.accumulator.backlog import TopicWait
     from client_core.producer.accumulator.buffer_pool import BufferPool
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.results.ticket import Completions
 
 
 class ParkedRequests:
@@ -49,6 +50,7 @@ class ParkedRequests:
         on_granted: Callable[[PendingRequest], None],
         on_left: Callable[[str], None],
         on_chunk: Callable[[str], None],
+        completions: Completions,
         *,
         ignore_keys: bool,
     ) -> None:
@@ -62,6 +64,7 @@ class ParkedRequests:
         self._on_granted = on_granted
         self._on_left = on_left
         self._on_chunk = on_chunk
+        self._completions = completions
         self._ignore_keys = ignore_keys
         self._queues: dict[str, TopicQueue] = {}
         self._unblocked: dict[str, UnblockedRequests] = {}
@@ -399,6 +402,8 @@ class ParkedRequests:
         had_place_in_pool = request.waiter is not None
         self._release(request)
         self.gate.leave(request)
+        if request.appended is not None:
+            self._completions.add(request.appended, request.result(now_ms))
         # The pool itself reports those that it has served.
         if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
             self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))

@@ -19,6 +19,7 @@ from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from client_core import forks
 from client_core.errors import KafkaError
 from client_core.producer.accumulator.partitioner import partition_for_key
 from client_core.producer.results.results import BatchSpan, FailedSpan, ProduceResult
@@ -86,6 +87,7 @@ class PendingRequest:
         "_remaining",
         "_settled",
         "_spans",
+        "appended",
         "block_deadline_ms",
         "blocks_others",
         "came_in_callback",
@@ -117,9 +119,12 @@ class PendingRequest:
         deadline_ms: int,
         may_create: bool = True,
         settled: Done | None = None,
+        appended: Done | None = None,
         in_chunks: bool = False,
     ) -> None:
         """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for.
+
+        `appended` is posted when the request was parked and is not any more, however that ended.
 
         `in_chunks`: the records are appended a chunk per turn, on the I/O thread.
         """
@@ -131,6 +136,7 @@ class PendingRequest:
         self.block_deadline_ms: Final = block_deadline_ms
         self.deadline_ms: Final = deadline_ms
         self.may_create: Final = may_create
+        self.appended: Final = appended
         self.in_chunks: Final = in_chunks
         #: Groups that are still to be appended; records that have no group yet, since metadata is missing.
         self.todo: deque[PartitionGroup] = deque()
@@ -262,3 +268,24 @@ class PendingRequest:
         holds.
         """
         return ProduceResult(self._count, tuple(self._spans), now_ms - self.submitted_ms, self.waits)
+
+
+class ProduceTicket:
+    """A submitted request's place in the client. Any thread. In the child of a fork there is none."""
+
+    __slots__ = ("_cancel", "_made_at", "_request")
+
+    def __init__(self, request: PendingRequest, cancel: Callable[[PendingRequest], None]) -> None:
+        self._request = request
+        self._cancel = cancel
+        self._made_at = forks.count
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether some of its records wait for metadata or memory. A plain read."""
+        return self._request.is_parked
+
+    def cancel(self) -> None:
+        """See Ticket."""
+        if self._made_at == forks.count:
+            self._cancel(self._request)

@@ -67,6 +67,7 @@ class Submissions:
             self._granted,
             self._left,
             self._go_on,
+            completions,
             ignore_keys=ignore_keys,
         )
         self._held_topics = self.parked.gate.topics

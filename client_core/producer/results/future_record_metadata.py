@@ -71,6 +71,12 @@ class FutureRecordMetadata:
         error = self._error()
         return f"<FutureRecordMetadata {self._receipt() if error is None else error!r}>"
 
+    @property
+    def partition(self) -> int | None:
+        """The partition of a record that has an outcome; None while it has none, or was never appended."""
+        outcome = self._outcome
+        return None if outcome is None or isinstance(outcome, KafkaError) else outcome.partition
+
     def done(self) -> bool:
         if self._outcome is None:
             forks.ensure_own_process(self._made_at, self)

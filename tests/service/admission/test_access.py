@@ -21,8 +21,9 @@ from service.process.app import create_app
 from service.wire.asgi import ABORT
 from service.wire.errors import ProblemError
 from service.wire.waiting import CallerGoneError
+from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:

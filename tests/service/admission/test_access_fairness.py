@@ -12,7 +12,8 @@ from service.admission.admission_control import AdmissionControl, Place, exceeds
 from service.admission.caller import ALL_TOPICS, ANYONE, Caller
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.errors import ProblemError
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 from tests.support.mock_clock import MockClock
 from tests.support.tokens import TokensFile
 

@@ -12,7 +12,7 @@ from service.admission.admission_control import AdmissionControl, Place
 from service.admission.body import announced_bytes, read_body
 from service.wire.errors import ProblemError
 from service.wire.waiting import CallerGoneError
-from tests.support.http_app import run
+from tests.support.coroutine_tests import run
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import pytest
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster
 from service.admission.drain import Drain
-from tests.support.http_app import run, until
+from tests.support.coroutine_tests import run, until
 from tests.support.running_server import RunningServer, terminate
 from tests.support.sidecar import Sidecar
 from tests.support.stream_connection import StreamConnection

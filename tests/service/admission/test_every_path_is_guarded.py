@@ -18,7 +18,8 @@ import pytest
 from client_core.producer.results.results import MetadataResult
 from service.console import DOCS, OPEN_PATHS
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 from tests.support.waiting import patient
 

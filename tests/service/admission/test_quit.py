@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from client_core.testing import FakeCluster
 from service.__main__ import main
 from service.base.watched_file import SETTLE_MS, FileFaultError
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 from tests.support.secured_settings import MountedSecret
 from tests.support.sidecar import Sidecar

@@ -16,8 +16,9 @@ from starlette.requests import Request
 import service.console
 from service.console import OPEN_PATHS, PAGE_PATHS
 from service.native.openapi import ReadyDocument
+from tests.support.coroutine_tests import run
 from tests.support.counted_work import python_calls
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from service.base.settings import Settings
 from service.events.event_metrics import EventMetrics
 from service.events.from_settings import new_boot_id, sidecar_id
+from tests.support.coroutine_tests import run
 from tests.support.event_log_rig import EventLogRig
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from pathlib import Path

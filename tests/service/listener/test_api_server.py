@@ -8,7 +8,8 @@ import socket
 from service.listener.api_server import ApiServer
 from service.listener.connections import Connections
 from service.listener.listeners import Listener
-from tests.support.http_app import HttpApp, until
+from tests.support.coroutine_tests import until
+from tests.support.http_app import HttpApp
 from tests.support.served import Caller, limits
 
 

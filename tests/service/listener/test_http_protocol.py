@@ -14,7 +14,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from service.listener.http_protocol import MAX_HEAD_BYTES
 from service.wire.asgi import BODY as TAKE_BODY
 from service.wire.asgi import respond
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 from tests.support.served import Served
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service.wire.asgi import ANSWER
-from tests.support.http_app import HttpApp, until
+from tests.support.coroutine_tests import until
+from tests.support.http_app import HttpApp
 from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:

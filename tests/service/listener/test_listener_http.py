@@ -11,7 +11,8 @@ import pytest
 from service.listener.http_exchange import MAX_TARGET_BYTES
 from service.listener.http_protocol import MAX_HEAD_BYTES, MAX_PIPELINED
 from service.wire.asgi import ABORT, as_get, head_of
-from tests.support.http_app import HttpApp, until
+from tests.support.coroutine_tests import until
+from tests.support.http_app import HttpApp
 from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:

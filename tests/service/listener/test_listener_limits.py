@@ -19,7 +19,7 @@ from service.listener.api_server import connections_that_fit
 from service.listener.connections import Connections, Limits
 from service.listener.listeners import Listener
 from service.wire.asgi import Receive, Scope, Send, respond
-from tests.support.http_app import until
+from tests.support.coroutine_tests import until
 from tests.support.served import LOOPS, Served, limits, on_loop
 
 HOST = b"Host: localhost\r\n"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.wire.asgi import respond
+from tests.support.coroutine_tests import until
 from tests.support.counted_work import PythonCalls
-from tests.support.http_app import until
 from tests.support.served import LOOPS, Caller, Served, limits, on_loop
 
 if TYPE_CHECKING:

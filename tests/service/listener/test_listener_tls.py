@@ -14,7 +14,8 @@ from service.listener.listener_tls import ListenerTls, tls_of
 from service.process.server import report_certificate
 from service.wire.asgi import respond
 from tests.support.certificates import Authority, self_signed, weak, write_pem
-from tests.support.http_app import HttpApp, until
+from tests.support.coroutine_tests import until
+from tests.support.http_app import HttpApp
 from tests.support.served import LOOPS, Served, limits, on_loop
 from tests.support.waiting import patient
 

@@ -11,7 +11,8 @@ from client_core import ListingResult, NoBrokersError
 from service.lookup.listing import Listing
 from service.lookup.lookups import NO_DEMANDS, Demands
 from service.wire.errors import ProblemError
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     import httpx

@@ -16,7 +16,8 @@ from client_core import (
     partition_for_key,
 )
 from client_core.errors import LeaderNotAvailableError, TopicAuthorizationError
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from tests.support.fake_producer import FakeTicket

@@ -10,7 +10,8 @@ import pytest
 from client_core import MetadataResult
 from service.lookup.fast_lookups import ParkedLookups
 from service.wire.asgi import respond_with
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     import httpx

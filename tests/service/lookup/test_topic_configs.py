@@ -8,8 +8,8 @@ import pytest
 
 from client_core import TopicAuthorizationError, TopicConfigsResult, TopicTable
 from service.lookup.topic_configs import Configs, ConfigsOfTopics
+from tests.support.coroutine_tests import until
 from tests.support.fake_producer import FakeProducer, told_configs
-from tests.support.http_app import until
 from tests.support.metadata_responses import topic as described_topic
 from tests.support.metadata_responses import topic_id_of
 

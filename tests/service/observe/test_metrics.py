@@ -14,8 +14,9 @@ from client_core.errors import error_for
 from service.base.fast_metrics import Histogram, counters
 from service.observe.metrics import MOST_DEPARTED, OTHER_TOPICS, ClientMetrics
 from service.process.admin import make_registry
+from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp
 
 ONE = b'{"records":[{"value":1}]}'
 

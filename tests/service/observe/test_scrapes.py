@@ -21,8 +21,9 @@ from service.process.admin import AdminApp, make_registry, start_admin
 from service.process.health import Health
 from service.process.server import bound_socket
 from tests.speed.counted_calls import calls_of
+from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp
 from tests.support.plain_http import NO_TLS
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import pytest
 
 from service.observe.request_trace import REQUEST_TRACE, CarriedTrace
 from service.wire.trace_context import TraceContext
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from service.base.settings import Settings
 from service.observe.tracing.otlp import make_span_traces
 from service.process.app import App
 from service.wire.asgi import ANSWER, answer_at_once
+from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
-from tests.support.http_app import run, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,9 @@ from client_core import ClientStatus, NodeStatus
 from service.admission.caller import ANYONE
 from service.process.admin import AdminApp, make_registry
 from service.process.health import Health
+from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     import httpx

@@ -19,7 +19,8 @@ from service.process.advice_at_start import SHORTEST_MAX_AGE_MS
 from service.process.advice_document import MAX_BYTES
 from service.process.app import create_app
 from tests.service.process.advice_documents import document, entry
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -14,7 +14,8 @@ from service.process.admin import AdminThread, make_registry
 from service.process.health import Health
 from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, LoopWatchdog, ThreadStack
 from service.process.server import bound_socket
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 from tests.support.plain_http import NO_TLS
 from tests.support.waiting import wait_until
 

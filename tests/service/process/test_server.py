@@ -15,7 +15,7 @@ import pytest
 
 from client_core import CloseReport, Unacknowledged
 from service.process.server import bound_socket, report_unacknowledged
-from tests.support.http_app import run, until
+from tests.support.coroutine_tests import run, until
 from tests.support.running_server import RunningServer, terminate
 from tests.support.waiting import wait_until
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from client_core.testing import FakeCluster
-from tests.support.http_app import run
+from tests.support.coroutine_tests import run
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient
 

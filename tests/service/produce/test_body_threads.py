@@ -10,7 +10,7 @@ import pytest
 
 from service.produce.body_threads import SURELY_LIGHT_BYTES, BodyThreads, is_light, let_go
 from service.wire.errors import ProblemError
-from tests.support.http_app import run
+from tests.support.coroutine_tests import run
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from service.base.fast_metrics import Counter
 from service.produce.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
 from service.produce.produce_answers import Answer
 from service.wire.errors import ProblemError
+from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeResult
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 from tests.support.mock_clock import MockClock
 from tests.support.stream_caller import StreamCaller
 

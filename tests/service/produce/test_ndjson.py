@@ -19,7 +19,8 @@ from service.produce.ndjson import LineSplitter, is_ndjson_stream
 from service.produce.records_codec import LineCodec
 from service.wire.payload import Format
 from service.wire.strict_json import BodyError
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 from tests.support.served import Served, limits, on_loop
 from tests.support.stream_caller import NDJSON, StreamCaller
 

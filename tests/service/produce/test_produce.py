@@ -22,7 +22,8 @@ from client_core import (
 )
 from client_core.errors import error_for
 from service.produce.produce_endpoint import topic_of_path
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.produce.body_threads import FEW_RECORDS
-from tests.support.http_app import HttpApp, until
+from tests.support.coroutine_tests import until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

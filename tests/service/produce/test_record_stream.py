@@ -29,7 +29,8 @@ from service.produce.record_stream import (
 )
 from service.wire.errors import Problem, ProblemError
 from service.wire.waiting import CallerGoneError
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

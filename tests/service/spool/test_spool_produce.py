@@ -12,7 +12,8 @@ import pytest
 
 from client_core import ProducerRecord, RecordTooLargeError
 from service.native.status_schemas import SpoolState, StatusAnswer
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 from tests.support.spooling import BadDisk
 
 if TYPE_CHECKING:

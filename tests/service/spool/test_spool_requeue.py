@@ -14,7 +14,8 @@ from service.spool.dead_letters import REASONS, DeadLetter, dead_letters_in
 from service.spool.delivery import MOST_REQUEUES
 from service.spool.entry import frame_of
 from service.spool.requeue import Requeued
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.spooling import SpoolRig, aside, fail_values, failure, record, records, salt_of
 from tests.support.tokens import TokensFile
 

@@ -11,8 +11,9 @@ import pytest
 from client_core.producer.results.results import MetadataResult
 from service.admission.caller import Caller, TopicRules
 from service.native.watch import BrokerChanged, PartitionsChanged, Snapshot, TopicChanged
+from tests.support.coroutine_tests import until
 from tests.support.event_stream import KnownCluster, watching
-from tests.support.http_app import HttpApp, until
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
 
 if TYPE_CHECKING:

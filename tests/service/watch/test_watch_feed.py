@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from client_core import NO_EVENTS, LeadersChanged, MetadataRefreshed, NodeReady
 from service.watch.notice import SnapshotNotice
+from tests.support.coroutine_tests import run, until
 from tests.support.event_stream import watching
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import partition, topic
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import pytest
 
 from service.admission.caller import Caller, TopicRules
 from service.native.watch import ChangesAnswer, Snapshot, wants_json
+from tests.support.coroutine_tests import until
 from tests.support.event_stream import watching
-from tests.support.http_app import HttpApp, until
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import partition, topic
 
 if TYPE_CHECKING:

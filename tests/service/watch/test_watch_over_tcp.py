@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.coroutine_tests import until
 from tests.support.event_stream import EventReader
-from tests.support.http_app import HttpApp, until
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import partition, topic
 from tests.support.served import LOOPS, Caller, Served, limits, on_loop
 

@@ -14,7 +14,8 @@ from service.lookup.answers import topic_body
 from service.lookup.lookup_table import LONG_PARTITIONS
 from service.wire.freshness import etag_of
 from service.wire.long_answers import CHUNK_BYTES, LongBody, Slices, joined
-from tests.support.http_app import HttpApp, run
+from tests.support.coroutine_tests import run
+from tests.support.http_app import HttpApp
 from tests.support.loop_turns import Turns
 from tests.support.metadata_responses import node
 from tests.support.running_server import RunningServer

@@ -11,8 +11,8 @@ from client_core import Done, Result, UnknownTopicOrPartitionError
 from service.lookup.unknown_topics import MOST_NAMES, UnknownTopics
 from service.wire.errors import ProblemError
 from service.wire.waiting import CallerGoneError, wait_for_result
+from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeResult
-from tests.support.http_app import run, until
 
 
 class Parked:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Phase, RecordFailure, RecordMetadata, TimeoutError, Written
-from tests.support.http_app import HttpApp, run, until
+from tests.support.coroutine_tests import run, until
+from tests.support.http_app import HttpApp
 from tests.support.stream_caller import StreamCaller
 
 if TYPE_CHECKING:

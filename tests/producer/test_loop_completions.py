@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.base.completions import LoopCompletions
+from client_core.producer.async_kafka_producer import LoopCompletions
+from tests.support.coroutine_tests import run
 from tests.support.fake_producer import FakeResult
-from tests.support.http_app import run
 
 if TYPE_CHECKING:
     from client_core import Result

@@ -1,0 +1,196 @@
+"""Prepares a record before it is checked: interceptors may replace it, then serializers make bytes of it.
+
+Interceptors see each record as the caller gave it, and later what became of it. An interceptor that raises is
+logged once, and its record continues without it. A serializer that raises fails its record alone. Caller's
+thread; acknowledgements run where the producer reports them. Source: ProducerInterceptors, Serializer,
+KafkaProducer.doSend, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+
+from client_core.errors import SerializationError
+from client_core.producer.results.producer_record import K, ProducerRecord, RecordMetadata, V
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.results.ticket import Done, Result
+
+_Given = TypeVar("_Given")
+
+_log: Final = logging.getLogger(__name__)
+
+#: Where a record that failed would have gone, if its partition was never chosen, and its timestamp.
+_UNKNOWN: Final = -1
+
+
+class ProducerInterceptor(Generic[K, V]):
+    """Sees each record on its way out and its acknowledgement. Override what you need.
+
+    The producer calls `on_send` on the sender's thread, `on_acknowledgement` on the I/O thread, or on the
+    event loop for AsyncKafkaProducer. Neither may block. Source: ProducerInterceptor, Kafka 4.3.
+    """
+
+    def on_send(self, record: ProducerRecord[K, V]) -> ProducerRecord[K, V]:
+        """Returns the record to send: the same, or another one. Called before the serializers."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        """Called once per record, before the caller's own callback.
+
+        Of a record that failed, `metadata` has offset None, timestamp -1, and partition -1 if none was
+        chosen.
+        """
+
+    def close(self) -> None:
+        """Called once, when the producer is closed."""
+
+
+class Preparation(Generic[K, V]):
+    """A producer's interceptors and serializers.
+
+    A serializer is never given None: it stays the null of a tombstone, or no key.
+    """
+
+    def __init__(
+        self,
+        key_serializer: Callable[[K], bytes | None] | None,
+        value_serializer: Callable[[V], bytes | None] | None,
+        interceptors: Sequence[ProducerInterceptor[K, V]],
+    ) -> None:
+        self._serialize_key = key_serializer
+        self._serialize_value = value_serializer
+        self._interceptors = tuple(interceptors)
+        self._logged: set[tuple[int, str]] = set()
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether records are sent as they are, and nobody is to be called."""
+        return not self._interceptors and self._serialize_key is None and self._serialize_value is None
+
+    def prepared(self, record: ProducerRecord[K, V]) -> ProducerRecord:
+        """Returns the record to append. Raises SerializationError, with the serializer's exception as cause.
+
+        Interceptors are notified of the record that a serializer refused.
+        """
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:  # noqa: BLE001 -- a user's code: the record goes on without it
+                self._log_once(interceptor, "on_send")
+        try:
+            value = _bytes_of(record.topic, "value", record.value, self._serialize_value)
+            key = _bytes_of(record.topic, "key", record.key, self._serialize_key)
+        except SerializationError as error:
+            self.failed(record, error)
+            raise
+        return ProducerRecord(record.topic, value, key, record.partition, record.timestamp_ms, record.headers)
+
+    def failed(self, record: ProducerRecord[object, object], error: Exception) -> None:
+        """Notifies the interceptors of a record that failed before a partition was chosen for it."""
+        self.acknowledged(_place_of(record, None), error)
+
+    def all_prepared(self, records: Sequence[ProducerRecord[K, V]]) -> list[ProducerRecord]:
+        """Returns a request's records to append: all of them, or it raises what `prepared` raises."""
+        made: list[ProducerRecord] = []
+        try:
+            made.extend(map(self.prepared, records))  # those before the one that raises stay in it
+        except SerializationError as error:
+            self.all_failed(made, error)
+            raise
+        return made
+
+    def all_failed(self, records: Sequence[ProducerRecord], error: Exception) -> None:
+        for record in records:
+            self.failed(record, error)
+
+    def before(
+        self, on_done: Callable[[FutureRecordMetadata], None] | None, record: ProducerRecord
+    ) -> Callable[[FutureRecordMetadata], None] | None:
+        """Returns the callback of a record's future: first the interceptors, then `on_done`."""
+        if not self._interceptors:
+            return on_done
+
+        def notify(future: FutureRecordMetadata) -> None:
+            error = future.exception()
+            receipt = future.result() if error is None else None
+            self.ended(record, receipt, future.partition, error)
+            if on_done is not None:
+                on_done(future)
+
+        return notify
+
+    def ended(
+        self,
+        record: ProducerRecord,
+        receipt: RecordMetadata | None,
+        partition: int | None,
+        error: Exception | None,
+    ) -> None:
+        """Notifies the interceptors of a receipt; without one, of an error and of the partition, if known."""
+        self.acknowledged(_place_of(record, partition) if receipt is None else receipt, error)
+
+    def notified(self, records: Sequence[ProducerRecord], done: Done) -> Done:
+        """Returns the `done` of a request: first the interceptors for each record, then `done`."""
+        if not self._interceptors:
+            return done
+
+        def notify(result: Result) -> None:
+            for record, outcome in zip(records, result.outcomes, strict=True):
+                if isinstance(outcome, RecordMetadata):
+                    self.acknowledged(outcome, None)
+                else:
+                    self.failed(record, outcome.error)
+            done(result)
+
+        return notify
+
+    def acknowledged(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        """Notifies the interceptors of what became of a record."""
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(metadata, error)
+            except Exception:  # noqa: BLE001 -- a user's code: the next one is notified all the same
+                self._log_once(interceptor, "on_acknowledgement")
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.close()
+            except Exception:  # noqa: BLE001 -- a user's code: the next one is closed all the same
+                self._log_once(interceptor, "close")
+
+    def _log_once(self, interceptor: ProducerInterceptor[K, V], method: str) -> None:
+        place = (id(interceptor), method)
+        if place not in self._logged:
+            self._logged.add(place)
+            name = type(interceptor).__name__
+            _log.exception("%s.%s failed, and is ignored; this is logged once", name, method)
+
+
+def _place_of(record: ProducerRecord[object, object], partition: int | None) -> RecordMetadata:
+    chosen = record.partition if partition is None else partition
+    return RecordMetadata(record.topic, _UNKNOWN if chosen is None else chosen, None, _UNKNOWN)
+
+
+def _bytes_of(
+    topic: str, what: str, given: _Given | None, serialize: Callable[[_Given], bytes | None] | None
+) -> bytes | None:
+    if serialize is None or given is None:
+        return cast("bytes | None", given)  # what is no bytes is refused where records are checked
+    try:
+        made = serialize(given)
+    except Exception as error:
+        raise SerializationError(
+            f"The serializer of the {what} failed on a {type(given).__name__} for topic {topic}: {error}"
+        ) from error
+    if made is not None and not isinstance(made, bytes):
+        raise SerializationError(
+            f"The serializer of the {what} returned a {type(made).__name__} for topic {topic}; "
+            "it must return bytes or None"
+        )
+    return made

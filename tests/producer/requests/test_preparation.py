@@ -1,0 +1,253 @@
+"""Interceptors and serializers, as users of both faces of the producer meet them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core import (
+    AsyncKafkaProducer,
+    IllegalArgumentError,
+    KafkaProducer,
+    ProducerConfig,
+    ProducerInterceptor,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    RecordTooLargeError,
+    SerializationError,
+)
+from client_core.testing import FakeCluster
+from tests.support.coroutine_tests import run
+from tests.support.live_producer import PATIENCE_S, QUICK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Given = dict[str, int] | None
+Record = ProducerRecord[str, Given]
+#: What became of each record: its receipt, or an error, whether that was raised or the future's.
+Outcomes = list[RecordMetadata | BaseException]
+Way = Callable[[FakeCluster, "Sequence[Seen | Raises]", "Sequence[Record]"], Outcomes]
+
+TOPIC: Final = "orders"
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(1) as running:
+        running.create_topic(TOPIC)
+        yield running
+
+
+def as_json(value: Given) -> bytes:
+    return json.dumps(value).encode()
+
+
+class Seen(ProducerInterceptor[str, Given]):
+    """Keeps what it sees, and on which thread."""
+
+    def __init__(self, name: str = "a") -> None:
+        self.name = name
+        self.sent: list[Record] = []
+        self.ended: list[tuple[RecordMetadata, Exception | None]] = []
+        self.threads: set[int] = set()
+        self.closes = 0
+
+    def on_send(self, record: Record) -> Record:
+        self.sent.append(record)
+        return record._replace(headers=(*record.headers, (self.name, b"")))
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        self.ended.append((metadata, error))
+        self.threads.add(threading.get_ident())
+
+    def close(self) -> None:
+        self.closes += 1
+
+
+class Raises(ProducerInterceptor[str, Given]):
+    def on_send(self, record: Record) -> Record:
+        raise ValueError("from on_send")
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        raise ValueError("from on_acknowledgement")
+
+    def close(self) -> None:
+        raise ValueError("from close")
+
+
+def _config(cluster: FakeCluster) -> ProducerConfig:
+    given = {**QUICK, "bootstrap.servers": cluster.bootstrap_servers, "max.request.size": 1_000}
+    return ProducerConfig.from_mapping({name: str(value) for name, value in given.items()})
+
+
+def _by_send(
+    cluster: FakeCluster, interceptors: Sequence[Seen | Raises], records: Sequence[Record]
+) -> Outcomes:
+    outcomes: Outcomes = []
+    with KafkaProducer(
+        _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
+    ) as producer:
+        for record in records:
+            try:
+                outcomes.append(producer.send(record).result(PATIENCE_S))
+            except Exception as error:  # noqa: BLE001 - it is what the test looks at
+                outcomes.append(error)
+        producer.close()
+    return outcomes
+
+
+def _by_submit(
+    cluster: FakeCluster, interceptors: Sequence[Seen | Raises], records: Sequence[Record]
+) -> Outcomes:
+    async def scenario() -> Outcomes:
+        outcomes: Outcomes = []
+        async with AsyncKafkaProducer(
+            _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
+        ) as producer:
+            for record in records:
+                try:
+                    (outcome,) = (await producer.submit(TOPIC, [record])).outcomes
+                    outcomes.append(outcome.error if isinstance(outcome, RecordFailure) else outcome)
+                except Exception as error:  # noqa: BLE001 - it is what the test looks at
+                    outcomes.append(error)
+        return outcomes
+
+    return run(scenario())
+
+
+def _by_async_send(
+    cluster: FakeCluster, interceptors: Sequence[Seen | Raises], records: Sequence[Record]
+) -> Outcomes:
+    async def scenario() -> Outcomes:
+        async with AsyncKafkaProducer(
+            _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
+        ) as producer:
+            sends = [producer.send_and_wait(record) for record in records]
+            return await asyncio.gather(*sends, return_exceptions=True)
+
+    return run(scenario())
+
+
+@pytest.fixture(params=[_by_send, _by_submit, _by_async_send], ids=lambda way: way.__name__[1:])
+def send(request: pytest.FixtureRequest) -> Way:
+    way: Way = request.param
+    return way
+
+
+@pytest.mark.behaviour("INT-01")
+@pytest.mark.java("ProducerInterceptorsTest.OnSendChain")
+def test_interceptors_see_records_before_the_serializers_each_what_the_one_before_it_made(
+    cluster: FakeCluster, send: Way
+) -> None:
+    first, second = Seen("a"), Seen("b")
+    record = ProducerRecord(TOPIC, {"n": 1}, key="k")
+    (receipt,) = send(cluster, [first, second], [record])
+    assert first.sent == [record]
+    assert second.sent == [record._replace(headers=(("a", b""),))]
+    (stored,) = cluster.records(TOPIC)
+    assert (stored.key, stored.value) == (b"k", b'{"n": 1}')
+    assert stored.headers == (("a", b""), ("b", b""))
+    assert first.ended == second.ended == [(receipt, None)]
+    assert (first.closes, second.closes) == (1, 1)
+
+
+@pytest.mark.behaviour("INT-01")
+@pytest.mark.java("ProducerInterceptorsTest.OnAcknowledgementChain")
+def test_an_interceptor_that_raises_is_logged_once_and_ignored(
+    cluster: FakeCluster, send: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen()
+    records = [ProducerRecord(TOPIC, {"n": n}, key="k") for n in range(3)]
+    receipts = send(cluster, [Raises(), seen], records)
+    assert seen.sent == records
+    assert sorted(seen.ended) == sorted((receipt, None) for receipt in receipts)
+    assert [line.getMessage() for line in caplog.records if line.exc_info] == [
+        f"Raises.{method} failed, and is ignored; this is logged once"
+        for method in ("on_send", "on_acknowledgement", "close")
+    ]
+
+
+@pytest.mark.behaviour("INT-02")
+def test_a_serializer_that_raises_fails_its_record_alone(cluster: FakeCluster, send: Way) -> None:
+    seen = Seen()
+    circle: dict[str, object] = {}
+    circle["n"] = circle
+    good = ProducerRecord(TOPIC, {"n": 1}, key="k")
+    bad: Record = ProducerRecord(TOPIC, circle, key="k", partition=0)  # type: ignore[arg-type]
+    outcomes = send(cluster, [seen], [good, bad, good])
+    (error,) = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert isinstance(error, SerializationError)
+    assert isinstance(error.__cause__, ValueError)
+    assert str(error) == (
+        "The serializer of the value failed on a dict for topic orders: Circular reference detected"
+    )
+    assert [record.value for record in cluster.records(TOPIC)] == [b'{"n": 1}'] * 2
+    assert (RecordMetadata(TOPIC, 0, None, -1), error) in seen.ended
+    assert len(seen.ended) == 3
+
+
+@pytest.mark.behaviour("INT-01")
+@pytest.mark.java("ProducerInterceptorsTest.OnAcknowledgementWithErrorChain")
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (ProducerRecord(TOPIC, {"." * 1_000: 1}), RecordTooLargeError),
+        (ProducerRecord(TOPIC, {"n": 1}, partition=-1), IllegalArgumentError),
+    ],
+    ids=["a future's error", "a raised one"],
+)
+def test_interceptors_see_a_record_that_was_never_appended(
+    record: Record, expected: type[Exception], cluster: FakeCluster, send: Way
+) -> None:
+    seen = Seen()
+    (error,) = send(cluster, [seen], [record])
+    assert isinstance(error, expected)
+    assert seen.ended == [(RecordMetadata(TOPIC, -1, None, -1), error)]
+
+
+@pytest.mark.behaviour("INT-02")
+def test_none_is_no_serializers(cluster: FakeCluster, send: Way) -> None:
+    send(cluster, [], [ProducerRecord(TOPIC, None, key=None)])
+    (stored,) = cluster.records(TOPIC)
+    assert (stored.key, stored.value) == (None, None)
+
+
+@pytest.mark.behaviour("INT-02")
+@pytest.mark.parametrize("what", ["key", "value"])
+def test_a_serializer_that_returns_no_bytes_is_named(what: str, cluster: FakeCluster) -> None:
+    serializers = {f"{what}_serializer": str.upper}
+    with (
+        KafkaProducer(_config(cluster), **serializers) as producer,  # type: ignore[arg-type]
+        pytest.raises(
+            SerializationError, match=f"serializer of the {what} returned a str .* must return bytes"
+        ),
+    ):
+        producer.send(ProducerRecord(TOPIC, "a", key="b"))  # type: ignore[arg-type]
+
+
+@pytest.mark.behaviour("INT-01")
+def test_the_callers_callback_comes_after_the_interceptors(cluster: FakeCluster) -> None:
+    seen = Seen()
+    ended_before: list[int] = []
+    with KafkaProducer(_config(cluster), value_serializer=as_json, interceptors=[seen]) as producer:
+        done = producer.send(ProducerRecord(TOPIC, {"n": 1}), lambda _: ended_before.append(len(seen.ended)))
+        done.result(PATIENCE_S)
+    assert ended_before == [1]
+
+
+@pytest.mark.behaviour("AIO-01")
+async def test_interceptors_of_the_asyncio_face_run_on_the_loop(cluster: FakeCluster) -> None:
+    seen = Seen()
+    async with AsyncKafkaProducer(
+        _config(cluster), interceptors=[seen], value_serializer=as_json
+    ) as producer:
+        await producer.send_and_wait(ProducerRecord(TOPIC, {"n": 1}))
+        await producer.submit(TOPIC, [ProducerRecord(TOPIC, {"n": 1})])
+    assert seen.threads == {threading.get_ident()}
