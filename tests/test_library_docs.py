@@ -49,7 +49,9 @@ PRINTED: Final = {
     ),
     "Events and status": r"^running \d+ \['ready'.*\]\n[1-9]\d* refreshes$",
     "Close": r"^$",
-    "Without blocking: event loops": r"^\[0, 1\]$",
+    "asyncio": r"^\d 0\n\d+\n\(RecordMetadata\(topic='orders', .*\),\)$",
+    "Keys and values of other types": r"^orders \d None$",
+    "Without blocking, for other event loops": r"^0\n1$",
     "Settings": r"^$",
 }
 
