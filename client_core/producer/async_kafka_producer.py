@@ -29,7 +29,7 @@ from client_core.producer.results.producer_record import K, RecordMetadata, V
 from client_core.producer.results.results import MetadataResult, ProduceResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from client_core.cluster import PartitionInfo
@@ -330,6 +330,10 @@ class AsyncKafkaProducer(Generic[K, V]):
     def status(self) -> ClientStatus:
         """Returns the client's state. Any thread."""
         return self._producer.status()
+
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """Returns the metrics: see KafkaProducer. Any thread."""
+        return self._producer.metrics()
 
     async def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
         """Sends accepted records for up to timeout_ms, fails the rest, and returns the report.

@@ -43,6 +43,7 @@ from client_core.producer.requests.record_checks import (
 from client_core.producer.requests.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.requests.submissions import CLOSED, Submissions
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata, renew_lock
+from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.producer_record import K, V
 from client_core.producer.results.status import ClientStatus, CloseReport
 from client_core.producer.results.ticket import CallInline, Completions
@@ -58,7 +59,7 @@ from client_core.producer.sender.wiring import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     from client_core.client.kafka_client import KafkaClient
@@ -114,6 +115,7 @@ class KafkaProducer(Generic[K, V]):
         client: KafkaClient | None = None,
         resolves_later: bool = False,
         whole_requests: bool = False,
+        keeps_metrics: bool = True,
     ) -> None:
         """Resolves bootstrap.servers, which may block as long as DNS does, and reads certificates, keys and
         credentials. Opens no connection before `start()`. Raises ConfigError, which names the setting.
@@ -133,6 +135,8 @@ class KafkaProducer(Generic[K, V]):
         `whole_requests`: the records of one `submit` for one partition form one batch of any size, which is
         not split if a broker finds it too large. They are written or refused together, so that no record
         gets ahead of an earlier refused one. Java's producer has no such mode.
+
+        `keeps_metrics`: False where nobody reads `metrics()`, which is then empty.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
@@ -143,7 +147,9 @@ class KafkaProducer(Generic[K, V]):
         self._made_at: Final = forks.count
         self.config: Final = config
         self.clock: Final[Clock] = clock
-        self._events = events
+        self._metrics = ProducerMetrics(clock, events) if keeps_metrics else None
+        if self._metrics is not None:
+            events = self._metrics
         self._metadata = metadata or ProducerMetadata(metadata_config(config), random, clock, events)
         self._refreshes = RefreshFailures(events, clock, self._metadata)
         self._client = client or network_client(
@@ -517,6 +523,13 @@ class KafkaProducer(Generic[K, V]):
             buffer=self._accumulator.status(now_ms),
             nodes=node_statuses(self._client, now_ms),
         )
+
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """Returns the producer's metrics by group and by Java's name: see producer_metrics.py. Any thread."""
+        self._ensure_own_process()
+        if self._metrics is None:
+            return {}
+        return self._metrics.read(self.status(), self.loop_work().total_ms)
 
     def loop_work(self) -> LoopWork:
         """Returns the durations of the I/O thread's turns, without their sleep. Any thread."""

@@ -230,7 +230,7 @@ def make_event_topic(settings: Settings, key: str, call: Callable[[], None]) -> 
     except ConfigError as error:
         raise ConfigError(f"{error.message} (of the producer of events)", name=error.name) from error
     return EventTopic(
-        KafkaProducer(config, resolves_later=True),
+        KafkaProducer(config, resolves_later=True, keeps_metrics=False),
         settings.events_topic,
         key,
         delivery_timeout_ms=config.delivery_timeout_ms,

@@ -319,6 +319,7 @@ def _make_producer(
         completions=completions,
         wake_soon=completions.wake_soon,
         resolves_later=True,
+        keeps_metrics=False,  # /metrics has its own
     )
 
 

@@ -201,7 +201,9 @@ def spool_config(settings: Settings) -> ProducerConfig:
 
 def make_spool(settings: Settings, clock: Clock) -> Spool:
     """The spool that the settings ask for. Raises SettingsError and ConfigError."""
-    producer = KafkaProducer(spool_config(settings), clock=clock, resolves_later=True, whole_requests=True)
+    producer = KafkaProducer(
+        spool_config(settings), clock=clock, resolves_later=True, whole_requests=True, keeps_metrics=False
+    )
     return Spool(settings, producer, clock)
 
 

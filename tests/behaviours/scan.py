@@ -46,13 +46,20 @@ def scan(folder: Path) -> Shown:
 
 
 def _marked_tests(module: ast.Module, where: str) -> Iterator[tuple[str, list[str]]]:
+    of_all = [id_ for statement in module.body for id_ in _ids_of_module(statement, where)]
     for test in ast.walk(module):
         if not isinstance(test, _Test) or not test.name.startswith("test"):
             continue
-        ids = [id_ for decorator in test.decorator_list for id_ in _ids_of(decorator, where)]
+        ids = of_all + [id_ for decorator in test.decorator_list for id_ in _ids_of(decorator, where)]
         ids += [id_ for id_ in _ids_of_cases(test, where) if id_ not in ids]
         if ids:
             yield test.name, ids
+
+
+def _ids_of_module(statement: ast.stmt, where: str) -> Iterator[str]:
+    """Marks on all tests of a module: pytestmark = pytest.mark.behaviour("...")."""
+    if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark":
+        yield from _ids_of(statement.value, where)
 
 
 def _ids_of_cases(test: _Test, where: str) -> Iterator[str]:

@@ -60,6 +60,7 @@ def test_what_is_shown_can_not_be_left_out_as_well() -> None:
 def test_markers_are_read_from_functions_methods_and_single_cases(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(
         "import pytest\n"
+        'pytestmark = pytest.mark.behaviour("ABC-04")\n'
         'LEFT_OUT: dict[str, str] = {"ABC-02": "why"}\n'
         '@pytest.mark.behaviour("ABC-01", "ABC-03")\n'
         "def test_one() -> None: ...\n"
@@ -73,6 +74,7 @@ def test_markers_are_read_from_functions_methods_and_single_cases(tmp_path: Path
         {
             "ABC-01": ["test_a.py::test_one"],
             "ABC-03": ["test_a.py::test_one"],
+            "ABC-04": ["test_a.py::test_one", "test_a.py::test_three", "test_a.py::test_two"],
             "SomeTest.MayWork": ["test_a.py::test_three"],
             "SomeTest.Works": ["test_a.py::test_two"],
         },

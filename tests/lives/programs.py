@@ -286,6 +286,7 @@ def public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
         "list_topics": lambda: producer.list_topics(**reported),
         "loop_work": producer.loop_work,
         "lower_metadata_max_age": lambda: producer.lower_metadata_max_age(1_000),
+        "metrics": producer.metrics,
         "partitions_for": lambda: producer.partitions_for(TOPIC),
         "request_topics": lambda: producer.request_topics([TOPIC], **reported),
         "request_update": lambda: producer.request_update(**reported),

@@ -27,15 +27,19 @@ _NO_ASSERTION: Final = (
     "(sasl.oauthbearer.token.endpoint.url=file:///PATH)"
 )
 _JAVA_ONLY: Final = "names a Java class, which this client can't load"
+_SERIALIZER: Final = (
+    f"{_JAVA_ONLY}; keys and values are bytes here, and the library takes a callable as key_serializer and "
+    "value_serializer of KafkaProducer"
+)
 _NO_TRANSACTIONS: Final = "is about transactions, which this client does not offer"
-_OWN_METRICS: Final = "is about Java's metrics; this client emits events to an EventSink instead"
+_OWN_METRICS: Final = "is about Java's metrics; see KafkaProducer.metrics() and EventSink"
 
 #: Kafka's producer settings that this client does not take, and why.
 UNSUPPORTED: Final = {
-    "key.serializer": "is not needed: keys and values are bytes here",
-    "value.serializer": "is not needed: keys and values are bytes here",
+    "key.serializer": _SERIALIZER,
+    "value.serializer": _SERIALIZER,
     "partitioner.class": _JAVA_ONLY,
-    "interceptor.classes": _JAVA_ONLY,
+    "interceptor.classes": f"{_JAVA_ONLY}; the library takes KafkaProducer(interceptors=...)",
     "security.providers": _JAVA_ONLY,
     "config.providers": _JAVA_ONLY,
     "metric.reporters": _OWN_METRICS,

@@ -270,7 +270,11 @@ def test_a_name_that_is_no_text_is_refused() -> None:
         ("Batch.Size", "Batch.Size is not a setting of Kafka's producer; did you mean batch.size?"),
         ("message.max.bytes.of.cake", "message.max.bytes.of.cake is not a setting of Kafka's producer"),
         ("transactional.id", "transactional.id is about transactions, which this client does not offer"),
-        ("key.serializer", "key.serializer is not needed: keys and values are bytes here"),
+        (
+            "key.serializer",
+            "key.serializer names a Java class, which this client can't load; keys and values are bytes here, "
+            "and the library takes a callable as key_serializer and value_serializer of KafkaProducer",
+        ),
         ("ssl.ca.location", "ssl.ca.location is librdkafka's name; Kafka's is ssl.truststore.location"),
         ("sasl.mechanisms", "sasl.mechanisms is librdkafka's name; Kafka's is sasl.mechanism"),
         (
