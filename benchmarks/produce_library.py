@@ -46,22 +46,25 @@ class Contestant:
 
 _JAVA_PROGRAM: Final = "ProducePeer"
 OURS: Final = "pilotfish"
+OURS_ASYNCIO: Final = "pilotfish, asyncio"
+AIOKAFKA: Final = "aiokafka"
 LIBRDKAFKA: Final = "confluent-kafka"
 JAVA: Final = "Java"
 WARM_JAVA: Final = "Java, warm"
 CEILING: Final = "bare Python"
 CONTESTANTS: Final[Mapping[str, Contestant]] = {
     OURS: Contestant("benchmarks.producers.pilotfish"),
+    OURS_ASYNCIO: Contestant("benchmarks.producers.pilotfish_asyncio"),
     "pilotfish, submit": Contestant("benchmarks.producers.pilotfish_submit"),
     "kafka-python": Contestant("benchmarks.producers.kafka_python", share=0.2),
-    "aiokafka": Contestant("benchmarks.producers.aiokafka", share=0.3),
+    AIOKAFKA: Contestant("benchmarks.producers.aiokafka", share=0.3),
     LIBRDKAFKA: Contestant("benchmarks.producers.confluent"),
     JAVA: Contestant(_JAVA_PROGRAM, one_turn=True),
     WARM_JAVA: Contestant(_JAVA_PROGRAM),
     CEILING: Contestant("benchmarks.producers.bare"),
 }
 #: Whom the goals name, and whom their stretches.
-PEERS: Final = ("kafka-python", "aiokafka", JAVA)
+PEERS: Final = ("kafka-python", AIOKAFKA, JAVA)
 STRETCH: Final = (LIBRDKAFKA, WARM_JAVA)
 
 IN_FLIGHT: Final = {"max.in.flight.requests.per.connection": "5"}
@@ -214,14 +217,16 @@ def goals_of(row: Row, figures: Figures) -> list[Goal]:
     """Less CPU than each peer, and where records are waited for no longer a wait."""
     peers = (*PEERS, *STRETCH)
     goals = [_no_more(row, "CPU per record", figures.cpu_us, peer) for peer in peers]
+    goals.append(_no_more(row, "CPU per record, asyncio", figures.cpu_us, AIOKAFKA, OURS_ASYNCIO))
     if row.one_at_a_time:
         goals += [_no_more(row, "p50 ms", figures.p50_ms, peer) for peer in peers]
+        goals.append(_no_more(row, "p50 ms, asyncio", figures.p50_ms, AIOKAFKA, OURS_ASYNCIO))
     return goals
 
 
-def _no_more(row: Row, what: str, figures: Mapping[str, float], peer: str) -> Goal:
+def _no_more(row: Row, what: str, figures: Mapping[str, float], peer: str, ours: str = OURS) -> Goal:
     name = f"{'stretch: ' if peer in STRETCH else ''}library produce, {row.name}, {what} against {peer}"
-    return goal(name, ours=figures[OURS], peer=figures[peer], at_most=1.0)
+    return goal(name, ours=figures[ours], peer=figures[peer], at_most=1.0)
 
 
 def main() -> None:
