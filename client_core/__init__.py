@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from client_core import broker_errors
+from client_core.broker_errors import *  # noqa: F403 -- its __all__ is the list
 from client_core.client.bootstrap_addresses import (
     parse_and_validate_addresses,
 )
@@ -374,3 +376,5 @@ __all__ = [
     "parse_and_validate_addresses",
     "partition_for_key",
 ]
+
+__all__ += broker_errors.__all__

@@ -24,8 +24,8 @@
     IllegalStateError (RuntimeError)    a bug in the caller or in this client, never a peer's fault
     IllegalArgumentError (ValueError)   an argument that is invalid in any state
 
-`retriable` and `refreshes_metadata` are attributes, so callers need no isinstance. A code without a class
-becomes a plain ApiError, RetriableError or InvalidMetadataError with the right attributes. A code unknown to
+`retriable` and `refreshes_metadata` are attributes, so callers need no isinstance. Codes that a producer
+rarely meets have their classes in `broker_errors.py`, generated from the table of codes. A code unknown to
 this client becomes an UnknownServerError that keeps the number.
 
 Any thread. Source: Errors, ApiException and its subclasses, Kafka 4.3.
@@ -34,7 +34,7 @@ Any thread. Source: Errors, ApiException and its subclasses, Kafka 4.3.
 from __future__ import annotations
 
 import builtins
-from typing import Final
+from typing import ClassVar
 
 from client_core.error_codes import Errors
 
@@ -64,7 +64,17 @@ class KafkaError(Exception):
 
 
 class ApiError(KafkaError):
-    """An error code from a broker, or the client's equivalent."""
+    """An error code from a broker, or the client's equivalent.
+
+    A row's class is the first one that names it as its `error`.
+    """
+
+    _by_row: ClassVar[dict[Errors, type[ApiError]]] = {}
+
+    def __init_subclass__(cls, *, of_a_row: bool = True) -> None:
+        """`of_a_row`: False where another class is the one of this `error`."""
+        if of_a_row and "error" in vars(cls):
+            ApiError._by_row.setdefault(cls.error, cls)
 
     def __init__(
         self, message: str | None = None, *, error: Errors | None = None, code: int | None = None
@@ -195,7 +205,7 @@ class ClusterAuthorizationError(AuthorizationError):
     error = Errors.CLUSTER_AUTHORIZATION_FAILED
 
 
-class AuthenticationError(ApiError):
+class AuthenticationError(ApiError, of_a_row=False):
     """Authentication failed.
 
     Waiters are woken at once; the client reconnects after the backoff.
@@ -366,20 +376,9 @@ class IllegalArgumentError(ValueError):
 # -- from code to class --------------------------------------------------------------------------------------
 
 
-def _by_error() -> dict[Errors, type[ApiError]]:
-    """The class of each row: the first one in this file with that `error`."""
-    classes: dict[Errors, type[ApiError]] = {}
-    for value in globals().values():
-        if isinstance(value, type) and issubclass(value, ApiError) and "error" in vars(value):
-            classes.setdefault(value.error, value)
-    # These share a code with an ancestor or a sibling, which must not represent it.
-    classes[Errors.NETWORK_EXCEPTION] = NetworkError
-    classes[Errors.REQUEST_TIMED_OUT] = TimeoutError
-    classes[Errors.SASL_AUTHENTICATION_FAILED] = SaslAuthenticationError
-    return classes
-
-
-_CLASS_OF: Final[dict[Errors, type[ApiError]]] = _by_error()
+def class_of(error: Errors) -> type[ApiError]:
+    """Returns the class of a row; ApiError for NONE, which has none."""
+    return ApiError._by_row.get(error, ApiError)
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:
@@ -394,12 +393,7 @@ def error_for(code: int, message: str | None = None) -> ApiError:
         return UnknownServerError(
             message or f"The broker answered with the unknown error code {code}.", code=code
         )
-    known = _CLASS_OF.get(row)
-    if known is not None:
-        return known(message)
-    if row.refreshes_metadata:
-        return InvalidMetadataError(message, error=row)
-    return RetriableError(message, error=row) if row.retriable else ApiError(message, error=row)
+    return class_of(row)(message)
 
 
 def explains(error: BaseException) -> str:

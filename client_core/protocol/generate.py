@@ -2,9 +2,10 @@
 
     python -m client_core.protocol.generate [--jar PATH] [--out FOLDER] [--check]
 
-The modules are checked in. `--check` generates them in memory and compares byte for byte. It exits with 1
-when one is missing, changed or superfluous, and names it. Without `--jar` the jar is the one that `make
-kafka-jars` fetched. Called by people and `make check`; never at run time.
+Writes also `client_core/broker_errors.py`, the classes of error codes. The modules are checked in. `--check`
+generates them in memory and compares byte for byte. It exits with 1 when one is missing, changed or
+superfluous, and names it. Without `--jar` the jar is the one that `make kafka-jars` fetched. Called by people
+and `make check`; never at run time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from client_core.protocol.error_class_code import broker_errors_text
 from client_core.protocol.message_code import module_text
 from client_core.protocol.schema import read_definitions, snake_case
 
@@ -34,6 +36,7 @@ APIS: Final = (
 )
 _PROJECT: Final = Path(__file__).resolve().parents[2]
 _MESSAGES: Final = Path(__file__).resolve().parent / "messages"
+_BROKER_ERRORS: Final = _PROJECT / "client_core" / "broker_errors.py"
 _JAR_NAME: Final = f"kafka-clients-{KAFKA_VERSION}.jar"
 _REMEDY: Final = "run `python -m client_core.protocol.generate` and check the result in"
 
@@ -90,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jar", type=Path, help=f"{_JAR_NAME}; else the one that `make kafka-jars` fetched")
     parser.add_argument("--out", type=Path, default=_MESSAGES, help="where the modules stand")
+    parser.add_argument("--errors", type=Path, default=_BROKER_ERRORS, help="the module of error classes")
     parser.add_argument("--check", action="store_true", help="compare only; exit with 1 on a difference")
     options = parser.parse_args(arguments)
     jar: Path | None = options.jar or find_jar()
@@ -99,10 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     files = generated_files(jar)
+    errors: Path = options.errors
+    text = broker_errors_text()
     if not options.check:
         write(files, options.out)
+        errors.write_bytes(text.encode())
         return 0
     found = differences(files, options.out)
+    present = errors.read_bytes().decode(errors="replace") if errors.exists() else ""
+    if present != text:
+        found.append(f"{errors.name}: {_first_difference(text, present)}")
     for line in found:
         sys.stderr.write(f"generate: {line}\n")
     if found:

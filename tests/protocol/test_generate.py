@@ -43,12 +43,17 @@ def _definition(name: str, api_key: int) -> str:
 @pytest.fixture
 def messages(jar: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "messages"
-    assert main(["--jar", str(jar), "--out", str(folder)]) == 0
+    assert main(_arguments(jar, folder)) == 0
     return folder
 
 
 def _check(jar: Path, messages: Path) -> int:
-    return main(["--jar", str(jar), "--out", str(messages), "--check"])
+    return main([*_arguments(jar, messages), "--check"])
+
+
+def _arguments(jar: Path, messages: Path) -> list[str]:
+    errors = messages.with_name("broker_errors.py")
+    return ["--jar", str(jar), "--out", str(messages), "--errors", str(errors)]
 
 
 def test_what_was_just_generated_passes_the_check(
@@ -69,6 +74,17 @@ def test_a_changed_file_fails_the_check_and_is_shown(
     assert "produce_request.py: line " in error
     assert "'API_KEY: Final = 9', generated 'API_KEY: Final = 0'" in error
     assert "run `python -m client_core.protocol.generate`" in error
+
+
+def test_a_class_of_an_error_that_is_missing_fails_the_check_and_is_shown(
+    jar: Path, messages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = messages.with_name("broker_errors.py")
+    path.write_text(path.read_text().replace("class DuplicateVoterError", "class DuplicateVoter"))
+    assert _check(jar, messages) == 1
+    assert "broker_errors.py: line " in capsys.readouterr().err
+    path.unlink()
+    assert _check(jar, messages) == 1
 
 
 def test_an_appended_line_fails_the_check(jar: Path, messages: Path) -> None:
@@ -99,7 +115,7 @@ def test_a_file_in_excess_fails_the_check_and_is_removed_by_generating(
     (messages / "fetch_request.py").touch()
     assert _check(jar, messages) == 1
     assert "fetch_request.py: not a generated message" in capsys.readouterr().err
-    main(["--jar", str(jar), "--out", str(messages)])
+    main(_arguments(jar, messages))
     assert _check(jar, messages) == 0
     assert (messages / "__init__.py").exists()
 

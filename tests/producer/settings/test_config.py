@@ -272,8 +272,8 @@ def test_a_name_that_is_no_text_is_refused() -> None:
         ("transactional.id", "transactional.id is about transactions, which this client does not offer"),
         (
             "key.serializer",
-            "key.serializer names a Java class, which this client can't load; keys and values are bytes here, "
-            "and the library takes a callable as key_serializer and value_serializer of KafkaProducer",
+            "key.serializer names a Java class, which this client can't load; keys and values are bytes "
+            "here, and the library takes a callable as key_serializer and value_serializer of KafkaProducer",
         ),
         ("ssl.ca.location", "ssl.ca.location is librdkafka's name; Kafka's is ssl.truststore.location"),
         ("sasl.mechanisms", "sasl.mechanisms is librdkafka's name; Kafka's is sasl.mechanism"),
