@@ -1,1 +1,1 @@
-"""Watching: what the sidecar knows of the cluster, told as it changes."""
+"""Watching: sends changes of the cluster to callers as they happen."""

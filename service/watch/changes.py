@@ -1,14 +1,14 @@
-"""What differs between two snapshots, as the data of events: brokers, topics, leaders, replicas. Pure.
+"""The changes between two snapshots, as event data: brokers, topics, leaders, replicas. Pure.
 
-    joined, moved    brokers first, so that whoever is named as a leader is known
-    topics           each table that is not the same object: what became of the topic, then its partitions
-    gone             topics that are not there any more
+    joined, moved    brokers first, so that each leader in a later event is known
+    topics           each table that is a new object: the change of the topic, then its partitions
+    gone             topics that no longer exist
     left             brokers last
 
-Tables that did not change are the same objects, so a snapshot in which nothing happened costs one comparison
-of identities per topic. The iterators pause by yielding None, at least once per PIECE of work: an event loop
-that walks a hundred thousand partitions must let others have their turn. A partition is told whole, as it is
-now, so that to be told twice does no harm. Shapes: docs/watch.md.
+An unchanged topic keeps its table object, so an unchanged snapshot costs one identity check per topic. The
+iterators yield None to pause, at least once per PIECE of work. Other callbacks of the event loop can then run
+between the pieces of a hundred thousand partitions. An event has the whole present state of a partition, so
+receiving it twice is harmless. Shapes: docs/watch.md.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _encode: Final = msgspec.json.Encoder().encode
 #: Partitions in one event: about 15 kB.
 PARTITIONS_PER_EVENT: Final = 100
 
-#: Partitions that are compared, or topics that are passed over, between two pauses: about a millisecond.
+#: Partitions compared, or unchanged topics skipped, between two pauses: about a millisecond.
 PIECE: Final = 500
 
 
 class Change(NamedTuple):
-    """One event that is not numbered yet. `topic` is None for what concerns brokers."""
+    """One event without a number yet. `topic` is None for events about brokers."""
 
     event: str
     topic: str | None
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 def changes_between(before: MetadataCache, after: MetadataCache, at: str) -> Iterator[Change | None]:
-    """The changes in order, and None wherever there is time for a pause. `at` is when, as RFC 3339."""
+    """Yields the changes in order, and None for a pause. `at` is the time, as RFC 3339."""
     were, are = brokers_of(before), brokers_of(after)
     for node_id in sorted(are):
         if node_id not in were:
@@ -62,12 +62,12 @@ def changes_between(before: MetadataCache, after: MetadataCache, at: str) -> Ite
 
 
 def brokers_of(cache: MetadataCache) -> dict[int, Node]:
-    """The brokers by id; addresses of bootstrap.servers are none."""
+    """Returns the brokers by id, without the addresses of bootstrap.servers."""
     return {node.id: node for node in cache.nodes_by_id.values() if node.id >= 0}
 
 
 def partition_json(table: TopicTable, partition: int) -> dict[str, Any] | None:
-    """A partition by the ids of its brokers; None if there is no such partition."""
+    """Returns a partition with its brokers' ids; None if the partition does not exist."""
     found = table.metadata(partition)
     if found is None:
         return None
@@ -96,7 +96,7 @@ def _topic_changes(earlier: TopicTable | None, table: TopicTable, at: str) -> It
     change = _what_became_of(earlier, table)
     if change is not None:
         yield _topic(change, table.name, table, earlier, at)
-    # Where partitions are not what they were, all of them are told anew.
+    # After a change that replaces the partitions, events have all of them.
     compared_to = earlier if change in (None, "grew") else None
     leaders, replicas = _Collected("leader", table.name, at), _Collected("replicas", table.name, at)
     numbers = table.numbers
@@ -145,7 +145,7 @@ _NOT_INTERNAL: Final = _NotInternal()
 
 
 class _Collected:
-    """Partitions of one topic on their way into events of one kind."""
+    """Collects partitions of one topic into events of one kind."""
 
     def __init__(self, event: str, topic: str, at: str) -> None:
         self._event = event

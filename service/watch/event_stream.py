@@ -1,10 +1,12 @@
-"""One watcher's server-sent events: a snapshot or what it missed, then changes, status and heartbeats.
+"""One watcher's server-sent events: a snapshot or the missed changes, then changes, status and heartbeats.
 
-    retry: 2000 event: reset      where the watcher's last id leads nowhere event: snapshot   or the changes
-    after the last id event: …          changes as they come, `status` in its rhythm, a comment where nothing
-    else comes for long event: end        the sidecar shuts down, or the watcher is too slow
+    retry: 2000
+    event: reset       if the watcher cannot resume from its last id
+    event: snapshot    or the changes after the last id
+    event: …           changes as they happen, `status` at its interval, a comment as a heartbeat
+    event: end         the sidecar shuts down, or the watcher is too slow
 
-What waits for a watcher stands in the log; here are at most some 64 kB on their way. Event loop only. Source:
+Pending changes stay in the shared log; a stream holds at most about 64 kB of them. Event loop only. Source:
 WHATWG HTML, section 9.2, Server-sent events.
 """
 
@@ -25,11 +27,11 @@ from service.wire.streaming import Outlet
 
 MEDIA_TYPE: Final = b"text/event-stream"
 
-#: Soon enough to miss little, late enough for a sidecar to restart.
+#: Short, so that few changes are missed; long enough for a sidecar to restart.
 _RETRY: Final = b"retry: 2000\n\n"
 _HEARTBEAT: Final = b": still here\n\n"
 
-#: What is handed to the connection at once.
+#: The size of one write to the connection.
 _CHUNK_BYTES: Final = 64 * 1024
 
 _RESETS: Final[Mapping[str, str]] = {
@@ -41,17 +43,17 @@ _RESETS: Final[Mapping[str, str]] = {
 
 
 def event_frame(event: str, data: bytes) -> bytes:
-    """An event without an id: it is not resumed from."""
+    """Returns an event without an id: a watcher cannot resume from it."""
     return b"event: %s\ndata: %s\n\n" % (event.encode(), data)
 
 
 def reset_data(reason: str, feed: ChangeFeed, last_id: str | None) -> dict[str, str]:
-    """Why a watcher begins anew, for programs and for people."""
+    """Returns why a watcher starts again from a snapshot: a code and a sentence."""
     return {"reason": reason, "detail": _RESETS[reason].format(id=last_id, boot=feed.log.boot)}
 
 
 def number_to_resume(last_id: str, boot: str) -> int | str:
-    """The number of a last id, or the reason why it is of no use."""
+    """Returns the number of a last id, or the reason why it cannot be used."""
     try:
         own, number = parse_version(last_id)
     except ValueError:
@@ -60,7 +62,7 @@ def number_to_resume(last_id: str, boot: str) -> int | str:
 
 
 class EventStream:
-    """Writes one watcher's events until it leaves, falls behind, or the sidecar shuts down."""
+    """Writes one watcher's events until it disconnects, falls behind, or the sidecar shuts down."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class EventStream:
         status: Callable[[], bytes],
         status_ms: int | None,
     ) -> None:
-        """`problems` are those of topics that were named. `status()` is asked every `status_ms`, if any."""
+        """`problems`: those of the named topics. `status()` is called every `status_ms`, if set."""
         self._feed = feed
         self._subscription = subscription
         self._problems = problems
@@ -81,7 +83,7 @@ class EventStream:
         self._status_s = None if status_ms is None else status_ms / 1000
 
     async def write(self, outlet: Outlet, last_id: str | None) -> None:
-        """The whole stream. Raises CallerGoneError where the caller takes nothing."""
+        """Writes the whole stream. Raises CallerGoneError when the caller stops reading."""
         await outlet.write(_RETRY)
         await self._begin(outlet, last_id)
         loop = asyncio.get_running_loop()
@@ -114,7 +116,7 @@ class EventStream:
     # -- beginning -------------------------------------------------------------------------------------------
 
     async def _begin(self, outlet: Outlet, last_id: str | None) -> None:
-        """Goes on after the last id, or has the stream begin with a snapshot."""
+        """Resumes after the last id, or starts with a snapshot."""
         reason = None
         if last_id is not None:
             number = number_to_resume(last_id, self._feed.log.boot)
@@ -142,7 +144,7 @@ class EventStream:
 def snapshot_of(
     feed: ChangeFeed, subscription: Subscription, start: Start, problems: Mapping[str, Problem]
 ) -> Iterable[bytes]:
-    """The JSON of a snapshot in pieces, as this watcher may see it."""
+    """Returns the JSON of a snapshot in pieces, with the topics that this watcher may read."""
     return snapshot_pieces(
         start.cache,
         boot=feed.log.boot,
@@ -159,7 +161,7 @@ def _end(reason: str, detail: str) -> bytes:
 
 
 async def in_turns(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The pieces in larger chunks; others have their turn while they are made."""
+    """Joins pieces into larger chunks, and yields to the event loop after each chunk."""
     chunk: list[bytes] = []
     chunk_bytes = 0
     for piece in pieces:

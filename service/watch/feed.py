@@ -1,19 +1,18 @@
-"""Follows the client's snapshots and writes down how they differ, for as long as somebody watches.
+"""Compares the client's snapshots while there are watchers, and logs each change once for all of them.
 
     I/O thread      swaps a snapshot ──▶ SnapshotNotice ──▶ one call on the loop
-    event loop      a round: compares the last snapshot told with the present one, in slices; each difference
+    event loop      a round: compares the last reported snapshot with the present one, in slices; each change
                     is numbered and logged once; watchers are woken after each slice
     watchers        read from the log, each at its own pace (`subscription.py`)
 
-So what is told is what snapshots say, whoever changed them: a refresh, or a produce answer that names a
-leader. A watcher begins between two rounds, with a snapshot and the number of the change that led to it. The
-feed rests when nobody has watched for `linger_ms`; who comes then begins anew. Event loop only.
+Changes come from snapshots only, whatever replaced them: a refresh, or a produce response that names a
+leader. A watcher starts between two rounds, with a snapshot and the number of the change that led to it. The
+feed stops `linger_ms` after the last watcher left; a later watcher starts from a new snapshot.
 
-Topics that are watched by name: kept alive while they are there, asked for while they are not.
-
-The client forgets topics that nobody asks for, so each is marked as used whenever a snapshot came. One that
-the brokers do not know is looked up again every `look_up_ms`, all watchers' together, as any look-up does it:
-it is not created, and it counts against the limit of unknown names. Event loop only.
+Topics that are watched by name stay in the client's metadata, or are looked up until they exist. The client
+drops unused topics, so each new snapshot marks the watched ones as used. Topics that the brokers do not know
+are looked up again every `look_up_ms`, those of all watchers in one look-up. As in any look-up they are not
+created, and they count against the limit of unknown names. Event loop only.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from service.wire.asgi import Message
 from service.wire.errors import Problem, ProblemError
 from service.wire.freshness import rfc3339
 
-#: How long a round holds the event loop before others have their turn: look-ups hardly notice.
+#: How long a round runs before it yields to the event loop: short, so that look-ups are not delayed.
 SLICE_S: Final = 0.002
 
-#: Why watchers begin anew without having asked for it.
+#: The reason for a new start that the watcher did not request.
 CLUSTER_CHANGED: Final = "cluster_changed"
 
 
@@ -53,7 +52,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class WatchedTopics:
-    """The names, and how many watch each."""
+    """The watched names, and the number of watchers of each."""
 
     def __init__(self, producer: Producer, lookups: Lookups, look_up_ms: int) -> None:
         self._producer = producer
@@ -67,18 +66,18 @@ class WatchedTopics:
         return len(self._watchers)
 
     def add(self, names: Iterable[str]) -> None:
-        """One more watches these."""
+        """Adds one watcher of these names."""
         self._watchers.update(name for name in names if fault_of_topic_name(name) is None)
         self.touch()
         self._ask_later()
 
     def remove(self, names: Iterable[str]) -> None:
-        """One fewer does."""
+        """Removes one watcher of these names."""
         self._watchers.subtract(name for name in names if name in self._watchers)
         self._watchers = +self._watchers
 
     def touch(self) -> None:
-        """A snapshot came, or a watcher: their topics are in use."""
+        """Marks the watched topics as used, after a new snapshot or a new watcher."""
         topics = self._producer.cache.topics
         for name in self._watchers:
             table = topics.get(name)
@@ -86,7 +85,7 @@ class WatchedTopics:
                 table.use.touched = True
 
     def begin_anew(self) -> None:
-        """On another event loop: what was to come on the old one does not come any more."""
+        """Resets for another event loop: timers and tasks of the old loop never run."""
         self._watchers.clear()
         self._timer = self._asking = None
 
@@ -113,18 +112,18 @@ class WatchedTopics:
             _log.debug("topics that are watched could not be looked up: %s", e.problem.detail)
         finally:
             self._asking = None
-            self._ask_later()  # whatever failed: nobody else would ask again
+            self._ask_later()  # also after a failure: nothing else repeats the look-up
 
 
 async def _nobody_leaves() -> Message:
-    """A caller who stays: the watchers come and go, and the look-up is for all of them."""
+    """A caller that never disconnects: the look-up is for all watchers, which come and go."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("nobody sets that future")
 
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """The settings of watching."""
+    """The limits of all watchers, from the settings."""
 
     max_watchers: int
     max_behind: int
@@ -144,7 +143,7 @@ class FeedLimits:
 
 
 class _Beginner(NamedTuple):
-    """A watcher that waits for the end of a round."""
+    """A watcher that waits for the end of a round to start."""
 
     subscription: Subscription
     reason: str | None
@@ -152,7 +151,7 @@ class _Beginner(NamedTuple):
 
 
 class ChangeFeed:
-    """The log of changes, and who reads it."""
+    """The log of changes, and the watchers that read it."""
 
     def __init__(
         self,
@@ -170,9 +169,9 @@ class ChangeFeed:
         self._drain = drain
         self._notice = notice
         self._limits = limits
-        #: The loop that the feed runs on; None while it rests.
+        #: The loop that the feed runs on; None while it is stopped.
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: The snapshot that the log has led to.
+        #: The snapshot after the last logged change.
         self._reported = MetadataCache.empty()
         self._subscriptions: set[Subscription] = set()
         self._by_caller: Counter[str] = Counter()
@@ -182,16 +181,16 @@ class ChangeFeed:
 
     @property
     def watchers(self) -> int:
-        """How many watch now."""
+        """The number of watchers."""
         return len(self._subscriptions)
 
     # -- coming and going ------------------------------------------------------------------------------------
 
     @contextmanager
     def subscribe(self, caller: Caller, names: frozenset[str] | None) -> Iterator[Subscription]:
-        """A watcher's place, for as long as the block lasts. Raises ProblemError (429) where there is none.
+        """Yields a watcher's subscription, which ends with the block. Raises ProblemError (429) at a limit.
 
-        `names` None: all topics. Nothing comes before `begin`, or the subscription's `resume`.
+        `names` None: all topics. The subscription gets nothing before `begin`, or before its `resume`.
         """
         self._check_room(caller)
         self._wake_up()
@@ -212,7 +211,7 @@ class ChangeFeed:
             self._rest_later()
 
     async def begin(self, subscription: Subscription, reason: str | None = None) -> None:
-        """Has a watcher begin, with all that the client knows by now; `reason`: why it begins anew."""
+        """Starts a watcher with the present snapshot; `reason`: why it starts again, if it does."""
         if self._round is None and self._producer.cache is self._reported:
             subscription.begin_at(Start(self._reported, self.log.number, reason))
             return
@@ -241,7 +240,7 @@ class ChangeFeed:
         self._round = None
         self._beginners.clear()
         self._topics.begin_anew()
-        # From here on: what is swapped before the snapshot is read below needs no notice.
+        # Before the snapshot is read: a swap in between is in that snapshot, and a later one is notified.
         self._notice.begin(loop.call_soon_threadsafe, self._begin_round)
         self._reported = self._producer.cache
         self.log.begin_anew()
@@ -261,16 +260,16 @@ class ChangeFeed:
     # -- rounds ----------------------------------------------------------------------------------------------
 
     def _begin_round(self) -> None:
-        """There is a new snapshot, or somebody wants to begin."""
+        """Starts a round, for a new snapshot or a waiting watcher."""
         if self._round is None and self._loop is not None:
             self._round = self._loop.create_task(self._rounds())
 
     async def _rounds(self) -> None:
-        """Compares until the present snapshot is told; who waited for a round begins after it."""
+        """Runs rounds until the present snapshot is reported; waiting watchers start after a round."""
         beginners: list[_Beginner] = []
         try:
             while self._beginners or self._producer.cache is not self._reported:
-                # Together with the snapshot, so that it is none from before they came.
+                # In one step with the snapshot, so that it is not older than their requests.
                 beginners, self._beginners = self._beginners, []
                 await self._report(self._producer.cache)
                 for subscription, reason, begun in beginners:
@@ -285,7 +284,7 @@ class ChangeFeed:
                     begun.set_exception(RuntimeError("the snapshots could not be compared"))
 
     async def _report(self, present: MetadataCache) -> None:
-        """Logs how the present snapshot differs from the one that was told last."""
+        """Logs the changes from the last reported snapshot to the present one."""
         if present is self._reported:
             return
         self._topics.touch()
@@ -306,7 +305,7 @@ class ChangeFeed:
         self._wake_watchers()
 
     def _report_cluster(self, present: MetadataCache) -> None:
-        """Another cluster, or the first that answers: nothing that was told before holds."""
+        """Starts all watchers again: this is another cluster, or the first that has answered."""
         self._reported = present
         self.log.begin_anew()
         start = Start(present, self.log.number, CLUSTER_CHANGED)
@@ -321,7 +320,7 @@ class ChangeFeed:
 def make_feed(
     producer: Producer, lookups: Lookups, drain: Drain, settings: Settings, boot: str, notice: SnapshotNotice
 ) -> ChangeFeed:
-    """The feed of one sidecar. `notice` must be among the client's event sinks."""
+    """Returns the feed of one sidecar. `notice` must be one of the client's event sinks."""
     topics = WatchedTopics(producer, lookups, settings.internal.watch_look_up_ms)
     return ChangeFeed(producer, topics, drain, notice, FeedLimits.of(settings), boot)
 

@@ -1,12 +1,12 @@
-"""Watching for those who can't read an event stream: one request, answered when something has changed.
+"""Watching by long polling: one request, answered after a change, for callers without event streams.
 
     neither id nor min_version    the snapshot, at once
-    min_version=<boot>-<n>        the changes from number n on, as soon as there is one that concerns the
-                                  caller; another boot is 412
+    min_version=<boot>-<n>        the changes from number n on, when there is one that the caller may read;
+                                  another boot is 412
     last_event_id=<boot>-<n>      the same from n + 1 on
 
-Either waits at most `max_block_ms`, and then answers without changes. Where the changes in between are not
-kept, the answer says `reset` and brings a snapshot. Event loop only.
+The last two wait at most `max_block_ms`, and then answer without changes. If the changes in between are no
+longer kept, the answer has `reset` and a snapshot. Event loop only.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class LongPoll:
     """One request that waits for changes, or asks for the snapshot."""
 
     def __init__(self, feed: ChangeFeed, subscription: Subscription, problems: Mapping[str, Problem]) -> None:
-        """`problems` are those of topics that were named."""
+        """`problems`: those of the named topics."""
         self._feed = feed
         self._subscription = subscription
         self._problems = problems
 
     async def snapshot(self) -> Sequence[bytes]:
-        """In pieces, as all answers here: everything that is watched, as it is now."""
+        """Returns the present state of the watched topics, in pieces, as do the other answers here."""
         return await self._body_of(await self._begin())
 
     async def since(self, last_id: str, max_block_ms: int) -> Sequence[bytes]:
-        """What came after that id; where it leads nowhere, a snapshot and why."""
+        """Returns the changes after that id; a snapshot and the reason if it cannot resume there."""
         number = number_to_resume(last_id, self._feed.log.boot)
         if isinstance(number, str):
             return await self._reset(number, last_id)
@@ -50,11 +50,14 @@ class LongPoll:
         return await self._from(number + 1, last_id, max_block_ms)
 
     async def reaching(self, min_version: str, max_block_ms: int) -> Sequence[bytes]:
-        """What came from that number on. Raises ProblemError: 422 for no version, 412 for another boot's."""
+        """Returns the changes from that number on.
+
+        Raises ProblemError: 422 for a malformed version, 412 for that of another boot.
+        """
         return await self._from(number_of(min_version, self._feed.log.boot), min_version, max_block_ms)
 
     async def _from(self, number: int, asked: str, max_block_ms: int) -> Sequence[bytes]:
-        """The changes from `number` on; waits until there is one."""
+        """Returns the changes from `number` on; waits until there is one."""
         subscription, loop = self._subscription, asyncio.get_running_loop()
         deadline_s = loop.time() + max_block_ms / 1000
         changes = subscription.resume(min(number - 1, self._feed.log.number))
@@ -105,7 +108,7 @@ class LongPoll:
 
 
 def number_of(min_version: str, boot: str) -> int:
-    """The number of a version of this process; raises ProblemError."""
+    """Returns the number of a version of this process; raises ProblemError."""
     try:
         own, number = parse_version(min_version)
     except ValueError as e:

@@ -1,7 +1,7 @@
-"""How the event loop hears that a snapshot was swapped: once per refresh, however much changed.
+"""Notifies the event loop of a new snapshot: once per refresh, regardless of the number of changes.
 
-An EventSink on the client's I/O thread. The first event of a swap is posted to the loop, those that follow
-cost two comparisons until the loop has taken notice. While nobody watches, nothing is posted at all.
+An EventSink on the client's I/O thread. It posts the first event of a swap to the loop. Until the loop has
+handled it, further events cost two comparisons each. Without watchers it posts nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from client_core import (
 
 _log: Final = logging.getLogger(__name__)
 
-#: A refresh ends with MetadataRefreshed, changes or not. Leaders that a produce answer names come without
-#: one.
+#: Each refresh ends with MetadataRefreshed. Leaders from a produce response come without it.
 _OF_SNAPSHOTS: Final = frozenset({MetadataRefreshed, LeadersChanged, PartitionCountChanged, BrokersChanged})
 
 
@@ -38,13 +37,13 @@ class SnapshotNotice:
         self._is_posted = False
 
     def begin(self, post: Post, notify: Callable[[], None]) -> None:
-        """Has `notify` called on the loop after each swap from now on."""
+        """Calls `notify` on the loop after each swap from now on."""
         self._is_posted = False
         self._notify = notify
         self._post = post
 
     def end(self) -> None:
-        """Posts no more."""
+        """Stops posting."""
         self._post = None
 
     def wants(self, kind: type) -> bool:
@@ -52,7 +51,7 @@ class SnapshotNotice:
         return kind in _OF_SNAPSHOTS
 
     def emit(self, event: Event, /) -> None:
-        """Posts, if that is not under way already."""
+        """Posts a notification, unless one is pending."""
         post = self._post
         if post is None or self._is_posted or type(event) not in _OF_SNAPSHOTS:
             return
@@ -63,7 +62,7 @@ class SnapshotNotice:
             _log.debug("a snapshot was swapped after the event loop had closed")
 
     def _take_notice(self) -> None:
-        # First, so that a swap from here on is posted again: the snapshot is read after this.
+        # Before `notify` reads the snapshot, so that a swap after this point is posted again.
         self._is_posted = False
         if self._post is not None and self._notify is not None:
             self._notify()

@@ -1,8 +1,8 @@
-"""Everything that is watched, as it is now: the JSON of a snapshot in pieces, so that it is never held whole.
+"""The JSON of a snapshot for a watcher, in pieces, so that the whole is never in memory.
 
-Each piece is part of one line; between two of them white space may stand, which is what an event stream makes
-of several `data:` lines. What a topic looks like in it depends on its table alone, so that texts are kept and
-shared by all who watch. Event loop only. Shapes: docs/watch.md.
+The pieces form one line. White space between two pieces is allowed: an event stream joins several `data:`
+lines with it. A topic's JSON depends on its table alone, so it is cached and shared by all watchers. Event
+loop only. Shapes: docs/watch.md.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
 
 
 class TopicTexts:
-    """The JSON of topics, kept for as long as their tables are the same."""
+    """Caches the JSON of topics, each as long as its table is the same object."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[TopicTable, bytes]] = {}
         self._bytes = 0
 
     def of(self, table: TopicTable) -> Iterator[bytes]:
-        """The topic in pieces; one of many partitions is not kept, or it would be made at one go."""
+        """Returns the topic in pieces. One with many partitions is built piece by piece, and not cached."""
         kept = self._kept.get(table.name)
         if kept is not None and kept[0] is table:
             yield kept[1]
@@ -57,7 +57,7 @@ class TopicTexts:
 
 
 def topic_pieces(table: TopicTable) -> Iterator[bytes]:
-    """One topic of a snapshot."""
+    """Returns one topic of a snapshot, in pieces."""
     head = {"name": table.name, "id": topic_id_text(table.topic_id), "internal": table.is_internal}
     yield _encode(head)[:-1] + b',"partitions":['
     numbers = table.numbers
@@ -78,10 +78,10 @@ def snapshot_pieces(
     sees: Callable[[str], bool],
     problems: Mapping[str, Problem],
 ) -> Iterator[bytes]:
-    """The snapshot that change `number` led to.
+    """Returns the snapshot after change `number`, in pieces.
 
-    `names` None: all topics; `sees`: those of them to be told of. `problems` are told of topics that are not
-    there.
+    `names` None: all topics. `sees`: whether the watcher may read a topic. `problems`: those of named topics
+    that are missing.
     """
     refreshed = cache.refreshed
     wall_ms = None if refreshed is None else refreshed.wall_ms

@@ -1,12 +1,8 @@
-"""One watcher's place in the log of changes: where it stands, what concerns it, and its waiting.
+"""The log of numbered changes, and one watcher's position in it.
 
-Nothing is queued for a watcher: it reads from the log that all share, and one that stands too far behind has
-lost its place. Event loop only.
-
-Numbered changes, the latest of them kept: what a watcher reads from, and resumes from.
-
-A change gets the next number and its bytes once, for everybody. The log is bounded by number and by bytes;
-when it overflows its oldest quarter goes, so that keeping it short costs nothing per change. Event loop only.
+No queue per watcher: all read from the shared log, and a watcher too far behind loses its position. A change
+is numbered and encoded once for all watchers. The log is bounded in changes and in bytes. When it overflows,
+its oldest quarter is dropped at once, so that trimming costs nothing per change. Event loop only.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from service.wire.freshness import version_text
 
 
 class LoggedChange:
-    """A change with its number, as it goes over the wire."""
+    """A change with its number, encoded for the wire."""
 
     __slots__ = ("_data_at", "event", "frame", "number", "topic")
 
@@ -36,12 +32,12 @@ class LoggedChange:
 
     @property
     def data(self) -> bytes:
-        """The JSON of it."""
+        """The change as JSON."""
         return self.frame[self._data_at : -2]
 
 
 class ChangeLog:
-    """The changes of this process, the oldest forgotten. Numbers only grow, and none is given twice."""
+    """The latest changes of this process. Numbers only grow, and none is used twice."""
 
     def __init__(self, boot: str, max_changes: int, max_bytes: int) -> None:
         self.boot: Final = boot
@@ -56,7 +52,7 @@ class ChangeLog:
         return len(self._changes)
 
     def append(self, change: Change) -> None:
-        """Numbers and keeps a change."""
+        """Numbers and stores a change."""
         self.number += 1
         logged = LoggedChange(change, self.number, version_text(self.boot, self.number))
         self._changes.append(logged)
@@ -70,13 +66,13 @@ class ChangeLog:
         del self._changes[:gone]
 
     def begin_anew(self) -> None:
-        """What comes next does not follow from what was: nobody can resume from before."""
+        """Drops all changes: the next ones do not follow from them, so nobody may resume from before."""
         self.number += 1
         self._changes.clear()
         self._bytes = 0
 
     def after(self, number: int) -> list[LoggedChange] | None:
-        """The changes after that one; None where some of them are not kept, or where it was never given."""
+        """Returns the changes after that number; None if some were dropped, or if it was never used."""
         missed = self.number - number
         if missed < 0 or missed > len(self._changes):
             return None
@@ -84,7 +80,7 @@ class ChangeLog:
 
 
 class Start(NamedTuple):
-    """Where a watcher begins: a snapshot, the change that led to it, and why it begins (anew)."""
+    """A watcher's start: a snapshot, the number of the last change in it, and the reason for a restart."""
 
     cache: MetadataCache
     number: int
@@ -92,7 +88,7 @@ class Start(NamedTuple):
 
 
 class Subscription:
-    """A watcher of some topics, or of all (`names` None), as far as its caller may read them."""
+    """A watcher of some topics, or of all (`names` None), limited to those that its caller may read."""
 
     def __init__(self, log: ChangeLog, caller: Caller, names: frozenset[str] | None, max_behind: int) -> None:
         self.caller: Final = caller
@@ -101,48 +97,48 @@ class Subscription:
         self._max_behind = max_behind
         self._at = log.number
         self._woken = asyncio.Event()
-        #: Set where the watcher must begin, or begin anew; it takes it away by `take_start`.
+        #: Set when the watcher must start, or start again; cleared by `take_start`.
         self._start: Start | None = None
         self._sees_all = names is None and caller.may_read_all
-        #: The sidecar shuts down: nothing will follow.
+        #: The sidecar shuts down; no more changes follow.
         self.is_over = False
 
     # -- the feed's part -------------------------------------------------------------------------------------
 
     def begin_at(self, start: Start) -> None:
-        """The watcher is to begin with this snapshot, whatever it knew before."""
+        """Makes the watcher start from this snapshot, whatever it has received before."""
         self._start = start
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to read."""
+        """Wakes the watcher: there may be changes to read."""
         self._woken.set()
 
     def end(self) -> None:
-        """Nothing will follow."""
+        """Ends the watcher: no more changes follow."""
         self.is_over = True
         self.wake()
 
     @property
     def number(self) -> int:
-        """The last change that was given out, or passed over."""
+        """The number of the last change that was returned or skipped."""
         return self._at
 
     # -- the watcher's part ----------------------------------------------------------------------------------
 
     def sees(self, topic: str) -> bool:
-        """Whether the watcher is to hear of a topic."""
+        """Whether the watcher gets changes of a topic."""
         return (self.names is None or topic in self.names) and self.caller.read.allow(topic)
 
     def take_start(self) -> Start | None:
-        """The snapshot to begin with, once; from here on `take` gives what follows it."""
+        """Returns the snapshot to start with, once; `take` then returns the changes after it."""
         start, self._start = self._start, None
         if start is not None:
             self._at = start.number
         return start
 
     def resume(self, number: int) -> list[LoggedChange] | None:
-        """What was missed after that change; None where the log does not tell. `take` gives what follows."""
+        """Returns the changes after that number; None if they are not in the log."""
         missed = self._log.after(number)
         if missed is None:
             return None
@@ -151,7 +147,7 @@ class Subscription:
         return self._visible(missed)
 
     def take(self) -> list[LoggedChange] | None:
-        """What came since the last time; None where the watcher has fallen behind too far."""
+        """Returns the changes since the last call; None if the watcher is too far behind."""
         came = self._log.after(self._at)
         if came is None or len(came) > self._max_behind:
             return None
@@ -159,7 +155,7 @@ class Subscription:
         return self._visible(came)
 
     async def wait(self, timeout_s: float) -> None:
-        """Waits until there may be something to read, or for so long."""
+        """Waits until there may be changes to read, or for `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._woken.wait()
