@@ -288,16 +288,16 @@ def test_a_thread_that_is_interrupted_when_it_has_its_memory_gives_it_back() -> 
         def wait_for(self, condition: threading.Condition, *_: object) -> bool:
             condition.release()  # as a condition does while it waits
             try:
-                full.deallocate(TOTAL)
+                pool.deallocate(TOTAL)
             finally:
                 condition.acquire()
             raise KeyboardInterrupt
 
-    full = BufferPool(TOTAL, 256, InterruptedTooLate())
-    full.allocate(TOTAL, 0)
+    pool = BufferPool(TOTAL, 256, InterruptedTooLate())
+    pool.allocate(TOTAL, 0)
     with pytest.raises(KeyboardInterrupt):
-        full.allocate(512, FOREVER)
-    assert (full.available_bytes, full.waiters) == (TOTAL, 0)
+        pool.allocate(512, FOREVER)
+    assert (pool.available_bytes, pool.waiters) == (TOTAL, 0)
 
 
 @pytest.mark.java("BufferPoolTest.StressfulSituation")

@@ -44,7 +44,6 @@ from tests.support.sender_rig import ORDERS_0, SenderRig, produced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.record.compression import Compression
 
 # -- twins of RecordAccumulatorTest --------------------------------------------------------------------------
@@ -73,28 +72,6 @@ def test_a_record_larger_than_a_batch_is_packed_alone() -> None:
     (read,) = decoded.records()
     assert (decoded.codec, decoded.base_offset) == (Codec.GZIP, 0)
     assert (read.offset, read.key, read.value, read.timestamp_ms) == (0, b"key", bytes(1024), 0)
-
-
-@pytest.mark.behaviour("ACC-14")
-@pytest.mark.java("RecordAccumulatorTest.SplitBatchOffAccumulator")
-def test_the_parts_of_a_batch_that_packed_worse_than_expected_hold_no_memory() -> None:
-    random = Random(5)
-    bench = Bench(batch_bytes=SMALL_BATCH_BYTES, total_bytes=3 * 1024, compression=GzipCompression())
-    bench.accumulator._ratios.set_estimation(TOPIC, Codec.GZIP, 0.1)
-    for _ in range(20):
-        bench.append([record(poorly_packed(random))])
-    (batch,) = bench.drain(*(node.id for node in bench.ready().ready_nodes))
-    assert len(batch.records()) > SMALL_BATCH_BYTES
-    parts = bench.accumulator.split_and_reenqueue(batch)
-    ratio = bench.accumulator._ratios.estimation(TOPIC, Codec.GZIP)
-    assert ratio == max(1.0, batch.compression_ratio), "nothing is expected to pack until it has"
-    bench.accumulator.complete_and_deallocate_batch(batch)
-    assert parts > 1
-    for _ in range(parts):
-        (part,) = bench.drain(*(node.id for node in bench.ready().ready_nodes))
-        assert len(part.records()) <= SMALL_BATCH_BYTES
-    assert bench.ready_ids == set()
-    assert bench.pool.available_bytes == 3 * 1024
 
 
 def complete_or_split(bench: Bench) -> tuple[int, int]:
@@ -148,7 +125,7 @@ def test_what_is_expected_of_a_topic_goes_with_it() -> None:
         bench.accumulator.forget_topics(lambda _, is_held=is_held: is_held)  # type: ignore[misc]
         expected = {codec: ratios.estimation(TOPIC, codec) for codec in codecs}
         assert expected == dict.fromkeys(codecs, 0.5 if is_held else 1.0)
-    assert set(ratios._ratios) == {("stays", codec) for codec in codecs}
+        assert {ratios.estimation("stays", codec) for codec in codecs} == {0.5}
 
 
 BATCH_BYTES: Final = 2048
@@ -315,29 +292,33 @@ def test_records_are_packed_when_they_are_drained_and_once() -> None:
 # -- splitting (ACC-14) ------------------------------------------------------------------------------------
 
 
-def too_large(bench: Bench, compression: Compression, owner: Owner | None = None) -> ProducerBatch:
-    """A batch that was expected to pack to a fifth, and can't be packed."""
-    expect(bench, compression.codec, 0.2)
-    append(bench, noise(70), owner)
-    batch = bench.drain(0)[0]
-    assert len(batch.records()) > BATCH_BYTES
-    return batch
-
-
 @pytest.mark.behaviour("ACC-14", "REC-05")
+@pytest.mark.java("RecordAccumulatorTest.SplitBatchOffAccumulator")
 @packing_codecs
-def test_the_parts_of_a_batch_are_as_if_nothing_could_be_packed(compression: Compression) -> None:
-    bench, owner = Bench(batch_bytes=BATCH_BYTES, compression=compression), Owner()
-    batch = too_large(bench, compression, owner)
-    bench.accumulator.split_and_reenqueue(batch)
-    assert ratio(bench, compression.codec) == max(1.0, batch.compression_ratio)
-    parts = [part for part in bench.accumulator.batches_of(tp(0)) if part.is_split_batch]
+def test_the_parts_of_a_batch_are_as_if_nothing_could_be_packed_and_hold_no_memory(
+    compression: Compression,
+) -> None:
+    bench, owner = Bench(batch_bytes=1024, total_bytes=3 * 1024, compression=compression), Owner()
+    expect(bench, compression.codec, 0.1)
+    append(bench, noise(20), owner)
+    (batch,) = bench.drain(0)
+    assert len(batch.records()) > 1024
+    parts = bench.accumulator.split_and_reenqueue(batch)
+    assert ratio(bench, compression.codec) == max(1.0, batch.compression_ratio), "until it has packed"
+    bench.accumulator.complete_and_deallocate_batch(batch)
+    assert parts > 1
     sent: list[bytes | None] = []
-    for part in parts:
+    for _ in range(parts):
+        (part,) = bench.drain(*bench.ready_ids)
         assert decode_record_batch(part.records()).codec is compression.codec
-        assert len(part.records()) <= BATCH_BYTES
+        assert len(part.records()) <= 1024
+        base = len(sent)
         sent += values_in(part)
-    assert sent == noise(70)[: batch.record_count]
+        bench.finish(part, base)
+    assert sent == noise(20)
+    assert [owner.receipts[n].offset for n in range(20)] == list(range(20))
+    assert bench.ready_ids == set()
+    assert bench.pool.available_bytes == 3 * 1024
 
 
 @packing_codecs
@@ -351,36 +332,11 @@ def test_what_is_expected_after_a_split_is_learnt_from_its_parts(compression: Co
     assert ratio(bench, compression.codec) == pytest.approx(0.99)  # two parts
 
 
-@pytest.mark.behaviour("ACC-14")
-@packing_codecs
-def test_parts_are_halved_until_the_broker_takes_them(compression: Compression) -> None:
-    bench, owner = Bench(batch_bytes=BATCH_BYTES, compression=compression), Owner()
-    waiting = [too_large(bench, compression, owner)]
-    log: list[bytes | None] = []
-    splits = 0
-    while waiting:
-        batch = waiting.pop()
-        if len(batch.records()) > 400 and batch.record_count > 1:
-            records = batch.record_count
-            bench.accumulator.split_and_reenqueue(batch)
-            bench.accumulator.complete_and_deallocate_batch(batch)
-            splits += 1
-            assert splits < 100, "it does not end"
-            assert bench.accumulator.batches_of(tp(0))[0].record_count <= (records + 1) // 2
-        else:
-            base = len(log)
-            log += values_in(batch)
-            bench.finish(batch, base)
-        waiting = bench.drain(0)
-    assert log == noise(70)
-    assert [owner.receipts[n].offset for n in range(70)] == list(range(70))
-    assert bench.pool.available_bytes == bench.pool.total_bytes
-
-
 def test_a_batch_larger_packed_than_plain_is_split_by_what_it_was() -> None:
     """LZ4, gzip and snappy put a head before what they could not pack."""
     bench = Bench(batch_bytes=BATCH_BYTES, compression=SnappyCompression())
-    batch = too_large(bench, SnappyCompression())
+    append(bench, noise(70))
+    batch = bench.drain(0)[0]
     assert batch.compression_ratio > 1
     bench.accumulator.split_and_reenqueue(batch)
     assert ratio(bench, Codec.SNAPPY) == batch.compression_ratio

@@ -297,8 +297,16 @@ def test_a_batch_that_was_sent_unfilled_does_not_leave_fractions_behind() -> Non
 FULL: Final = record(bytes(128))
 
 
-def adaptive_bench(leaders: Sequence[int], random: Random, *, adaptive: bool = True, **more: int) -> Bench:
-    return Bench(batch_bytes=128, leaders=leaders, adaptive=adaptive, random=random, **more)
+def adaptive_bench(
+    leaders: Sequence[int], random: Random, *, adaptive: bool = True, availability_timeout_ms: int = 0
+) -> Bench:
+    return Bench(
+        batch_bytes=128,
+        leaders=leaders,
+        adaptive=adaptive,
+        random=random,
+        availability_timeout_ms=availability_timeout_ms,
+    )
 
 
 @pytest.mark.behaviour("ACC-16", "ACC-17")

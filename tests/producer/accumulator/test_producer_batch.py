@@ -139,15 +139,10 @@ def test_a_batch_cannot_succeed_and_then_end_otherwise() -> None:
         batch.complete_exceptionally(KafkaError("late"))
     assert (owner.receipts[0].offset, owner.receipts[0].timestamp_ms) == (500, 10)
     assert owner.times_told == {0: 1}
-
-
-@pytest.mark.behaviour("BAT-01")
-def test_a_failed_batch_ignores_a_late_success() -> None:
-    owner = Owner()
-    batch = batch_with(1, owner)
+    batch = batch_with(1, failed := Owner())
     assert batch.complete_exceptionally(KafkaError("timed out"))
-    assert not batch.complete(500, None)
-    assert owner.receipts == {}
+    assert not batch.complete(500, None), "a late success is ignored"
+    assert failed.receipts == {}
 
 
 @pytest.mark.behaviour("SND-10")
@@ -188,34 +183,25 @@ def test_a_failed_batch_may_be_in_the_log_once_it_was_drained() -> None:
 
 
 @pytest.mark.behaviour("BAT-02")
-def test_owners_hear_in_the_order_of_appending() -> None:
+def test_owners_hear_in_the_order_of_appending_and_one_that_raises_keeps_no_other_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     heard: list[str] = []
 
     class Listener(Owner):
         def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
             heard.append(f"{self.name} {list(indices)} from {first_in_batch}")
+            if self.name == "two":
+                raise ValueError("not my day")
 
     batch = new_batch()
     one, two = Listener("one"), Listener("two")
     append(batch, [record()] * 2, one)
     append(batch, [record()], two)
     append(batch, [record()] * 4, one, indices=[2, 3])
-    batch.complete(0, None)
-    assert heard == ["one [0, 1] from 0", "two [0] from 2", "one [2, 3] from 3"]
-
-
-@pytest.mark.behaviour("BAT-02")
-def test_an_owner_that_raises_does_not_keep_the_others_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Owner):
-        def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
-            raise ValueError("not my day")
-
-    batch, whole = new_batch(), Owner()
-    append(batch, [record()], Broken())
-    append(batch, [record()], whole)
     with caplog.at_level(logging.ERROR):
         batch.complete(0, None)
-    assert whole.times_told == {0: 1}
+    assert heard == ["one [0, 1] from 0", "two [0] from 2", "one [2, 3] from 3"]
     assert "not my day" in caplog.text
 
 
@@ -298,17 +284,12 @@ def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
 # -- sequences ---------------------------------------------------------------------------------------------
 
 
-def test_a_batch_has_a_sequence_once_it_was_given_one() -> None:
+def test_a_batch_has_a_sequence_once_it_was_given_one_and_a_reset_shows_until_the_next_drain() -> None:
     batch = batch_with(3, Owner())
     assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (False, None, None)
     batch.set_producer_state(7, 1, 2**31 - 2)
     assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (True, 2**31 - 2, 0)
     assert (batch.producer_id, batch.producer_epoch) == (7, 1)
-
-
-def test_a_reset_sequence_shows_until_the_next_drain() -> None:
-    batch = batch_with(1, Owner())
-    batch.set_producer_state(7, 1, 10)
     batch.close()
     batch.reset_producer_state(7, 2, 0)
     assert was_reset(batch)
@@ -359,14 +340,18 @@ def test_the_parts_of_a_split_have_sequences_one_after_the_other() -> None:
     assert {part.producer_id for part in parts} == {7}
 
 
-def test_a_split_batch_has_ended() -> None:
+def test_a_split_batch_has_ended_and_its_repr_says_how() -> None:
     owner = Owner()
     batch = batch_with(3, owner)
+    assert repr(batch) == "<ProducerBatch orders-1 open records=3 attempts=0>"
     batch.split(1)
     assert batch.final_state is FinalState.SPLIT
     with pytest.raises(IllegalStateError):
         batch.complete(0, None)
     assert owner.times_told == {}
+    batch = batch_with(2, owner)
+    batch.complete(0, None)
+    assert repr(batch) == "<ProducerBatch orders-1 succeeded records=2 attempts=0>"
 
 
 SPANS = st.lists(st.integers(1, 6), min_size=1, max_size=8)
@@ -470,13 +455,6 @@ def test_a_batch_without_the_owner_stays_as_it_is() -> None:
     batch = batch_with(2, Owner())
     assert batch.remove_owners({id(Owner())}) == []
     assert append(batch, [record()], Owner()) == 1
-
-
-def test_repr_says_where_it_is_and_how_it_ended() -> None:
-    batch = batch_with(2, Owner())
-    assert repr(batch) == "<ProducerBatch orders-1 open records=2 attempts=0>"
-    batch.complete(0, None)
-    assert repr(batch) == "<ProducerBatch orders-1 succeeded records=2 attempts=0>"
 
 
 # -- incomplete batches and flushes (ACC-12) -----------------------------------------------------------------

@@ -67,11 +67,13 @@ def test_many_records_at_once_fill_the_same_batches_as_one_by_one() -> None:
     assert at_once.pool.available_bytes == one_by_one.pool.available_bytes
 
 
-def test_nothing_to_append_is_nothing_to_do() -> None:
-    bench = Bench()
+def test_a_batch_size_of_zero_sends_each_record_alone_and_nothing_to_append_is_nothing_to_do() -> None:
+    bench = Bench(batch_bytes=0)
     result = bench.append([])
     assert (result.appended, result.needed_bytes, result.new_batch_created) == (0, None, False)
     assert not has_incomplete(bench)
+    bench.append([LARGER] * 3)
+    assert queued(bench, 0) == [1, 1, 1]
 
 
 @pytest.mark.behaviour("ACC-02")
@@ -98,12 +100,6 @@ def test_the_first_record_always_fits_and_none_behind_one_that_is_too_large() ->
     assert builder.record_count == 1
     assert not builder.has_room_for(WALL_MS, b"key", large)
     assert not builder.has_room_for(WALL_MS, b"key", bytes(100))
-
-
-def test_a_batch_size_of_zero_sends_each_record_alone() -> None:
-    bench = Bench(batch_bytes=0)
-    bench.append([LARGER] * 3)
-    assert queued(bench, 0) == [1, 1, 1]
 
 
 def test_appending_goes_as_far_as_there_is_memory_and_says_what_is_lacking() -> None:
@@ -296,13 +292,16 @@ def test_records_that_were_not_drained_can_be_taken_back() -> None:
     assert bench.pool.available_bytes == 2**20
 
 
-def test_what_was_taken_back_has_no_sequence_and_is_not_sent() -> None:
+def test_what_was_taken_back_has_no_sequence_is_not_sent_and_ends_a_flush() -> None:
     sequences = CountingSequences()
-    bench = Bench(sequences=sequences)
-    leaving, staying = Owner("leaving"), Owner("staying")
-    bench.append(numbered(4), 0, staying)
+    bench, leaving = Bench(sequences=sequences), Owner("leaving")
+    bench.append(numbered(1, 50), 1, leaving)
+    flush = bench.accumulator.begin_flush()
+    bench.append(numbered(4), 0)
     bench.append(numbered(1, 50), 0, leaving)
+    assert not flush.is_done
     bench.accumulator.cancel([leaving])
+    assert flush.is_done
     assert bench.accumulator.status(bench.now_ms).records == 4
     (batch,) = bench.drain(0)
     assert values_in(batch) == [r.value for r in numbered(4)]
@@ -311,25 +310,19 @@ def test_what_was_taken_back_has_no_sequence_and_is_not_sent() -> None:
 
 
 def test_what_was_drained_once_is_not_taken_back() -> None:
-    bench = Bench()
-    owner = Owner()
+    bench, owner = Bench(), Owner()
     bench.append(numbered(3), 0, owner)
     (batch,) = bench.drain(0)
     assert bench.accumulator.cancel([owner]) == []
     bench.accumulator.reenqueue(batch, bench.now_ms)
     assert bench.accumulator.cancel([owner]) == []
+    later = Owner()
+    bench.append(numbered(1), 0, later)
+    assert bench.accumulator.cancel([later]) == [(later, range(1))], "what stands behind it is"
     bench.clock.advance(2000)
     assert bench.drain(0) == [batch]
     assert bench.accumulator.split_and_reenqueue(batch) == 2
     assert bench.accumulator.cancel([owner]) == []
-
-
-def test_cancelling_ends_a_flush_that_waited_for_nothing_else() -> None:
-    bench, owner = Bench(linger_ms=100), Owner()
-    bench.append(numbered(3), 0, owner)
-    flush = bench.accumulator.begin_flush()
-    bench.accumulator.cancel([owner])
-    assert flush.is_done
 
 
 def test_status_says_what_waits_and_for_how_long() -> None:

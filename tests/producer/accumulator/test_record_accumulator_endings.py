@@ -72,15 +72,6 @@ def test_a_failed_batch_goes_first_after_its_backoff() -> None:
     assert values_in(behind) == [b"second"]
 
 
-@pytest.mark.behaviour("ACC-09")
-def test_other_partitions_do_not_wait_for_one_that_backs_off() -> None:
-    bench = Bench(leaders=(0, 0))
-    bench.accumulator.reenqueue(drained_one(bench), bench.now_ms)
-    bench.append([RECORD], 1)
-    assert bench.ready_ids == {0}
-    assert [b.topic_partition.partition for b in bench.drain(0)] == [1]
-
-
 @pytest.mark.behaviour("ACC-08")
 @pytest.mark.java("RecordAccumulatorTest.ExponentialRetryBackoff")
 def test_the_backoff_doubles_up_to_its_maximum() -> None:
@@ -95,22 +86,6 @@ def test_the_backoff_doubles_up_to_its_maximum() -> None:
         assert bench.drain(0) == []
         bench.clock.advance(1)
         assert bench.drain(0) == [batch]
-
-
-@pytest.mark.behaviour("ACC-08")
-def test_a_new_leader_epoch_ends_the_backoff() -> None:
-    bench = Bench()
-    bench.leaders = Leaders((0,), {0: 100})
-    batch = drained_one(bench)
-    bench.accumulator.reenqueue(batch, bench.now_ms)
-    assert bench.ready_ids == set()
-    bench.leaders = Leaders((0,), {0: 101})
-    assert bench.ready_ids == {0}
-    assert bench.drain(0) == [batch]
-    assert batch.attempts_when_leader_last_changed == 1
-    bench.accumulator.reenqueue(batch, bench.now_ms)
-    assert bench.ready_ids == set()
-    assert bench.drain(0) == []
 
 
 def test_a_new_leader_without_epoch_does_not_end_the_backoff() -> None:
@@ -260,7 +235,8 @@ def test_a_retry_waits_unless_the_leader_epoch_has_grown_since_the_last_attempt(
     assert drained_at(bench, now_ms) == [batch]
     assert leadership(batch) == (101, 1)
     bench.accumulator.reenqueue(batch, now_ms)
-
+    assert drained_at(bench, now_ms) == []
+    assert bench.accumulator.drain(bench.leaders, [node(0)], 999_999, now_ms) == {0: []}
     now_ms += 2_000  # waited for long enough
     assert drained_at(bench, now_ms) == [batch]
     assert leadership(batch) == (101, 1)
@@ -538,7 +514,7 @@ def test_parts_that_are_too_large_again_are_halved_down_to_single_records() -> N
     assert log == [r.value for r in numbered(64)]
 
 
-def test_what_is_given_up_can_not_be_sent_any_more() -> None:
+def test_what_is_given_up_can_not_be_sent_any_more_and_is_counted_once() -> None:
     bench = Bench(delivery_timeout_ms=1_000)
     bench.append(numbered(1))
     bench.clock.advance(1_000)
@@ -550,17 +526,10 @@ def test_what_is_given_up_can_not_be_sent_any_more() -> None:
     bench.accumulator.abort_incomplete_batches(KafkaError("over"))
     with pytest.raises(IllegalStateError):
         aborted.records()
-
-
-def test_what_stands_behind_a_batch_that_came_back_is_taken_back() -> None:
-    bench = Bench()
-    bench.append(numbered(1), 0, Owner())
-    (sent,) = bench.drain(0)
-    bench.accumulator.reenqueue(sent, bench.now_ms)
-    owner = Owner()
-    bench.append(numbered(1), 0, owner)
-    assert bench.accumulator.cancel([owner]) == [(owner, range(1))]
-    assert list(bench.accumulator.batches_of(tp(0))) == [sent]
+    bench.append(numbered(3))
+    bench.accumulator.failed.begin_close()
+    bench.accumulator.abort_undrained_batches(KafkaError("over"))
+    assert [left.records for left in bench.accumulator.failed.report().unacknowledged] == [3]
 
 
 def append_late(bench: Bench, *, was_parked: bool) -> AppendResult:
@@ -591,14 +560,6 @@ def test_once_closed_only_what_was_parked_is_appended_and_at_the_end_nothing() -
     for was_parked in (False, True):
         with pytest.raises(ProducerClosedError):
             append_late(bench, was_parked=was_parked)
-
-
-def test_the_records_of_batches_that_are_given_up_are_counted_once() -> None:
-    bench = Bench()
-    bench.append(numbered(3))
-    bench.accumulator.failed.begin_close()
-    bench.accumulator.abort_undrained_batches(KafkaError("over"))
-    assert [left.records for left in bench.accumulator.failed.report().unacknowledged] == [3]
 
 
 @pytest.mark.behaviour("ACC-14")

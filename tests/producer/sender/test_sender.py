@@ -103,9 +103,12 @@ def test_it_sleeps_until_linger_is_over_and_then_sends() -> None:
 def test_it_does_not_spin_while_a_node_is_connecting_and_sleeps_through_a_throttled_nodes_pause() -> None:
     rig, sleeps = recorded_rig()
     rig.client.delay_ready(rig.node, 1_000)
-    rig.send(turns=3)
+    future = rig.send(turns=3)
     # Nothing but the batch's own expiry wakes it: the connection does.
     assert sleeps.timeouts_ms == [DELIVERY_TIMEOUT_MS] * 3
+    assert not future.done()
+    rig.turn_after(1_000)
+    assert rig.client.in_flight_request_count() == 1
     rig, sleeps = recorded_rig()
     rig.client.ready(rig.node, rig.clock.now_ms())
     rig.client.throttle(rig.node, 300)

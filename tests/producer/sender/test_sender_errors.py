@@ -215,16 +215,6 @@ def test_every_batch_that_ends_is_told_of_once() -> None:
     ]
 
 
-def test_a_node_that_is_not_ready_surfaces_as_waiting_and_not_as_an_error() -> None:  # testNodeNotReady
-    rig = SenderRig()
-    future = rig.append()
-    rig.client.delay_ready(rig.node, 200)
-    rig.turn(2)
-    assert not future.done()
-    rig.turn_after(200)
-    assert rig.client.in_flight_request_count() == 1
-
-
 # -- batches that expire, queued or on their way -------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from client_core.error_codes import Errors
 from client_core.metadata.metadata import LeaderAndEpoch
 from client_core.producer.accumulator.partitioner import LostLeaders
 from client_core.protocol.messages.produce_response import NodeEndpoint
-from tests.support.metadata_responses import metadata_response, node, partition, topic, topic_id_of
+from tests.support.metadata_responses import metadata_response, partition, topic, topic_id_of
 from tests.support.sender_rig import (
     ORDERS_0,
     ORDERS_1,
@@ -35,49 +35,6 @@ ORDERS_2: Final = TopicPartition("orders", 2)
 
 ONE_BROKER: Final = metadata_response(nodes=1, topics={"orders": 2})
 LEADERLESS: Final = metadata_response(nodes=1, topics=[topic("orders", [partition(0, leader=None)])])
-
-
-def test_a_batch_moves_to_the_new_leader() -> None:
-    rig = SenderRig()
-    rig.send(1)
-    assert rig.client.requests[0].destination == 0
-    rig.client.prepare_metadata_update(metadata_response(nodes=2, topics={"orders": 2}, epoch=1), 13)
-    rig.answer(produced(ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER), turns=3)
-    assert rig.client.requests[0].destination == 1
-
-
-@pytest.mark.behaviour("SND-07")
-def test_a_new_leader_in_the_answer_is_used_at_once() -> None:  # KIP-951
-    rig = SenderRig()
-    rig.send()
-    moved = produced(
-        ORDERS_0,
-        error=Errors.NOT_LEADER_OR_FOLLOWER,
-        leader=(5, 9),
-        nodes=[NodeEndpoint(5, "localhost", 9097, None)],
-    )
-    rig.client.prepare_metadata_update(
-        metadata_response(
-            nodes=[node(0), node(5)],
-            topics=[topic("orders", [partition(0, leader=5, epoch=9)], topic_id=topic_id_of("orders"))],
-        ),
-        13,
-    )
-    rig.answer(moved)
-    assert rig.metadata.current_leader(ORDERS_0) == LeaderAndEpoch(node(5), 9)
-    rig.turn()  # without a backoff
-    assert [request.destination for request in rig.client.requests] == [5]
-
-
-def test_an_answer_without_a_new_leader_only_asks_for_metadata() -> None:
-    rig = SenderRig()
-    rig.send()
-    rig.client.prepare_metadata_update(ONE_BROKER, 13)
-    rig.answer(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    assert rig.metadata.update_requested
-    rig.turn()
-    assert not rig.client.has_pending_metadata_updates
-    assert rig.client.in_flight_request_count() == 0  # its backoff is not over
 
 
 @pytest.mark.behaviour("SND-06")
@@ -243,7 +200,7 @@ def test_without_a_word_on_the_new_leaders_metadata_stays_and_retries_wait() -> 
     assert rig.metadata.update_requested
     rig.turn()
     assert rig.sender.in_flight_batches == 0
-    assert rig.client.in_flight_request_count() == 0
+    assert rig.client.in_flight_request_count() == 0  # their backoff is not over
 
 
 @pytest.mark.behaviour("SND-07")
