@@ -233,6 +233,16 @@ def test_closing_wakes_all_blocked_threads(full: Rig) -> None:
     assert full.left == (500, 0)
 
 
+def test_closing_tells_parked_requests_nothing(full: Rig) -> None:
+    reported: list[bool] = []
+    waiter = full.pool.wait_for(100, lambda: reported.append(True))
+    full.pool.close()
+    full.pool.deallocate(1024)
+    assert reported == []
+    assert waiter.cancel()
+    assert full.left == (TOTAL, 0)
+
+
 def test_waits_are_reported_with_their_length(full: Rig) -> None:
     assert full.events.events == []
     full.pool.wait_for(24, lambda: None)
@@ -288,16 +298,16 @@ def test_a_thread_that_is_interrupted_when_it_has_its_memory_gives_it_back() -> 
         def wait_for(self, condition: threading.Condition, *_: object) -> bool:
             condition.release()  # as a condition does while it waits
             try:
-                pool.deallocate(TOTAL)
+                whole.deallocate(TOTAL)
             finally:
                 condition.acquire()
             raise KeyboardInterrupt
 
-    pool = BufferPool(TOTAL, 256, InterruptedTooLate())
-    pool.allocate(TOTAL, 0)
+    whole = BufferPool(TOTAL, 256, InterruptedTooLate())
+    whole.allocate(TOTAL, 0)
     with pytest.raises(KeyboardInterrupt):
-        pool.allocate(512, FOREVER)
-    assert (pool.available_bytes, pool.waiters) == (TOTAL, 0)
+        whole.allocate(512, FOREVER)
+    assert (whole.available_bytes, whole.waiters) == (TOTAL, 0)
 
 
 @pytest.mark.java("BufferPoolTest.StressfulSituation")

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from client_core.protocol.messages.produce_response import ProduceResponse
 
 
-def fail_with(answer: ProduceResponse) -> KafkaError:
-    """What a record fails with when it is answered so, and may not be tried again."""
-    rig = SenderRig(retries=0)
+def fail_with(answer: ProduceResponse, *, retries: int = 2**31 - 1) -> KafkaError:
+    """What a record fails with when it is answered so."""
+    rig = SenderRig(retries=retries)
     future = rig.send()
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
     rig.answer(answer)
@@ -67,7 +67,8 @@ def test_a_record_fails_with_the_error_of_its_code_and_the_brokers_message_or_ka
         (Errors.MESSAGE_TOO_LARGE, None),
         (Errors.NOT_LEADER_OR_FOLLOWER, None),
     ):
-        failure = fail_with(produced(ORDERS_0, error=error, message=message))
+        answer = produced(ORDERS_0, error=error, message=message)
+        failure = fail_with(answer, retries=0 if error.retriable else 2**31 - 1)
         told[error, message] = (type(failure), str(failure))
     assert told == {
         (Errors.INVALID_REQUEST, None): (InvalidRequestError, Errors.INVALID_REQUEST.message),
