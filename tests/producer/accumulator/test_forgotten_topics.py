@@ -150,30 +150,31 @@ def test_within_an_epoch_a_partition_that_comes_back_goes_on_with_its_numbers_an
     assert made.first_in_flight_sequence(ORDERS_0) == 1
 
 
+LEFT: Final = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
+
+
 def test_many_partitions_that_were_left_ask_for_an_epoch_that_forgets_them() -> None:
     made = manager()
-    left = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
-    for topic_partition in (*left, ORDERS_0):
+    for topic_partition in (*LEFT, ORDERS_0):
         acknowledged(made, topic_partition)
     at_rest = []
-    for partitions in (left[:-1], left[-1:]):
+    for partitions in (LEFT[:-1], LEFT[-1:]):
         made.leave(partitions)
         at_rest.append(made.is_at_rest)
     assert at_rest == [True, False]
     made.bump_epoch_if_required()
     assert list(made._partitions) == [ORDERS_0]
-    again = drain(made, topic_partition=left[0])
+    again = drain(made, topic_partition=LEFT[0])
     assert (again.producer_epoch, again.base_sequence) == (1, 0)
 
 
 def test_a_partition_that_came_back_does_not_count_for_that_epoch() -> None:
     made = manager()
-    left = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
-    for topic_partition in left:
+    for topic_partition in LEFT:
         acknowledged(made, topic_partition)
-    made.leave(left[:-1])
-    acknowledged(made, left[0])
-    made.leave(left[-1:])
+    made.leave(LEFT[:-1])
+    acknowledged(made, LEFT[0])
+    made.leave(LEFT[-1:])
     assert made.is_at_rest
 
 

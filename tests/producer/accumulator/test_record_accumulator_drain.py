@@ -317,13 +317,11 @@ def test_nothing_new_is_drained_while_something_is_in_flight_under_another_epoch
 
 
 def test_a_partition_that_waits_for_its_sequence_does_not_hold_up_the_nodes_others() -> None:
-    bench, sequences = idempotent_bench(1)
-    bench.append([LARGER], 1)
-    for waiting in (0, 1):
+    for waiting, other in ((0, 1), (1, 0)):  # behind the other in the node's circle, and before it
+        bench, sequences = idempotent_bench(1)
+        bench.append([LARGER], 1)
         sequences.unresolved = {tp(waiting)}
-        other = 1 - waiting
-        assert [batch.topic_partition.partition for batch in bench.drain(0)] == [other]
-        bench.append([LARGER], other)
+        assert partitions_of(bench.drain(0)) == [other]
 
 
 def test_the_parts_of_a_split_batch_are_in_flight_in_its_stead() -> None:
