@@ -504,20 +504,19 @@ def test_a_batch_in_which_a_record_chose_its_partition_stays(keyed_first: bool) 
     assert queued(bench, lost) == waiting
 
 
-def test_what_was_sent_stays_with_its_partition_and_all_where_every_leader_is_lost() -> None:
-    for was_sent in (True, False):
-        bench = bench_of()
-        lost = sticky_partition(bench)
-        if was_sent:
-            (batch,) = bench.drain(leader_of(lost))
-            bench.accumulator.reenqueue(batch, bench.now_ms)
-        else:
-            bench.accumulator.lost_leaders.lost(1 - leader_of(lost), bench.now_ms)
-        leave(bench, leader_of(lost))
-        assert queued(bench, lost) == [1]
+def test_what_was_sent_stays_with_its_partition() -> None:
+    bench = bench_of()
+    lost = sticky_partition(bench)
+    (batch,) = bench.drain(leader_of(lost))
+    bench.accumulator.reenqueue(batch, bench.now_ms)
+    leave(bench, leader_of(lost))
+    assert queued(bench, lost) == [1]
 
 
-def test_several_batches_are_spread_over_those_that_are_left() -> None:
+@pytest.mark.parametrize("all_are_lost", [False, True])
+def test_several_batches_are_spread_over_those_that_are_left_and_stay_where_none_is(
+    all_are_lost: bool,
+) -> None:
     bench = Bench(
         batch_bytes=128, lost_leader_probe_interval_ms=300, leaders=(0, 1, 2, 2, 2), random=Random(2)
     )
@@ -525,10 +524,15 @@ def test_several_batches_are_spread_over_those_that_are_left() -> None:
         bench.append(numbered(1, number), partition=None)
     before = queues(bench, 5)
     assert before[0] > 3
+    for node_id in (1, 2) if all_are_lost else ():
+        bench.accumulator.lost_leaders.lost(node_id, bench.now_ms)
     leave(bench, 0)
     after = queues(bench, 5)
-    assert (after[0], sum(after)) == (0, sum(before))
-    assert sum(now > then for then, now in zip(before, after, strict=True)) > 1
+    if all_are_lost:
+        assert after == before
+    else:
+        assert (after[0], sum(after)) == (0, sum(before))
+        assert sum(now > then for then, now in zip(before, after, strict=True)) > 1
     assert sum(sum(queued(bench, p)) for p in range(5)) == 200
 
 
