@@ -3,7 +3,7 @@
     [[mutant]]
     name = "offset-one-too-high"
     fault = "A receipt's offset is one too high."
-    floor = "tests/producer/results/test_batch_outcome.py::test_…"   only of the floor: the test that finds it
+    floor = "tests/producer/results/test_produce_results.py::test_…"   only of the floor: what finds it
 
     [[mutant.change]]
     file = "client_core/producer/results/batch_outcome.py"

@@ -25,8 +25,13 @@ def unreachable_rig(**settings: Any) -> ProducerRig:
     return rig
 
 
-def test_nothing_waits_in_an_idle_client() -> None:
-    assert ProducerRig(topics={"orders": 2}).producer.backlog() == Backlog()
+def test_nothing_waits_in_an_idle_client_nor_what_was_acknowledged() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    assert rig.producer.backlog() == Backlog()
+    waiting = rig.submit("orders", b"x", turns=2)
+    rig.answer(produced(TopicPartition("orders", 0), offset=7))
+    assert waiting.offsets == [7]
+    assert rig.producer.backlog() == Backlog()
 
 
 def test_records_in_batches_wait_for_the_leader_of_their_partition() -> None:
@@ -60,14 +65,6 @@ def test_records_of_a_topic_that_is_gone_wait_for_nobody_and_are_named() -> None
     assert backlog.leaderless == (TopicPartition("orders", 0), TopicPartition("orders", 1))
 
 
-def test_what_was_acknowledged_waits_no_more() -> None:
-    rig = ProducerRig(topics={"orders": 1})
-    waiting = rig.submit("orders", b"x", turns=2)
-    rig.answer(produced(TopicPartition("orders", 0), offset=7))
-    assert waiting.offsets == [7]
-    assert rig.producer.backlog() == Backlog()
-
-
 def test_requests_for_an_unknown_topic_are_counted_since_the_oldest_came() -> None:
     rig = ProducerRig(topics={"orders": 1})
     first_ms = rig.clock.now_ms()
@@ -78,14 +75,11 @@ def test_requests_for_an_unknown_topic_are_counted_since_the_oldest_came() -> No
     assert wait == TopicWait("nope", Phase.METADATA, requests=2, oldest_submitted_ms=first_ms)
 
 
-def test_requests_for_a_partition_that_is_not_there_are_told_apart() -> None:
+def test_requests_for_a_partition_that_is_not_there_and_those_that_wait_for_memory_are_told_apart() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.submit("orders", to("orders", 7), turns=1)
     (wait,) = rig.producer.backlog().topic_waits
     assert (wait.topic, wait.lacks_partition) == ("orders", True)
-
-
-def test_requests_that_wait_for_memory_are_told_apart() -> None:
     rig = full_buffer_rig()
     rig.submit("other", b"x" * 800, turns=1)
     (wait,) = rig.producer.backlog().topic_waits

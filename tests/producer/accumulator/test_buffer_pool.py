@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from client_core.errors import BufferExhaustedError, IllegalArgumentError, ProducerClosedError
 from client_core.events import WaitFinished
 from client_core.producer.accumulator.buffer_pool import BufferPool
 from tests.support.mock_clock import MockClock
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
-    from client_core.events import Event
+    from client_core.producer.accumulator.buffer_pool import PoolWaiter
 
 LEFT_OUT: Final = {
     "BufferPoolTest.CleanupMemoryAvailabilityOnMetricsException": (
@@ -31,43 +44,47 @@ TOTAL = 1024
 FOREVER = 10**9
 
 
-class Events:
-    def __init__(self) -> None:
-        self.seen: list[Event] = []
+@dataclass
+class Rig:
+    """A pool, and threads that wait for some of it."""
 
-    def emit(self, event: Event, /) -> None:
-        self.seen.append(event)
+    threads: ThreadPoolExecutor
+    clock: MockClock = field(default_factory=MockClock)
+    events: RecordedEvents = field(default_factory=RecordedEvents)
+
+    def __post_init__(self) -> None:
+        self.pool = BufferPool(TOTAL, 256, self.clock, self.events)
+
+    def block(self, size_bytes: int, deadline_ms: int = FOREVER) -> Future[None]:
+        """Has a thread wait for so much, and lets it get to where it waits."""
+        before = self.clock.waiters
+        blocked = self.threads.submit(self.pool.allocate, size_bytes, deadline_ms)
+        wait_until(lambda: self.clock.waiters > before, what="a thread to wait", every_s=0.001)
+        return blocked
+
+    @property
+    def left(self) -> tuple[int, int]:
+        return self.pool.available_bytes, self.pool.waiters
 
 
 @pytest.fixture
-def clock() -> MockClock:
-    return MockClock()
+def rig() -> Iterator[Rig]:
+    with ThreadPoolExecutor() as threads:
+        rig = Rig(threads)
+        yield rig
+        rig.pool.close()
 
 
 @pytest.fixture
-def events() -> Events:
-    return Events()
+def full(rig: Rig) -> Rig:
+    """Where all is taken."""
+    rig.pool.allocate(TOTAL, 0)
+    return rig
 
 
 @pytest.fixture
-def pool(clock: MockClock, events: Events) -> BufferPool:
-    return BufferPool(TOTAL, 256, clock, events)
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor() as executor:
-        yield executor
-
-
-def wait_until_waiting(clock: MockClock, count: int) -> None:
-    """Threads are real here: lets them get to where they wait."""
-    patience = threading.Event()
-    for _ in range(5000):
-        if clock.waiters >= count:
-            return
-        patience.wait(0.001)
-    raise AssertionError(f"{clock.waiters} of {count} threads wait")
+def pool(rig: Rig) -> BufferPool:
+    return rig.pool
 
 
 @pytest.mark.java("BufferPoolTest.Simple")
@@ -85,25 +102,23 @@ def test_memory_is_taken_and_comes_back(pool: BufferPool) -> None:
 @pytest.mark.java("BufferPoolTest.CantAllocateMoreMemoryThanWeHave")
 def test_more_than_the_whole_pool_is_refused(pool: BufferPool) -> None:
     said = "Attempt to allocate 1025 bytes, but there is a hard limit of 1024 on memory allocations."
-    with pytest.raises(IllegalArgumentError, match=said):
-        pool.allocate(1025, 0)
-    with pytest.raises(IllegalArgumentError, match=said):
-        pool.try_allocate(1025)
-    with pytest.raises(IllegalArgumentError, match=said):
-        pool.wait_for(1025, lambda: None)
+    asks: list[Callable[[], object]] = [
+        lambda: pool.allocate(1025, 0),
+        lambda: pool.try_allocate(1025),
+        lambda: pool.wait_for(1025, lambda: None),
+    ]
+    for ask in asks:
+        with pytest.raises(IllegalArgumentError, match=said):
+            ask()
 
 
 @pytest.mark.java("BufferPoolTest.DelayedAllocation")
-def test_a_blocked_thread_goes_on_when_memory_is_there(
-    pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
-) -> None:
-    pool.allocate(1024, 0)
-    blocked = threads.submit(pool.allocate, 100, FOREVER)
-    wait_until_waiting(clock, 1)
+def test_a_blocked_thread_goes_on_when_memory_is_there(full: Rig) -> None:
+    blocked = full.block(100)
     assert not blocked.done()
-    pool.deallocate(512)
+    full.pool.deallocate(512)
     blocked.result(10)
-    assert pool.available_bytes == 412
+    assert full.left == (412, 0)
 
 
 @pytest.mark.behaviour("BUF-03")
@@ -121,26 +136,22 @@ def test_waiting_in_vain_ends_in_javas_words(pool: BufferPool) -> None:
 
 @pytest.mark.behaviour("BUF-02", "BUF-03")
 @pytest.mark.java("BufferPoolTest.BlockTimeout")
-def test_a_thread_that_waited_in_vain_gives_back_what_it_collected(
-    pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
-) -> None:
-    pool.allocate(1024, 0)
-    blocked = threads.submit(pool.allocate, 600, 50)
-    wait_until_waiting(clock, 1)
-    pool.deallocate(500)
-    assert pool.available_bytes == 0  # the waiter collects
-    clock.advance(49)
+def test_a_thread_that_waited_in_vain_gives_back_what_it_collected(full: Rig) -> None:
+    blocked = full.block(600, 50)
+    full.pool.deallocate(500)
+    assert full.left == (0, 1)  # the waiter collects
+    full.clock.advance(49)
     assert not blocked.done()
-    clock.advance(1)
+    full.clock.advance(1)
     with pytest.raises(BufferExhaustedError):
         blocked.result(10)
-    assert (pool.available_bytes, pool.waiters) == (500, 0)
+    assert full.left == (500, 0)
 
 
 @pytest.mark.behaviour("BUF-02")
 @pytest.mark.java("BufferPoolTest.CleanupMemoryAvailabilityWaiterOnBlockTimeout")
-def test_a_thread_that_waited_in_vain_is_waited_for_no_longer(clock: MockClock) -> None:
-    pool = BufferPool(2, 1, clock)
+def test_a_thread_that_waited_in_vain_is_waited_for_no_longer() -> None:
+    pool = BufferPool(2, 1, MockClock())
     pool.allocate(1, 10)
     with pytest.raises(BufferExhaustedError):
         pool.allocate(2, 0)
@@ -149,99 +160,46 @@ def test_a_thread_that_waited_in_vain_is_waited_for_no_longer(clock: MockClock) 
 
 
 @pytest.mark.behaviour("BUF-02")
-def test_what_an_impatient_thread_gives_back_goes_to_the_next(
-    pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
-) -> None:
-    pool.allocate(1024, 0)
-    first = threads.submit(pool.allocate, 600, 50)
-    wait_until_waiting(clock, 1)
-    second = threads.submit(pool.allocate, 400, FOREVER)
-    wait_until_waiting(clock, 2)
-    pool.deallocate(500)
-    clock.advance(50)
+def test_what_an_impatient_thread_gives_back_goes_to_the_next(full: Rig) -> None:
+    first, second = full.block(600, 50), full.block(400)
+    full.pool.deallocate(500)
+    full.clock.advance(50)
     with pytest.raises(BufferExhaustedError):
         first.result(10)
     second.result(10)
-    assert pool.available_bytes == 100
+    assert full.pool.available_bytes == 100
 
 
 @pytest.mark.behaviour("BUF-02")
-def test_waiters_are_served_in_their_order_be_they_blocked_or_parked(
-    pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
-) -> None:
-    pool.allocate(1024, 0)
-    served: list[str] = []
-
-    def block() -> None:
-        pool.allocate(300, FOREVER)
-        served.append("blocked")
-
+def test_waiters_are_served_in_their_order_be_they_blocked_or_parked(full: Rig) -> None:
+    pool, served = full.pool, list[str]()
     pool.wait_for(200, lambda: served.append("parked first"))
-    blocked = threads.submit(block)
-    wait_until_waiting(clock, 1)
+    blocked = full.block(300)
     pool.wait_for(10, lambda: served.append("parked last"))
     pool.deallocate(199)
     assert served == []
+    assert not pool.try_allocate(1), "nobody overtakes who waits for more"
     pool.deallocate(1)
     assert served == ["parked first"]
     pool.deallocate(299)
     assert not blocked.done()
     pool.deallocate(1)
     blocked.result(10)
-    assert served == ["parked first", "blocked"]
+    assert served == ["parked first"]
     pool.deallocate(10)
-    assert served[-1] == "parked last"
-    assert (pool.available_bytes, pool.waiters) == (0, 0)
+    assert served == ["parked first", "parked last"]
+    assert full.left == (0, 0)
 
 
-@pytest.mark.behaviour("BUF-02")
-def test_nobody_overtakes_who_waits_for_more(pool: BufferPool) -> None:
-    pool.allocate(1000, 0)
-    pool.wait_for(100, lambda: None)
-    assert not pool.try_allocate(1)
-    pool.deallocate(50)
-    assert not pool.try_allocate(1)
-    assert pool.available_bytes == 0
-
-
-def test_a_parked_request_gets_memory_at_once_when_it_is_there(pool: BufferPool) -> None:
-    reported: list[bool] = []
-    waiter = pool.wait_for(100, lambda: reported.append(True))
-    assert reported == [True]
-    assert waiter.granted
-    assert pool.available_bytes == 924
-
-
-def test_on_granted_may_use_the_pool(pool: BufferPool) -> None:
-    pool.allocate(1024, 0)
-    pool.wait_for(100, lambda: pool.deallocate(100))
-    pool.deallocate(300)
-    assert pool.available_bytes == 300
-
-
-def test_who_leaves_the_queue_frees_his_place(pool: BufferPool) -> None:
-    pool.allocate(1024, 0)
-    reported: list[str] = []
-    first = pool.wait_for(500, lambda: reported.append("first"))
-    pool.wait_for(100, lambda: reported.append("second"))
-    pool.deallocate(400)
-    assert first.cancel()
-    assert reported == ["second"]
-    assert first.cancel()  # once more does no harm
-    assert pool.available_bytes == 300
-    pool.deallocate(1024 - 400)
-    assert reported == ["second"]
-
-
-def test_who_leaves_too_late_keeps_the_memory(pool: BufferPool) -> None:
-    waiter = pool.wait_for(100, lambda: None)
-    assert not waiter.cancel()
-    assert pool.available_bytes == 924
+def test_on_granted_may_use_the_pool(full: Rig) -> None:
+    full.pool.wait_for(100, lambda: full.pool.deallocate(100))
+    full.pool.deallocate(300)
+    assert full.pool.available_bytes == 300
 
 
 @pytest.mark.java("BufferPoolTest.LargeAvailableMemory")
-def test_a_large_pool_counts_beyond_32_bits(clock: MockClock) -> None:
-    pool = BufferPool(20_000_000_000, 2_000_000_000, clock)
+def test_a_large_pool_counts_beyond_32_bits() -> None:
+    pool = BufferPool(20_000_000_000, 2_000_000_000, MockClock())
     for _ in range(5):
         pool.allocate(2_000_000_000, 0)
     assert pool.available_bytes == 10_000_000_000
@@ -265,60 +223,55 @@ def test_a_closed_pool_gives_nothing(pool: BufferPool) -> None:
 
 @pytest.mark.behaviour("BUF-04")
 @pytest.mark.java("BufferPoolTest.CloseNotifyWaiters")
-def test_closing_wakes_all_blocked_threads(
-    pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
-) -> None:
-    pool.allocate(1024, 0)
-    blocked: list[Future[None]] = [threads.submit(pool.allocate, 600, FOREVER) for _ in range(3)]
-    wait_until_waiting(clock, 3)
-    pool.deallocate(500)
-    pool.close()
+def test_closing_wakes_all_blocked_threads(full: Rig) -> None:
+    blocked = [full.block(600) for _ in range(3)]
+    full.pool.deallocate(500)
+    full.pool.close()
     for future in blocked:
         with pytest.raises(ProducerClosedError, match="Producer closed while allocating memory"):
             future.result(10)
-    assert (pool.available_bytes, pool.waiters) == (500, 0)
+    assert full.left == (500, 0)
 
 
-def test_closing_tells_parked_requests_nothing(pool: BufferPool) -> None:
-    pool.allocate(1024, 0)
+def test_closing_tells_parked_requests_nothing(full: Rig) -> None:
     reported: list[bool] = []
-    waiter = pool.wait_for(100, lambda: reported.append(True))
-    pool.close()
-    pool.deallocate(1024)
+    waiter = full.pool.wait_for(100, lambda: reported.append(True))
+    full.pool.close()
+    full.pool.deallocate(1024)
     assert reported == []
     assert waiter.cancel()
-    assert pool.available_bytes == TOTAL
+    assert full.left == (TOTAL, 0)
 
 
-def test_waits_are_reported_with_their_length(pool: BufferPool, clock: MockClock, events: Events) -> None:
-    pool.allocate(1024, 0)
-    assert events.seen == []
-    pool.wait_for(24, lambda: None)
-    clock.advance(30)
-    pool.deallocate(24)
+def test_waits_are_reported_with_their_length(full: Rig) -> None:
+    assert full.events.events == []
+    full.pool.wait_for(24, lambda: None)
+    full.clock.advance(30)
+    full.pool.deallocate(24)
     with pytest.raises(BufferExhaustedError):
-        pool.allocate(1, 0)
-    assert events.seen == [WaitFinished("buffer", "success", 30), WaitFinished("buffer", "timeout", 0)]
+        full.pool.allocate(1, 0)
+    assert full.events.events == [WaitFinished("buffer", "success", 30), WaitFinished("buffer", "timeout", 0)]
 
 
-def test_an_interrupted_thread_leaves_nothing_behind(events: Events) -> None:
+def test_an_interrupted_thread_leaves_nothing_behind() -> None:
     class Interrupted(MockClock):
         def wait_for(self, *_: object) -> bool:
             raise KeyboardInterrupt
 
+    events = RecordedEvents()
     pool = BufferPool(TOTAL, 256, Interrupted(), events)
     pool.allocate(1024, 0)
     with pytest.raises(KeyboardInterrupt):
         pool.allocate(512, FOREVER)
     assert pool.waiters == 0
-    assert events.seen == [WaitFinished("buffer", "error", 0)]
+    assert events.events == [WaitFinished("buffer", "error", 0)]
     pool.deallocate(1024)
     assert pool.available_bytes == TOTAL
 
 
 @pytest.mark.behaviour("BUF-02")
 @pytest.mark.java("BufferPoolTest.CleanupMemoryAvailabilityWaiterOnInterruption")
-def test_two_interrupted_threads_leave_the_queue_each_for_itself(clock: MockClock) -> None:
+def test_two_interrupted_threads_leave_the_queue_each_for_itself(rig: Rig) -> None:
     interrupted = threading.Event()
 
     class Interruptible(MockClock):
@@ -328,53 +281,189 @@ def test_two_interrupted_threads_leave_the_queue_each_for_itself(clock: MockCloc
             super().wait_for(condition, lambda: predicate() or interrupted.is_set(), deadline_ms)
             raise KeyboardInterrupt
 
-    clock = Interruptible()
-    pool = BufferPool(2, 1, clock)
-    pool.allocate(1, 10)
-    with ThreadPoolExecutor() as threads:
-        first = threads.submit(pool.allocate, 2, FOREVER)
-        wait_until_waiting(clock, 1)
-        second = threads.submit(pool.allocate, 2, FOREVER)
-        wait_until_waiting(clock, 2)
-        assert pool.waiters == 2
-        interrupted.set()
-        clock.advance(1)  # both look up
-        for one in (first, second):
-            assert isinstance(one.exception(10), KeyboardInterrupt)
-    assert (pool.available_bytes, pool.waiters) == (1, 0)
+    small = Rig(rig.threads, Interruptible())
+    small.pool = BufferPool(2, 1, small.clock)
+    small.pool.allocate(1, 10)
+    both = [small.block(2), small.block(2)]
+    assert small.pool.waiters == 2
+    interrupted.set()
+    small.clock.advance(1)  # both look up
+    for one in both:
+        assert isinstance(one.exception(10), KeyboardInterrupt)
+    assert small.left == (1, 0)
 
 
-def test_a_thread_that_is_interrupted_when_it_has_its_memory_gives_it_back(events: Events) -> None:
+def test_a_thread_that_is_interrupted_when_it_has_its_memory_gives_it_back() -> None:
     class InterruptedTooLate(MockClock):
         def wait_for(self, condition: threading.Condition, *_: object) -> bool:
             condition.release()  # as a condition does while it waits
             try:
-                full.deallocate(TOTAL)
+                whole.deallocate(TOTAL)
             finally:
                 condition.acquire()
             raise KeyboardInterrupt
 
-    full = BufferPool(TOTAL, 256, InterruptedTooLate(), events)
-    full.allocate(TOTAL, 0)
+    whole = BufferPool(TOTAL, 256, InterruptedTooLate())
+    whole.allocate(TOTAL, 0)
     with pytest.raises(KeyboardInterrupt):
-        full.allocate(512, FOREVER)
-    assert (full.available_bytes, full.waiters) == (TOTAL, 0)
+        whole.allocate(512, FOREVER)
+    assert (whole.available_bytes, whole.waiters) == (TOTAL, 0)
 
 
 @pytest.mark.java("BufferPoolTest.StressfulSituation")
-def test_many_threads_leave_the_pool_whole(pool: BufferPool, threads: ThreadPoolExecutor) -> None:
+def test_many_threads_leave_the_pool_whole(rig: Rig) -> None:
     def work(seed: int) -> None:
         random = Random(seed)
         for _ in range(200):
             size = random.choice([256, random.randrange(1, TOTAL)])
-            pool.allocate(size, FOREVER)
-            pool.deallocate(size)
+            rig.pool.allocate(size, FOREVER)
+            rig.pool.deallocate(size)
 
-    for future in [threads.submit(work, seed) for seed in range(6)]:
+    for future in [rig.threads.submit(work, seed) for seed in range(6)]:
         future.result(60)
-    assert (pool.available_bytes, pool.waiters) == (TOTAL, 0)
+    assert rig.left == (TOTAL, 0)
 
 
 def test_repr_says_how_full_it_is(pool: BufferPool) -> None:
     pool.allocate(24, 0)
     assert repr(pool) == "<BufferPool available=1000 total=1024 waiters=0>"
+
+
+# -- any interleaving ----------------------------------------------------------------------------------------
+
+TOTAL_BYTES: Final = 100
+SIZES: Final = st.one_of(st.integers(1, 30), st.integers(1, TOTAL_BYTES))
+
+
+@dataclass(eq=False)
+class Waiting:
+    """One place in the queue: what the model expects, and what the pool said."""
+
+    size_bytes: int
+    waiter: PoolWaiter | None = None
+    collected_bytes: int = 0
+    granted: int = 0
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """The pool, and a model of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BufferPool(TOTAL_BYTES, 10, MockClock())
+        self.queue: deque[Waiting] = deque()
+        self.free_bytes = TOTAL_BYTES
+        self.taken: list[int] = []
+        self.is_closed = False
+        self.order: list[Waiting] = []
+        self.expected_order: list[Waiting] = []
+
+    def served(self) -> None:
+        """What the pool must do with free bytes: the first in the queue collects, nobody overtakes him."""
+        while self.queue and self.free_bytes and not self.is_closed:
+            first = self.queue[0]
+            given = min(self.free_bytes, first.size_bytes - first.collected_bytes)
+            first.collected_bytes += given
+            self.free_bytes -= given
+            if first.collected_bytes < first.size_bytes:
+                return
+            self.queue.popleft()
+            self.expected_order.append(first)
+
+    @rule(size=SIZES)
+    def try_to_allocate(self, size: int) -> None:
+        if self.is_closed:
+            with pytest.raises(ProducerClosedError):
+                self.pool.try_allocate(size)
+            return
+        fits = not self.queue and size <= self.free_bytes
+        assert self.pool.try_allocate(size) is fits
+        if fits:
+            self.free_bytes -= size
+            self.taken.append(size)
+
+    @rule(size=SIZES)
+    def wait_for(self, size: int) -> None:
+        waiting = Waiting(size)
+
+        def granted() -> None:
+            waiting.granted += 1
+            self.order.append(waiting)
+
+        if self.is_closed:
+            with pytest.raises(ProducerClosedError):
+                self.pool.wait_for(size, granted)
+            return
+        if not self.queue and size <= self.free_bytes:
+            self.free_bytes -= size
+            self.expected_order.append(waiting)
+        else:
+            self.queue.append(waiting)
+        waiting.waiter = self.pool.wait_for(size, granted)
+
+    @rule(more=st.integers(1, 50))
+    def more_than_there_is(self, more: int) -> None:
+        with pytest.raises(IllegalArgumentError):
+            self.pool.try_allocate(TOTAL_BYTES + more)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        size = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
+        self.free_bytes += size
+        self.served()
+        self.pool.deallocate(size)
+
+    @precondition(lambda self: self.queue)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        waiting = self.queue[data.draw(st.integers(0, len(self.queue) - 1))]
+        assert waiting.waiter is not None
+        self.queue.remove(waiting)
+        self.free_bytes += waiting.collected_bytes
+        self.served()
+        assert waiting.waiter.cancel()
+        assert waiting.waiter.cancel(), "who has left has left, and gave nothing back twice"
+
+    @precondition(lambda self: self.order)
+    @rule(data=st.data())
+    def leave_too_late(self, data: st.DataObject) -> None:
+        """What was granted is the caller's."""
+        waiting = self.order[data.draw(st.integers(0, len(self.order) - 1))]
+        assert waiting.waiter is not None
+        assert waiting.waiter.granted
+        assert not waiting.waiter.cancel()
+
+    @precondition(lambda self: self.order)
+    @rule()
+    def use_what_was_granted(self) -> None:
+        for waiting in self.order:
+            if waiting.granted == 1 and waiting.collected_bytes >= 0:
+                self.taken.append(waiting.size_bytes)
+                waiting.collected_bytes = -1
+
+    @precondition(lambda self: not self.is_closed)
+    @rule(really=st.integers(0, 9))
+    def close(self, really: int) -> None:
+        if not really:
+            self.is_closed = True
+            self.pool.close()
+
+    @invariant()
+    def the_first_was_served_first_and_each_once(self) -> None:
+        assert self.order == self.expected_order
+        assert all(waiting.granted == 1 for waiting in self.order)
+        assert all(not waiting.granted for waiting in self.queue)
+
+    @invariant()
+    def every_byte_is_free_or_somebodys(self) -> None:
+        assert self.pool.available_bytes == self.free_bytes
+        assert self.pool.waiters == len(self.queue)
+        granted = sum(waiting.size_bytes for waiting in self.order if waiting.collected_bytes >= 0)
+        collected = sum(waiting.collected_bytes for waiting in self.queue)
+        assert self.free_bytes + granted + collected + sum(self.taken) == TOTAL_BYTES
+
+
+@pytest.mark.behaviour("BUF-01", "BUF-02")
+def test_whoever_waits_is_served_in_turn_and_no_byte_is_lost() -> None:
+    run_state_machine_as_test(PoolMachine, settings=settings(max_examples=50, stateful_step_count=40))

@@ -1,7 +1,7 @@
 """What compression changes on a batch's way: how many records it takes, what is learnt, what a broker says.
 
-First the accumulator alone, then Sender, then the whole producer over loopback. What RecordAccumulatorTest
-tests of it is in `test_record_accumulator_compression.py`, the codecs themselves are in `tests/record/`.
+First the accumulator alone, then Sender, then the whole producer over loopback. The codecs themselves are
+tested in `tests/record/`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ from client_core.record.snappy_compression import SnappyCompression
 from client_core.record.zstd_compression import ZstdCompression
 from client_core.testing import KAFKA_4_3, FakeCluster
 from client_core.testing.controller import TopicConfig
-from tests.producer.batches import TOPIC, Bench, Owner, record, tp, values_in
+from tests.producer.batches import (
+    TOPIC,
+    Bench,
+    Owner,
+    has_incomplete,
+    has_undrained,
+    record,
+    tp,
+    values_in,
+)
 from tests.record.codec_cases import PACKING_CODECS, codec_name
 from tests.support.live_producer import live_producer, submit
 from tests.support.recorded_events import RecordedEvents
@@ -35,8 +44,89 @@ from tests.support.sender_rig import ORDERS_0, SenderRig, produced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.record.compression import Compression
+
+# -- twins of RecordAccumulatorTest --------------------------------------------------------------------------
+
+SMALL_BATCH_BYTES: Final = 1024
+
+
+def poorly_packed(random: Random) -> bytes:
+    """What can't be packed at all."""
+    return random.randbytes(100)
+
+
+def well_packed(random: Random) -> bytes:
+    """What packs to about six tenths."""
+    return b"".join(random.randrange(1000).to_bytes(4) for _ in range(25))
+
+
+@pytest.mark.behaviour("ACC-02")
+@pytest.mark.java("RecordAccumulatorTest.AppendLargeCompressed")
+def test_a_record_larger_than_a_batch_is_packed_alone() -> None:
+    bench = Bench(batch_bytes=512 + HEADER_SIZE, total_bytes=10 * 1024, compression=GzipCompression())
+    bench.append([record(bytes(1024), b"key", timestamp_ms=0)])
+    assert bench.ready_ids == {0}
+    (batch,) = bench.drain()
+    decoded = decode_record_batch(batch.records())
+    (read,) = decoded.records()
+    assert (decoded.codec, decoded.base_offset) == (Codec.GZIP, 0)
+    assert (read.offset, read.key, read.value, read.timestamp_ms) == (0, b"key", bytes(1024), 0)
+
+
+def complete_or_split(bench: Bench) -> tuple[int, int]:
+    """Sends all that is ready; how many batches there were, and how many of them were too large."""
+    splits = batches = 0
+    while drained := bench.drain(*(node.id for node in bench.ready().ready_nodes or ())):
+        for batch in drained:
+            batches += 1
+            if batch.estimated_size_bytes > SMALL_BATCH_BYTES + HEADER_SIZE:
+                bench.accumulator.split_and_reenqueue(batch)
+                bench.accumulator.complete_and_deallocate_batch(batch)
+                splits += 1
+            else:
+                bench.finish(batch)
+    return batches, splits
+
+
+@pytest.mark.behaviour("ACC-14")
+@pytest.mark.java("RecordAccumulatorTest.SplitFrequency")
+def test_of_ten_batches_at_most_one_is_too_large_however_well_the_records_pack() -> None:
+    for well_packed_percent in range(1, 100, 14):
+        random = Random(well_packed_percent)
+        bench = Bench(
+            batch_bytes=SMALL_BATCH_BYTES, total_bytes=3 * 1024, linger_ms=10, compression=GzipCompression()
+        )
+        batches = splits = 0
+        for number in range(1001):
+            if number == 1000:
+                bench.clock.advance(10)  # the last one has lingered
+            else:
+                make = well_packed if random.randrange(100) < well_packed_percent else poorly_packed
+                assert bench.append([record(make(random))]).appended == 1
+            sent, too_large = complete_or_split(bench)
+            batches, splits = batches + sent, splits + too_large
+        assert batches > 50
+        assert splits / batches < 0.1, well_packed_percent
+        assert not has_undrained(bench)
+        assert not has_incomplete(bench)
+        assert bench.accumulator.batches_of(tp(0)) == ()
+
+
+def test_what_is_expected_of_a_topic_goes_with_it() -> None:
+    bench = Bench(batch_bytes=SMALL_BATCH_BYTES, compression=GzipCompression())
+    bench.append([record(b"a")])
+    bench.drain_and_finish_all()
+    ratios, codecs = bench.accumulator._ratios, (Codec.GZIP, Codec.LZ4)
+    for codec in codecs:
+        ratios.set_estimation(TOPIC, codec, 0.5)
+        ratios.set_estimation("stays", codec, 0.5)
+    for is_held in (True, False):
+        bench.accumulator.forget_topics(lambda _, is_held=is_held: is_held)  # type: ignore[misc]
+        expected = {codec: ratios.estimation(TOPIC, codec) for codec in codecs}
+        assert expected == dict.fromkeys(codecs, 0.5 if is_held else 1.0)
+        assert {ratios.estimation("stays", codec) for codec in codecs} == {0.5}
+
 
 BATCH_BYTES: Final = 2048
 
@@ -184,10 +274,14 @@ class CountedPacking:
 
 def test_records_are_packed_when_they_are_drained_and_once() -> None:
     compression = CountedPacking()
-    bench = Bench(batch_bytes=BATCH_BYTES, compression=compression)
-    append(bench, values(10))
+    bench, leaving = Bench(batch_bytes=BATCH_BYTES, compression=compression), Owner()
+    append(bench, values(3), leaving)
+    append(bench, values(5))
+    bench.accumulator.cancel([leaving])
     assert compression.packed == 0
     (batch,) = bench.drain(0)
+    assert decode_record_batch(batch.records()).codec is Codec.GZIP
+    assert values_in(batch) == values(5)
     bench.accumulator.reenqueue(batch, bench.now_ms)
     bench.clock.advance(1_000)
     assert bench.drain(0) == [batch]
@@ -195,45 +289,36 @@ def test_records_are_packed_when_they_are_drained_and_once() -> None:
     assert compression.packed == 1
 
 
-def test_records_that_are_taken_back_were_never_packed() -> None:
-    compression = CountedPacking()
-    bench, leaving, staying = Bench(batch_bytes=BATCH_BYTES, compression=compression), Owner(), Owner()
-    append(bench, values(3), leaving)
-    append(bench, values(5), staying)
-    bench.accumulator.cancel([leaving])
-    assert compression.packed == 0
-    (batch,) = bench.drain(0)
-    decoded = decode_record_batch(batch.records())
-    assert decoded.codec is Codec.GZIP
-    assert values_in(batch) == values(5)
-
-
 # -- splitting (ACC-14) ------------------------------------------------------------------------------------
 
 
-def too_large(bench: Bench, compression: Compression, owner: Owner | None = None) -> ProducerBatch:
-    """A batch that was expected to pack to a fifth, and can't be packed."""
-    expect(bench, compression.codec, 0.2)
-    append(bench, noise(70), owner)
-    batch = bench.drain(0)[0]
-    assert len(batch.records()) > BATCH_BYTES
-    return batch
-
-
 @pytest.mark.behaviour("ACC-14", "REC-05")
+@pytest.mark.java("RecordAccumulatorTest.SplitBatchOffAccumulator")
 @packing_codecs
-def test_the_parts_of_a_batch_are_as_if_nothing_could_be_packed(compression: Compression) -> None:
-    bench, owner = Bench(batch_bytes=BATCH_BYTES, compression=compression), Owner()
-    batch = too_large(bench, compression, owner)
-    bench.accumulator.split_and_reenqueue(batch)
-    assert ratio(bench, compression.codec) == max(1.0, batch.compression_ratio)
-    parts = [part for part in bench.accumulator.batches_of(tp(0)) if part.is_split_batch]
+def test_the_parts_of_a_batch_are_as_if_nothing_could_be_packed_and_hold_no_memory(
+    compression: Compression,
+) -> None:
+    bench, owner = Bench(batch_bytes=1024, total_bytes=3 * 1024, compression=compression), Owner()
+    expect(bench, compression.codec, 0.1)
+    append(bench, noise(20), owner)
+    (batch,) = bench.drain(0)
+    assert len(batch.records()) > 1024
+    parts = bench.accumulator.split_and_reenqueue(batch)
+    assert ratio(bench, compression.codec) == max(1.0, batch.compression_ratio), "until it has packed"
+    bench.accumulator.complete_and_deallocate_batch(batch)
+    assert parts > 1
     sent: list[bytes | None] = []
-    for part in parts:
+    for _ in range(parts):
+        (part,) = bench.drain(*bench.ready_ids)
         assert decode_record_batch(part.records()).codec is compression.codec
-        assert len(part.records()) <= BATCH_BYTES
+        assert len(part.records()) <= 1024
+        base = len(sent)
         sent += values_in(part)
-    assert sent == noise(70)[: batch.record_count]
+        bench.finish(part, base)
+    assert sent == noise(20)
+    assert [owner.receipts[n].offset for n in range(20)] == list(range(20))
+    assert bench.ready_ids == set()
+    assert bench.pool.available_bytes == 3 * 1024
 
 
 @packing_codecs
@@ -247,36 +332,11 @@ def test_what_is_expected_after_a_split_is_learnt_from_its_parts(compression: Co
     assert ratio(bench, compression.codec) == pytest.approx(0.99)  # two parts
 
 
-@pytest.mark.behaviour("ACC-14")
-@packing_codecs
-def test_parts_are_halved_until_the_broker_takes_them(compression: Compression) -> None:
-    bench, owner = Bench(batch_bytes=BATCH_BYTES, compression=compression), Owner()
-    waiting = [too_large(bench, compression, owner)]
-    log: list[bytes | None] = []
-    splits = 0
-    while waiting:
-        batch = waiting.pop()
-        if len(batch.records()) > 400 and batch.record_count > 1:
-            records = batch.record_count
-            bench.accumulator.split_and_reenqueue(batch)
-            bench.accumulator.complete_and_deallocate_batch(batch)
-            splits += 1
-            assert splits < 100, "it does not end"
-            assert bench.accumulator.batches_of(tp(0))[0].record_count <= (records + 1) // 2
-        else:
-            base = len(log)
-            log += values_in(batch)
-            bench.finish(batch, base)
-        waiting = bench.drain(0)
-    assert log == noise(70)
-    assert [owner.receipts[n].offset for n in range(70)] == list(range(70))
-    assert bench.pool.available_bytes == bench.pool.total_bytes
-
-
 def test_a_batch_larger_packed_than_plain_is_split_by_what_it_was() -> None:
     """LZ4, gzip and snappy put a head before what they could not pack."""
     bench = Bench(batch_bytes=BATCH_BYTES, compression=SnappyCompression())
-    batch = too_large(bench, SnappyCompression())
+    append(bench, noise(70))
+    batch = bench.drain(0)[0]
     assert batch.compression_ratio > 1
     bench.accumulator.split_and_reenqueue(batch)
     assert ratio(bench, Codec.SNAPPY) == batch.compression_ratio
@@ -365,11 +425,10 @@ def stored(cluster: FakeCluster, topic: str) -> list[bytes | None]:
 @pytest.mark.behaviour("REC-06")
 @packing_codecs
 def test_a_producer_packs_as_its_setting_says(compression: Compression) -> None:
+    settings: dict[str, str | int] = {"compression.type": compression.codec.config_name}
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
-        with live_producer(
-            cluster.bootstrap_servers, {"compression.type": compression.codec.config_name}
-        ) as producer:
+        with live_producer(cluster.bootstrap_servers, settings) as producer:
             assert submit(producer, "orders", values(500)).offsets() == list(range(500))
         assert {batch.codec for batch in cluster.batches("orders")} == {compression.codec.id}
         assert stored(cluster, "orders") == values(500)
@@ -417,33 +476,33 @@ def test_zstd_is_not_sent_to_a_broker_that_does_not_know_it(idempotent: bool) ->
         assert {seen.version for seen in cluster.requests(ApiKey.PRODUCE)} == {13}
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_other_codecs_are_sent_to_brokers_of_any_version(codec: Codec) -> None:
+def test_other_codecs_are_sent_to_brokers_of_any_version() -> None:
     with FakeCluster(brokers=1, versions={**KAFKA_4_3, ApiKey.PRODUCE.id: (3, 3)}) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"compression.type": codec.config_name}) as producer:
-            assert submit(producer, "orders", values(3)).offsets() == [0, 1, 2]
-        assert stored(cluster, "orders") == values(3)
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+            cluster.create_topic(codec.config_name)
+            settings: dict[str, str | int] = {"compression.type": codec.config_name}
+            with live_producer(cluster.bootstrap_servers, settings) as producer:
+                assert submit(producer, codec.config_name, values(3)).offsets() == [0, 1, 2]
+            assert stored(cluster, codec.config_name) == values(3)
 
 
 # -- settings ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "compression"),
-    [
-        ({}, compression_for(Codec.NONE)),
-        ({"compression.type": "snappy"}, SnappyCompression()),
-        ({"compression.type": "gzip"}, GzipCompression(-1)),
-        ({"compression.type": "gzip", "compression.gzip.level": 9}, GzipCompression(9)),
-        ({"compression.type": "lz4"}, Lz4Compression(9)),
-        ({"compression.type": "lz4", "compression.lz4.level": "17"}, Lz4Compression(17)),
-        ({"compression.type": "zstd"}, ZstdCompression(3)),
-        ({"compression.type": "zstd", "compression.zstd.level": -5}, ZstdCompression(-5)),
-        ({"compression.type": "lz4", "compression.zstd.level": -5}, Lz4Compression(9)),
-    ],
-    ids=repr,
-)
-def test_settings_become_a_codec_at_its_level(settings: dict[str, object], compression: Compression) -> None:
-    config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", **settings})
-    assert accumulator_config(config).compression == compression
+CODECS_OF_SETTINGS: Final[list[tuple[dict[str, object], Compression]]] = [
+    ({}, compression_for(Codec.NONE)),
+    ({"compression.type": "snappy"}, SnappyCompression()),
+    ({"compression.type": "gzip"}, GzipCompression(-1)),
+    ({"compression.type": "gzip", "compression.gzip.level": 9}, GzipCompression(9)),
+    ({"compression.type": "lz4"}, Lz4Compression(9)),
+    ({"compression.type": "lz4", "compression.lz4.level": "17"}, Lz4Compression(17)),
+    ({"compression.type": "zstd"}, ZstdCompression(3)),
+    ({"compression.type": "zstd", "compression.zstd.level": -5}, ZstdCompression(-5)),
+    ({"compression.type": "lz4", "compression.zstd.level": -5}, Lz4Compression(9)),
+]
+
+
+def test_settings_become_a_codec_at_its_level() -> None:
+    for settings, compression in CODECS_OF_SETTINGS:
+        config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", **settings})
+        assert accumulator_config(config).compression == compression, settings

@@ -15,8 +15,6 @@ from client_core.producer.accumulator.partitioner import BuiltInPartitioner
 from client_core.producer.accumulator.topic_queues import WaitingQueues
 from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.sender.transaction_manager import MOST_LEFT
-from client_core.record.compression import Codec
-from client_core.record.compression_ratio import CompressionRatioEstimator
 from tests.golden.adapters_producer import cluster_of
 from tests.producer.batches import RECORD, TOPIC, Bench, CountingSequences
 from tests.producer.sequence_rig import PRODUCER, drain, manager
@@ -39,48 +37,31 @@ def nothing_is_held(_: str) -> bool:
 # -- the accumulator -----------------------------------------------------------------------------------------
 
 
-def test_queues_and_sequences_go_with_the_topic() -> None:
-    sequences = CountingSequences()
-    bench = Bench(sequences=sequences)
-    bench.append([RECORD])
-    bench.drain_and_finish_all()
-    bench.accumulator.forget_topics(nothing_is_held)
-    assert not bench.accumulator._queues.topics
-    assert sequences.left == [TopicPartition(TOPIC, 0)]
+def test_queues_and_sequences_go_with_a_topic_that_is_not_held_and_stay_with_one_that_is() -> None:
+    for is_held, topics, left in (
+        (nothing_is_held, [], [TopicPartition(TOPIC, 0)]),
+        (TOPIC.__eq__, [TOPIC], []),
+    ):
+        sequences = CountingSequences()
+        bench = Bench(sequences=sequences)
+        bench.append([RECORD])
+        bench.drain_and_finish_all()
+        bench.accumulator.forget_topics(is_held)
+        assert (list(bench.accumulator._queues.topics), sequences.left) == (topics, left)
 
 
-def test_a_topic_that_is_held_keeps_its_queues() -> None:
-    bench = Bench()
-    bench.append([RECORD])
-    bench.drain_and_finish_all()
-    bench.accumulator.forget_topics(TOPIC.__eq__)
-    assert list(bench.accumulator._queues.topics) == [TOPIC]
-
-
-def test_a_topic_with_a_batch_that_waits_keeps_its_queues() -> None:
-    bench = Bench()
+def test_a_topic_with_a_batch_that_waits_keeps_its_queues_and_one_in_flight_comes_back_to_it() -> None:
+    bench = Bench(retry_backoff_ms=0, retry_backoff_max_ms=0)
     bench.append([RECORD])
     bench.accumulator.forget_topics(nothing_is_held)
     (batch,) = bench.drain()
     assert batch.record_count == 1
-
-
-def test_a_batch_in_flight_comes_back_to_a_topic_that_was_forgotten() -> None:
-    bench = Bench(retry_backoff_ms=0, retry_backoff_max_ms=0)
-    bench.append([RECORD])
-    (batch,) = bench.drain()
     bench.accumulator.forget_topics(nothing_is_held)
     bench.accumulator.reenqueue(batch, bench.now_ms)
     assert bench.drain() == [batch]
 
 
-def test_what_was_learnt_of_a_topic_goes_with_it() -> None:
-    ratios = CompressionRatioEstimator()
-    for codec in (Codec.GZIP, Codec.LZ4):
-        ratios.update_estimation("gone", codec, 0.5)
-        ratios.update_estimation("stays", codec, 0.5)
-    ratios.reset_estimation("gone")
-    assert set(ratios._ratios) == {("stays", Codec.GZIP), ("stays", Codec.LZ4)}
+# -- the accumulator -----------------------------------------------------------------------------------------
 
 
 def test_who_appends_to_queues_that_were_just_forgotten_takes_the_new_ones() -> None:
@@ -148,48 +129,53 @@ def acknowledged(made: TransactionManager, topic_partition: TopicPartition) -> P
     return batch
 
 
-def test_within_an_epoch_a_partition_that_comes_back_goes_on_with_its_numbers() -> None:
+def left_one() -> TransactionManager:
+    """Which has left a partition that had a batch."""
     made = manager()
     acknowledged(made, ORDERS_0)
     made.leave([ORDERS_0])
-    assert drain(made, topic_partition=ORDERS_0).base_sequence == 1
+    return made
+
+
+def new_epoch(made: TransactionManager) -> None:
+    made.request_epoch_bump(ORDERS_1)
+    made.bump_epoch_if_required()
+
+
+def test_within_an_epoch_a_partition_that_comes_back_goes_on_with_its_numbers_and_is_not_forgotten() -> None:
+    made = left_one()
+    batch = drain(made, topic_partition=ORDERS_0)
+    assert batch.base_sequence == 1
+    new_epoch(made)
+    assert made.first_in_flight_sequence(ORDERS_0) == 1
+
+
+LEFT: Final = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
 
 
 def test_many_partitions_that_were_left_ask_for_an_epoch_that_forgets_them() -> None:
     made = manager()
-    left = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
-    for topic_partition in (*left, ORDERS_0):
+    for topic_partition in (*LEFT, ORDERS_0):
         acknowledged(made, topic_partition)
     at_rest = []
-    for partitions in (left[:-1], left[-1:]):
+    for partitions in (LEFT[:-1], LEFT[-1:]):
         made.leave(partitions)
         at_rest.append(made.is_at_rest)
     assert at_rest == [True, False]
     made.bump_epoch_if_required()
     assert list(made._partitions) == [ORDERS_0]
-    again = drain(made, topic_partition=left[0])
+    again = drain(made, topic_partition=LEFT[0])
     assert (again.producer_epoch, again.base_sequence) == (1, 0)
 
 
 def test_a_partition_that_came_back_does_not_count_for_that_epoch() -> None:
     made = manager()
-    left = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
-    for topic_partition in left:
+    for topic_partition in LEFT:
         acknowledged(made, topic_partition)
-    made.leave(left[:-1])
-    acknowledged(made, left[0])
-    made.leave(left[-1:])
+    made.leave(LEFT[:-1])
+    acknowledged(made, LEFT[0])
+    made.leave(LEFT[-1:])
     assert made.is_at_rest
-
-
-def test_a_partition_that_came_back_is_not_forgotten() -> None:
-    made = manager()
-    acknowledged(made, ORDERS_0)
-    made.leave([ORDERS_0])
-    batch = drain(made, topic_partition=ORDERS_0)
-    made.request_epoch_bump(ORDERS_1)
-    made.bump_epoch_if_required()
-    assert made.first_in_flight_sequence(ORDERS_0) == batch.base_sequence
 
 
 def test_a_partition_of_which_a_batch_may_be_in_the_log_is_not_forgotten() -> None:
@@ -199,8 +185,7 @@ def test_a_partition_of_which_a_batch_may_be_in_the_log_is_not_forgotten() -> No
     made.remove_in_flight_batch(lost)
     made.mark_sequence_unresolved(lost)
     made.leave([ORDERS_0])
-    made.request_epoch_bump(ORDERS_1)
-    made.bump_epoch_if_required()
+    new_epoch(made)
     assert ORDERS_0 in made._partitions
 
 
@@ -208,8 +193,7 @@ def test_a_new_producer_id_forgets_them_too() -> None:
     made = manager(epoch=2**15 - 1)
     acknowledged(made, ORDERS_0)
     made.leave([ORDERS_0])
-    made.request_epoch_bump(ORDERS_1)
-    made.bump_epoch_if_required()
+    new_epoch(made)
     made.init_sent()
     producer = made.producer_id_and_epoch
     assert producer is None
@@ -220,31 +204,31 @@ def test_a_new_producer_id_forgets_them_too() -> None:
 # -- all together, to brokers that know duplicates -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("new_epoch", [False, True])
-def test_no_record_is_lost_or_doubled_when_a_topic_is_used_again(new_epoch: bool) -> None:
+@pytest.mark.parametrize("has_new_epoch", [False, True])
+def test_no_record_is_lost_or_doubled_when_a_topic_is_used_again(has_new_epoch: bool) -> None:
     soak = SimulatedSoak(1)
     topic = "steady-0"
 
-    def write(times: int) -> None:
+    def write(times: int) -> int:
         for _ in range(times):
             soak._submit(topic)
             soak._turn_for(1_000)
+        return sum(log.end_offset for log in soak.brokers.state.logs.values())
 
     with without_log():
-        write(20)
-        stored = sum(log.end_offset for log in soak.brokers.state.logs.values())
+        stored = write(20)
         soak._turn_for(IDLE_MS)
         soak._look_up("another")  # a refresh: now the topic's time is judged
         soak._turn_for(IDLE_MS)
         assert not soak.producer._accumulator._queues.topics
         manager_of_it = soak.producer._transaction_manager
         assert manager_of_it is not None
-        if new_epoch:
+        if has_new_epoch:
             manager_of_it.request_epoch_bump(TopicPartition("another", 0))
             soak._turn_for(1_000)
         before = soak.metrics._records_sent.value
-        write(20)
+        now_stored = write(20)
         acknowledged_since = soak.metrics._records_sent.value - before
-        assert sum(log.end_offset for log in soak.brokers.state.logs.values()) == stored + acknowledged_since
+        assert now_stored == stored + acknowledged_since
         assert acknowledged_since >= 20 * 0.5
         soak.close()

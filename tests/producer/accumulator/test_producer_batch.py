@@ -1,8 +1,12 @@
-"""ProducerBatch: whose records it holds, and how it ends. Twins of ProducerBatchTest."""
+"""ProducerBatch: whose records it holds, and how it ends; IncompleteBatches: what a flush waits for.
+
+Twins of ProducerBatchTest.
+"""
 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -10,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import IllegalStateError, InvalidRecordError, KafkaError, TopicAuthorizationError
+from client_core.producer.accumulator.incomplete_batches import FlushTicket, IncompleteBatches
 from client_core.producer.accumulator.producer_batch import ProducerBatch
 from client_core.producer.results.batch_outcome import FinalState
-from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.results.ticket import Written
 from client_core.record.codecs import compression_for
 from client_core.record.compression import Codec
@@ -20,6 +25,8 @@ from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import decode_record_batch
 from tests.producer.batches import TOPIC, WALL_MS, Owner, record, size_of, tp, values_in
 from tests.support.counted_work import python_calls
+from tests.support.mock_clock import MockClock
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,33 +88,28 @@ def was_drained(batch: ProducerBatch) -> bool:
 
 
 def test_an_acknowledged_batch_gives_each_record_its_receipt() -> None:
-    first, second = Owner(), Owner()
-    batch = new_batch()
-    append(batch, [record(timestamp_ms=7), record(timestamp_ms=8)], first)
-    append(batch, [record()] * 3, second, indices=[2, 0])
-    assert batch.complete(500, None)
-    assert first.receipts == {0: RecordMetadata(TOPIC, 1, 500, 7), 1: RecordMetadata(TOPIC, 1, 501, 8)}
-    assert second.receipts == {
-        2: RecordMetadata(TOPIC, 1, 502, WALL_MS),
-        0: RecordMetadata(TOPIC, 1, 503, WALL_MS),
+    told = {}
+    for base_offset, log_append_time_ms in ((500, None), (500, 10), (None, None)):
+        first, second = Owner(), Owner()
+        batch = new_batch()
+        append(batch, [record(timestamp_ms=7), record(timestamp_ms=8)], first)
+        append(batch, [record()] * 3, second, indices=[2, 0])
+        assert batch.complete(base_offset, log_append_time_ms)
+        assert batch.final_state is FinalState.SUCCEEDED
+        told[base_offset, log_append_time_ms] = [
+            {index: (receipt.offset, receipt.timestamp_ms) for index, receipt in owner.receipts.items()}
+            for owner in (first, second)
+        ]
+        assert {(r.topic, r.partition) for r in first.receipts.values()} == {(TOPIC, 1)}
+    assert told == {
+        (500, None): [{0: (500, 7), 1: (501, 8)}, {2: (502, WALL_MS), 0: (503, WALL_MS)}],
+        (500, 10): [{0: (500, 10), 1: (501, 10)}, {2: (502, 10), 0: (503, 10)}],
+        (None, None): [{0: (None, 7), 1: (None, 8)}, {2: (None, WALL_MS), 0: (None, WALL_MS)}],
     }
-    assert batch.final_state is FinalState.SUCCEEDED
-
-
-def test_the_brokers_append_time_replaces_the_records_timestamps() -> None:
-    owner = Owner()
-    batch_with(2, owner).complete(500, 10)
-    assert [receipt.timestamp_ms for receipt in owner.receipts.values()] == [10, 10]
-
-
-def test_a_receipt_without_offset_where_the_broker_did_not_say_it() -> None:
-    owner = Owner()
-    batch_with(1, owner).complete(None, None)
-    assert owner.receipts[0].offset is None
 
 
 @pytest.mark.behaviour("BAT-01")
-@pytest.mark.java("ProducerBatchTest.BatchAbort")
+@pytest.mark.java("ProducerBatchTest.BatchAbort", "ProducerBatchTest.BatchCannotAbortTwice")
 def test_an_abort_fails_all_records_once() -> None:
     owner = Owner()
     batch = batch_with(2, owner)
@@ -116,20 +118,13 @@ def test_an_abort_fails_all_records_once() -> None:
     assert owner.errors == {0: error, 1: error}
     assert not batch.complete(500, 2342342341)
     assert not batch.complete_exceptionally(KafkaError("late"))
-    assert owner.times_told == {0: 1, 1: 1}
-    assert batch.final_state is FinalState.ABORTED
-
-
-@pytest.mark.behaviour("BAT-01")
-@pytest.mark.java("ProducerBatchTest.BatchCannotAbortTwice")
-def test_a_batch_cannot_be_aborted_twice() -> None:
-    owner = Owner()
-    batch = batch_with(1, owner)
-    batch.abort(KafkaError("first"))
     with pytest.raises(IllegalStateError, match="already been completed in final state ABORTED"):
         batch.abort(KafkaError("second"))
-    assert owner.times_told == {0: 1}
-    assert str(owner.errors[0]) == "first"
+    with pytest.raises(IllegalStateError, match="A ABORTED batch must not"):
+        batch.split(1)
+    assert owner.errors == {0: error, 1: error}
+    assert owner.times_told == {0: 1, 1: 1}
+    assert batch.final_state is FinalState.ABORTED
 
 
 @pytest.mark.behaviour("BAT-01")
@@ -144,15 +139,10 @@ def test_a_batch_cannot_succeed_and_then_end_otherwise() -> None:
         batch.complete_exceptionally(KafkaError("late"))
     assert (owner.receipts[0].offset, owner.receipts[0].timestamp_ms) == (500, 10)
     assert owner.times_told == {0: 1}
-
-
-@pytest.mark.behaviour("BAT-01")
-def test_a_failed_batch_ignores_a_late_success() -> None:
-    owner = Owner()
-    batch = batch_with(1, owner)
+    batch = batch_with(1, failed := Owner())
     assert batch.complete_exceptionally(KafkaError("timed out"))
-    assert not batch.complete(500, None)
-    assert owner.receipts == {}
+    assert not batch.complete(500, None), "a late success is ignored"
+    assert failed.receipts == {}
 
 
 @pytest.mark.behaviour("SND-10")
@@ -167,8 +157,7 @@ def test_each_record_hears_its_own_error() -> None:
 
 
 def test_without_errors_of_their_own_all_records_hear_the_batchs() -> None:
-    owner = Owner()
-    error = KafkaError("gone")
+    owner, error = Owner(), KafkaError("gone")
     batch_with(5, owner).complete_exceptionally(error, None)
     assert owner.errors == dict.fromkeys(range(5), error)
 
@@ -182,54 +171,37 @@ def test_errors_go_by_the_place_in_the_batch_and_not_in_the_request() -> None:
     assert second.errors == {9: errors[2]}
 
 
-@pytest.mark.parametrize(
-    ("drained", "said", "written"),
-    [
-        (False, None, Written.NO),
-        (True, None, Written.UNKNOWN),
-        (True, Written.NO, Written.NO),
-    ],
-)
-def test_a_failed_batch_may_be_in_the_log_once_it_was_drained(
-    drained: bool, said: Written | None, written: Written
-) -> None:
-    owner = Owner()
-    batch = batch_with(1, owner)
-    if drained:
-        batch.drained(NOW_MS)
-    batch.complete_exceptionally(TopicAuthorizationError("no"), written=said)
-    assert [outcome.written for outcome in owner.outcomes] == [written]
+def test_a_failed_batch_may_be_in_the_log_once_it_was_drained() -> None:
+    rows = ((False, None, Written.NO), (True, None, Written.UNKNOWN), (True, Written.NO, Written.NO))
+    for drained, said, written in rows:
+        owner = Owner()
+        batch = batch_with(1, owner)
+        if drained:
+            batch.drained(NOW_MS)
+        batch.complete_exceptionally(TopicAuthorizationError("no"), written=said)
+        assert [outcome.written for outcome in owner.outcomes] == [written], (drained, said)
 
 
 @pytest.mark.behaviour("BAT-02")
-def test_owners_hear_in_the_order_of_appending() -> None:
+def test_owners_hear_in_the_order_of_appending_and_one_that_raises_keeps_no_other_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     heard: list[str] = []
 
     class Listener(Owner):
         def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
             heard.append(f"{self.name} {list(indices)} from {first_in_batch}")
+            if self.name == "two":
+                raise ValueError("not my day")
 
     batch = new_batch()
     one, two = Listener("one"), Listener("two")
     append(batch, [record()] * 2, one)
     append(batch, [record()], two)
     append(batch, [record()] * 4, one, indices=[2, 3])
-    batch.complete(0, None)
-    assert heard == ["one [0, 1] from 0", "two [0] from 2", "one [2, 3] from 3"]
-
-
-@pytest.mark.behaviour("BAT-02")
-def test_an_owner_that_raises_does_not_keep_the_others_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Owner):
-        def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
-            raise ValueError("not my day")
-
-    batch, whole = new_batch(), Owner()
-    append(batch, [record()], Broken())
-    append(batch, [record()], whole)
     with caplog.at_level(logging.ERROR):
         batch.complete(0, None)
-    assert whole.times_told == {0: 1}
+    assert heard == ["one [0, 1] from 0", "two [0] from 2", "one [2, 3] from 3"]
     assert "not my day" in caplog.text
 
 
@@ -238,7 +210,11 @@ def test_an_owner_that_raises_does_not_keep_the_others_waiting(caplog: pytest.Lo
 
 @pytest.mark.behaviour("ACC-01")
 @pytest.mark.java("ProducerBatchTest.ShouldNotAttemptAppendOnceRecordsBuilderIsClosedForAppends")
-def test_a_batch_closed_for_appends_takes_nothing() -> None:
+def test_a_batch_takes_what_fits_and_one_closed_for_appends_takes_nothing() -> None:
+    records = [record(bytes(20))] * 5
+    batch = new_batch(size_of(*records[:3]))
+    assert append(batch, records, Owner()) == 3
+    assert batch.is_full
     owner = Owner()
     batch = batch_with(1, owner)
     assert append(batch, [record()], owner, indices=[0]) == 1
@@ -246,13 +222,9 @@ def test_a_batch_closed_for_appends_takes_nothing() -> None:
     assert batch.is_full
     assert append(batch, [record()], owner) == 0
     assert len(batch.spans) == 2
-
-
-def test_a_batch_takes_what_fits_and_says_how_much() -> None:
-    records = [record(bytes(20))] * 5
-    batch = new_batch(size_of(*records[:3]))
-    assert append(batch, records, Owner()) == 3
+    batch.remove_owners({id(owner)})
     assert batch.is_full
+    assert append(batch, [record()], Owner()) == 0
 
 
 # -- time --------------------------------------------------------------------------------------------------
@@ -270,23 +242,17 @@ def test_the_delivery_timeout_counts_from_the_creation() -> None:
     assert not batch.has_reached_delivery_timeout(10_240, NOW_MS - 2)
 
 
-def test_waiting_begins_anew_with_each_attempt_and_is_never_negative() -> None:
-    batch = new_batch()
-    assert batch.waited_ms(NOW_MS + 7) == 7
-    assert batch.waited_ms(NOW_MS - 7) == 0
-    batch.reenqueued(NOW_MS + 100, 50)
-    assert batch.waited_ms(NOW_MS + 130) == 30
-    assert batch.retry_backoff_left_ms(NOW_MS + 130) == 20
-    assert batch.retry_backoff_left_ms(NOW_MS + 150) == 0
-    assert batch.in_retry
-
-
-def test_queue_time_runs_to_the_last_drain() -> None:
+def test_waiting_begins_anew_with_each_attempt_and_queue_time_runs_to_the_last_drain() -> None:
     batch = new_batch()
     assert (queue_time_ms(batch), was_drained(batch)) == (0, False)
+    assert [batch.waited_ms(NOW_MS + passed_ms) for passed_ms in (7, -7)] == [7, 0]
     batch.drained(NOW_MS + 5)
     batch.drained(NOW_MS + 3)
     assert (queue_time_ms(batch), was_drained(batch)) == (5, True)
+    batch.reenqueued(NOW_MS + 100, 50)
+    assert batch.waited_ms(NOW_MS + 130) == 30
+    assert [batch.retry_backoff_left_ms(NOW_MS + passed_ms) for passed_ms in (130, 150)] == [20, 0]
+    assert batch.in_retry
 
 
 @pytest.mark.behaviour("ACC-08")
@@ -318,17 +284,12 @@ def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
 # -- sequences ---------------------------------------------------------------------------------------------
 
 
-def test_a_batch_has_a_sequence_once_it_was_given_one() -> None:
+def test_a_batch_has_a_sequence_once_it_was_given_one_and_a_reset_shows_until_the_next_drain() -> None:
     batch = batch_with(3, Owner())
     assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (False, None, None)
     batch.set_producer_state(7, 1, 2**31 - 2)
     assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (True, 2**31 - 2, 0)
     assert (batch.producer_id, batch.producer_epoch) == (7, 1)
-
-
-def test_a_reset_sequence_shows_until_the_next_drain() -> None:
-    batch = batch_with(1, Owner())
-    batch.set_producer_state(7, 1, 10)
     batch.close()
     batch.reset_producer_state(7, 2, 0)
     assert was_reset(batch)
@@ -345,29 +306,28 @@ def test_a_reset_sequence_shows_until_the_next_drain() -> None:
 @pytest.mark.java(
     "ProducerBatchTest.SplitPreservesHeaders", "ProducerBatchTest.SplitPreservesMagicAndCompressionType"
 )
-@pytest.mark.parametrize("codec", Codec)
-def test_a_split_keeps_headers_codec_age_and_order(codec: Codec) -> None:
-    records = [ProducerRecord(TOPIC, b"there", b"hi", headers=(("header-key", b"header-value"),))] * 20
-    batch = new_batch(codec=codec)
-    append(batch, records, Owner())
-    batch.drained(NOW_MS + 1)
-    parts = batch.split(200)
-    assert len(parts) > 2
-    assert sum(part.record_count for part in parts) == 20
-    for part in parts:
-        assert len(part.records()) <= 200
-        assert part.is_split_batch
-        assert part.is_full
-        assert part.was_drained
-        assert (part.created_ms, part.allocated_bytes, part.attempts) == (NOW_MS, 0, 0)
-        decoded = decode_record_batch(part.records())
-        assert (decoded.base_offset, decoded.codec) == (0, codec)
-        assert {read.headers for read in decoded.records()} == {(("header-key", b"header-value"),)}
+def test_a_split_keeps_headers_codec_age_and_order() -> None:
+    headers = (("header-key", b"header-value"),)
+    for codec in Codec:
+        batch = new_batch(codec=codec)
+        append(batch, [ProducerRecord(TOPIC, b"there", b"hi", headers=headers)] * 20, Owner())
+        batch.drained(NOW_MS + 1)
+        parts = batch.split(200)
+        assert len(parts) > 2
+        assert sum(part.record_count for part in parts) == 20
+        for part in parts:
+            assert len(part.records()) <= 200
+            assert (part.is_split_batch, part.is_full, part.was_drained) == (True, True, True)
+            assert (part.created_ms, part.allocated_bytes, part.attempts) == (NOW_MS, 0, 0)
+            decoded = decode_record_batch(part.records())
+            assert (decoded.base_offset, decoded.codec) == (0, codec)
+            assert {read.headers for read in decoded.records()} == {headers}
 
 
-def test_a_record_larger_than_the_split_size_has_a_batch_for_itself() -> None:
+def test_a_record_larger_than_the_split_size_has_a_batch_for_itself_and_its_size_is_known() -> None:
     batch = new_batch()
-    append(batch, [record(bytes(10)), record(bytes(500)), record(bytes(10))], Owner())
+    append(batch, [record(bytes(10)), record(bytes(300)), record(bytes(20))], Owner())
+    assert 300 + 61 < batch.max_record_size_bytes < 300 + 61 + 30
     assert [part.record_count for part in batch.split(100)] == [1, 1, 1]
 
 
@@ -380,28 +340,18 @@ def test_the_parts_of_a_split_have_sequences_one_after_the_other() -> None:
     assert {part.producer_id for part in parts} == {7}
 
 
-def test_a_split_batch_has_ended() -> None:
+def test_a_split_batch_has_ended_and_its_repr_says_how() -> None:
     owner = Owner()
     batch = batch_with(3, owner)
+    assert repr(batch) == "<ProducerBatch orders-1 open records=3 attempts=0>"
     batch.split(1)
     assert batch.final_state is FinalState.SPLIT
     with pytest.raises(IllegalStateError):
         batch.complete(0, None)
     assert owner.times_told == {}
-
-
-def test_an_aborted_batch_cant_be_split() -> None:
-    batch = batch_with(3, Owner())
-    batch.close()
-    batch.abort(KafkaError("gone"))
-    with pytest.raises(IllegalStateError, match="A ABORTED batch must not"):
-        batch.split(1)
-
-
-def test_the_largest_record_is_known() -> None:
-    batch = new_batch()
-    append(batch, [record(bytes(10)), record(bytes(300)), record(bytes(20))], Owner())
-    assert 300 + 61 < batch.max_record_size_bytes < 300 + 61 + 30
+    batch = batch_with(2, owner)
+    batch.complete(0, None)
+    assert repr(batch) == "<ProducerBatch orders-1 succeeded records=2 attempts=0>"
 
 
 SPANS = st.lists(st.integers(1, 6), min_size=1, max_size=8)
@@ -450,25 +400,25 @@ def test_the_records_of_an_owner_are_taken_out_of_the_batch() -> None:
     ]
 
 
-@pytest.mark.parametrize("closed", [False, True])
-def test_owners_who_leave_one_after_the_other_leave_the_rest_in_order(closed: bool) -> None:
-    owners = [Owner(str(n)) for n in range(50)]
-    batch = new_batch()
-    for number, owner in enumerate(owners):
-        append(batch, [record(b"%d" % number)], owner)
-    if closed:
-        batch.close_for_record_appends()
-    for number, owner in enumerate(owners):
-        if number % 7:
-            assert batch.remove_owners({id(owner)}) == [(owner, range(1))]
-            assert batch.remove_owners({id(owner)}) == []
-    assert batch.record_count == 8
-    batch.drop_removed()
-    batch.drop_removed()
-    assert values_in(batch) == [b"%d" % number for number in range(0, 50, 7)]
-    batch.complete(100, None)
-    reported = {number: owner.receipts[0].offset for number, owner in enumerate(owners) if owner.times_told}
-    assert reported == {number: 100 + place for place, number in enumerate(range(0, 50, 7))}
+def test_owners_who_leave_one_after_the_other_leave_the_rest_in_order() -> None:
+    for is_closed in (False, True):
+        owners = [Owner(str(n)) for n in range(50)]
+        batch = new_batch()
+        for number, owner in enumerate(owners):
+            append(batch, [record(b"%d" % number)], owner)
+        if is_closed:
+            batch.close_for_record_appends()
+        for number, owner in enumerate(owners):
+            if number % 7:
+                assert batch.remove_owners({id(owner)}) == [(owner, range(1))]
+                assert batch.remove_owners({id(owner)}) == []
+        assert batch.record_count == 8
+        batch.drop_removed()
+        batch.drop_removed()
+        assert values_in(batch) == [b"%d" % number for number in range(0, 50, 7)]
+        batch.complete(100, None)
+        reported = {int(owner.name): owner.receipts[0].offset for owner in owners if owner.times_told}
+        assert reported == {number: 100 + place for place, number in enumerate(range(0, 50, 7))}
 
 
 def test_owners_who_leave_one_after_the_other_cost_two_encodings_of_the_batch_and_not_one_each() -> None:
@@ -507,18 +457,124 @@ def test_a_batch_without_the_owner_stays_as_it_is() -> None:
     assert append(batch, [record()], Owner()) == 1
 
 
-def test_a_batch_that_was_closed_for_appends_stays_closed() -> None:
-    leaving = Owner()
-    batch = batch_with(2, leaving)
-    append(batch, [record()], Owner())
-    batch.close_for_record_appends()
-    batch.remove_owners({id(leaving)})
-    assert batch.is_full
-    assert append(batch, [record()], Owner()) == 0
+# -- incomplete batches and flushes (ACC-12) -----------------------------------------------------------------
 
 
-def test_repr_says_where_it_is_and_how_it_ended() -> None:
-    batch = batch_with(2, Owner())
-    assert repr(batch) == "<ProducerBatch orders-1 open records=2 attempts=0>"
-    batch.complete(0, None)
-    assert repr(batch) == "<ProducerBatch orders-1 succeeded records=2 attempts=0>"
+def is_done(flush: FlushTicket) -> bool:
+    return flush.is_done
+
+
+def in_progress(incomplete: IncompleteBatches) -> bool:
+    return incomplete.flush_in_progress
+
+
+def filled(count: int) -> tuple[IncompleteBatches, list[ProducerBatch]]:
+    incomplete, batches = IncompleteBatches(), [new_batch() for _ in range(count)]
+    for batch in batches:
+        incomplete.add(batch)
+    return incomplete, batches
+
+
+def waiting_for(
+    flush: FlushTicket, clock: MockClock, threads: ThreadPoolExecutor, until_ms: int
+) -> Future[bool]:
+    """A thread that waits for the flush, once it has got to where it waits."""
+    before = clock.waiters
+    waiting = threads.submit(flush.wait, clock, until_ms)
+    wait_until(lambda: clock.waiters > before, what="a thread to wait", every_s=0.001)
+    return waiting
+
+
+def test_batches_are_kept_in_their_order_until_they_are_removed() -> None:
+    incomplete, batches = filled(3)
+    assert list(incomplete.snapshot()) == batches
+    incomplete.remove(batches[1])
+    incomplete.remove(batches[1])
+    assert list(incomplete.snapshot()) == [batches[0], batches[2]]
+    assert (len(incomplete), batches[0] in incomplete, batches[1] in incomplete) == (2, True, False)
+
+
+@pytest.mark.behaviour("ACC-12")
+def test_a_flush_waits_for_what_was_incomplete_when_it_began() -> None:
+    incomplete, batches = filled(2)
+    done: list[bool] = []
+    flush = incomplete.begin_flush(lambda: done.append(True))
+    late = new_batch()
+    incomplete.add(late)
+    assert in_progress(incomplete)
+    incomplete.remove(batches[0])
+    assert not is_done(flush)
+    incomplete.remove(batches[1])
+    assert is_done(flush)
+    assert done == [True]
+    assert not in_progress(incomplete)
+    incomplete.remove(late)
+    assert done == [True]
+    assert incomplete.begin_flush(lambda: done.append(True)).is_done, "a flush of nothing is done at once"
+    assert done == [True, True]
+    assert not in_progress(incomplete)
+
+
+@pytest.mark.behaviour("ACC-12")
+def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
+    incomplete, (batch,) = filled(1)
+    flush = incomplete.begin_flush(None)
+    parts = [new_batch(), new_batch()]
+    incomplete.split(batch, parts)
+    incomplete.remove(batch)
+    incomplete.remove(parts[0])
+    assert not is_done(flush)
+    deeper = [new_batch()]
+    incomplete.split(parts[1], deeper)
+    incomplete.remove(parts[1])
+    assert not is_done(flush)
+    incomplete.remove(deeper[0])
+    assert is_done(flush)
+
+
+@pytest.mark.behaviour("ACC-12")
+@pytest.mark.java("RecordAccumulatorTest.ProduceRequestResultAwaitAllDependents")
+def test_a_thread_that_waits_for_a_batch_waits_for_all_its_parts() -> None:
+    incomplete, (batch,) = filled(1)
+    flush = incomplete.begin_flush(None)
+    parts = [new_batch(), new_batch()]
+    incomplete.split(batch, parts)
+    incomplete.remove(batch)
+    with ThreadPoolExecutor() as threads:
+        waiting = waiting_for(flush, MockClock(), threads, 10**9)
+        incomplete.remove(parts[0])
+        assert not waiting.done()
+        incomplete.remove(parts[1])
+        assert waiting.result(10)
+
+
+def test_flushes_wait_neither_for_each_other_nor_for_the_parts_of_a_later_batch() -> None:
+    incomplete, (first,) = filled(1)
+    early = incomplete.begin_flush(None)
+    second, part = new_batch(), new_batch()
+    incomplete.add(second)
+    both = incomplete.begin_flush(None)
+    incomplete.split(second, [part])
+    incomplete.remove(first)
+    assert (early.is_done, both.is_done) == (True, False)
+    assert in_progress(incomplete)
+    incomplete.remove(second)
+    assert not both.is_done
+    incomplete.remove(part)
+    assert both.is_done
+
+
+def test_a_blocked_flush_goes_on_when_it_is_done_and_gives_up_at_its_deadline() -> None:
+    clock = MockClock()
+    incomplete, batches = filled(2)
+    flush = incomplete.begin_flush(None)
+    with ThreadPoolExecutor() as threads:
+        impatient = waiting_for(flush, clock, threads, 100)
+        patient = waiting_for(flush, clock, threads, 10**9)
+        clock.advance(100)
+        assert not impatient.result(10)
+        incomplete.remove(batches[0])
+        assert not patient.done()
+        incomplete.remove(batches[1])
+        assert patient.result(10)
+    assert flush.wait(clock, 0)

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from client_core.clock import FOREVER_MS
-from client_core.errors import IllegalArgumentError, ProducerClosedError, TimeoutError
+from client_core.errors import IllegalArgumentError, ProducerClosedError
 from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.results.status import Unacknowledged
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
@@ -67,11 +67,13 @@ def test_many_records_at_once_fill_the_same_batches_as_one_by_one() -> None:
     assert at_once.pool.available_bytes == one_by_one.pool.available_bytes
 
 
-def test_nothing_to_append_is_nothing_to_do() -> None:
-    bench = Bench()
+def test_a_batch_size_of_zero_sends_each_record_alone_and_nothing_to_append_is_nothing_to_do() -> None:
+    bench = Bench(batch_bytes=0)
     result = bench.append([])
     assert (result.appended, result.needed_bytes, result.new_batch_created) == (0, None, False)
     assert not has_incomplete(bench)
+    bench.append([LARGER] * 3)
+    assert queued(bench, 0) == [1, 1, 1]
 
 
 @pytest.mark.behaviour("ACC-02")
@@ -100,12 +102,6 @@ def test_the_first_record_always_fits_and_none_behind_one_that_is_too_large() ->
     assert not builder.has_room_for(WALL_MS, b"key", bytes(100))
 
 
-def test_a_batch_size_of_zero_sends_each_record_alone() -> None:
-    bench = Bench(batch_bytes=0)
-    bench.append([LARGER] * 3)
-    assert queued(bench, 0) == [1, 1, 1]
-
-
 def test_appending_goes_as_far_as_there_is_memory_and_says_what_is_lacking() -> None:
     batch_bytes = size_of(*numbered(10))
     bench = Bench(batch_bytes=batch_bytes, total_bytes=2 * batch_bytes + 7)
@@ -118,31 +114,23 @@ def test_appending_goes_as_far_as_there_is_memory_and_says_what_is_lacking() -> 
     assert (rest.appended, rest.needed_bytes) == (5, None)
 
 
-def test_reserved_memory_is_used_before_the_pools() -> None:
-    bench = Bench(batch_bytes=100, total_bytes=250)
+@pytest.mark.behaviour("ACC-02")
+def test_reserved_memory_is_used_before_the_pools_or_is_the_callers_again() -> None:
+    bench = Bench(batch_bytes=100, total_bytes=5000)
     assert bench.pool.try_allocate(100)
     result = bench.append([RECORD], reserved_bytes=100)
-    assert (result.appended, result.reserved_left) == (1, 0)
-    assert bench.pool.available_bytes == 150
-
-
-@pytest.mark.behaviour("ACC-02")
-def test_reserved_memory_that_no_batch_needs_is_the_callers_again() -> None:
+    assert (result.appended, result.reserved_left, bench.pool.available_bytes) == (1, 0, 4900)
     bench = Bench(batch_bytes=200)
     bench.append([RECORD])
     assert bench.pool.try_allocate(200)
     result = bench.append([RECORD], reserved_bytes=200)  # another thread had made a batch
     assert (result.appended, result.new_batch_created, result.reserved_left) == (1, False, 200)
-
-
-def test_reserved_memory_that_is_too_little_stays_reserved() -> None:
     bench = Bench(batch_bytes=100, total_bytes=5000)
     assert bench.pool.try_allocate(5000)
-    result = bench.append([record(bytes(1000))], reserved_bytes=100)
-    assert result.appended == 0
+    result = bench.append([record(bytes(1000))], reserved_bytes=100)  # too little
+    assert (result.appended, result.reserved_left) == (0, 100)
     assert result.needed_bytes is not None
     assert result.needed_bytes > 1000
-    assert result.reserved_left == 100
 
 
 @pytest.mark.behaviour("ACC-04", "ACC-05")
@@ -157,34 +145,28 @@ def test_after_close_nothing_is_appended_and_everything_is_ready() -> None:
 
 
 @pytest.mark.behaviour("BUF-01")
-def test_a_record_that_the_pool_could_never_hold_is_refused() -> None:
-    bench = Bench(batch_bytes=100, total_bytes=500)
-    with pytest.raises(IllegalArgumentError, match="hard limit of 500"):
-        bench.append([record(bytes(1000))])
-    assert not has_incomplete(bench)
-
-
-def test_records_before_one_that_is_refused_are_appended_and_the_next_call_raises() -> None:
+def test_a_record_that_the_pool_could_never_hold_is_refused_and_those_before_it_are_appended() -> None:
     bench = Bench(batch_bytes=100, total_bytes=500)
     records = [record(bytes(30)), record(bytes(1000))]
+    with pytest.raises(IllegalArgumentError, match="hard limit of 500"):
+        bench.append(records, indices=[1])
+    assert not has_incomplete(bench)
     result = bench.append(records)
     assert (result.appended, result.needed_bytes) == (1, None)
     with pytest.raises(IllegalArgumentError):
         bench.append(records, indices=[1])
 
 
-@pytest.mark.parametrize(
-    "bad", [ProducerRecord(TOPIC, b"v", headers=(("\ud800", None),)), record(timestamp_ms=-2)]
-)
-def test_a_record_that_cant_be_encoded_leaves_no_batch_and_no_lost_memory(bad: ProducerRecord) -> None:
-    bench = Bench(batch_bytes=100)
-    assert bench.pool.try_allocate(100)
-    for reserved_bytes in (0, 100):
-        with pytest.raises(ValueError, match=r"surrogates|negative timestamp"):
-            bench.append([bad], reserved_bytes=reserved_bytes)
-        assert bench.pool.available_bytes == 2**20 - 100  # what was reserved is still the caller's
-    assert not has_incomplete(bench)
-    assert not has_undrained(bench)
+def test_a_record_that_cant_be_encoded_leaves_no_batch_and_no_lost_memory() -> None:
+    for bad in (ProducerRecord(TOPIC, b"v", headers=(("\ud800", None),)), record(timestamp_ms=-2)):
+        bench = Bench(batch_bytes=100)
+        assert bench.pool.try_allocate(100)
+        for reserved_bytes in (0, 100):
+            with pytest.raises(ValueError, match=r"surrogates|negative timestamp"):
+                bench.append([bad], reserved_bytes=reserved_bytes)
+            assert bench.pool.available_bytes == 2**20 - 100  # what was reserved is still the caller's
+        assert not has_incomplete(bench)
+        assert not has_undrained(bench)
 
 
 def test_records_that_are_in_a_batch_stay_in_it_though_no_next_partition_can_be_chosen() -> None:
@@ -310,13 +292,16 @@ def test_records_that_were_not_drained_can_be_taken_back() -> None:
     assert bench.pool.available_bytes == 2**20
 
 
-def test_what_was_taken_back_has_no_sequence_and_is_not_sent() -> None:
+def test_what_was_taken_back_has_no_sequence_is_not_sent_and_ends_a_flush() -> None:
     sequences = CountingSequences()
-    bench = Bench(sequences=sequences)
-    leaving, staying = Owner("leaving"), Owner("staying")
-    bench.append(numbered(4), 0, staying)
+    bench, leaving = Bench(sequences=sequences), Owner("leaving")
+    bench.append(numbered(1, 50), 1, leaving)
+    flush = bench.accumulator.begin_flush()
+    bench.append(numbered(4), 0)
     bench.append(numbered(1, 50), 0, leaving)
+    was_done = flush.is_done
     bench.accumulator.cancel([leaving])
+    assert (was_done, flush.is_done) == (False, True)
     assert bench.accumulator.status(bench.now_ms).records == 4
     (batch,) = bench.drain(0)
     assert values_in(batch) == [r.value for r in numbered(4)]
@@ -325,29 +310,19 @@ def test_what_was_taken_back_has_no_sequence_and_is_not_sent() -> None:
 
 
 def test_what_was_drained_once_is_not_taken_back() -> None:
-    bench = Bench()
-    owner = Owner()
+    bench, owner = Bench(), Owner()
     bench.append(numbered(3), 0, owner)
     (batch,) = bench.drain(0)
     assert bench.accumulator.cancel([owner]) == []
     bench.accumulator.reenqueue(batch, bench.now_ms)
     assert bench.accumulator.cancel([owner]) == []
+    later = Owner()
+    bench.append(numbered(1), 0, later)
+    assert bench.accumulator.cancel([later]) == [(later, range(1))], "what stands behind it is"
     bench.clock.advance(2000)
     assert bench.drain(0) == [batch]
     assert bench.accumulator.split_and_reenqueue(batch) == 2
     assert bench.accumulator.cancel([owner]) == []
-
-
-def test_cancelling_ends_a_flush_that_waited_for_nothing_else() -> None:
-    bench = Bench(linger_ms=100)
-    owner = Owner()
-    bench.append(numbered(3), 0, owner)
-    flush = bench.accumulator.begin_flush()
-    bench.accumulator.cancel([owner])
-    assert flush.is_done
-
-
-# -- status ------------------------------------------------------------------------------------------------
 
 
 def test_status_says_what_waits_and_for_how_long() -> None:
@@ -360,11 +335,12 @@ def test_status_says_what_waits_and_for_how_long() -> None:
     status = bench.accumulator.status(bench.now_ms)
     assert (status.total_bytes, status.available_bytes, status.waiters) == (1000, 800, 0)
     assert (status.batches, status.records, status.oldest_batch_age_ms) == (2, 5, 30)
-    assert set(bench.accumulator.unacknowledged()) == {
-        Unacknowledged(TOPIC, 0, 3),
-        Unacknowledged(TOPIC, 2, 2),
-    }
+    unacknowledged = {Unacknowledged(TOPIC, 0, 3), Unacknowledged(TOPIC, 2, 2)}
+    assert set(bench.accumulator.unacknowledged()) == unacknowledged
     assert repr(bench.accumulator) == "<RecordAccumulator waiting=2 incomplete=2>"
+
+
+# -- status ------------------------------------------------------------------------------------------------
 
 
 # -- many threads ------------------------------------------------------------------------------------------
@@ -408,5 +384,3 @@ def test_sizes_in_these_tests_are_what_they_seem() -> None:
     bench.append([RECORD])
     (batch,) = bench.drain()
     assert decode_record_batch(batch.records()).size_bytes == size_of(RECORD)
-    with pytest.raises(TimeoutError):
-        raise TimeoutError

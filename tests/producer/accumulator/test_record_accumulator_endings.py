@@ -1,13 +1,18 @@
-"""RecordAccumulator: flush, abort, split, and memory that comes back once. Twins of RecordAccumulatorTest."""
+"""RecordAccumulator: retries, expiry, flush, abort, split, and memory that comes back once.
+
+Twins of RecordAccumulatorTest.
+"""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import pytest
 
 from client_core.clock import FOREVER_MS
+from client_core.error_codes import Errors
 from client_core.errors import IllegalStateError, KafkaError, ProducerClosedError
 from client_core.producer.accumulator.producer_batch import ProducerBatch
 from client_core.producer.results.producer_record import ProducerRecord
@@ -15,11 +20,14 @@ from client_core.producer.results.ticket import Written
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
 from tests.producer.batches import (
+    LARGER,
     RECORD,
     Bench,
+    Leaders,
     Owner,
     has_incomplete,
     has_undrained,
+    node,
     numbered,
     queued,
     record,
@@ -28,7 +36,335 @@ from tests.producer.batches import (
     values_in,
 )
 from tests.support.mock_clock import MockClock
+from tests.support.producer_rig import ProducerRig
+from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import patient
+
+if TYPE_CHECKING:
+    from client_core.producer.accumulator.batch_appender import AppendResult
+
+
+# -- retries (ACC-08, ACC-10) ------------------------------------------------------------------------------
+
+
+def drained_one(bench: Bench, *, count: int = 1) -> ProducerBatch:
+    """A batch of partition 0 that was appended and drained."""
+    bench.append([RECORD] * count)
+    (batch,) = bench.drain(0)
+    return batch
+
+
+@pytest.mark.behaviour("ACC-08", "ACC-10")
+def test_a_failed_batch_goes_first_after_its_backoff() -> None:
+    bench = Bench(retry_backoff_ms=100, retry_backoff_max_ms=100)
+    batch = drained_one(bench)
+    bench.append([record(b"second")], 0)
+    bench.clock.advance(30)
+    bench.accumulator.reenqueue(batch, bench.now_ms)
+    assert (batch.attempts, batch.created_ms) == (1, 5_000)
+    bench.clock.advance(99)
+    assert bench.ready() == ((), 1, frozenset())
+    assert bench.drain(0) == []
+    bench.clock.advance(1)
+    assert bench.ready_ids == {0}
+    assert bench.drain(0) == [batch]
+    (behind,) = bench.drain(0)
+    assert values_in(behind) == [b"second"]
+
+
+@pytest.mark.behaviour("ACC-08")
+@pytest.mark.java("RecordAccumulatorTest.ExponentialRetryBackoff")
+def test_the_backoff_doubles_up_to_its_maximum() -> None:
+    bench = Bench(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    batch = drained_one(bench)
+    for low, high in ((80, 120), (160, 240), (320, 480), (640, 960), (800, 1000), (800, 1000)):
+        bench.accumulator.reenqueue(batch, bench.now_ms)
+        delay = bench.ready().next_ready_check_delay_ms
+        assert low <= delay <= high
+        assert bench.ready().next_ready_check_delay_ms == delay  # drawn once per attempt
+        bench.clock.advance(delay - 1)
+        assert bench.drain(0) == []
+        bench.clock.advance(1)
+        assert bench.drain(0) == [batch]
+
+
+def test_a_new_leader_without_epoch_does_not_end_the_backoff() -> None:
+    bench = Bench()
+    bench.accumulator.reenqueue(drained_one(bench), bench.now_ms)
+    bench.leaders = Leaders((1,))
+    assert bench.ready_ids == set()
+    bench.clock.advance(120)
+    assert bench.ready_ids == {1}
+
+
+# -- expiry (ACC-11) ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.java(
+    "RecordAccumulatorTest.ExpiredBatchSingle", "RecordAccumulatorTest.ExpiredBatchSingleMaxValue"
+)
+def test_a_queued_batch_expires_when_its_delivery_timeout_is_over() -> None:
+    for delivery_timeout_ms, is_muted in itertools.product((3200, 2**31 - 1), (True, False)):
+        bench = Bench(linger_ms=300, delivery_timeout_ms=delivery_timeout_ms)
+        bench.append([RECORD])
+        bench.clock.advance(300)
+        assert bench.ready_ids == {0}
+        assert bench.accumulator.expired_batches(bench.now_ms) == []
+        assert bench.accumulator.next_batch_expiry_ms == 5_000 + delivery_timeout_ms
+        if is_muted:
+            bench.accumulator.mute_partition(tp(0))
+        bench.clock.advance(delivery_timeout_ms - 300)
+        (batch,) = bench.accumulator.expired_batches(bench.now_ms)
+        assert batch.topic_partition == tp(0)
+        assert bench.ready_ids == set()
+        assert not has_undrained(bench)
+        assert has_incomplete(bench)  # until its owners know
+
+
+@pytest.mark.behaviour("ACC-11")
+def test_all_batches_of_a_partition_expire_in_their_order() -> None:
+    bench = Bench(batch_bytes=size_of(*numbered(2)), delivery_timeout_ms=100)
+    bench.append(numbered(4))
+    bench.clock.advance(50)
+    bench.append(numbered(2))
+    bench.clock.advance(50)
+    expired = bench.accumulator.expired_batches(bench.now_ms)
+    assert [batch.record_count for batch in expired] == [2, 2]
+    assert queued(bench, 0) == [2]
+    assert bench.accumulator.next_batch_expiry_ms == 5_000 + 50 + 100
+
+
+@pytest.mark.behaviour("ACC-11")
+def test_a_retried_batch_expires_as_if_it_had_not_been_sent() -> None:
+    bench = Bench(delivery_timeout_ms=3200)
+    batch = drained_one(bench)
+    bench.clock.advance(1000)
+    bench.accumulator.reenqueue(batch, bench.now_ms)
+    bench.clock.advance(2199)
+    assert bench.accumulator.expired_batches(bench.now_ms) == []
+    bench.clock.advance(1)
+    assert bench.accumulator.expired_batches(bench.now_ms) == [batch]
+
+
+@pytest.mark.behaviour("ACC-11")
+def test_the_next_expiry_covers_a_batch_in_flight_and_is_forgotten_at_each_reset() -> None:
+    bench = Bench(delivery_timeout_ms=100)
+    batch = drained_one(bench)
+    bench.accumulator.next_batch_expiry_ms = FOREVER_MS
+    bench.accumulator.maybe_update_next_batch_expiry(batch)
+    assert bench.accumulator.next_batch_expiry_ms == 5_100
+    bench.finish(batch)
+    bench.append([RECORD])
+    bench.accumulator.expired_batches(bench.now_ms)
+    bench.drain_and_finish_all()
+    bench.clock.advance(1000)
+    bench.accumulator.next_batch_expiry_ms = FOREVER_MS
+    assert bench.accumulator.expired_batches(bench.now_ms) == []
+    assert bench.accumulator.next_batch_expiry_ms == FOREVER_MS
+
+
+# -- as Java tests it --------------------------------------------------------------------------------------
+
+
+def drained_at(bench: Bench, now_ms: int, leaders: Leaders | None = None) -> list[ProducerBatch]:
+    """What a turn at that time would send, to the nodes that are ready then and to no other."""
+    leaders = leaders or bench.leaders
+    ready = bench.accumulator.ready(leaders, now_ms)
+    drained = bench.accumulator.drain(leaders, ready.ready_nodes, 2**31, now_ms)
+    return [batch for batches in drained.values() for batch in batches]
+
+
+@pytest.mark.behaviour("ACC-08", "ACC-09")
+@pytest.mark.java("RecordAccumulatorTest.RetryBackoff")
+def test_a_partition_that_backs_off_is_passed_over_until_its_backoff_is_over() -> None:
+    linger_ms, backoff_ms = (2**31 - 1) // 16, (2**31 - 1) // 8
+    bench = Bench(
+        linger_ms=linger_ms,
+        retry_backoff_ms=backoff_ms,
+        retry_backoff_max_ms=10 * backoff_ms,
+        delivery_timeout_ms=2**31 - 1,
+    )
+    now_ms = bench.now_ms
+    bench.append([RECORD], 0)
+    (batch,) = drained_at(bench, now_ms + linger_ms + 1)
+    bench.accumulator.reenqueue(batch, now_ms)
+    bench.append([RECORD], 1)
+    (other,) = drained_at(bench, now_ms + linger_ms + 1)
+    assert other.topic_partition == tp(1)
+    assert drained_at(bench, now_ms + int(backoff_ms * 1.2) + 1) == [batch]
+
+
+@pytest.mark.behaviour("ACC-08")
+@pytest.mark.java("RecordAccumulatorTest.ExponentialRetryBackoffLeaderChange")
+def test_the_backoff_grows_whoever_leads_the_partition() -> None:
+    bench = Bench(linger_ms=(2**31 - 1) // 16, delivery_timeout_ms=2**31 - 1)
+    moved = Leaders((1, 0, 1))
+    now_ms = bench.now_ms
+    bench.append([RECORD], 0)
+    (batch,) = drained_at(bench, now_ms + (2**31 - 1) // 16 + 1)
+    for low_ms, high_ms, leaders in (
+        (80, 120, bench.leaders),
+        (160, 240, bench.leaders),
+        (320, 480, moved),
+        (640, 1000, moved),
+    ):
+        bench.accumulator.reenqueue(batch, now_ms)
+        assert drained_at(bench, now_ms + low_ms - 1, leaders) == []
+        assert drained_at(bench, now_ms + high_ms + 1, leaders) == [batch]
+
+
+@pytest.mark.behaviour("ACC-08")
+@pytest.mark.java("RecordAccumulatorTest.ReadyAndDrainWhenABatchIsBeingRetried")
+def test_a_retry_waits_unless_the_leader_epoch_has_grown_since_the_last_attempt() -> None:
+    bench = Bench(batch_bytes=10, linger_ms=10, total_bytes=10 * 1024, delivery_timeout_ms=2**31 - 1)
+    now_ms, epoch = bench.now_ms, 100
+    bench.leaders = Leaders((0,), {0: epoch})
+    bench.append([RECORD], 0)
+
+    now_ms += 11
+    (batch,) = drained_at(bench, now_ms)
+    assert leadership(batch) == (100, 0)
+    bench.accumulator.reenqueue(batch, now_ms)
+
+    now_ms += 1  # too soon, and the same leader
+    assert drained_at(bench, now_ms) == []
+    assert bench.accumulator.drain(bench.leaders, [node(0)], 999_999, now_ms) == {0: []}
+
+    now_ms += 1  # too soon, but another epoch
+    bench.leaders = Leaders((0,), {0: epoch + 1})
+    assert drained_at(bench, now_ms) == [batch]
+    assert leadership(batch) == (101, 1)
+    bench.accumulator.reenqueue(batch, now_ms)
+    assert drained_at(bench, now_ms) == []
+    assert bench.accumulator.drain(bench.leaders, [node(0)], 999_999, now_ms) == {0: []}
+    now_ms += 2_000  # waited for long enough
+    assert drained_at(bench, now_ms) == [batch]
+    assert leadership(batch) == (101, 1)
+    bench.accumulator.reenqueue(batch, now_ms)
+
+    now_ms += 2_000  # both
+    bench.leaders = Leaders((0,), {0: epoch + 2})
+    assert drained_at(bench, now_ms) == [batch]
+    assert leadership(batch) == (102, 3)
+
+
+def leadership(batch: ProducerBatch) -> tuple[int | None, int]:
+    return batch.current_leader_epoch, batch.attempts_when_leader_last_changed
+
+
+def expired(bench: Bench) -> int:
+    """How many batches expire now."""
+    return len(bench.accumulator.expired_batches(bench.now_ms))
+
+
+@pytest.mark.behaviour("ACC-11")
+@pytest.mark.java("RecordAccumulatorTest.ExpiredBatchesRetry")
+def test_a_retried_batch_expires_only_while_it_is_queued() -> None:
+    bench = Bench(linger_ms=3_000, delivery_timeout_ms=3_200, batch_bytes=1025 + HEADER_SIZE)
+    for is_muted in (False, True):
+        bench.append([RECORD])
+        bench.clock.advance(3_000)
+        (batch,) = bench.drain(0)
+        bench.clock.advance(1_000)
+        bench.accumulator.reenqueue(batch, bench.now_ms)
+        if is_muted:
+            bench.accumulator.mute_partition(tp(0))
+        else:
+            bench.accumulator.unmute_partition(tp(0))
+        bench.clock.advance(2_200)
+        assert bench.drain(0) == ([] if is_muted else [batch])
+        assert expired(bench) == (1 if is_muted else 0)
+
+
+@pytest.mark.behaviour("ACC-11")
+@pytest.mark.java("RecordAccumulatorTest.ExpiredBatches")
+def test_batches_expire_by_their_age_be_they_muted_retried_or_full() -> None:
+    linger_ms, request_timeout_ms, delivery_timeout_ms = 30, 60, 3_200
+    bench = Bench(
+        batch_bytes=size_of(*numbered(5)), linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms
+    )
+
+    # Never sent: one batch that is full, and one that is not.
+    bench.append(numbered(5))
+    assert bench.ready_ids == {0}
+    bench.append(numbered(1))
+    bench.clock.advance(delivery_timeout_ms + 1)
+    bench.accumulator.mute_partition(tp(0))
+    assert expired(bench) == 2
+    bench.accumulator.unmute_partition(tp(0))
+    assert expired(bench) == 0
+    assert bench.ready_ids == set()
+
+    # In retry, and far from its timeout.
+    bench.append(numbered(1))
+    bench.clock.advance(linger_ms)
+    (batch,) = bench.drain(0)
+    bench.clock.advance(1_000)
+    bench.accumulator.reenqueue(batch, bench.now_ms)
+    bench.clock.advance(request_timeout_ms + 101)
+    for switch in (bench.accumulator.mute_partition, bench.accumulator.unmute_partition):
+        switch(tp(0))
+        assert expired(bench) == 0
+
+    # Behind it one that has lingered, while its node is throttled.
+    bench.append(numbered(1))
+    bench.clock.advance(linger_ms)
+    assert bench.ready_ids == {0}
+    bench.clock.advance(request_timeout_ms + 1)
+    for switch in (bench.accumulator.mute_partition, bench.accumulator.unmute_partition):
+        switch(tp(0))
+        assert expired(bench) == 0
+    bench.clock.advance(100)
+    assert expired(bench) == 0
+    assert bench.ready_ids == {0}
+
+
+@pytest.mark.java("RecordAccumulatorTest.SoonToExpireBatchesArePickedUpForExpiry")
+def test_a_batch_that_expires_soon_is_drained_all_the_same() -> None:
+    bench = Bench(linger_ms=500, delivery_timeout_ms=3_200)
+    bench.append([RECORD], 0)
+    assert drained_at(bench, bench.now_ms) == []
+    bench.clock.advance(501)
+    assert len(drained_at(bench, bench.now_ms)) == 1
+    bench.append([RECORD], 1)
+    bench.clock.advance(2_000)
+    (batch,) = drained_at(bench, bench.now_ms)
+    assert batch.topic_partition == tp(1)
+
+
+def younger_before_older(*, expires_behind_younger: bool) -> tuple[Bench, ProducerBatch, ProducerBatch]:
+    """Without sequences what comes back stands in front: the younger one ahead of the older here."""
+    bench = Bench(
+        batch_bytes=size_of(LARGER),
+        delivery_timeout_ms=3_200,
+        retry_backoff_ms=0,
+        leaders=(0,),
+        expires_behind_younger=expires_behind_younger,
+    )
+    bench.append([LARGER])
+    bench.clock.advance(1_000)
+    bench.append([LARGER] * 2)
+    older, younger = bench.drain(0) + bench.drain(0)
+    for batch in (older, younger):
+        bench.accumulator.reenqueue(batch, bench.now_ms)
+    assert list(bench.accumulator.batches_of(tp(0)))[:2] == [younger, older]
+    bench.clock.advance(2_200)
+    return bench, older, younger
+
+
+@pytest.mark.behaviour("ACC-11")
+def test_an_older_batch_that_came_back_before_a_younger_one_expires_in_time() -> None:
+    bench, older, younger = younger_before_older(expires_behind_younger=True)
+    assert bench.accumulator.expired_batches(bench.now_ms) == [older]
+    assert bench.accumulator.next_batch_expiry_ms == younger.created_ms + 3_200
+
+
+def test_it_may_expire_with_the_younger_one_as_in_java() -> None:
+    bench, older, younger = younger_before_older(expires_behind_younger=False)
+    assert bench.accumulator.expired_batches(bench.now_ms) == []
+    bench.clock.advance(1_000)
+    assert bench.accumulator.expired_batches(bench.now_ms)[:2] == [younger, older]
+
 
 # -- flush and abort (ACC-12, ACC-13) ----------------------------------------------------------------------
 
@@ -50,17 +386,19 @@ def test_a_flush_makes_everything_ready_until_it_is_done() -> None:
 
 
 @pytest.mark.behaviour("ACC-12")
-def test_a_flush_waits_for_batches_in_flight_and_for_split_ones() -> None:
-    bench = Bench(batch_bytes=400)
+def test_a_flush_waits_for_batches_in_flight_and_for_split_ones_which_hold_no_memory_of_the_pool() -> None:
+    bench = Bench(batch_bytes=400, total_bytes=400)
     bench.append([record(bytes(90))] * 3)
     (batch,) = bench.drain(0)
     done: list[bool] = []
     flush = bench.accumulator.begin_flush(lambda: done.append(True))
     bench.accumulator.split_and_reenqueue(batch)
     bench.accumulator.complete_and_deallocate_batch(batch)
+    assert bench.pool.available_bytes == 400
     assert not flush.is_done
     bench.drain_and_finish_all()
     assert done == [True]
+    assert bench.pool.available_bytes == 400
 
 
 @pytest.mark.behaviour("ACC-13")
@@ -115,53 +453,20 @@ def test_an_abort_waits_for_an_append_that_began_before_the_close() -> None:
 
 
 @pytest.mark.behaviour("SND-14")
-def test_the_memory_of_a_batch_in_flight_comes_back_when_the_client_is_done_with_it() -> None:
+def test_the_memory_of_a_batch_in_flight_comes_back_when_the_client_is_done_with_it_and_once() -> None:
     bench = Bench(batch_bytes=100)
-    bench.append([RECORD])
-    (batch,) = bench.drain(0)
+    batch = drained_one(bench)
     batch.is_in_flight = True
     bench.accumulator.abort_incomplete_batches(KafkaError("enough"))
     assert not has_incomplete(bench)
     assert bench.pool.available_bytes == 2**20 - 100
-    batch.is_in_flight = False  # the answer is here
-    assert not batch.complete(7, None)
-    bench.accumulator.deallocate(batch)
-    assert bench.pool.available_bytes == 2**20
-
-
-def test_only_what_was_never_drained_can_be_aborted_alone() -> None:
-    bench = Bench(batch_bytes=size_of(*numbered(5)), linger_ms=FOREVER_MS)
-    owner = Owner()
-    for partition in range(3):
-        bench.append(numbered(30), partition, owner, indices=range(10 * partition, 10 * partition + 10))
-    drained = bench.drain(*(n.id for n in bench.ready().ready_nodes))
-    retried = drained[0]
-    bench.accumulator.reenqueue(retried, bench.now_ms)
-    bench.accumulator.abort_undrained_batches(KafkaError("enough"))
-    in_request = sum(batch.record_count for batch in drained)
-    assert in_request == 15
-    assert len(owner.errors) == 15
-    assert {outcome.written for outcome in owner.outcomes} == {Written.NO}
-    assert not any(batch.is_done for batch in drained)
-    assert queued(bench, retried.topic_partition.partition) == [5]
-
-
-def test_memory_is_given_back_once() -> None:
-    bench = Bench()
-    bench.append([RECORD])
-    (batch,) = bench.drain(0)
-    bench.finish(batch)
-    bench.accumulator.deallocate(batch)
-    assert bench.pool.available_bytes == 2**20
-
-
-def test_giving_back_the_memory_of_a_batch_in_flight_is_a_bug() -> None:
-    bench = Bench()
-    bench.append([RECORD])
-    (batch,) = bench.drain(0)
-    batch.is_in_flight = True
     with pytest.raises(IllegalStateError, match="Attempting to deallocate a batch that is inflight"):
         bench.accumulator.deallocate(batch)
+    batch.is_in_flight = False  # the answer is here
+    assert not batch.complete(7, None)
+    for _ in range(2):
+        bench.accumulator.deallocate(batch)
+        assert bench.pool.available_bytes == 2**20
 
 
 # -- splitting (ACC-14) ------------------------------------------------------------------------------------
@@ -192,12 +497,14 @@ def test_parts_that_are_too_large_again_are_halved_down_to_single_records() -> N
     bench = Bench(batch_bytes=4096)
     bench.append(numbered(64))
     (batch,) = bench.drain(0)
+    parts: list[tuple[int, int]] = []
     while batch.record_count > 1:
         before = batch.record_count
-        bench.accumulator.split_and_reenqueue(batch)
+        parts.append((bench.accumulator.split_and_reenqueue(batch), before))
         bench.accumulator.complete_and_deallocate_batch(batch)
         (batch,) = bench.drain(0)
         assert batch.record_count <= (before + 1) // 2
+    assert parts[1][0] <= 3 < parts[1][1], "what is too large again comes back in few"
     log = values_in(batch)
     bench.finish(batch)
     while has_undrained(bench):
@@ -207,17 +514,7 @@ def test_parts_that_are_too_large_again_are_halved_down_to_single_records() -> N
     assert log == [r.value for r in numbered(64)]
 
 
-def test_a_part_that_is_too_large_again_comes_back_in_few() -> None:
-    bench = Bench(batch_bytes=4096)
-    bench.append(numbered(64))
-    (batch,) = bench.drain(0)
-    bench.accumulator.split_and_reenqueue(batch)
-    (part,) = bench.drain(0)
-    records = part.record_count
-    assert bench.accumulator.split_and_reenqueue(part) <= 3 < records
-
-
-def test_what_is_given_up_can_not_be_sent_any_more() -> None:
+def test_what_is_given_up_can_not_be_sent_any_more_and_is_counted_once() -> None:
     bench = Bench(delivery_timeout_ms=1_000)
     bench.append(numbered(1))
     bench.clock.advance(1_000)
@@ -229,71 +526,40 @@ def test_what_is_given_up_can_not_be_sent_any_more() -> None:
     bench.accumulator.abort_incomplete_batches(KafkaError("over"))
     with pytest.raises(IllegalStateError):
         aborted.records()
-
-
-def test_what_stands_behind_a_batch_that_came_back_is_taken_back() -> None:
-    bench = Bench()
-    bench.append(numbered(1), 0, Owner())
-    (sent,) = bench.drain(0)
-    bench.accumulator.reenqueue(sent, bench.now_ms)
-    owner = Owner()
-    bench.append(numbered(1), 0, owner)
-    assert bench.accumulator.cancel([owner]) == [(owner, range(1))]
-    assert list(bench.accumulator.batches_of(tp(0))) == [sent]
-
-
-def test_once_closed_nobody_blocks_for_memory_and_only_what_was_parked_is_appended() -> None:
-    bench = Bench()
-    bench.accumulator.close()
-    with pytest.raises(ProducerClosedError):
-        bench.pool.allocate(1, 0)
-    with pytest.raises(ProducerClosedError):
-        bench.append(numbered(1))
-    accumulator = bench.accumulator
-    appended = accumulator.append_many(
-        RECORD.topic, 0, (RECORD,), (0,), Owner(), bench.leaders.cluster, bench.now_ms, 0, was_parked=True
-    )
-    assert appended.appended == 1
-
-
-def test_at_the_end_nothing_is_appended_and_no_memory_is_given() -> None:
-    bench = Bench()
-    bench.append(numbered(1))  # a batch with room, which needs no memory
-    bench.accumulator.end()
-    with pytest.raises(ProducerClosedError):
-        bench.pool.try_allocate(1)
-    for was_parked in (False, True):
-        with pytest.raises(ProducerClosedError):
-            bench.accumulator.append_many(
-                RECORD.topic,
-                0,
-                (RECORD,),
-                (0,),
-                Owner(),
-                bench.leaders.cluster,
-                bench.now_ms,
-                0,
-                was_parked=was_parked,
-            )
-
-
-def test_the_records_of_batches_that_are_given_up_are_counted_once() -> None:
-    bench = Bench()
     bench.append(numbered(3))
     bench.accumulator.failed.begin_close()
     bench.accumulator.abort_undrained_batches(KafkaError("over"))
     assert [left.records for left in bench.accumulator.failed.report().unacknowledged] == [3]
 
 
-def test_split_batches_hold_no_memory_of_the_pool() -> None:
-    bench = Bench(batch_bytes=1024, total_bytes=1024)
-    bench.append(numbered(50))
-    (batch,) = bench.drain(0)
-    bench.accumulator.split_and_reenqueue(batch)
-    bench.accumulator.complete_and_deallocate_batch(batch)
-    assert bench.pool.available_bytes == 1024
-    bench.drain_and_finish_all()
-    assert bench.pool.available_bytes == 1024
+def append_late(bench: Bench, *, was_parked: bool) -> AppendResult:
+    return bench.accumulator.append_many(
+        RECORD.topic,
+        0,
+        (RECORD,),
+        (0,),
+        Owner(),
+        bench.leaders.cluster,
+        bench.now_ms,
+        0,
+        was_parked=was_parked,
+    )
+
+
+def test_once_closed_only_what_was_parked_is_appended_and_at_the_end_nothing() -> None:
+    bench = Bench()
+    bench.accumulator.close()
+    with pytest.raises(ProducerClosedError):
+        bench.pool.allocate(1, 0)
+    with pytest.raises(ProducerClosedError):
+        append_late(bench, was_parked=False)
+    assert append_late(bench, was_parked=True).appended == 1  # a batch with room, which needs no memory
+    bench.accumulator.end()
+    with pytest.raises(ProducerClosedError):
+        bench.pool.try_allocate(1)
+    for was_parked in (False, True):
+        with pytest.raises(ProducerClosedError):
+            append_late(bench, was_parked=was_parked)
 
 
 @pytest.mark.behaviour("ACC-14")
@@ -344,6 +610,8 @@ def test_what_was_never_drained_is_aborted_and_what_was_goes_on() -> None:
     for number in range(100):
         bench.append([RECORD] * 100, number % 3, owner, indices=[number])
     drained = bench.drain(*(n.id for n in bench.ready().ready_nodes))
+    retried = drained[0]
+    bench.accumulator.reenqueue(retried, bench.now_ms)
     assert has_undrained(bench)
     assert has_incomplete(bench)
     cause = KafkaError("enough")
@@ -353,7 +621,8 @@ def test_what_was_never_drained_is_aborted_and_what_was_goes_on() -> None:
     assert in_requests > 0
     assert set(owner.errors.values()) == {cause}
     assert len(owner.errors) == 100 - in_requests
-    assert not has_undrained(bench)
+    assert {outcome.written for outcome in owner.outcomes} == {Written.NO}
+    assert queued(bench, retried.topic_partition.partition) == [retried.record_count]
     assert has_incomplete(bench)
 
 
@@ -390,3 +659,47 @@ def test_a_batch_that_a_cancel_has_emptied_is_not_given_up_by_a_close_at_the_sam
     assert bench.accumulator.cancel([owner]) == [(owner, range(1))]
     assert (owner.errors, has_incomplete(bench), caplog.messages) == ({}, False, [])
     assert bench.pool.available_bytes == bench.pool.total_bytes
+
+
+# -- whole requests: what one submit has for a partition is written or refused together ----------------------
+
+BATCH_BYTES = 500
+
+
+def rig_of(*, whole_requests: bool, codec: str = "none") -> ProducerRig:
+    return ProducerRig(
+        topics={"orders": 1}, whole_requests=whole_requests, batch_size=BATCH_BYTES, compression_type=codec
+    )
+
+
+def keyed(count: int) -> list[ProducerRecord]:
+    return [ProducerRecord("orders", bytes([n]) * 100, b"k") for n in range(count)]
+
+
+def test_the_records_of_a_request_for_a_partition_are_one_batch_or_as_many_as_it_takes() -> None:
+    for whole_requests, codec, offsets in (
+        (True, "none", [[*range(7, 47)]]),
+        (True, "gzip", [[*range(7, 47)]]),
+        (False, "none", []),  # not all is answered
+    ):
+        rig = rig_of(whole_requests=whole_requests, codec=codec)
+        result = rig.submit("orders", *keyed(40), turns=1)
+        rig.answer(produced(ORDERS_0, offset=7))
+        assert [result.offsets for _ in result.reported] == offsets, (whole_requests, codec)
+
+
+def test_a_batch_that_is_too_large_is_refused_whole_or_sent_again_in_parts() -> None:
+    rig = rig_of(whole_requests=True)
+    result = rig.submit("orders", *keyed(4), turns=1)
+    rig.answer(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE), turns=3)
+    assert [failure.error.error for failure in result.failures] == [Errors.MESSAGE_TOO_LARGE] * 4
+    assert not rig.client.requests
+
+    rig = rig_of(whole_requests=False)
+    result = rig.submit("orders", *keyed(2), turns=1)
+    rig.respond(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
+    for offset in (7, 8):
+        rig.turn(2)
+        rig.respond(produced(ORDERS_0, offset=offset))
+    rig.turn()
+    assert result.offsets == [7, 8]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -28,9 +28,7 @@ from client_core.producer.results.status import BufferStatus, ClientStatus, Meta
 from client_core.testing import FakeCluster
 from tests.support.live_producer import PATIENCE_S, QUICK
 from tests.support.mock_clock import MockClock
-
-if TYPE_CHECKING:
-    from client_core import Event
+from tests.support.recorded_events import RecordedEvents
 
 _STATUS: Final = ClientStatus(
     state="running",
@@ -102,14 +100,8 @@ def test_batches_are_counted_by_topic_when_they_end() -> None:
     metrics.emit(ProduceFinished("a", 0, 1, 2, 20, 9, 1, Errors.MESSAGE_TOO_LARGE))
     metrics.emit(BatchSplit("a", 0, 2))
     every, topic = _read(metrics), _read(metrics, "producer-topic-metrics.a")
-    assert {
-        name: topic[f"{name}-total"] for name in ("record-send", "byte", "record-error", "record-retry")
-    } == {
-        "record-send": 5,
-        "byte": 50,
-        "record-error": 2,
-        "record-retry": 2,
-    }
+    assert (topic["record-send-total"], topic["byte-total"]) == (5, 50)
+    assert (topic["record-error-total"], topic["record-retry-total"]) == (2, 2)
     assert (every["record-error-total"], every["record-retry-total"], every["batch-split-total"]) == (2, 2, 1)
 
 
@@ -135,11 +127,8 @@ def test_connections_throttling_and_what_is_there_now() -> None:
     assert (values["connection-creation-total"], values["connection-close-total"]) == (1, 1)
     assert (values["produce-throttle-time-avg"], values["produce-throttle-time-max"]) == (70, 70)
     assert (values["buffer-total-bytes"], values["buffer-available-bytes"]) == (1_000, 400)
-    assert (values["waiting-threads"], values["metadata-age"], values["io-time-ns-total"]) == (
-        1,
-        2.5,
-        7_000_000,
-    )
+    assert (values["waiting-threads"], values["metadata-age"]) == (1, 2.5)
+    assert values["io-time-ns-total"] == 7_000_000
 
 
 def test_a_thousand_topics_have_counts_of_their_own_the_quietest_goes_first() -> None:
@@ -151,14 +140,7 @@ def test_a_thousand_topics_have_counts_of_their_own_the_quietest_goes_first() ->
 
 
 def test_events_go_on_to_the_users_sink() -> None:
-    class Sink:
-        def __init__(self) -> None:
-            self.events: list[Event] = []
-
-        def emit(self, event: Event, /) -> None:
-            self.events.append(event)
-
-    sink, event = Sink(), NodeReady(1)
+    sink, event = RecordedEvents(), NodeReady(1)
     ProducerMetrics(MockClock(), sink).emit(event)
     assert sink.events == [event]
 

@@ -1,26 +1,31 @@
-"""The I/O thread: its turns, how others reach it, what a bug does to it, and its end."""
+"""The I/O thread: its turns, how long they work, how others reach it, what a bug does to it, and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from client_core.error_codes import Errors
 from client_core.errors import ProducerClosedError
+from client_core.network.channel_builder import PlaintextChannelBuilder
+from client_core.network.selector import NetworkConfig, Selector
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.results.results import ProduceResult
 from client_core.producer.results.ticket import CallInline
-from client_core.producer.sender.io_thread import LifeCycle
+from client_core.producer.sender.io_thread import BOUNDS_MS, LifeCycle, TurnTimes
+from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig, Waiting
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, producer_id_given, together
 from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from client_core.producer.results.ticket import Result
 
@@ -55,6 +60,19 @@ def pauses_until_well(rig: ProducerRig, good: threading.Event) -> None:
             rig.clock.advance(1_000)
 
 
+@contextmanager
+def started(rig: ProducerRig) -> Iterator[None]:
+    rig.producer.start()
+    try:
+        yield
+    finally:
+        rig.producer.close(1_000)
+
+
+def poll_limit_ms(rig: ProducerRig) -> int:
+    return rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms())
+
+
 def test_what_a_turn_finished_is_posted_together() -> None:
     rig = ProducerRig(topics={"orders": 1})
     for _ in range(3):
@@ -64,20 +82,10 @@ def test_what_a_turn_finished_is_posted_together() -> None:
     assert rig.posts.sizes == [3]
 
 
-def test_it_does_not_sleep_while_something_waits_to_be_posted_or_done() -> None:
-    rig = ProducerRig(topics={"orders": 1})
-    io_thread = rig.producer.io_thread
-    rig.turn()
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 0
-    io_thread.do(lambda now_ms: None)
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
-
-
 def test_a_failing_turn_is_logged_counted_and_followed_by_a_pause(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
     good = break_turns(rig, 1)
-    rig.producer.start()
-    try:
+    with started(rig):
         while not rig.clock.waiters:
             assert not good.is_set()
         assert rig.producer.status().state == "running"
@@ -85,8 +93,6 @@ def test_a_failing_turn_is_logged_counted_and_followed_by_a_pause(caplog: pytest
         assert good.wait(PATIENCE_S)
         assert rig.producer.io_thread.failed_turns == 1
         assert "RuntimeError: a bug" in caplog.text
-    finally:
-        rig.producer.close(1_000)
 
 
 def test_a_forced_close_ends_the_pause_of_a_broken_thread() -> None:
@@ -104,14 +110,11 @@ def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_each_turn_is_follow
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
     good = break_turns(rig, 5)
-    rig.producer.start()
-    try:
+    with started(rig):
         pauses_until_well(rig, good)
         assert rig.producer.io_thread.failed_turns == 5
         assert caplog.text.count("RuntimeError: a bug") == 1
         assert caplog.text.count("Uncaught error in the I/O thread") == 1
-    finally:
-        rig.producer.close(1_000)
     assert "Uncaught error in the I/O thread again: RuntimeError at " in caplog.text
     assert "4 times since it was last logged" in caplog.text
 
@@ -121,43 +124,38 @@ def test_repetitions_of_a_bug_that_is_over_are_told_by_a_good_turn_when_the_minu
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
     good = break_turns(rig, 3)
-    rig.producer.start()
-    try:
+    with started(rig):
         pauses_until_well(rig, good)
         rig.clock.advance(60_000)
         good.clear()
         rig.producer.wakeup()
         assert good.wait(PATIENCE_S)
-        wait_until(lambda: "2 times since it was last logged" in caplog.text, what="the sum")
-    finally:
-        rig.producer.close(1_000)
+        wait_until(lambda: "2 times since it was last logged" in caplog.text, what="the sum", every_s=0.001)
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1), GeneratorExit()], ids=repr)
 def test_no_kind_of_error_in_a_turn_ends_the_thread(error: BaseException) -> None:
     rig = ProducerRig(topics={"orders": 1})
     good = break_turns(rig, 1, error)
-    rig.producer.start()
-    try:
+    with started(rig):
         pauses_until_well(rig, good)
         assert (rig.producer.status().state, rig.producer.io_thread.failed_turns) == ("running", 1)
-    finally:
-        rig.producer.close(1_000)
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1)], ids=repr)
-def test_a_callback_that_exits_costs_the_others_nothing(error: BaseException) -> None:
-    def leave(_: object) -> None:
-        raise error
+def test_a_callback_that_exits_costs_the_others_nothing() -> None:
+    for error in (asyncio.CancelledError(), SystemExit(1)):
 
-    posted: list[Result] = []
-    CallInline().post([(leave, NO_RESULT), (posted.append, NO_RESULT)])
-    assert posted == [NO_RESULT]
-    reported: list[FutureRecordMetadata] = []
-    future = FutureRecordMetadata(leave)
-    future.add_done_callback(reported.append)
-    future.fail(ProducerClosedError("over"))
-    assert reported == [future]
+        def leave(_: object, error: BaseException = error) -> None:
+            raise error
+
+        posted: list[Result] = []
+        CallInline().post([(leave, NO_RESULT), (posted.append, NO_RESULT)])
+        assert posted == [NO_RESULT], error
+        reported: list[FutureRecordMetadata] = []
+        future = FutureRecordMetadata(leave)
+        future.add_done_callback(reported.append)
+        future.fail(ProducerClosedError("over"))
+        assert reported == [future], error
 
 
 def test_an_interrupt_in_a_callback_reaches_who_pressed_the_key() -> None:
@@ -223,25 +221,17 @@ def test_the_wakeup_for_a_request_is_given_to_who_wants_to_choose_its_moment() -
     assert rig.client.wakeups == before + 1
 
 
-def test_a_request_that_changes_nothing_for_a_sleeping_thread_does_not_wake_it() -> None:
-    rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000)
-    rig.submit("orders", b"a", timeout_ms=5_000, turns=1)
-    before = rig.client.wakeups
-    rig.submit("orders", b"b", timeout_ms=5_000)  # joins a batch that is not full
-    assert rig.client.wakeups == before
-
-
 def test_a_request_wakes_a_sleeping_thread_only_for_a_batch_or_for_an_earlier_deadline() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
     wakeups = rig.client.wakeups
     rig.submit("orders", b"a", timeout_ms=5_000)
     assert rig.client.wakeups == wakeups + 1, "a batch was begun"
     rig.turn()
-    rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms())  # it sleeps until that deadline
-    rig.submit("orders", b"b", timeout_ms=5_000)
+    poll_limit_ms(rig)  # it sleeps until that deadline
+    rig.submit("orders", b"b", timeout_ms=5_000)  # joins a batch that is not full
     assert rig.client.wakeups == wakeups + 1
     rig.turn()
-    rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms())
+    poll_limit_ms(rig)
     rig.submit("orders", b"c", timeout_ms=4_999)
     assert rig.client.wakeups == wakeups + 2
 
@@ -256,12 +246,10 @@ def test_a_command_and_the_wish_to_close_wake_the_thread() -> None:
     assert rig.producer.status().state == "closing"
 
 
-def test_the_thread_keeps_no_process_alive() -> None:
-    assert ProducerRig().producer.io_thread._thread.daemon
-
-
-def test_a_thread_that_never_began_is_joined_at_once() -> None:
+def test_a_thread_that_never_began_is_joined_at_once_and_none_keeps_a_process_alive() -> None:
     rig = ProducerRig()
+    assert repr(rig.producer.io_thread) == "<IoThread STARTING turns=0 failed_turns=0>"
+    assert rig.producer.io_thread._thread.daemon
     assert rig.producer.io_thread.join(0)
     assert rig.producer.status().state == "closed"
 
@@ -306,11 +294,6 @@ def test_what_comes_after_the_end_is_failed_by_who_brings_it() -> None:
     assert isinstance(waiting.failures[0].error, ProducerClosedError)
     look_up = rig.look_up("orders")
     assert isinstance(look_up.looked_up.error, ProducerClosedError)
-
-
-def test_the_repr_tells_its_state() -> None:
-    rig = ProducerRig()
-    assert repr(rig.producer.io_thread) == "<IoThread STARTING turns=0 failed_turns=0>"
 
 
 def rig_that_used_up_its_epochs() -> tuple[ProducerRig, list[Waiting]]:
@@ -383,73 +366,58 @@ def test_look_ups_are_failed_before_the_last_records_are_waited_for() -> None:
     assert record.offsets == [0]
 
 
-def _nothing(rig: ProducerRig) -> None:
-    rig.turn()
-
-
 def _a_queued_batch(rig: ProducerRig) -> None:
     rig.submit("orders", b"a")
     rig.producer.io_thread._requests.clear()
 
 
-def _a_batch_in_flight(rig: ProducerRig) -> None:
-    rig.submit("orders", b"a", turns=1)
+#: What may be there to do.
+WORK: Final[dict[str, Callable[[ProducerRig], object]]] = {
+    "nothing": lambda rig: rig.turn(),
+    "a queued batch": _a_queued_batch,
+    "a batch in flight": lambda rig: rig.submit("orders", b"a", turns=1),
+    "a request without metadata": lambda rig: rig.submit("unknown", b"a", turns=1),
+    "a new request": lambda rig: rig.submit("unknown", b"a"),
+    "a new command": lambda rig: rig.producer.io_thread.do(lambda now_ms: None),
+}
 
 
-def _a_request_without_metadata(rig: ProducerRig) -> None:
-    rig.submit("unknown", b"a", turns=1)
+def test_each_kind_of_work_alone_keeps_a_closing_thread_running() -> None:
+    has_work = {}
+    for name, bring in WORK.items():
+        rig = ProducerRig(topics={"orders": 1})
+        rig.turn()
+        bring(rig)
+        has_work[name] = rig.producer.io_thread._has_work()
+    assert has_work == {name: name != "nothing" for name in WORK}
 
 
-def _a_new_request(rig: ProducerRig) -> None:
-    rig.submit("unknown", b"a")
+def _list_topics(rig: ProducerRig, timeout_ms: int) -> None:
+    rig.producer.list_topics(deadline_ms=rig.clock.now_ms() + timeout_ms, done=Waiting())
 
 
-def _a_new_command(rig: ProducerRig) -> None:
-    rig.producer.io_thread.do(lambda now_ms: None)
-
-
-@pytest.mark.parametrize(
-    ("bring", "has_work"),
-    [
-        (_nothing, False),
-        (_a_queued_batch, True),
-        (_a_batch_in_flight, True),
-        (_a_request_without_metadata, True),
-        (_a_new_request, True),
-        (_a_new_command, True),
-    ],
-)
-def test_each_kind_of_work_alone_keeps_a_closing_thread_running(
-    bring: Callable[[ProducerRig], None], has_work: bool
-) -> None:
-    rig = ProducerRig(topics={"orders": 1})
-    rig.turn()
-    bring(rig)
-    assert rig.producer.io_thread._has_work() is has_work
-
-
-def _list_topics(rig: ProducerRig, deadline_ms: int) -> None:
-    rig.producer.list_topics(deadline_ms=deadline_ms, done=Waiting())
-
-
-def _ask_for_configs(rig: ProducerRig, deadline_ms: int) -> None:
+def _ask_for_configs(rig: ProducerRig, timeout_ms: int) -> None:
+    deadline_ms = rig.clock.now_ms() + timeout_ms
     rig.producer.describe_topic_configs("orders", deadline_ms=deadline_ms, done=Waiting())
 
 
-@pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
+each_look_up = pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
+
+
+@each_look_up
 def test_one_kind_of_look_up_alone_is_sent_and_bounds_the_sleep(
     ask: Callable[[ProducerRig, int], None],
 ) -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
     rig.submit("orders", b"a", timeout_ms=50_000)
-    ask(rig, rig.clock.now_ms() + 3_000)
+    ask(rig, 3_000)
     rig.turn()
     assert rig.client.in_flight_request_count() == 1
-    assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 3_000
+    assert poll_limit_ms(rig) == 3_000
 
 
-@pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
-def test_a_look_up_that_no_node_can_take_yet_is_tried_again_before_its_deadline(
+@each_look_up
+def test_a_look_up_that_no_node_can_take_yet_is_tried_again_until_it_is_over(
     ask: Callable[[ProducerRig, int], None],
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
@@ -457,52 +425,38 @@ def test_a_look_up_that_no_node_can_take_yet_is_tried_again_before_its_deadline(
     node = rig.client.least_loaded_node(0).node
     assert node is not None
     rig.client.set_unreachable(node, 10_000)
-    ask(rig, rig.clock.now_ms() + 3_000)
+    ask(rig, 150)
     rig.turn()
     assert rig.client.in_flight_request_count() == 0
-    assert 0 < rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
+    assert 0 < poll_limit_ms(rig) <= 100
+    rig.turn_after(150, 2)  # its time is up
+    io_thread = rig.producer.io_thread
+    assert io_thread._lookups.count + io_thread._configs.count == 0
+    assert poll_limit_ms(rig) > 1_000
 
 
 def test_a_thread_that_is_awake_is_not_woken_for_an_earlier_deadline() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
-    io_thread = rig.producer.io_thread
     rig.submit("orders", b"a", timeout_ms=50_000, turns=1)
     wakeups = rig.client.wakeups
     rig.submit("orders", b"b", timeout_ms=5_000)
     assert rig.client.wakeups == wakeups, "the turn is over, the next one has not slept yet"
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
+    assert poll_limit_ms(rig) == 0
     rig.submit("orders", b"c", timeout_ms=4_000)
     assert rig.client.wakeups == wakeups, "the poll does not sleep"
 
 
-def test_a_metadata_change_and_a_new_request_each_keep_the_poll_from_sleeping() -> None:
+def test_a_metadata_change_a_command_and_a_new_request_each_keep_the_poll_from_sleeping() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
-    io_thread = rig.producer.io_thread
-    rig.turn()
-    rig.know({"orders": 2})
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
-    rig.turn()
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 0
-    rig.submit("orders", b"a")
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
-
-
-@pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
-def test_when_a_look_up_is_over_its_next_try_no_longer_keeps_the_poll_from_sleeping(
-    ask: Callable[[ProducerRig, int], None],
-) -> None:
-    rig = ProducerRig(topics={"orders": 1})
-    io_thread = rig.producer.io_thread
-    rig.turn()
-    node = rig.client.least_loaded_node(0).node
-    assert node is not None
-    rig.client.set_unreachable(node, 10_000)
-    ask(rig, rig.clock.now_ms() + 150)
-    rig.turn()
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
-    rig.turn_after(150, 2)  # its time is up
-    assert io_thread._lookups.count + io_thread._configs.count == 0
-    assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 1_000
+    for bring in (
+        lambda: rig.know({"orders": 2}),
+        lambda: rig.producer.io_thread.do(lambda now_ms: None),
+        lambda: rig.submit("orders", b"a"),
+    ):
+        rig.turn()
+        assert poll_limit_ms(rig) > 0
+        bring()
+        assert poll_limit_ms(rig) == 0
 
 
 def test_an_append_that_found_the_accumulator_open_is_waited_for_and_sent() -> None:
@@ -554,3 +508,64 @@ def test_who_waits_for_the_end_has_no_thread_left() -> None:
     io_thread._ended.set()
     assert io_thread.join(0)
     assert thread.joins == 1
+
+
+# -- how long turns work -------------------------------------------------------------------------------------
+
+
+def counts(rig: ProducerRig) -> dict[int | None, int]:
+    """Turns by the bound that they stayed below, None for those beyond all, of which there were any."""
+    work = rig.producer.loop_work()
+    bounds: list[int | None] = [*work.bounds_ms, None]
+    return {bound: count for bound, count in zip(bounds, work.counts, strict=True) if count}
+
+
+def test_a_time_on_a_bound_is_counted_below_it_and_bounds_grow() -> None:
+    times = TurnTimes()
+    for worked_ms in (0, BOUNDS_MS[0], BOUNDS_MS[0] + 1, BOUNDS_MS[-1], BOUNDS_MS[-1] + 1):
+        times.add(worked_ms)
+    work = times.read(failed_turns=0)
+    assert (work.counts[0], work.counts[1], work.counts[-2], work.counts[-1]) == (2, 1, 1, 1)
+    assert work.total_ms == 3 * BOUNDS_MS[0] - BOUNDS_MS[0] + 1 + 2 * BOUNDS_MS[-1] + 1
+    assert repr(times) == f"<TurnTimes turns=5 total_ms={work.total_ms}>"
+    assert list(BOUNDS_MS) == sorted(set(BOUNDS_MS))
+
+
+def test_a_turn_that_fails_is_counted_as_failed_and_nowhere_else() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+
+    def fail(_: int) -> None:
+        raise RuntimeError("a bug")
+
+    rig.producer.io_thread.do(fail)
+    with pytest.raises(RuntimeError):
+        rig.turn()
+    assert counts(rig) == {}
+
+
+def test_a_selector_knows_how_long_it_has_waited() -> None:
+    clock = MockClock(auto_tick_ms=1)  # each look at it takes a millisecond
+    selector = Selector(NetworkConfig(), PlaintextChannelBuilder(), clock)
+    try:
+        selector.wakeup()
+        selector.poll(1_000)
+        assert selector.waited_ms == 1
+        selector.poll(0)  # asks and does not wait
+        assert selector.waited_ms == 1
+    finally:
+        selector.close()
+
+
+def test_a_turn_is_counted_with_what_it_did_and_only_its_own_sleep_is_taken_from_its_time() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000)
+    rig.submit("orders", b"a")
+    rig.client.advance_time_during_poll = True
+    began_ms = rig.clock.now_ms()
+    rig.turn()
+    assert rig.clock.now_ms() - began_ms == rig.client.waited_ms == 1_000
+    assert counts(rig) == {1: 1}
+    assert rig.producer.loop_work().total_ms == 0
+    rig.producer.io_thread.do(lambda _: rig.clock.advance(30))
+    rig.turn()
+    assert counts(rig) == {1: 1, 50: 1}
+    assert rig.producer.loop_work().total_ms == 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -26,7 +27,14 @@ from client_core.protocol.primitives import ZERO_UUID
 from client_core.record.codecs import compression_of
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
 ORDERS = uuid.UUID(int=7)
+
+
+VERSIONS: Final = range(3, 14)
 
 
 def records(value: bytes = b"value", codec: str = "none") -> bytes:
@@ -46,6 +54,11 @@ def builder(*batches: PartitionRecords, acks: str = "all") -> ProduceRequestBuil
     return ProduceRequestBuilder(acks, 1500, batches, {"orders": ORDERS})
 
 
+def sent(version: int, *batches: PartitionRecords, acks: str = "all") -> ProduceRequest:
+    """What a broker reads of a request of that version."""
+    return ProduceRequest.decode(builder(*batches, acks=acks).encode(version), version)
+
+
 # -- requests ------------------------------------------------------------------------------------------------
 
 
@@ -54,89 +67,76 @@ def builder(*batches: PartitionRecords, acks: str = "all") -> ProduceRequestBuil
     "ProduceRequestTest.BuildWithCurrentMessageFormat",
     "ProduceRequestTest.BuildWithCurrentMessageFormatWithoutTopicId",
 )
-@pytest.mark.parametrize("topic", ["orders", "a topic without an id"])
-def test_the_oldest_and_the_latest_version_are_those_of_the_api(topic: str) -> None:
-    asked = builder(batch(0, topic=topic))
-    assert (asked.oldest_allowed_version, asked.latest_allowed_version) == (3, 13)
-    assert asked.api is ApiKey.PRODUCE
+def test_the_oldest_and_the_latest_version_are_those_of_the_api() -> None:
+    for topic in ("orders", "a topic without an id"):
+        asked = builder(batch(0, topic=topic))
+        assert (asked.oldest_allowed_version, asked.latest_allowed_version) == (3, 13)
+        assert asked.api is ApiKey.PRODUCE
 
 
-@pytest.mark.parametrize("version", range(3, 13))
-def test_up_to_version_12_topics_go_by_name(version: int) -> None:
+def test_up_to_version_12_topics_go_by_name() -> None:
     first, second = records(b"a"), records(b"b")
-    sent = ProduceRequest.decode(builder(batch(0, first), batch(2, second)).encode(version), version)
-    (topic,) = sent.topic_data
-    assert topic.name == "orders"
-    assert [(p.partition_index, p.records) for p in topic.partition_data] == [(0, first), (2, second)]
-    assert (sent.acks, sent.timeout_ms, sent.transactional_id) == (-1, 1500, None)
+    for version in range(3, 13):
+        read = sent(version, batch(0, first), batch(2, second))
+        (topic,) = read.topic_data
+        assert topic.name == "orders", version
+        assert [(p.partition_index, p.records) for p in topic.partition_data] == [(0, first), (2, second)]
+        assert (read.acks, read.timeout_ms, read.transactional_id) == (-1, 1500, None), version
 
 
-def test_from_version_13_topics_go_by_id() -> None:
-    sent = ProduceRequest.decode(builder(batch(0)).encode(13), 13)
-    (topic,) = sent.topic_data
+def test_from_version_13_topics_go_by_id_which_is_zero_where_it_is_not_known() -> None:
+    (topic,) = sent(13, batch(0)).topic_data
     assert (topic.name, topic.topic_id) == ("", ORDERS)
-
-
-def test_a_topic_whose_id_is_not_known_goes_as_zero() -> None:
-    sent = ProduceRequest.decode(builder(batch(0, topic="new")).encode(13), 13)
-    assert sent.topic_data[0].topic_id == ZERO_UUID
+    assert sent(13, batch(0, topic="new")).topic_data[0].topic_id == ZERO_UUID
 
 
 def test_partitions_are_gathered_by_topic_whatever_order_they_come_in() -> None:
-    asked = builder(batch(0), batch(0, topic="other"), batch(1))
-    sent = ProduceRequest.decode(asked.encode(9), 9)
-    assert [(t.name, [p.partition_index for p in t.partition_data]) for t in sent.topic_data] == [
+    read = sent(9, batch(0), batch(0, topic="other"), batch(1))
+    assert [(t.name, [p.partition_index for p in t.partition_data]) for t in read.topic_data] == [
         ("orders", [0, 1]),
         ("other", [0]),
     ]
 
 
-@pytest.mark.parametrize(("acks", "wire_acks"), [("all", -1), ("1", 1), ("0", 0)])
-def test_acks_have_their_numbers_on_the_wire(acks: str, wire_acks: int) -> None:
-    assert ProduceRequest.decode(builder(batch(0), acks=acks).encode(9), 9).acks == wire_acks
+def test_acks_have_their_numbers_on_the_wire() -> None:
+    numbers = {acks: sent(9, batch(0), acks=acks).acks for acks in ("all", "1", "0")}
+    assert numbers == {"all": -1, "1": 1, "0": 0}
 
 
 @pytest.mark.behaviour("REC-06")
 @pytest.mark.java("ProduceRequestTest.V6AndBelowCannotUseZStdCompression")
-@pytest.mark.parametrize("version", range(3, 7))
-def test_zstd_needs_version_7(version: int) -> None:
-    with pytest.raises(UnsupportedCompressionTypeError, match=f"version {version} are not allowed"):
-        builder(batch(0, records(codec="zstd"))).encode(version)
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("version", range(3, 14))
-def test_zstd_is_fine_from_version_7_and_other_codecs_before(version: int, codec: str) -> None:
-    if codec != "zstd" or version >= 7:
-        sent = ProduceRequest.decode(builder(batch(0, records(codec=codec))).encode(version), version)
-        assert sent.topic_data[0].partition_data[0].records == records(codec=codec)
+def test_zstd_needs_version_7_and_other_codecs_none() -> None:
+    for version in VERSIONS:
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            packed = records(codec=codec)
+            if codec == "zstd" and version < 7:
+                with pytest.raises(
+                    UnsupportedCompressionTypeError, match=f"version {version} are not allowed"
+                ):
+                    builder(batch(0, packed)).encode(version)
+            else:
+                assert sent(version, batch(0, packed)).topic_data[0].partition_data[0].records == packed
 
 
 @pytest.mark.java(
     "ProduceRequestTest.V3AndAboveShouldContainOnlyOneRecordBatch",
     "ProduceRequestTest.V3AndAboveCannotHaveNoRecordBatches",
 )
-@pytest.mark.parametrize(
-    ("batch_bytes", "said"),
-    [
+def test_a_partition_has_one_batch_of_magic_2() -> None:
+    for batch_bytes, said in (
         (b"", "must have at least one record batch per partition"),
         (RECORDS[:60], "must have at least one record batch per partition"),
         (RECORDS + RECORDS, "exactly one record batch per partition"),
         (RECORDS[:16] + b"\x01" + RECORDS[17:], "record batches with magic version 2"),
-    ],
-)
-@pytest.mark.parametrize("version", range(3, 14))
-def test_a_partition_has_one_batch_of_magic_2(version: int, batch_bytes: bytes, said: str) -> None:
-    with pytest.raises(InvalidRecordError, match=f"version {version} .*{said}"):
-        builder(batch(0, batch_bytes)).encode(version)
+    ):
+        for version in VERSIONS:
+            with pytest.raises(InvalidRecordError, match=f"version {version} .*{said}"):
+                builder(batch(0, batch_bytes)).encode(version)
 
 
-def test_the_names_behind_the_ids_are_those_of_the_request() -> None:
-    assert builder(batch(0)).topic_names() == {ORDERS: "orders"}
-
-
-def test_the_repr_tells_sizes_and_no_data() -> None:
+def test_a_request_tells_the_names_behind_its_ids_its_sizes_and_no_data() -> None:
     asked = builder(batch(0, b"abc"), batch(1, b"de"))
+    assert asked.topic_names() == {ORDERS: "orders"}
     assert repr(asked) == "<Produce acks=all partitions=2 bytes=5>"
 
 
@@ -149,123 +149,90 @@ def response(
     return wire.ProduceResponse(responses=(wire.TopicProduceResponse(name, topic_id, partitions),))
 
 
-def test_a_success_tells_offset_and_time() -> None:
+def said_in(
+    answered: wire.ProduceResponse, names: Mapping[uuid.UUID, str] | None = None
+) -> PartitionResponse:
+    """What an answer says of its one partition."""
+    ((_, said),) = partition_responses(answered, names or {})
+    return said
+
+
+def test_a_success_tells_offset_and_time_and_none_where_the_broker_does_not_know() -> None:
     answered = response(wire.PartitionProduceResponse(3, 0, 42, 1000, 5))
-    assert list(partition_responses(answered, {})) == [
-        (
-            TopicPartition("orders", 3),
-            PartitionResponse(Errors.NONE, base_offset=42, log_append_time_ms=1000, log_start_offset=5),
-        )
-    ]
-
-
-def test_what_the_broker_does_not_know_is_none() -> None:
-    answered = response(wire.PartitionProduceResponse(3, 0, -1, -1, -1))
-    ((_, said),) = partition_responses(answered, {})
-    assert (said.base_offset, said.log_append_time_ms, said.log_start_offset, said.current_leader) == (
-        None,
-        None,
-        None,
-        None,
-    )
-
-
-def test_an_answer_by_id_gets_the_name_that_was_sent() -> None:
-    answered = response(wire.PartitionProduceResponse(1), name="", topic_id=ORDERS)
-    ((partition, _),) = partition_responses(answered, {ORDERS: "orders"})
-    assert partition == TopicPartition("orders", 1)
+    told = PartitionResponse(Errors.NONE, base_offset=42, log_append_time_ms=1000, log_start_offset=5)
+    assert list(partition_responses(answered, {})) == [(TopicPartition("orders", 3), told)]
+    said = said_in(response(wire.PartitionProduceResponse(3, 0, -1, -1, -1)))
+    assert (said.base_offset, said.log_append_time_ms) == (None, None)
+    assert (said.log_start_offset, said.current_leader) == (None, None)
 
 
 @pytest.mark.java("ProduceResponseTest.produceResponseVersionTest")
-@pytest.mark.parametrize("version", range(3, 14))
-def test_a_response_of_any_version_tells_offset_and_throttle(version: int) -> None:
+def test_a_response_of_any_version_tells_offset_and_throttle() -> None:
     made = response(wire.PartitionProduceResponse(0, 0, 10000, -1, 100), name="test", topic_id=ORDERS)
-    read = wire.ProduceResponse.decode(made._replace(throttle_time_ms=10).encode(version), version)
-    assert (made.throttle_time_ms, read.throttle_time_ms) == (0, 10)
-    (topic,) = read.responses
-    assert (topic.name, topic.topic_id) == (("test", ZERO_UUID) if version < 13 else ("", ORDERS))
-    ((partition, said),) = partition_responses(read, {ORDERS: "test"})
-    assert partition == TopicPartition("test", 0)
-    assert (said.error, said.base_offset, said.log_append_time_ms) == (Errors.NONE, 10000, None)
-    assert said.log_start_offset == (100 if version >= 5 else None)
-    assert (said.record_errors, said.error_message) == ((), None)
+    assert made.throttle_time_ms == 0
+    for version in VERSIONS:
+        read = wire.ProduceResponse.decode(made._replace(throttle_time_ms=10).encode(version), version)
+        assert read.throttle_time_ms == 10
+        (topic,) = read.responses
+        assert (topic.name, topic.topic_id) == (("test", ZERO_UUID) if version < 13 else ("", ORDERS))
+        ((partition, said),) = partition_responses(read, {ORDERS: "test"})
+        assert partition == TopicPartition("test", 0)
+        assert (said.error, said.base_offset, said.log_append_time_ms) == (Errors.NONE, 10000, None)
+        assert said.log_start_offset == (100 if version >= 5 else None), version
+        assert (said.record_errors, said.error_message) == ((), None)
 
 
 @pytest.mark.java("ProduceResponseTest.produceResponseRecordErrorsTest")
-@pytest.mark.parametrize("version", range(3, 14))
-def test_errors_of_single_records_are_told_from_version_8_on(version: int) -> None:
+def test_errors_of_single_records_and_the_message_are_told_from_version_8_on() -> None:
     made = response(
         wire.PartitionProduceResponse(
             0,
-            0,
+            Errors.INVALID_RECORD.code,
             10000,
             -1,
             100,
-            record_errors=(wire.BatchIndexAndErrorMessage(3, "Record error"),),
-            error_message="Produce failed",
-        )
-    )
-    ((_, said),) = partition_responses(wire.ProduceResponse.decode(made.encode(version), version), {})
-    reported = ((RecordError(3, "Record error"),), "Produce failed")
-    assert (said.record_errors, said.error_message) == (reported if version >= 8 else ((), None))
-
-
-def test_errors_of_single_records_and_the_message_are_kept() -> None:
-    answered = response(
-        wire.PartitionProduceResponse(
-            0,
-            Errors.INVALID_RECORD.code,
             record_errors=(wire.BatchIndexAndErrorMessage(2, "bad"), wire.BatchIndexAndErrorMessage(3, None)),
             error_message="two are bad",
         )
     )
-    ((_, said),) = partition_responses(answered, {})
-    assert said.record_errors == (RecordError(2, "bad"), RecordError(3, None))
+    reported = ((RecordError(2, "bad"), RecordError(3, None)), "two are bad")
+    for version in VERSIONS:
+        said = said_in(wire.ProduceResponse.decode(made.encode(version), version))
+        assert (said.record_errors, said.error_message) == (reported if version >= 8 else ((), None)), version
     assert str(said) == "INVALID_RECORD. Error Message: two are bad"
 
 
 def test_a_code_from_the_future_keeps_its_number() -> None:
-    ((_, said),) = partition_responses(response(wire.PartitionProduceResponse(0, 9999)), {})
+    said = said_in(response(wire.PartitionProduceResponse(0, 9999)))
     assert (said.error, said.code) == (Errors.UNKNOWN_SERVER_ERROR, 9999)
 
 
-def test_a_new_leader_is_told_with_its_address() -> None:
-    answered = response(
-        wire.PartitionProduceResponse(
-            0, Errors.NOT_LEADER_OR_FOLLOWER.code, current_leader=wire.LeaderIdAndEpoch(2, 8)
-        )
-    )._replace(node_endpoints=(wire.NodeEndpoint(2, "b2", 9092, None), wire.NodeEndpoint(3, "", -1, None)))
-    ((_, said),) = partition_responses(answered, {})
-    assert said.current_leader == LeaderIdAndEpoch(2, 8)
-    assert leader_nodes(answered) == (Node(2, "b2", 9092),)
-
-
-@pytest.mark.parametrize(
-    ("host", "port", "is_reported"),
-    [
-        ("", 9092, False),
-        ("b", -1, False),
-        ("b", 0, True),
-        ("b" * 255, 9092, True),
-        ("b" * 256, 9092, False),
-    ],
-)
-def test_a_leader_without_an_address_that_can_be_one_is_not_told(
-    host: str, port: int, is_reported: bool
-) -> None:
-    answered = response()._replace(node_endpoints=(wire.NodeEndpoint(2, host, port, "rack"),))
-    assert leader_nodes(answered) == ((Node(2, host, port, "rack"),) if is_reported else ())
-
-
-@pytest.mark.parametrize("leader", [(-1, 8), (2, -1)])
-def test_a_leader_without_id_or_epoch_is_none(leader: tuple[int, int]) -> None:
-    answered = response(
-        wire.PartitionProduceResponse(
+def test_a_new_leader_is_told_with_its_address_unless_it_lacks_id_or_epoch() -> None:
+    told = {}
+    for leader in ((2, 8), (-1, 8), (2, -1)):
+        moved = wire.PartitionProduceResponse(
             0, Errors.NOT_LEADER_OR_FOLLOWER.code, current_leader=wire.LeaderIdAndEpoch(*leader)
         )
+        told[leader] = said_in(response(moved)).current_leader
+    assert told == {(2, 8): LeaderIdAndEpoch(2, 8), (-1, 8): None, (2, -1): None}
+
+
+def test_leaders_without_an_address_that_can_be_one_are_not_told() -> None:
+    addresses = (
+        ("b2", 9092),
+        ("", 9092),
+        ("b", -1),
+        ("b", 0),
+        ("b" * 255, 9092),
+        ("b" * 256, 9092),
+        ("", -1),
     )
-    ((_, said),) = partition_responses(answered, {})
-    assert said.current_leader is None
+    endpoints = tuple(wire.NodeEndpoint(2, host, port, "rack") for host, port in addresses)
+    told = [("b2", 9092), ("b", 0), ("b" * 255, 9092)]
+    answered = response()._replace(node_endpoints=endpoints)
+    assert leader_nodes(answered) == tuple(Node(2, host, port, "rack") for host, port in told)
+    without_rack = response()._replace(node_endpoints=(wire.NodeEndpoint(2, "b2", 9092, None),))
+    assert leader_nodes(without_rack) == (Node(2, "b2", 9092),)
 
 
 def test_what_the_client_says_itself_has_the_code_of_its_error() -> None:

@@ -40,17 +40,18 @@ from tests.support.sender_rig import (
 
 @pytest.mark.behaviour("SND-01")
 @pytest.mark.java("SenderTest.Simple")
-def test_a_record_goes_out_and_its_future_gets_the_offset() -> None:  # testSimple
+def test_a_record_goes_out_and_its_future_gets_the_offset() -> None:
     rig = SenderRig()
-    future = rig.send()
-    assert rig.client.in_flight_request_count() == 1
-    assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
-    assert not future.done()
-    rig.answer(produced(ORDERS_0, offset=7, log_append_time_ms=99))
-    assert rig.client.in_flight_request_count() == 0
-    assert future.result(0) == RecordMetadata("orders", 0, 7, 99)
-    assert rig.sender.in_flight_batches == 0
-    assert rig.pool.available_bytes == rig.pool.total_bytes
+    for log_append_time_ms, timestamp_ms in ((99, 99), (-1, rig.clock.wall_ms())):  # the record's own stands
+        future = rig.send()
+        assert rig.client.in_flight_request_count() == 1
+        assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
+        assert not future.done()
+        rig.answer(produced(ORDERS_0, offset=7, log_append_time_ms=log_append_time_ms))
+        assert rig.client.in_flight_request_count() == 0
+        assert future.result(0) == RecordMetadata("orders", 0, 7, timestamp_ms)
+        assert rig.sender.in_flight_batches == 0
+        assert rig.pool.available_bytes == rig.pool.total_bytes
 
 
 @pytest.mark.behaviour("SND-01")
@@ -64,16 +65,8 @@ def test_partitions_of_one_node_share_a_request_and_nodes_have_one_each() -> Non
     assert by_node == {0: 2, 1: 1}
 
 
-def test_nothing_goes_out_before_linger_is_over() -> None:
-    rig = SenderRig(linger_ms=20)
-    rig.send()
-    assert rig.client.in_flight_request_count() == 0
-    rig.turn_after(20)
-    assert rig.client.in_flight_request_count() == 1
-
-
 @pytest.mark.behaviour("SND-12")
-def test_without_acks_a_record_is_done_when_it_is_sent() -> None:  # SND-12
+def test_without_acks_a_record_is_done_when_it_is_sent() -> None:
     rig = SenderRig(acks="0")
     future = rig.send()
     assert not rig.client.requests[0].expect_response
@@ -81,57 +74,42 @@ def test_without_acks_a_record_is_done_when_it_is_sent() -> None:  # SND-12
     assert future.result(0).offset is None
 
 
-def test_the_time_of_the_record_stands_where_the_broker_sets_none() -> None:
-    rig = SenderRig()
-    future = rig.send()
-    rig.answer(produced(ORDERS_0, offset=1))
-    assert future.result(0).timestamp_ms == rig.clock.wall_ms()
-
-
 # -- how long it sleeps --------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("SND-02")
-def test_it_polls_at_once_after_something_was_sent_while_more_waits() -> None:  # SND-02
-    rig = SenderRig(batch_bytes=100)
-    sleeps = SleepRecorder(rig)
-    rig.send(value=b"x" * 60, count=3, turns=2)
-    assert sleeps.timeouts_ms == [0, 0]
-    rig.turn()
-    assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
+def recorded_rig(**settings: int) -> tuple[SenderRig, SleepRecorder]:
+    rig = SenderRig(**settings)  # type: ignore[arg-type]
+    return rig, SleepRecorder(rig)
 
 
 @pytest.mark.behaviour("SND-02")
-def test_the_poll_that_writes_the_last_of_it_waits_for_the_answer() -> None:
-    rig = SenderRig()
-    sleeps = SleepRecorder(rig)
-    rig.send()
-    assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
+def test_it_polls_at_once_after_something_was_sent_while_more_waits_and_then_for_the_answer() -> None:
+    rig, sleeps = recorded_rig(batch_bytes=100)
+    rig.send(value=b"x" * 60, count=3, turns=3)
+    assert sleeps.timeouts_ms == [0, 0, DELIVERY_TIMEOUT_MS]
 
 
 @pytest.mark.behaviour("SND-02")
-def test_it_sleeps_until_linger_is_over() -> None:
-    rig = SenderRig(linger_ms=20)
-    sleeps = SleepRecorder(rig)
+def test_it_sleeps_until_linger_is_over_and_then_sends() -> None:
+    rig, sleeps = recorded_rig(linger_ms=20)
     rig.append()
     rig.turn_after(5)
-    assert sleeps.last_ms() == 15
+    assert (sleeps.last_ms(), rig.client.in_flight_request_count()) == (15, 0)
+    rig.turn_after(15)
+    assert rig.client.in_flight_request_count() == 1
 
 
 @pytest.mark.behaviour("SND-02")
-def test_it_does_not_spin_while_a_node_is_connecting() -> None:
-    rig = SenderRig()
-    sleeps = SleepRecorder(rig)
+def test_it_does_not_spin_while_a_node_is_connecting_and_sleeps_through_a_throttled_nodes_pause() -> None:
+    rig, sleeps = recorded_rig()
     rig.client.delay_ready(rig.node, 1_000)
-    rig.send(turns=3)
+    future = rig.send(turns=3)
     # Nothing but the batch's own expiry wakes it: the connection does.
     assert sleeps.timeouts_ms == [DELIVERY_TIMEOUT_MS] * 3
-
-
-@pytest.mark.behaviour("SND-02")
-def test_it_sleeps_through_a_throttled_nodes_pause_and_no_longer() -> None:
-    rig = SenderRig()
-    sleeps = SleepRecorder(rig)
+    assert not future.done()
+    rig.turn_after(1_000)
+    assert rig.client.in_flight_request_count() == 1
+    rig, sleeps = recorded_rig()
     rig.client.ready(rig.node, rig.clock.now_ms())
     rig.client.throttle(rig.node, 300)
     rig.send()
@@ -140,9 +118,8 @@ def test_it_sleeps_through_a_throttled_nodes_pause_and_no_longer() -> None:
 
 @pytest.mark.behaviour("SND-02", "ACC-11")
 @pytest.mark.java("SenderTest.ResetNextBatchExpiry")
-def test_an_expiry_of_the_past_does_not_make_it_spin() -> None:  # testResetNextBatchExpiry
-    rig = SenderRig()
-    sleeps = SleepRecorder(rig)
+def test_an_expiry_of_the_past_does_not_make_it_spin() -> None:
+    rig, sleeps = recorded_rig()
     rig.send()
     assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
     rig.turn_after(DELIVERY_TIMEOUT_MS + 1)  # fails the batch, and looks at once at what that has set free
@@ -153,21 +130,12 @@ def test_an_expiry_of_the_past_does_not_make_it_spin() -> None:  # testResetNext
     assert sleeps.last_ms() > 1_000_000
 
 
-@pytest.mark.behaviour("SND-02")
-def test_it_sleeps_until_the_retry_backoff_is_over() -> None:
-    rig = SenderRig()
-    sleeps = SleepRecorder(rig)
-    rig.send()
-    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS), turns=2)
-    assert sleeps.last_ms() == RETRY_BACKOFF_MS
-
-
 # -- retries -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("SND-05")
 @pytest.mark.java("SenderTest.Retries")
-def test_a_lost_connection_is_retried_and_then_succeeds() -> None:  # testRetries
+def test_a_lost_connection_is_retried_and_then_succeeds() -> None:
     rig = SenderRig(retries=1)
     future = rig.send()
     assert rig.client.is_ready(rig.node, rig.clock.now_ms())
@@ -186,7 +154,7 @@ def test_a_lost_connection_is_retried_and_then_succeeds() -> None:  # testRetrie
 
 @pytest.mark.behaviour("SND-04", "SND-05")
 @pytest.mark.java("SenderTest.Retries")
-def test_when_its_retries_are_used_up_a_batch_fails() -> None:  # testRetries, second half
+def test_when_its_retries_are_used_up_a_batch_fails() -> None:
     rig = SenderRig(retries=1)
     future = rig.append()
     for _ in range(2):
@@ -201,7 +169,7 @@ def test_when_its_retries_are_used_up_a_batch_fails() -> None:  # testRetries, s
 
 
 @pytest.mark.behaviour("SND-04")
-def test_a_timed_out_request_says_so() -> None:  # SND-04
+def test_a_timed_out_request_says_so() -> None:
     rig = SenderRig(retries=0, delivery_timeout_ms=60_000)
     future = rig.send()
     rig.clock.advance(REQUEST_TIMEOUT_MS)
@@ -213,23 +181,18 @@ def test_a_timed_out_request_says_so() -> None:  # SND-04
         future.result(0)
 
 
-@pytest.mark.behaviour("SND-05")
-def test_a_retry_waits_for_its_backoff() -> None:  # testSenderShouldRetryWithBackoffOnRetriableError
-    rig = SenderRig()
+@pytest.mark.behaviour("SND-02", "SND-05")
+def test_a_retry_is_told_and_waits_for_its_backoff() -> None:
+    rig, sleeps = recorded_rig()
     rig.send()
     rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS), turns=2)
+    assert sleeps.last_ms() == RETRY_BACKOFF_MS
     assert rig.client.in_flight_request_count() == 0
+    assert rig.events.of(BatchRetried) == [BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 0)]
+    assert [(event.attempt, event.node_id) for event in rig.events.of(BatchSent)] == [(0, 0)]
     rig.back_off()
     rig.turn()
     assert rig.client.in_flight_request_count() == 1
-
-
-def test_a_retriable_error_is_told_as_a_retry() -> None:
-    rig = SenderRig()
-    rig.send()
-    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
-    assert rig.events.of(BatchRetried) == [BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 0)]
-    assert [(event.attempt, event.node_id) for event in rig.events.of(BatchSent)] == [(0, 0)]
 
 
 @pytest.mark.behaviour("SND-01", "ACC-10")
@@ -275,7 +238,7 @@ def test_without_idempotence_a_batch_has_no_sequence_and_a_refusal_fails_it() ->
 
 @pytest.mark.behaviour("ACC-17")
 @pytest.mark.java("SenderTest.NodeLatencyStats")
-def test_how_long_a_node_has_had_records_ready_and_could_not_take_them_is_noted() -> None:  # ACC-17
+def test_how_long_a_node_has_had_records_ready_and_could_not_take_them_is_noted() -> None:
     rig = SenderRig(availability_timeout_ms=42)
 
     def stats() -> tuple[int, int]:
@@ -299,20 +262,15 @@ def test_how_long_a_node_has_had_records_ready_and_could_not_take_them_is_noted(
     assert stats() == (rig.clock.now_ms(), rig.clock.now_ms())
 
 
-def test_a_partition_that_the_answer_passes_over_is_tried_again() -> None:
+def test_a_partition_that_the_answer_passes_over_is_tried_again_and_one_beside_it_does_no_harm() -> None:
     rig = SenderRig()
     rig.send()
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
     rig.answer(ProduceResponse())
     assert rig.events.of(BatchRetried)[0].error is Errors.NETWORK_EXCEPTION
-
-
-def test_an_answer_for_a_partition_that_was_not_asked_for_does_no_harm() -> None:
     rig = SenderRig()
     future = rig.send()
-    asked = produced(ORDERS_0, offset=2)
-    stray = produced(TopicPartition("orders", 77), offset=1)
-    rig.answer(asked._replace(responses=(*stray.responses, *asked.responses)))
+    rig.answer(together(produced(TopicPartition("orders", 77), offset=1), produced(ORDERS_0, offset=2)))
     assert future.result(0).offset == 2
 
 

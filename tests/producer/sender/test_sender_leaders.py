@@ -14,7 +14,7 @@ from client_core.error_codes import Errors
 from client_core.metadata.metadata import LeaderAndEpoch
 from client_core.producer.accumulator.partitioner import LostLeaders
 from client_core.protocol.messages.produce_response import NodeEndpoint
-from tests.support.metadata_responses import metadata_response, node, partition, topic, topic_id_of
+from tests.support.metadata_responses import metadata_response, partition, topic, topic_id_of
 from tests.support.sender_rig import (
     ORDERS_0,
     ORDERS_1,
@@ -33,75 +33,31 @@ if TYPE_CHECKING:
 ORDERS_2: Final = TopicPartition("orders", 2)
 
 
-def test_a_batch_moves_to_the_new_leader() -> None:  # testSendInOrder's other half
-    rig = SenderRig()
-    rig.send(1)
-    assert rig.client.requests[0].destination == 0
-    rig.respond(produced(ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    rig.client.prepare_metadata_update(metadata_response(nodes=2, topics={"orders": 2}, epoch=1), 13)
-    rig.turn()
-    rig.turn()
-    rig.turn()
-    assert rig.client.requests[0].destination == 1
-
-
-@pytest.mark.behaviour("SND-07")
-def test_a_new_leader_in_the_answer_is_used_at_once() -> None:  # KIP-951, SND-07
-    rig = SenderRig()
-    rig.send()
-    moved = produced(
-        ORDERS_0,
-        error=Errors.NOT_LEADER_OR_FOLLOWER,
-        leader=(5, 9),
-        nodes=[NodeEndpoint(5, "localhost", 9097, None)],
-    )
-    rig.client.prepare_metadata_update(
-        metadata_response(
-            nodes=[node(0), node(5)],
-            topics=[topic("orders", [partition(0, leader=5, epoch=9)], topic_id=topic_id_of("orders"))],
-        ),
-        13,
-    )
-    rig.answer(moved)
-    assert rig.metadata.current_leader(ORDERS_0) == LeaderAndEpoch(node(5), 9)
-    rig.turn()  # without a backoff
-    assert [request.destination for request in rig.client.requests] == [5]
-
-
-def test_an_answer_without_a_new_leader_only_asks_for_metadata() -> None:
-    rig = SenderRig()
-    rig.send()
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
-    rig.turn()
-    assert rig.metadata.update_requested
-    rig.turn()
-    assert not rig.client.has_pending_metadata_updates
-    assert rig.client.in_flight_request_count() == 0  # its backoff is not over
+ONE_BROKER: Final = metadata_response(nodes=1, topics={"orders": 2})
+LEADERLESS: Final = metadata_response(nodes=1, topics=[topic("orders", [partition(0, leader=None)])])
 
 
 @pytest.mark.behaviour("SND-06")
-@pytest.mark.parametrize(
-    "error", [Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TOPIC_ID]
-)
-def test_stale_metadata_is_asked_for_anew_even_when_the_batch_fails(error: Errors) -> None:  # SND-06
-    rig = SenderRig(retries=0)
-    future = rig.send()
-    rig.respond(produced(ORDERS_0, error=error))
-    rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
-    rig.turn()
-    assert rig.metadata.update_requested
-    failure = future.exception(0)
-    assert failure is not None
-    assert failure.error is error
+def test_stale_metadata_is_asked_for_anew_even_when_the_batch_fails() -> None:
+    for error in (
+        Errors.NOT_LEADER_OR_FOLLOWER,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        Errors.UNKNOWN_TOPIC_ID,
+    ):
+        rig = SenderRig(retries=0)
+        future = rig.send()
+        rig.client.prepare_metadata_update(ONE_BROKER, 13)
+        rig.answer(produced(ORDERS_0, error=error))
+        assert rig.metadata.update_requested, error
+        failure = future.exception(0)
+        assert failure is not None
+        assert failure.error is error
 
 
 @pytest.mark.behaviour("ACC-07", "SND-01")
-def test_a_topic_without_leader_is_asked_for_again() -> None:  # ACC-07
+def test_a_topic_without_leader_is_asked_for_again() -> None:
     rig = SenderRig()
-    rig.client.update_metadata(
-        metadata_response(nodes=1, topics=[topic("orders", [partition(0, leader=None)])]), 13
-    )
+    rig.client.update_metadata(LEADERLESS, 13)
     rig.append()
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 1}, epoch=1), 13)
     rig.turn()
@@ -114,9 +70,7 @@ def test_a_topic_without_leader_is_asked_for_again() -> None:  # ACC-07
 def test_asking_for_a_lost_leader_neither_creates_its_topic_nor_hurries_the_same_answer() -> None:
     rig = SenderRig()
     rig.append()
-    rig.client.update_metadata(
-        metadata_response(nodes=1, topics=[topic("orders", [partition(0, leader=None)])]), 13
-    )
+    rig.client.update_metadata(LEADERLESS, 13)
     added: list[bool] = []
     asked: list[bool] = []
     add, request_update = rig.metadata.add, rig.metadata.request_update
@@ -146,24 +100,36 @@ def test_what_is_kept_of_topics_is_looked_at_once_for_each_snapshot() -> None:
     assert len(looked) == 2
 
 
-def test_a_lost_leader_that_is_ready_for_a_record_is_lost_no_longer() -> None:
+def losing_rig() -> tuple[SenderRig, LostLeaders]:
+    """A sender that has lost its one leader."""
     rig = SenderRig()
     lost = rig.sender._lost_leaders = LostLeaders(1_000)
     lost.lost(rig.node.id, rig.clock.now_ms())
+    return rig, lost
+
+
+def test_a_lost_leader_is_tried_again_when_it_is_time_and_found_when_it_is_ready_for_a_record() -> None:
+    rig, _ = losing_rig()
+    sleeps = SleepRecorder(rig)
+    rig.turn()
+    assert sleeps.last_ms() == 1_000
+    rig.turn_after(400)
+    assert sleeps.last_ms() == 600
+    rig, lost = losing_rig()
     rig.send()
     assert not lost.node_ids
     assert rig.client.in_flight_request_count() == 1
 
 
-def test_a_topic_that_expired_while_records_wait_is_held_again() -> None:  # testMetadataTopicExpiry
+def test_a_topic_that_expired_while_records_wait_is_held_again() -> None:
     rig = SenderRig(delivery_timeout_ms=2**40)
     rig.append()
     rig.client.disconnect(rig.node.id)
     rig.client.set_unreachable(rig.node, 10)
     rig.clock.advance(300_001)
-    rig.client.update_metadata(metadata_response(nodes=1, topics={"orders": 2}), 13)
+    rig.client.update_metadata(ONE_BROKER, 13)
     assert not rig.metadata.contains_topic("orders")
-    rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
+    rig.client.prepare_metadata_update(ONE_BROKER, 13)
     rig.turn()
     assert rig.metadata.contains_topic("orders")
     rig.turn()
@@ -234,7 +200,7 @@ def test_without_a_word_on_the_new_leaders_metadata_stays_and_retries_wait() -> 
     assert rig.metadata.update_requested
     rig.turn()
     assert rig.sender.in_flight_batches == 0
-    assert rig.client.in_flight_request_count() == 0
+    assert rig.client.in_flight_request_count() == 0  # their backoff is not over
 
 
 @pytest.mark.behaviour("SND-07")
@@ -276,14 +242,3 @@ def test_an_idle_topic_expires_and_is_held_again_when_a_record_waits_for_it() ->
         rig.clock.advance(300_000)
         rig.update_leaders(2)
         assert not rig.metadata.contains_topic("orders")
-
-
-def test_it_sleeps_until_a_lost_leader_is_to_be_tried_again() -> None:
-    rig = SenderRig()
-    sleeps = SleepRecorder(rig)
-    lost = rig.sender._lost_leaders = LostLeaders(1_000)
-    lost.lost(rig.node.id, rig.clock.now_ms())
-    rig.turn()
-    assert sleeps.last_ms() == 1_000
-    rig.turn_after(400)
-    assert sleeps.last_ms() == 600

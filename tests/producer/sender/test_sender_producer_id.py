@@ -52,7 +52,7 @@ def waiting_rig() -> SenderRig:
 @pytest.mark.java(
     "SenderTest.InitProducerIdRequest", "TransactionManagerTest.FailIfNotReadyForSendIdempotentProducer"
 )
-def test_a_producer_id_is_asked_for_before_anything_is_drained() -> None:  # testInitProducerIdRequest
+def test_a_producer_id_is_asked_for_before_anything_is_drained() -> None:
     rig = waiting_rig()
     rig.send(turns=3)
     assert [request.builder.api.name for request in rig.client.requests] == ["InitProducerId"]
@@ -63,39 +63,27 @@ def test_a_producer_id_is_asked_for_before_anything_is_drained() -> None:  # tes
     assert rig.sent_sequence() == (0, 0)
 
 
-def test_an_id_is_asked_for_even_when_nothing_is_to_be_sent() -> None:
-    rig = waiting_rig()
-    rig.turn()
-    assert rig.client.in_flight_request_count() == 1
-
-
 @pytest.mark.behaviour("IDM-01")
 @pytest.mark.java("TransactionManagerTest.RetriableErrors")
-@pytest.mark.parametrize("error", [Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE])
-def test_a_cluster_that_has_just_started_is_asked_again(error: Errors) -> None:
-    rig = waiting_rig()
-    rig.turn()
-    rig.answer(producer_id_refused(error), turns=2)
-    assert rig.client.in_flight_request_count() == 0  # not before the backoff
-    rig.turn_after(RETRY_BACKOFF_MS)
-    rig.answer(producer_id_given())
-    assert rig.idempotence.has_producer_id
-
-
-def test_a_connection_lost_meanwhile_is_no_end() -> None:
-    rig = waiting_rig()
-    rig.turn()
-    rig.client.disconnect(rig.node.id)
-    rig.turn()
-    rig.turn_after(RETRY_BACKOFF_MS)
-    rig.answer(producer_id_given())
-    assert rig.idempotence.has_producer_id
+def test_an_id_is_asked_for_though_nothing_is_to_be_sent_and_again_of_a_cluster_that_just_started() -> None:
+    for error in (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, None):
+        rig = waiting_rig()
+        rig.turn()
+        assert rig.client.in_flight_request_count() == 1
+        if error is None:
+            rig.client.disconnect(rig.node.id)  # a connection lost meanwhile is no end
+            rig.turn(2)
+        else:
+            rig.answer(producer_id_refused(error), turns=2)
+        assert rig.client.in_flight_request_count() == 0  # not before the backoff
+        rig.turn_after(RETRY_BACKOFF_MS)
+        rig.answer(producer_id_given())
+        assert rig.idempotence.has_producer_id, error
 
 
 @pytest.mark.behaviour("IDM-01")
 @pytest.mark.java("SenderTest.ClusterAuthorizationExceptionInInitProducerIdRequest")
 def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
-    # testClusterAuthorizationExceptionInInitProducerIdRequest (IDM-01)
     rig = waiting_rig()
     future = rig.send()
     rig.answer(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
@@ -113,28 +101,20 @@ def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
     assert second.result(0).offset == 0
 
 
-@pytest.mark.java("TransactionManagerTest.FailIfNotReadyForSendIdempotentProducerFatalError")
-def test_a_broker_that_is_too_old_fails_everything_from_now_on() -> None:
-    rig = waiting_rig()
-    future = rig.append()
-    rig.client.prepare_unsupported_version_response()
-    rig.turn(2)
-    assert isinstance(future.exception(0), UnsupportedVersionError)
-    assert rig.idempotence.state is State.FATAL_ERROR
-    later = rig.send()
-    assert isinstance(later.exception(0), UnsupportedVersionError)
-
-
-@pytest.mark.java("SenderTest.UnsupportedVersionInProduceRequest")
-def test_a_broker_that_can_not_take_a_batch_of_ours_fails_everything_from_now_on() -> None:
-    rig = SenderRig(idempotent=True)
-    future = rig.append()
-    rig.client.prepare_unsupported_version_response()
-    rig.turn()
-    assert isinstance(future.exception(0), UnsupportedVersionError)
-    assert rig.idempotence.has_fatal_error
-    later = rig.send()
-    assert isinstance(later.exception(0), UnsupportedVersionError)
+@pytest.mark.java(
+    "TransactionManagerTest.FailIfNotReadyForSendIdempotentProducerFatalError",
+    "SenderTest.UnsupportedVersionInProduceRequest",
+)
+def test_a_broker_that_is_too_old_for_an_id_or_for_a_batch_fails_everything_from_now_on() -> None:
+    for rig in (waiting_rig(), SenderRig(idempotent=True)):
+        future = rig.append()
+        rig.client.prepare_unsupported_version_response()
+        rig.turn(2)
+        assert isinstance(future.exception(0), UnsupportedVersionError)
+        assert rig.idempotence.state is State.FATAL_ERROR
+        assert rig.idempotence.has_fatal_error
+        later = rig.send()
+        assert isinstance(later.exception(0), UnsupportedVersionError)
 
 
 @pytest.mark.behaviour("ACC-11")
@@ -152,10 +132,8 @@ def test_batches_expire_while_there_is_no_producer_id() -> None:
     "SenderTest.CancelInFlightRequestAfterFatalError",
 )
 def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_flight() -> None:
-    # testClusterAuthorizationExceptionInProduceRequest, testCancelInFlightRequestAfterFatalError
     rig = SenderRig(idempotent=True)
-    first = rig.send(0)
-    second = rig.send(1)
+    first, second = rig.send(0), rig.send(1)
     rig.answer(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED))
     assert rig.idempotence.has_fatal_error
     assert isinstance(first.exception(0), ClusterAuthorizationError)
@@ -163,7 +141,7 @@ def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_
     assert isinstance(second.exception(0), ClusterAuthorizationError)
     third = rig.send(0)
     assert isinstance(third.exception(0), ClusterAuthorizationError)
-    assert rig.pool.available_bytes < rig.pool.total_bytes, "not before its request is answered (SND-14)"
+    assert rig.pool.available_bytes < rig.pool.total_bytes, "not before its request is answered"
     rig.answer(produced(ORDERS_1, offset=0))
     assert rig.pool.available_bytes == rig.pool.total_bytes
 
@@ -171,11 +149,9 @@ def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_
 def test_who_restarts_goes_on_with_another_id_after_what_ends_others() -> None:
     """A lie about versions, or a right that was taken for a moment, ended a sidecar's producer for good."""
     rig = SenderRig(idempotent=True, restarts=True)
-    first = rig.send(0)
-    second = rig.send(1)
+    ended = [rig.send(0), rig.send(1)]
     rig.answer(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED), turns=2)
-    assert isinstance(first.exception(0), ClusterAuthorizationError)
-    assert isinstance(second.exception(0), ClusterAuthorizationError)
+    assert [type(future.exception(0)) for future in ended] == [ClusterAuthorizationError] * 2
     assert not rig.idempotence.has_fatal_error
     rig.answer(produced(ORDERS_1, offset=0))  # to a batch that was given up
     assert rig.pool.available_bytes == rig.pool.total_bytes
@@ -191,11 +167,8 @@ def test_who_restarts_goes_on_with_another_id_after_what_ends_others() -> None:
 def test_an_id_that_is_not_to_be_had_yet_is_asked_for_after_each_backoff() -> None:
     rig = waiting_rig()
     sleeps = SleepRecorder(rig)
-    for answer in (
-        producer_id_refused(Errors.COORDINATOR_LOAD_IN_PROGRESS),
-        producer_id_refused(Errors.COORDINATOR_LOAD_IN_PROGRESS),
-        producer_id_given(),
-    ):
+    not_yet = producer_id_refused(Errors.COORDINATOR_LOAD_IN_PROGRESS)
+    for answer in (not_yet, not_yet, producer_id_given()):
         assert not rig.idempotence.has_producer_id
         rig.client.prepare_response(answer)
         rig.turn()
@@ -209,23 +182,21 @@ def test_an_id_that_is_not_to_be_had_yet_is_asked_for_after_each_backoff() -> No
 
 @pytest.mark.behaviour("IDM-01")
 @pytest.mark.java("SenderTest.NodeNotReady")
-@pytest.mark.parametrize("is_throttled", [True, False])
-def test_a_node_that_is_not_ready_for_longer_than_a_request_may_take_is_waited_for(
-    is_throttled: bool,
-) -> None:
-    rig = waiting_rig()
-    if is_throttled:
-        rig.client.ready(rig.node, rig.clock.now_ms())
-        rig.client.throttle(rig.node, REQUEST_TIMEOUT_MS + 20)
-    else:
-        rig.client.delay_ready(rig.node, REQUEST_TIMEOUT_MS + 20)
-    rig.client.prepare_response(producer_id_given())
-    for _ in range(2):
-        rig.turn()
-        assert not rig.idempotence.has_producer_id
-        rig.clock.advance(REQUEST_TIMEOUT_MS // 2)
-    rig.turn_after(20, 2)
-    assert rig.idempotence.producer_id == PRODUCER_ID
+def test_a_node_that_is_not_ready_for_longer_than_a_request_may_take_is_waited_for() -> None:
+    for is_throttled in (True, False):
+        rig = waiting_rig()
+        if is_throttled:
+            rig.client.ready(rig.node, rig.clock.now_ms())
+            rig.client.throttle(rig.node, REQUEST_TIMEOUT_MS + 20)
+        else:
+            rig.client.delay_ready(rig.node, REQUEST_TIMEOUT_MS + 20)
+        rig.client.prepare_response(producer_id_given())
+        for _ in range(2):
+            rig.turn()
+            assert not rig.idempotence.has_producer_id
+            rig.clock.advance(REQUEST_TIMEOUT_MS // 2)
+        rig.turn_after(20, 2)
+        assert rig.idempotence.producer_id == PRODUCER_ID
 
 
 class OneAtATime(MockClient):
@@ -286,27 +257,15 @@ class NeverReady(MockClient):
 
 
 @pytest.mark.behaviour("IDM-01")
-def test_while_the_node_to_ask_connects_it_sleeps_for_the_retry_backoff() -> None:
-    rig = waiting_rig()
-    sleeps = SleepRecorder(rig)
-    rig.client.delay_ready(rig.node, 1_000)
-    rig.turn()
-    assert sleeps.last_ms() == RETRY_BACKOFF_MS
-
-
-@pytest.mark.behaviour("IDM-01")
-def test_while_the_node_to_ask_is_throttled_it_sleeps_as_long_as_that() -> None:
-    rig = waiting_rig()
-    sleeps = SleepRecorder(rig)
-    rig.client.ready(rig.node, rig.clock.now_ms())
-    rig.client.throttle(rig.node, RETRY_BACKOFF_MS - 20)
-    rig.turn()
-    assert sleeps.last_ms() == RETRY_BACKOFF_MS - 20
-
-
-@pytest.mark.behaviour("IDM-01")
-def test_it_does_not_spin_while_the_node_to_ask_takes_nothing() -> None:
-    rig = SenderRig(idempotent=True, has_producer_id=False, client_type=NeverReady)
-    sleeps = SleepRecorder(rig)
-    rig.turn()
-    assert sleeps.last_ms() == 1
+def test_while_the_node_to_ask_takes_nothing_it_sleeps_as_long_as_that_or_for_the_retry_backoff() -> None:
+    connecting, throttled = waiting_rig(), waiting_rig()
+    connecting.client.delay_ready(connecting.node, 1_000)
+    throttled.client.ready(throttled.node, throttled.clock.now_ms())
+    throttled.client.throttle(throttled.node, RETRY_BACKOFF_MS - 20)
+    never_ready = SenderRig(idempotent=True, has_producer_id=False, client_type=NeverReady)
+    slept = []
+    for rig in (connecting, throttled, never_ready):
+        sleeps = SleepRecorder(rig)
+        rig.turn()
+        slept.append(sleeps.last_ms())
+    assert slept == [RETRY_BACKOFF_MS, RETRY_BACKOFF_MS - 20, 1]

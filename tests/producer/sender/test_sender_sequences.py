@@ -1,13 +1,21 @@
-"""Sender's sequences, answer by answer: several batches in flight, gaps, new epochs. Twins of SenderTest.
+"""Sender with idempotence: several batches in flight, gaps, new epochs, and batches that nobody knows of.
 
-As Java tests it, but that the first batch of a partition goes alone: see sequence_rig.py.
+Twins of SenderTest, but that the first batch of a partition goes alone: see sequence_rig.py.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from client_core.error_codes import Errors
+from client_core.errors import RecordTooLargeError, TimeoutError
+from client_core.events import BatchSplit
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
+from client_core.record.compression import Codec
+from client_core.record.compression_ratio import IMPROVING_STEP
+from client_core.record.gzip_compression import GzipCompression
 from tests.producer.sequence_rig import (
     LAST_EPOCH,
     acknowledged_rig,
@@ -21,14 +29,22 @@ from tests.producer.sequence_rig import (
     state_of,
 )
 from tests.support.sender_rig import (
+    DELIVERY_TIMEOUT_MS,
     ORDERS_0,
     ORDERS_1,
     PRODUCER_ID,
+    RETRY_BACKOFF_MS,
     SenderRig,
+    SleepRecorder,
     produced,
     producer_id_given,
     together,
 )
+
+if TYPE_CHECKING:
+    from client_core.client.kafka_client import ClientRequest
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
 # -- several in flight ---------------------------------------------------------------------------------------
 
@@ -57,8 +73,7 @@ def test_two_batches_in_flight_are_acknowledged_one_after_the_other() -> None:
     assert (in_flight(rig), state_of(rig)) == (1, (0, 3, 1))
     assert (first.result(0).offset, second.done()) == (1, False)
     answer(rig, 2, offset=2)
-    assert (in_flight(rig), state_of(rig)) == (0, (0, 3, 2))
-    assert second.result(0).offset == 2
+    assert (in_flight(rig), state_of(rig), second.result(0).offset) == (0, (0, 3, 2), 2)
     assert rig.sender.in_flight_batches == 0
 
 
@@ -85,20 +100,31 @@ def test_what_was_in_flight_together_is_retried_one_by_one_and_then_the_next_goe
     assert fourth.result(0).offset == 4
 
 
-@pytest.mark.behaviour("IDM-03")
-@pytest.mark.java("SenderTest.CorrectHandlingOfOutOfOrderResponses")
-def test_answers_out_of_order_are_put_in_order_again() -> None:
+def second_answered(
+    **said: Any,
+) -> tuple[SenderRig, FutureRecordMetadata, FutureRecordMetadata, ClientRequest]:
+    """Two are in flight, and the second is answered so; the futures of both, and the request of the first."""
     rig = acknowledged_rig()
     first, second = send(rig), send(rig)
     to_first, to_second = rig.client.requests
-    rig.client.respond_to_request(to_second, produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    rig.client.respond_to_request(to_second, produced(ORDERS_0, **said))
     rig.turn()
+    return rig, first, second, to_first
+
+
+def hear(rig: SenderRig, request: ClientRequest, error: Errors) -> None:
+    rig.client.respond_to_request(request, produced(ORDERS_0, error=error))
+    rig.turn()
+
+
+@pytest.mark.behaviour("IDM-03")
+@pytest.mark.java("SenderTest.CorrectHandlingOfOutOfOrderResponses")
+def test_answers_out_of_order_are_put_in_order_again() -> None:
+    rig, first, second, to_first = second_answered(error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert (queued(rig), in_flight(rig), state_of(rig)) == ([2], 1, (0, 3, 0))
-    rig.client.respond_to_request(to_first, produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    rig.turn()
+    hear(rig, to_first, Errors.NOT_LEADER_OR_FOLLOWER)
     assert (queued(rig), in_flight(rig), state_of(rig)) == ([1, 2], 0, (0, 3, 0))
-    assert not first.done()
-    assert not second.done()
+    assert (first.done(), second.done()) == (False, False)
     rig.turn(2)
     assert in_flight(rig) == 1, "one at a time while there are retries"
     answer(rig, 1, offset=1)
@@ -111,15 +137,10 @@ def test_answers_out_of_order_are_put_in_order_again() -> None:
 @pytest.mark.behaviour("IDM-03")
 @pytest.mark.java("SenderTest.CorrectHandlingOfOutOfOrderResponsesWhenSecondSucceeds")
 def test_a_retry_behind_a_success_does_not_set_the_acknowledged_sequence_back() -> None:
-    rig = acknowledged_rig()
-    first, second = send(rig), send(rig)
-    to_first, to_second = rig.client.requests
-    rig.client.respond_to_request(to_second, produced(ORDERS_0, offset=2))
-    rig.turn()
+    rig, first, second, to_first = second_answered(offset=2)
     assert (first.done(), second.result(0).offset) == (False, 2)
     assert (queued(rig), in_flight(rig), state_of(rig)) == ([], 1, (0, 3, 2))
-    rig.client.respond_to_request(to_first, produced(ORDERS_0, error=Errors.REQUEST_TIMED_OUT))
-    rig.turn()
+    hear(rig, to_first, Errors.REQUEST_TIMED_OUT)
     assert (queued(rig), in_flight(rig), state_of(rig)) == ([1], 0, (0, 3, 2))
     rig.turn()
     assert in_flight(rig) == 1
@@ -131,18 +152,12 @@ def test_a_retry_behind_a_success_does_not_set_the_acknowledged_sequence_back() 
 @pytest.mark.behaviour("SND-11", "IDM-02")
 @pytest.mark.java("SenderTest.CorrectHandlingOfDuplicateSequenceError")
 def test_a_duplicate_behind_a_success_leaves_what_is_acknowledged() -> None:
-    rig = acknowledged_rig()
-    first, _ = send(rig), send(rig)
-    to_first, to_second = rig.client.requests
-    rig.client.respond_to_request(to_second, produced(ORDERS_0, offset=1_000))
-    rig.turn()
+    rig, first, _, to_first = second_answered(offset=1_000)
     assert state_of(rig) == (0, 3, 2)
-    rig.client.respond_to_request(to_first, produced(ORDERS_0, error=Errors.DUPLICATE_SEQUENCE_NUMBER))
-    rig.turn()
+    hear(rig, to_first, Errors.DUPLICATE_SEQUENCE_NUMBER)
     assert state_of(rig) == (0, 3, 2)
     assert rig.idempotence._entry(ORDERS_0).last_acked_offset == 1_000
-    assert in_flight(rig) == 0
-    assert first.result(0).offset is None
+    assert (in_flight(rig), first.result(0).offset) == (0, None)
 
 
 # -- gaps and epochs -----------------------------------------------------------------------------------------
@@ -174,6 +189,11 @@ def test_out_of_order_right_behind_what_is_acknowledged_begins_a_new_epoch() -> 
     assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 0
 
 
+def is_stale(rig: SenderRig) -> bool:
+    """Whether partition 1 goes on under an older epoch."""
+    return rig.idempotence.has_stale_producer_id_and_epoch(ORDERS_1)
+
+
 @pytest.mark.behaviour("IDM-04", "IDM-05")
 @pytest.mark.java("SenderTest.EpochBumpOnOutOfOrderSequenceForNextBatchWhenThereIsNoBatchInFlight")
 def test_a_partition_with_nothing_in_flight_begins_the_new_epoch_with_its_next_batch() -> None:
@@ -185,15 +205,12 @@ def test_a_partition_with_nothing_in_flight_begins_the_new_epoch_with_its_next_b
     assert state_of(rig) == (0, 2, 0)
     answer(rig, 1, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, epoch=0)
     rig.turn()
-    assert epoch_of(rig) == 1
-    assert state_of(rig) == (1, 1, None)
-    assert state_of(rig, ORDERS_1) == (0, 1, 0)
-    assert rig.idempotence.has_stale_producer_id_and_epoch(ORDERS_1)
+    assert (epoch_of(rig), state_of(rig)) == (1, (1, 1, None))
+    assert (state_of(rig, ORDERS_1), is_stale(rig)) == ((0, 1, 0), True)
     answer(rig, 0, offset=1, epoch=1)
     assert state_of(rig) == (1, 1, 0)
     send(rig, partition=1)
-    assert state_of(rig, ORDERS_1) == (1, 1, None)
-    assert not rig.idempotence.has_stale_producer_id_and_epoch(ORDERS_1)
+    assert (state_of(rig, ORDERS_1), is_stale(rig)) == ((1, 1, None), False)
     answer(rig, 0, ORDERS_1, offset=1, epoch=1)
     assert state_of(rig, ORDERS_1) == (1, 1, 0)
 
@@ -210,8 +227,7 @@ def test_a_batch_that_fails_under_the_old_epoch_asks_for_no_newer_one() -> None:
     answer(rig, 1, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, epoch=0)
     rig.turn()
     assert (epoch_of(rig), state_of(rig)) == (1, (1, 1, None))
-    assert state_of(rig, ORDERS_1) == (0, 2, 0)
-    assert rig.idempotence.has_stale_producer_id_and_epoch(ORDERS_1)
+    assert (state_of(rig, ORDERS_1), is_stale(rig)) == ((0, 2, 0), True)
     answer(rig, 1, ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER, epoch=0)
     rig.turn()
     assert state_of(rig, ORDERS_1) == (0, 2, 0)
@@ -219,11 +235,9 @@ def test_a_batch_that_fails_under_the_old_epoch_asks_for_no_newer_one() -> None:
     assert state_of(rig) == (1, 1, 0)
     answer(rig, 1, ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER, epoch=0)
     assert failing.done()
-    assert state_of(rig, ORDERS_1) == (0, 2, 0)
-    assert rig.idempotence.has_stale_producer_id_and_epoch(ORDERS_1)
+    assert (state_of(rig, ORDERS_1), is_stale(rig)) == ((0, 2, 0), True)
     send(rig, partition=1)
-    assert state_of(rig, ORDERS_1) == (1, 1, None)
-    assert not rig.idempotence.has_stale_producer_id_and_epoch(ORDERS_1)
+    assert (state_of(rig, ORDERS_1), is_stale(rig)) == ((1, 1, None), False)
     answer(rig, 0, ORDERS_1, offset=0, epoch=1)
     assert state_of(rig, ORDERS_1) == (1, 1, 0)
     send(rig)
@@ -292,3 +306,295 @@ def test_a_batch_is_retried_under_the_new_id() -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (PRODUCER_ID + 1, 0, 0)
     assert not future.done()
     assert rig.idempotence.sequence_number(ORDERS_0) == 1
+
+
+# -- a broker that forgot the producer -----------------------------------------------------------------------
+
+
+def last_acked_offset(rig: SenderRig) -> int | None:
+    return rig.idempotence._entry(ORDERS_0).last_acked_offset
+
+
+def second_sent(*, records: int) -> tuple[SenderRig, FutureRecordMetadata]:
+    """One record is acknowledged at offset 1000; the next batch is on its way."""
+    rig = new_rig()
+    send(rig)
+    answer(rig, 0, offset=1_000, log_start=10)
+    assert (state_of(rig), last_acked_offset(rig)) == ((0, 1, 0), 1_000)
+    future = send(rig, records=records)
+    assert state_of(rig) == (0, 1 + records, 0)
+    return rig, future
+
+
+@pytest.mark.behaviour("IDM-04")
+@pytest.mark.java("SenderTest.IdempotentUnknownProducerHandlingWhenRetentionLimitReached")
+def test_a_producer_forgotten_by_retention_begins_a_new_epoch() -> None:
+    rig, future = second_sent(records=2)
+    answer(rig, 1, error=Errors.UNKNOWN_PRODUCER_ID, log_start=1_010)
+    rig.turn()
+    assert state_of(rig) == (1, 2, None)
+    assert (future.done(), in_flight(rig), epoch_of(rig)) == (False, 1, 1)
+    answer(rig, 0, offset=1_011, log_start=1_010)
+    assert (state_of(rig), in_flight(rig)) == ((1, 2, 1), 0)
+    assert (future.result(0).offset, last_acked_offset(rig)) == (1_012, 1_012)
+
+
+@pytest.mark.behaviour("IDM-04")
+@pytest.mark.java("SenderTest.UnknownProducerErrorShouldBeRetriedWhenLogStartOffsetIsUnknown")
+def test_a_forgotten_producer_keeps_its_sequences_while_the_logs_start_is_unknown() -> None:
+    rig, future = second_sent(records=1)
+    answer(rig, 1, error=Errors.UNKNOWN_PRODUCER_ID)
+    assert (state_of(rig), future.done(), in_flight(rig)) == ((0, 2, 0), False, 0)
+    rig.turn()
+    answer(rig, 1, offset=1_011, log_start=1_010)
+    assert (state_of(rig), in_flight(rig)) == ((0, 2, 1), 0)
+    assert (future.result(0).offset, last_acked_offset(rig)) == (1_011, 1_011)
+
+
+@pytest.mark.behaviour("IDM-03", "IDM-04")
+@pytest.mark.java("SenderTest.UnknownProducerErrorShouldBeRetriedForFutureBatchesWhenFirstFails")
+def test_a_batch_behind_one_of_a_forgotten_producer_is_retried_behind_it() -> None:
+    rig, second = second_sent(records=1)
+    third = send(rig)
+    assert (state_of(rig), in_flight(rig)) == ((0, 3, 0), 2)
+    answer(rig, 1, error=Errors.UNKNOWN_PRODUCER_ID, log_start=1_010)
+    rig.turn()
+    assert (state_of(rig), in_flight(rig), epoch_of(rig)) == ((1, 2, None), 2, 1)
+    answer(rig, 2, error=Errors.UNKNOWN_PRODUCER_ID, log_start=1_010, epoch=0)  # it was sent so
+    assert (state_of(rig), in_flight(rig)) == ((1, 2, None), 1)
+    answer(rig, 0, offset=1_011, log_start=1_010, epoch=1)
+    assert (second.result(0).offset, third.done()) == (1_011, False)
+    assert (state_of(rig), in_flight(rig)) == ((1, 2, 0), 0)
+    rig.turn()
+    answer(rig, 1, offset=1_012, log_start=1_010, epoch=1)
+    assert (third.result(0).offset, in_flight(rig)) == (1_012, 0)
+    assert last_acked_offset(rig) == 1_012
+
+
+@pytest.mark.behaviour("IDM-04")
+@pytest.mark.java("SenderTest.ShouldRaiseOutOfOrderSequenceExceptionToUserIfLogWasNotTruncated")
+def test_a_producer_forgotten_though_its_records_are_there_begins_a_new_epoch() -> None:
+    rig, future = second_sent(records=1)
+    answer(rig, 1, error=Errors.UNKNOWN_PRODUCER_ID, log_start=10)
+    rig.turn()
+    assert (epoch_of(rig), state_of(rig)[2], future.done()) == (1, None, False)
+
+
+# -- batches that expire -------------------------------------------------------------------------------------
+
+
+def first_of_two_expired(answered: Errors) -> tuple[SenderRig, FutureRecordMetadata]:
+    """Two were in flight; the first was answered so and is too old now, the second lost its connection."""
+    rig = acknowledged_rig()
+    first = send(rig)
+    rig.clock.advance(1_000)
+    second = send(rig)
+    assert (in_flight(rig), rig.sender.in_flight_batches) == (2, 2)
+    rig.answer(produced(ORDERS_0, error=answered))
+    assert rig.sender.in_flight_batches == 1
+    rig.clock.advance(600)
+    rig.client.disconnect(rig.node.id)
+    rig.client.backoff(rig.node, 10)
+    rig.turn()
+    assert isinstance(first.exception(0), TimeoutError)
+    assert rig.idempotence.has_unresolved_sequence(ORDERS_0)
+    assert rig.sender.in_flight_batches == 0
+    return rig, second
+
+
+def unresolved(rig: SenderRig) -> bool:
+    return rig.idempotence.has_unresolved_sequence(ORDERS_0)
+
+
+@pytest.mark.behaviour("IDM-05")
+@pytest.mark.java(
+    "SenderTest.ExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed",
+    "SenderTest.UnresolvedSequencesAreNotFatal",
+)
+def test_a_success_behind_an_expired_batch_lets_the_next_go() -> None:
+    rig, second = first_of_two_expired(Errors.REQUEST_TIMED_OUT)
+    third = rig.append()
+    rig.turn_after(20)
+    assert (rig.idempotence.has_fatal_error, rig.idempotence.has_producer_id) == (False, True)
+    assert rig.sender.in_flight_batches == 1
+    answer(rig, 2, offset=2)
+    assert second.result(0).offset == 2
+    assert (queued(rig), in_flight(rig)) == ([None], 0)
+    assert rig.idempotence.sequence_number(ORDERS_0) == 3
+    assert unresolved(rig)
+    rig.turn()
+    assert not unresolved(rig)
+    assert (queued(rig), in_flight(rig), third.done()) == ([], 1, False)
+
+
+@pytest.mark.behaviour("IDM-04", "IDM-05")
+@pytest.mark.java("SenderTest.ExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail")
+def test_a_gap_behind_an_expired_batch_begins_a_new_epoch() -> None:
+    rig, second = first_of_two_expired(Errors.NOT_LEADER_OR_FOLLOWER)
+    rig.append()
+    rig.clock.advance(20)
+    assert not second.done()
+    rig.turn()
+    answer(rig, 2, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert len(queued(rig)) == 2
+    rig.turn()
+    assert (epoch_of(rig), rig.idempotence.sequence_number(ORDERS_0), unresolved(rig)) == (1, 1, False)
+
+
+@pytest.mark.behaviour("IDM-04", "IDM-05")
+@pytest.mark.java("SenderTest.ExpiryOfAllSentBatchesShouldCauseUnresolvedSequences")
+def test_when_all_that_was_sent_is_too_old_a_new_epoch_resolves_it() -> None:
+    rig = new_rig()
+    future = send(rig)
+    answer(rig, 0, error=Errors.NOT_LEADER_OR_FOLLOWER)
+    assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    rig.clock.advance(15_000)
+    rig.client.disconnect(rig.node.id)
+    rig.client.backoff(rig.node, 10)
+    rig.turn()
+    assert isinstance(future.exception(0), TimeoutError)
+    assert unresolved(rig)
+    assert (in_flight(rig), queued(rig)) == (0, [])
+    assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
+    rig.turn()
+    assert (epoch_of(rig), unresolved(rig)) == (1, False)
+
+
+@pytest.mark.behaviour("IDM-04", "SND-14")
+@pytest.mark.java("TransactionManagerTest.DuplicateSequenceAfterProducerReset")
+def test_what_follows_a_batch_that_expired_on_its_second_attempt_begins_a_new_epoch() -> None:
+    request_timeout_ms, rest_ms = 5_000, 2_500
+    rig = SenderRig(idempotent=True, retry_backoff_ms=0, delivery_timeout_ms=request_timeout_ms + rest_ms)
+    first = send(rig)
+    assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    rig.clock.advance(request_timeout_ms)
+    for expected in (0, 1):  # it times out, and is sent again
+        rig.turn()
+        assert in_flight(rig) == expected
+        assert rig.idempotence.has_in_flight_batches(ORDERS_0)
+        assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    rig.turn_after(rest_ms)
+    assert "Expiring 1 record(s) for orders-0" in str(first.exception(0))
+    assert in_flight(rig) == 1, "the request is still on its way"
+    rig.turn()
+    assert (epoch_of(rig), rig.idempotence.sequence_number(ORDERS_0)) == (1, 0)
+    second = rig.send(turns=2)
+    assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 0
+    assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    rig.turn_after(rest_ms)  # the first one's request times out, and takes the second with it
+    assert rig.idempotence.has_in_flight_batches(ORDERS_0)
+    assert not second.done()
+
+
+# -- with a backoff ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("IDM-03")
+def test_the_first_batch_of_a_partition_goes_alone_and_then_five_at_a_time() -> None:
+    rig = SenderRig(idempotent=True)
+    for sent in (1, 1, 1):
+        rig.send()
+        assert len(rig.client.requests) == sent
+    rig.respond(produced(ORDERS_0, offset=0))
+    for _ in range(9):
+        rig.send(turns=2)
+    assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 1
+    assert len(rig.sender.in_flight_batches_of(ORDERS_0)) <= 5
+
+
+@pytest.mark.behaviour("IDM-02")
+def test_a_retry_keeps_its_sequence() -> None:
+    rig = SenderRig(idempotent=True)
+    future = rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
+    rig.back_off()
+    rig.turn()
+    assert rig.sent_sequence() == (0, 0)
+    rig.answer(produced(ORDERS_0, offset=0))
+    assert future.result(0).offset == 0
+
+
+@pytest.mark.behaviour("IDM-04")
+@pytest.mark.java(
+    "SenderTest.IdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted"
+)
+def test_a_batch_that_the_broker_refuses_bumps_the_epoch_and_the_next_begins_at_zero() -> None:
+    rig = acknowledged_rig()
+    first, second = rig.send(), rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
+    assert isinstance(first.exception(0), RecordTooLargeError)
+    rig.answer(produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    rig.turn()
+    assert rig.sent_sequence() == (1, 0)
+    rig.answer(produced(ORDERS_0, offset=0))
+    assert second.result(0).offset == 0
+
+
+@pytest.mark.behaviour("IDM-05")
+@pytest.mark.java("SenderTest.ExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences")
+def test_a_batch_that_expired_unsent_leaves_no_trace() -> None:
+    rig = SenderRig(idempotent=True)
+    rig.client.set_unreachable(rig.node, DELIVERY_TIMEOUT_MS)
+    future = rig.send()
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
+    assert isinstance(future.exception(0), TimeoutError)
+    assert not unresolved(rig)
+    rig.append()
+    rig.turn_after(RETRY_BACKOFF_MS * 2, 2)
+    assert rig.sent_sequence() == (0, 0)
+
+
+def test_when_all_that_was_sent_expired_the_partition_begins_anew() -> None:
+    rig = SenderRig(idempotent=True)
+    future = rig.send(count=2)
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
+    assert isinstance(future.exception(0), TimeoutError)
+    rig.send(turns=2)
+    assert rig.sent_sequence() == (1, 0)
+
+
+@pytest.mark.behaviour("SND-02")
+def test_it_does_not_spin_while_a_retry_waits_for_its_turn_in_the_sequence() -> None:
+    rig, _, _, _ = second_answered(error=Errors.NOT_ENOUGH_REPLICAS)
+    sleeps = SleepRecorder(rig)
+    rig.turn(2)  # the second may not go before the first is answered
+    assert sleeps.last_ms() == RETRY_BACKOFF_MS
+
+
+def is_in_flight(batch: ProducerBatch) -> bool:
+    return batch.is_in_flight
+
+
+@pytest.mark.behaviour("ACC-14", "SND-09", "IDM-02")
+@pytest.mark.java("SenderTest.IdempotentSplitBatchAndSend")
+def test_a_batch_that_packed_worse_than_expected_is_sent_in_parts_under_its_sequences() -> None:
+    rig = SenderRig(
+        idempotent=True,
+        guarantee_message_order=True,
+        retries=1,
+        delivery_timeout_ms=3_000,
+        retry_backoff_ms=0,
+        compression=GzipCompression(),
+    )
+    ratios, manager = rig.accumulator._ratios, rig.idempotence
+    ratios.set_estimation("orders", Codec.GZIP, 0.2)
+    rig.update_leaders(2, nodes=2)
+    first, second = (rig.append(1, value=bytes(16_384 // 2)) for _ in range(2))
+    rig.turn()
+    assert manager.sequence_number(ORDERS_1) == 2
+    assert [request.builder.api.name for request in rig.client.requests] == ["Produce"]
+    (batch,) = rig.sender.in_flight_batches_of(ORDERS_1)
+    assert is_in_flight(batch)
+    rig.answer(produced(ORDERS_1, error=Errors.MESSAGE_TOO_LARGE))
+    assert not is_in_flight(batch)
+    assert ratios.estimation("orders", Codec.GZIP) == pytest.approx(1 - IMPROVING_STEP, abs=0.01)
+    for offset, future in enumerate((first, second)):
+        rig.turn()
+        assert not future.done()
+        assert rig.sent_sequence(0) == (0, offset)
+        rig.answer(produced(ORDERS_1, offset=offset))
+        assert future.result(0).offset == offset
+        assert manager.sequence_number(ORDERS_1) == 2
+        assert manager._entry(ORDERS_1).last_acked_sequence == offset
+    assert rig.accumulator.batches_of(ORDERS_1) == ()
+    assert rig.events.of(BatchSplit) == [BatchSplit("orders", 1, 2)]

@@ -1,18 +1,75 @@
-"""Failing batches in the log: one line for each partition and error, and one when it works again."""
+"""Batches on their way: when the first is too old; and what the log says of those that fail."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
+from client_core.clock import FOREVER_MS
 from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
-from client_core.producer.sender.batch_settlement import MOST_LINES, WINDOW_MS, FailureLogLimiter
+from client_core.producer.accumulator.producer_batch import ProducerBatch
+from client_core.producer.sender.batch_settlement import (
+    MOST_LINES,
+    WINDOW_MS,
+    FailureLogLimiter,
+    InFlightBatches,
+)
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.producer_rig import ProducerRig
-from tests.support.sender_rig import ORDERS_0, produced
+from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced
 
 if TYPE_CHECKING:
     import pytest
+
+
+def batch(created_ms: int, topic_partition: TopicPartition = ORDERS_0) -> ProducerBatch:
+    return ProducerBatch(topic_partition, MemoryRecordsBuilder(100), created_ms)
+
+
+def in_flight_of(*batches: ProducerBatch) -> InFlightBatches:
+    in_flight = InFlightBatches(100)
+    for one in batches:
+        in_flight.add(one)
+    return in_flight
+
+
+def test_the_oldest_batch_sets_the_next_expiry_and_without_any_nothing_expires() -> None:
+    nothing = in_flight_of()
+    assert (nothing.next_expiry_ms, nothing.expired(10**12)) == (FOREVER_MS, [])
+    in_flight = in_flight_of(batch(50), batch(10, ORDERS_1), batch(70))
+    assert (in_flight.next_expiry_ms, len(in_flight)) == (110, 3)
+
+
+def test_expired_batches_are_told_until_they_are_removed() -> None:
+    old, young = batch(10), batch(50)
+    in_flight = in_flight_of(old, young)
+    assert in_flight.expired(109) == []
+    assert in_flight.expired(110) == [old]
+    in_flight.remove(old)
+    assert in_flight.next_expiry_ms == 150
+    assert in_flight.expired(150) == [young]
+
+
+def test_an_expiry_of_what_was_removed_is_set_right_when_it_comes() -> None:
+    gone = batch(10)
+    in_flight = in_flight_of(gone)
+    in_flight.remove(gone)
+    in_flight.remove(gone)
+    assert len(in_flight) == 0
+    assert in_flight.expired(110) == []
+    assert in_flight.next_expiry_ms == FOREVER_MS
+
+
+def test_batches_of_a_partition_are_told_oldest_first_and_cleared_together() -> None:
+    first, second = batch(1), batch(2)
+    in_flight = in_flight_of(first, second)
+    assert (in_flight.of(ORDERS_0), in_flight.of(ORDERS_1)) == ((first, second), ())
+    in_flight.clear()
+    assert (len(in_flight), in_flight.next_expiry_ms) == (0, FOREVER_MS)
+
+
+# -- failing batches in the log ------------------------------------------------------------------------------
 
 DEBUG, WARNING = logging.DEBUG, logging.WARNING
 MOVED, FEW = Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_ENOUGH_REPLICAS
