@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
@@ -38,57 +38,38 @@ TAKEN_MS: Final = LOOK_MS + 2 * SETTLE_MS
 # -- the decision --------------------------------------------------------------------------------------------
 
 
-def decided(
-    stale: list[Stale],
-    *,
-    held: int | None = None,
-    is_under_way: bool = False,
-    is_proved: bool = True,
-    may_begin: bool = True,
-    tried_last: int | None = None,
-) -> Step:
-    return next_step(
-        stale,
-        held=held,
-        is_under_way=is_under_way,
-        is_proved=is_proved,
-        may_begin=may_begin,
-        tried_last=tried_last,
-    )
+class Given(NamedTuple):
+    """What a decision is made of."""
+
+    stale: list[Stale]
+    held: int | None = None
+    is_under_way: bool = False
+    is_proved: bool = True
+    may_begin: bool = True
+    tried_last: int | None = None
 
 
-def test_where_all_is_new_there_is_nothing_to_do() -> None:
-    assert decided([]) == Step(Act.REST)
-
-
-def test_the_next_one_waits_until_the_last_is_there_again() -> None:
-    assert decided(IDLE, is_under_way=True) == Step(Act.WAIT)
-
-
-def test_the_next_one_waits_for_the_pause() -> None:
-    assert decided(IDLE, may_begin=False) == Step(Act.REST)
-
-
-def test_what_nobody_has_taken_yet_is_tried_at_the_least_busy_one() -> None:
-    assert decided([Stale(1, 3), Stale(2, 1)], is_proved=False) == Step(Act.TRY, 2)
-
-
-def test_another_trial_is_made_elsewhere() -> None:
-    assert decided(IDLE, is_proved=False, tried_last=0) == Step(Act.TRY, 1)
-    assert decided(IDLE[:1], is_proved=False, tried_last=0) == Step(Act.TRY, 0)
-
-
-def test_one_without_requests_is_made_anew_at_once() -> None:
-    assert decided([Stale(0, 2), Stale(1, 0)]) == Step(Act.RENEW, 1)
-
-
-def test_where_all_are_busy_the_least_busy_one_gets_nothing_more_to_do() -> None:
-    assert decided([Stale(0, 2), Stale(1, 1)]) == Step(Act.HOLD, 1)
-
-
-def test_one_that_is_held_is_waited_for_and_then_made_anew() -> None:
-    assert decided([Stale(0, 2), Stale(1, 0)], held=0) == Step(Act.WAIT)
-    assert decided([Stale(0, 0), Stale(1, 0)], held=0) == Step(Act.RENEW, 0)
+def test_what_is_decided() -> None:
+    decisions: dict[str, tuple[Given, Step]] = {
+        "where all is new there is nothing to do": (Given([]), Step(Act.REST)),
+        "the next one waits until the last is there": (Given(IDLE, is_under_way=True), Step(Act.WAIT)),
+        "the next one waits for the pause": (Given(IDLE, may_begin=False), Step(Act.REST)),
+        "what nobody has taken yet is tried at the least busy one": (
+            Given([Stale(1, 3), Stale(2, 1)], is_proved=False),
+            Step(Act.TRY, 2),
+        ),
+        "another trial is made elsewhere": (Given(IDLE, is_proved=False, tried_last=0), Step(Act.TRY, 1)),
+        "if it can be": (Given(IDLE[:1], is_proved=False, tried_last=0), Step(Act.TRY, 0)),
+        "one without requests is made anew at once": (Given([Stale(0, 2), Stale(1, 0)]), Step(Act.RENEW, 1)),
+        "of busy ones the least busy gets no more to do": (
+            Given([Stale(0, 2), Stale(1, 1)]),
+            Step(Act.HOLD, 1),
+        ),
+        "one that is held is waited for": (Given([Stale(0, 2), Stale(1, 0)], held=0), Step(Act.WAIT)),
+        "and then made anew": (Given([Stale(0, 0), Stale(1, 0)], held=0), Step(Act.RENEW, 0)),
+    }
+    for name, (given, wanted) in decisions.items():
+        assert next_step(**given._asdict()) == wanted, name
 
 
 # -- the client ----------------------------------------------------------------------------------------------
@@ -416,20 +397,13 @@ def test_what_changes_again_at_once_is_not_taken_for_what_was_meant() -> None:
     assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
 
 
-def test_a_session_that_was_renewed_with_them_needs_no_new_connection() -> None:
-    bench = RenewalBench(NODE, NODE_1)
-    bench.change()
-    bench.selector.authenticated_anew(NODE.id)
-    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
-    assert bench.attempts(2) == [TRIAL_NODE_ID, NODE_1.id]
-
-
-def test_a_session_that_was_renewed_does_not_make_up_for_another_certificate() -> None:
-    bench = RenewalBench(NODE)
-    bench.change(CredentialsVersion(tls=1, sasl=1))
-    bench.selector.authenticated_anew(NODE.id)
-    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
-    assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
+def test_a_session_that_was_renewed_with_them_needs_no_new_connection_but_for_another_certificate() -> None:
+    for version, renewed in ((OTHERS, [NODE_1.id]), (CredentialsVersion(tls=1, sasl=1), [0, NODE_1.id])):
+        bench = RenewalBench(NODE, NODE_1)
+        bench.change(version)
+        bench.selector.authenticated_anew(NODE.id)
+        bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+        assert bench.attempts(2) == [TRIAL_NODE_ID, *renewed]
 
 
 def test_a_broker_that_metadata_has_forgotten_is_left() -> None:
@@ -441,14 +415,11 @@ def test_a_broker_that_metadata_has_forgotten_is_left() -> None:
     assert bench.attempts(2) == [TRIAL_NODE_ID, NODE.id]
 
 
-def test_a_client_whose_credentials_can_not_change_sleeps_as_long_as_ever() -> None:
-    bench = Bench(request_timeout_ms=600_000)
-    bench.ready()
-    bench.poll(300_000)
-    assert bench.selector.polls[-1] == 300_000
-
-
-def test_a_client_that_idles_looks_now_and_then() -> None:
+def test_a_client_that_idles_looks_now_and_then_if_its_credentials_can_change() -> None:
+    fixed = Bench(request_timeout_ms=600_000)
+    fixed.ready()
+    fixed.poll(300_000)
+    assert fixed.selector.polls[-1] == 300_000
     bench = RenewalBench(NODE)
     bench.selector.polls.clear()
     bench.turn(LOOK_MS)

@@ -73,65 +73,44 @@ def test_it_counts_as_connecting_until_the_question_is_sent() -> None:
     "NetworkClientTest.UnsupportedApiVersionsRequestWithVersionProvidedByTheBroker",
     "NetworkClientTest.UnsupportedApiVersionsRequestWithoutVersionProvidedByTheBroker",
 )
-@pytest.mark.parametrize(
-    ("listed", "asked_next"),
-    [
-        pytest.param([ApiVersion(18, 0, 2)], 2, id="listed"),
-        pytest.param([], 0, id="not listed"),
-        pytest.param([ApiVersion(3, 0, 9)], 0, id="others listed"),
-        pytest.param([ApiVersion(18, 0, 4)], 4, id="the refused one"),
-        pytest.param([ApiVersion(18, 0, 32_767)], 4, id="one that we do not know"),
-        pytest.param([ApiVersion(18, -5, -3)], 0, id="nonsense"),
-    ],
-)
-def test_a_refused_version_is_followed_by_the_one_that_the_node_lists(
-    listed: list[ApiVersion], asked_next: int
-) -> None:
-    bench = Bench()
-    bench.connect()
-    refusal = ApiVersionsResponse(UNSUPPORTED_VERSION, tuple(listed))
-    bench.answer(NODE.id, refusal, version=0)
-    bench.poll()
-    assert bench.client.has_in_flight_requests(NODE.id)
-    bench.poll()
-    assert [header.version for header in bench.headers()] == [4, asked_next]
-    bench.answer(NODE.id, api_versions_response())
-    bench.poll()
-    assert bench.client.is_ready(NODE, bench.now_ms)
-    assert not bench.sink.of(NodeDisconnected)
+def test_a_refused_version_is_followed_by_the_one_that_the_node_lists() -> None:
+    def listing(*listed: ApiVersion) -> bytes:
+        return ApiVersionsResponse(UNSUPPORTED_VERSION, listed).encode(0)
 
-
-@pytest.mark.parametrize(
-    ("refusal", "asked_next"),
-    [
-        pytest.param(
+    refusals = {
+        "listed": (listing(ApiVersion(18, 0, 2)), 2),
+        "not listed": (listing(), 0),
+        "others listed": (listing(ApiVersion(3, 0, 9)), 0),
+        "the refused one": (listing(ApiVersion(18, 0, 4)), 4),
+        "one that we do not know": (listing(ApiVersion(18, 0, 32_767)), 4),
+        "nonsense": (listing(ApiVersion(18, -5, -3)), 0),
+        "stray bytes": (
             b"\x00\x23"  # int16 error code: 35
             b"\x00\x00\x00\x01"  # int32 APIs: 1
             b"\x00\x12\x00\x00\x00\x02"  # int16 API 18, versions 0 to 2
             b"\x00\x00\x00\x00\x00",  # bytes of no known use
             2,
-            id="stray bytes",
         ),
-        pytest.param(
+        "librdkafka's mock cluster, 2.x": (
             b"\x00\x23"  # int16 error code: 35
             b"\x01"  # compact array of APIs: 0, though one follows
             b"\x00\x12\x00\x00\x00\x02\x00"  # int16 API 18, versions 0 to 2, no tags
             b"\x00\x00\x00\x00",  # int32 throttle time: 0
             0,
-            id="librdkafka's mock cluster, 2.x",
         ),
-    ],
-)
-def test_a_refusal_that_follows_no_schema_is_taken_in_stride(refusal: bytes, asked_next: int) -> None:
-    bench = Bench()
-    bench.connect()
-    bench.selector.receive(NODE.id, b"\x00\x00\x00\x00" + refusal)  # int32 correlation id
-    bench.poll()
-    bench.poll()
-    assert bench.headers()[-1].version == asked_next
-    bench.answer(NODE.id, api_versions_response())
-    bench.poll()
-    assert bench.client.is_ready(NODE, bench.now_ms)
+    }
+    for name, (refusal, asked_next) in refusals.items():
+        bench = Bench()
+        bench.connect()
+        bench.selector.receive(NODE.id, b"\x00\x00\x00\x00" + refusal)  # int32 correlation id
+        bench.poll()
+        assert bench.client.has_in_flight_requests(NODE.id), name
+        bench.poll()
+        assert [header.version for header in bench.headers()] == [4, asked_next], name
+        bench.answer(NODE.id, api_versions_response())
+        bench.poll()
+        assert bench.client.is_ready(NODE, bench.now_ms), name
+        assert not bench.sink.of(NodeDisconnected), name
 
 
 def test_a_node_that_refuses_what_it_lists_is_asked_with_version_0_and_then_left() -> None:
@@ -184,9 +163,7 @@ def test_of_nodes_that_come_and_go_so_many_are_remembered() -> None:
     assert remembered == list(range(4, MOST_NODES + 4))
 
 
-def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten() -> None:
-    bench = Bench()
-    bench.ready()
+def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten(bench: Bench) -> None:
     for node_id in range(1, MOST_NODES + 4):
         bench.client.ready(Node(node_id, "broker", 9092), bench.now_ms)
         bench.selector.disconnect(node_id)
@@ -262,14 +239,13 @@ def test_where_versions_are_not_asked_for_a_connection_is_ready_at_once() -> Non
     assert not alone.connections.needing_api_versions
 
 
-@pytest.mark.parametrize(("version", "is_asked_again"), [(1, True), (0, False)])
-def test_only_version_0_can_not_be_refused(version: int, is_asked_again: bool) -> None:
-    alone = Alone()
-    alone.connections.connect(NODE, 0)
-    ended = alone.connections.api_versions_answered(
-        NODE.id, ApiVersionsResponse(UNSUPPORTED_VERSION, ()), version
-    )
-    assert (ended is None) is is_asked_again
+def test_only_version_0_can_not_be_refused() -> None:
+    refusal = ApiVersionsResponse(UNSUPPORTED_VERSION, ())
+    for version, is_asked_again in ((1, True), (0, False)):
+        alone = Alone()
+        alone.connections.connect(NODE, 0)
+        ended = alone.connections.api_versions_answered(NODE.id, refusal, version)
+        assert (ended is None) is is_asked_again
 
 
 def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> None:
@@ -279,16 +255,11 @@ def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> N
     assert alone.shown() == []
     alone.connections.connect(NODE, 0)
     assert alone.shown() == [ConnectionState.CONNECTING]
-
-
-def test_of_a_node_that_was_left_and_forgotten_nothing_is_kept() -> None:
-    alone = Alone()
-    alone.ready()
     alone.connections.leave(NODE.id, 0)
     alone.connections.forget(NODE.id)
     alone.connections.states.connecting(NODE.id, 0, NODE.host, NODE.port)
     alone.connections.publish()
-    assert alone.shown() == [ConnectionState.CONNECTING]
+    assert alone.shown() == [ConnectionState.CONNECTING], "of what was left nothing is kept"
 
 
 def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
@@ -337,46 +308,43 @@ def test_a_node_that_refused_a_version_is_asked_anew_in_its_next_connection() ->
     assert asked == [2, 0, 2, 0], "what it lists, and version 0 if it refuses that"
 
 
-@pytest.mark.parametrize(
-    ("uses_sasl", "served", "reason", "in_flight", "is_explained"),
-    [
-        pytest.param(False, False, "closed", 1, True, id="it answered nothing but ApiVersions"),
-        pytest.param(False, True, "closed", 1, False, id="it has answered a request"),
-        pytest.param(False, False, "closed", 0, False, id="it was asked nothing"),
-        pytest.param(False, False, "request_timeout", 1, False, id="it did not close"),
-        pytest.param(True, False, "closed", 1, False, id="SASL is spoken"),
-    ],
-)
-def test_who_closes_before_the_first_answer_may_want_sasl(
-    uses_sasl: bool, served: bool, reason: str, in_flight: int, is_explained: bool
-) -> None:
-    alone = Alone(uses_sasl=uses_sasl)
-    alone.ready()
-    if served:
-        alone.connections.served(NODE.id)
-    ended = replace(CLOSED, reason=reason)
-    assert ("may want SASL" in alone.connections.explained(NODE.id, ended, in_flight).detail) is is_explained
-    alone.end()
-    assert alone.connections.explained(NODE.id, ended, in_flight) == ended, "that was the last connection"
+def test_who_closes_before_the_first_answer_may_want_sasl() -> None:
+    for case, (uses_sasl, served, reason, in_flight, is_explained) in {
+        "it answered nothing but ApiVersions": (False, False, "closed", 1, True),
+        "it has answered a request": (False, True, "closed", 1, False),
+        "it was asked nothing": (False, False, "closed", 0, False),
+        "it did not close": (False, False, "request_timeout", 1, False),
+        "SASL is spoken": (True, False, "closed", 1, False),
+    }.items():
+        alone = Alone(uses_sasl=uses_sasl)
+        alone.ready()
+        if served:
+            alone.connections.served(NODE.id)
+        ended = replace(CLOSED, reason=reason)
+        said = alone.connections.explained(NODE.id, ended, in_flight).detail
+        assert ("may want SASL" in said) is is_explained, case
+        alone.end()
+        assert alone.connections.explained(NODE.id, ended, in_flight) == ended, "that was the last connection"
 
 
-@pytest.mark.parametrize(
-    ("node_id", "level"),
-    [
-        pytest.param(0, logging.INFO, id="a broker"),
-        pytest.param(-1, logging.WARNING, id="a bootstrap server, before it told of any broker"),
-        pytest.param(TRIAL_NODE_ID, logging.INFO, id="a trial"),
-    ],
-)
-def test_how_loudly_an_end_is_told(node_id: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    alone, node = Alone(), Node(node_id, "broker-0", 9092)
-    alone.ready(node)
-    caplog.clear()
-    alone.end(CLOSED, 2, node)
-    [record] = caplog.records
-    assert record.levelno == level
-    assert record.message.endswith(" disconnected (closed): it is gone; 2 requests in flight fail")
+    for node_id, level, called in (
+        (0, logging.INFO, "Node 0"),
+        (-1, logging.WARNING, "Bootstrap server broker-0:9092"),  # before it told of any broker
+        (TRIAL_NODE_ID, logging.INFO, "The trial of other credentials at broker-0:9092"),
+    ):
+        alone, node = Alone(), Node(node_id, "broker-0", 9092)
+        alone.ready(node)
+        caplog.clear()
+        alone.end(CLOSED, 2, node)
+        [record] = caplog.records
+        assert record.levelno == level
+        assert record.message == f"{called} disconnected (closed): it is gone; 2 requests in flight fail"
+        alone = Alone()
+        alone.connections.connect(node, 0)
+        alone.end(CLOSED, 0, node)
+        assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
@@ -411,9 +379,7 @@ def states(bench: Bench) -> list[ConnectionState]:
     return [status.state for status in bench.client.node_statuses(bench.now_ms)]
 
 
-def test_the_life_of_a_connection_in_events() -> None:
-    bench = Bench()
-    bench.ready()
+def test_the_life_of_a_connection_in_events(bench: Bench) -> None:
     bench.selector.disconnect(NODE.id)
     bench.poll()
     assert bench.sink.of(NodeConnecting, NodeReady, NodeDisconnected) == [
@@ -450,9 +416,7 @@ def test_a_status_tells_state_load_and_waits() -> None:
     assert status.last_error_age_ms == 100
 
 
-def test_the_last_error_outlives_the_next_connection() -> None:
-    bench = Bench()
-    bench.ready()
+def test_the_last_error_outlives_the_next_connection(bench: Bench) -> None:
     bench.selector.disconnect(NODE.id)
     bench.poll()
     bench.clock.advance(10_000)
@@ -475,9 +439,7 @@ def test_a_state_that_changes_between_polls_is_seen_before_the_next_wait() -> No
     assert states(bench) == []
 
 
-def test_statuses_are_read_while_the_io_thread_goes_on() -> None:
-    bench = Bench()
-    bench.ready()
+def test_statuses_are_read_while_the_io_thread_goes_on(bench: Bench) -> None:
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -501,48 +463,24 @@ def test_statuses_are_read_while_the_io_thread_goes_on() -> None:
     assert failures == []
 
 
-def make_connections(selector: MockSelector, resolver: MockResolver | None = None) -> NodeConnections:
-    resolver = resolver or MockResolver("10.0.0.1")
-    return NodeConnections(selector, TEST_CONFIG, resolver, Random(0), RecordedEvents())
-
-
 def test_a_bug_while_connecting_is_no_disconnection() -> None:
     class Broken(MockSelector):
         def connect(self, *to: object) -> None:
             raise ValueError("a bug")
 
+    resolver, selector = MockResolver("10.0.0.1"), Broken(MockClock())
     with pytest.raises(ValueError, match="a bug"):
-        make_connections(Broken(MockClock())).connect(NODE, 0)
+        NodeConnections(selector, TEST_CONFIG, resolver, Random(0), RecordedEvents()).connect(NODE, 0)
 
 
-@pytest.mark.parametrize("end", ["leave", "forget"])
-def test_a_node_that_is_left_or_forgotten_is_not_shown_any_more(end: str) -> None:
-    connections, in_flight = make_connections(MockSelector(MockClock())), InFlightRequests(5)
-    connections.connect(NODE, 0)
-    connections.publish()
-    assert [status.node_id for status in connections.statuses(0, in_flight)] == [NODE.id]
-    if end == "leave":
-        connections.leave(NODE.id, 0)
-    else:
-        connections.forget(NODE.id)
-    assert connections.has_changed
-    connections.publish()
-    assert connections.statuses(0, in_flight) == ()
-
-
-@pytest.mark.parametrize(
-    ("node_id", "called"),
-    [
-        (3, "Node 3"),
-        (-1, "Bootstrap server broker-0:9092"),
-        (TRIAL_NODE_ID, "The trial of other credentials at broker-0:9092"),
-    ],
-)
-def test_each_connection_has_a_name_for_people(
-    node_id: int, called: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    connections = make_connections(MockSelector(MockClock()))
-    connections.connect(Node(node_id, "broker-0", 9092), 0)
-    connections.end(node_id, 5, CLOSED, 0)
-    assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
+def test_a_node_that_is_left_or_forgotten_is_not_shown_any_more() -> None:
+    for end in ("leave", "forget"):
+        alone = Alone()
+        alone.connections.connect(NODE, 0)
+        assert alone.shown() == [ConnectionState.CONNECTING]
+        if end == "leave":
+            alone.connections.leave(NODE.id, 0)
+        else:
+            alone.connections.forget(NODE.id)
+        assert alone.connections.has_changed
+        assert alone.shown() == [], end

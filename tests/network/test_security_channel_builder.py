@@ -1,4 +1,4 @@
-"""Each security protocol gets its transport and its authenticator, and what it needs is read at once."""
+"""Each security protocol gets its layers, what they need is read at once, and what changes has a number."""
 
 from __future__ import annotations
 
@@ -7,32 +7,44 @@ import subprocess
 import sys
 from contextlib import closing
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from client_core.errors import ConfigError
+from client_core.events import CertificateLoaded, SecretReloaded
 from client_core.network.authenticator import PlaintextAuthenticator
 from client_core.network.channel_builder import LayeredChannelBuilder, NoAuthentication, PlaintextTransports
+from client_core.network.kafka_channel import KafkaChannel
+from client_core.network.network_receive import MemoryPool
+from client_core.network.network_send import NetworkSend
 from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
 from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.security_config import (
     PLAINTEXT,
+    OAuthBearerConfig,
     SaslConfig,
     SecurityConfig,
     SecurityProtocol,
     SslConfig,
 )
+from client_core.network.selectable import CredentialsVersion
 from client_core.network.ssl_transport_layer import SslTransportLayer, SslTransports
 from client_core.network.transport_layer import PlaintextTransportLayer
+from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
 from tests.support.certificates import Authority
 from tests.support.mock_clock import MockClock
+from tests.support.oauth_endpoint import signed_token
 from tests.support.recorded_events import RecordedEvents
+from tests.support.secured_settings import MountedSecret
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from client_core.network.channel_builder import LayeredChannelBuilder
 
 PASSWORD = SaslConfig(
     "SCRAM-SHA-512",
@@ -140,3 +152,221 @@ def test_who_talks_plaintext_does_not_pay_for_tls_and_sasl() -> None:
         "assert not [name for name in sys.modules if 'sasl' in name or name.endswith('ssl_context')]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+# -- Which credentials are in force has a number, which grows when a kubelet has brought others that will-----
+
+
+FIRST: Final = "caterpillar-3Hn"
+SECOND: Final = "butterfly-8Lc"
+ONE_MORE_SASL: Final = CredentialsVersion(sasl=1)
+ONE_MORE_TLS: Final = CredentialsVersion(tls=1)
+
+
+class Rig:
+    """A builder over mounted files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.events = RecordedEvents()
+        self._builders: list[LayeredChannelBuilder] = []
+        self._mounted: MountedSecret | None = None
+
+    def mount(self, **texts: str) -> None:
+        self._mounted = MountedSecret(self._folder / "mounted", texts)
+
+    def swap(self, **texts: str) -> None:
+        assert self._mounted is not None
+        self._mounted.swap(texts)
+
+    def path(self, name: str) -> Path:
+        assert self._mounted is not None
+        return self._mounted.path(name)
+
+    def file(self, setting: str, name: str) -> SecretSource:
+        return SecretSource(setting, path=str(self.path(name)))
+
+    def builder(self, security: SecurityConfig) -> LayeredChannelBuilder:
+        made = security_channel_builder(
+            security, client_id="billing", clock=MockClock(), random=Random(1), events=self.events
+        )
+        self._builders.append(made)
+        return made
+
+    def credentials(self, security: SecurityConfig) -> Callable[[], CredentialsVersion]:
+        credentials = self.builder(security).credentials
+        assert credentials is not None
+        assert credentials() == CredentialsVersion()
+        return credentials
+
+    def with_password(self, **texts: str) -> Callable[[], CredentialsVersion]:
+        """SCRAM with a name and a password in two files."""
+        self.mount(**texts)
+        sasl = SaslConfig(
+            "SCRAM-SHA-512",
+            username=self.file("sasl.username", "username"),
+            password=self.file("sasl.password", "password"),
+        )
+        return self.credentials(SecurityConfig(SecurityProtocol.SASL_PLAINTEXT, sasl=sasl))
+
+    def with_certificate(self, **texts: str) -> Callable[[], CredentialsVersion]:
+        """TLS with a key, its certificate, and an authority in three files."""
+        self.mount(**texts)
+        ssl = SslConfig(
+            truststore=self.file("ssl.truststore.location", "ca"),
+            key=self.file("ssl.keystore.key.file", "key"),
+            certificate_chain=self.file("ssl.keystore.certificate.chain.file", "crt"),
+        )
+        return self.credentials(SecurityConfig(SecurityProtocol.SSL, ssl=ssl))
+
+    def with_token(self, token: str) -> Callable[[], CredentialsVersion]:
+        """OAUTHBEARER with a token in a file."""
+        self.mount(token=token)
+        oauth = OAuthBearerConfig(self.path("token").as_uri())
+        security = SecurityConfig(
+            SecurityProtocol.SASL_PLAINTEXT, sasl=SaslConfig("OAUTHBEARER", oauth_bearer=oauth)
+        )
+        credentials = self.builder(security).credentials
+        assert credentials is not None
+        return credentials
+
+    def failures(self) -> list[str | None]:
+        return [reloaded.failure for reloaded in self.events.of(SecretReloaded)]
+
+    def close(self) -> None:
+        for builder in self._builders:
+            builder.close()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.close()
+
+
+# -- passwords -----------------------------------------------------------------------------------------------
+
+
+def test_another_password_is_noticed_without_any_connection(rig: Rig) -> None:
+    credentials = rig.with_password(username="erin", password=FIRST)
+    rig.swap(username="erin", password=SECOND)
+    assert (credentials(), credentials()) == (ONE_MORE_SASL, ONE_MORE_SASL)
+    assert rig.failures() == [None]
+
+
+def test_the_same_password_mounted_again_is_no_other(rig: Rig) -> None:
+    credentials = rig.with_password(username="erin", password=FIRST)
+    rig.swap(username="erin", password=FIRST)
+    assert credentials() == CredentialsVersion()
+
+
+def test_a_password_that_will_not_do_changes_nothing_and_is_told_once(rig: Rig) -> None:
+    credentials = rig.with_password(username="erin", password=FIRST)
+    rig.swap(username="erin", password="")
+    assert (credentials(), credentials()) == (CredentialsVersion(), CredentialsVersion())
+    (failure,) = rig.failures()
+    assert "is empty" in (failure or "")
+    rig.swap(username="erin", password=SECOND)
+    assert credentials() == ONE_MORE_SASL
+
+
+def test_files_that_are_gone_change_nothing(rig: Rig) -> None:
+    credentials = rig.with_password(username="erin", password=FIRST)
+    rig.path("password").unlink()
+    assert credentials() == CredentialsVersion()
+    assert len(rig.failures()) == 1
+
+
+# -- certificates --------------------------------------------------------------------------------------------
+
+
+def test_key_and_certificate_swapped_together_are_one_change(rig: Rig) -> None:
+    authority = Authority()
+    before, after = authority.issue("client.test"), authority.issue("client.test")
+    ca = authority.certificate
+    credentials = rig.with_certificate(ca=ca, key=before.key, crt=before.chain)
+    rig.swap(ca=ca, key=after.key, crt=after.chain)
+    assert (credentials(), credentials()) == (ONE_MORE_TLS, ONE_MORE_TLS)
+    assert len(rig.events.of(CertificateLoaded)) == 2, "the metric of its expiry is that of the new one"
+
+
+def test_a_key_without_its_certificate_is_not_used(rig: Rig) -> None:
+    authority = Authority()
+    before, after = authority.issue("client.test"), authority.issue("client.test")
+    ca = authority.certificate
+    credentials = rig.with_certificate(ca=ca, key=before.key, crt=before.chain)
+    rig.swap(ca=ca, key=after.key, crt=before.chain)
+    assert credentials() == CredentialsVersion()
+    assert any("does not belong" in (failure or "") for failure in rig.failures())
+    rig.swap(ca=ca, key=after.key, crt=after.chain)
+    assert credentials() == ONE_MORE_TLS
+
+
+def test_another_authority_is_a_change_too(rig: Rig) -> None:
+    old, new = Authority(), Authority()
+    client = old.issue("client.test")
+    credentials = rig.with_certificate(ca=old.certificate, key=client.key, crt=client.chain)
+    rig.swap(ca=old.certificate + new.certificate, key=client.key, crt=client.chain)
+    assert credentials() == ONE_MORE_TLS
+
+
+# -- tokens --------------------------------------------------------------------------------------------------
+
+
+def test_the_next_token_of_the_same_principal_is_no_other_credential(rig: Rig) -> None:
+    """The session is renewed with it, where the broker has sessions end."""
+    credentials = rig.with_token(signed_token("alice"))
+    first = credentials()
+    rig.swap(token=signed_token("alice", lifetime_s=7_200))
+    assert credentials() == first
+
+
+def test_a_token_of_somebody_else_is(rig: Rig) -> None:
+    credentials = rig.with_token(signed_token("alice"))
+    first = credentials()
+    rig.swap(token=signed_token("bob"))
+    assert credentials() == first._replace(sasl=first.sasl + 1)
+
+
+# -- what can't change ---------------------------------------------------------------------------------------
+
+
+def test_where_nothing_is_a_file_nothing_is_looked_at(rig: Rig) -> None:
+    said = SaslConfig(
+        "PLAIN",
+        username=SecretSource("sasl.username", text="u"),
+        password=SecretSource("sasl.password", text="p"),
+    )
+    for security in (
+        PLAINTEXT,
+        SecurityConfig(SecurityProtocol.SASL_PLAINTEXT, sasl=said),
+        SecurityConfig(SecurityProtocol.SSL, ssl=SslConfig()),
+    ):
+        assert rig.builder(security).credentials is None
+
+
+# -- a connection --------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_renewed_is_renewed_with_what_is_in_force_and_keeps_its_certificate() -> None:
+    in_force = CredentialsVersion(tls=1, sasl=1)
+    authenticator = ScriptedAuthenticator([], reauthenticates_at_ms=100)
+    transport = FakeTransport(takes=[64])
+    channel = KafkaChannel(
+        0,
+        transport,
+        authenticator,
+        1024,
+        MemoryPool(1024),
+        CredentialsVersion(),
+        lambda: in_force,
+    )
+    channel.finish_connect()
+    channel.prepare(0)
+    assert channel.credentials == CredentialsVersion()
+    channel.set_send(NetworkSend(0, [b"x"]))
+    assert not channel.maybe_begin_reauthentication(99)
+    assert channel.credentials == CredentialsVersion()
+    assert channel.maybe_begin_reauthentication(100)
+    assert channel.credentials == CredentialsVersion(tls=0, sasl=1)

@@ -1,32 +1,324 @@
-"""The thread that keeps a token at hand. After OAuthBearerLoginModuleTest, RetryTest (Kafka 4.3), by a clock
-that a test turns.
-"""
+"""Tokens: what a client can tell of one, from a file, from a thread that keeps one at hand, and when again.
+
+After ClientJwtValidatorTest, ClaimValidationUtilsTest, OAuthBearerLoginModuleTest, RetryTest and
+ExpiringCredentialRefreshingLoginTest (Kafka 4.3), by a clock that a test turns."""
 
 from __future__ import annotations
 
 import queue
 import random
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from client_core.errors import DisconnectError, SaslAuthenticationError
+from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
 from client_core.events import SecretReloaded
-from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
-from client_core.network.sasl.oauth_bearer_login import OAuthBearerLogin
+from client_core.network.sasl.client_jwt_validator import ClientJwtValidator, OAuthBearerToken
+from client_core.network.sasl.file_login import FileLogin
+from client_core.network.sasl.oauth_bearer_login import ExpiringCredentialRefresh, OAuthBearerLogin
 from client_core.network.security_config import OAuthBearerConfig
-from tests.network.sasl.jwts import jwt_of
+from tests.network.sasl.jwts import base64url, jwt, jwt_of
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from client_core.events import Event
     from client_core.network.sasl.client_jwt_validator import OAuthBearerToken
+
+CLAIMS = {"sub": "alice", "exp": 1_700_000_300, "iat": 1_700_000_000, "scope": "kafka"}
+
+
+def complaint(token: str) -> str:
+    with pytest.raises(SaslAuthenticationError) as caught:
+        ClientJwtValidator().validate(token)
+    assert token not in caught.value.message or not token
+    assert caught.value.__cause__ is None
+    return caught.value.message
+
+
+def complaint_of(**claims: object) -> str:
+    """What is said of a token with these claims changed; None takes a claim out."""
+    return complaint(jwt({name: value for name, value in {**CLAIMS, **claims}.items() if value is not None}))
+
+
+def test_a_token_with_its_claims() -> None:
+    text = jwt(CLAIMS)
+    token = ClientJwtValidator().validate(f"  {text}\n")
+    assert token.value == text
+    assert token.principal_name == "alice"
+    assert token.lifetime_ms == 1_700_000_300_000
+    assert token.start_time_ms == 1_700_000_000_000
+    assert token.scopes == {"kafka"}
+    assert token.is_valid_at(1_700_000_299_999)
+    assert not token.is_valid_at(1_700_000_300_000)
+
+
+def test_claims_may_have_other_names() -> None:
+    text = jwt({"upn": "alice", "exp": 1.5, "scp": ["a", " b "]})
+    token = ClientJwtValidator("scp", "upn").validate(text)
+    assert token.principal_name == "alice"
+    assert token.scopes == {"a", "b"}
+    assert token.lifetime_ms == 1_000
+    assert token.start_time_ms is None
+
+
+def test_a_scope_may_be_missing() -> None:
+    assert ClientJwtValidator().validate(jwt({"sub": "alice", "exp": 1})).scopes == frozenset()
+
+
+@pytest.mark.parametrize("token", ["", "  ", "a.b", "a.b.c.d", "a..c", ".b.", "a. .c", "hunter2"])
+def test_a_token_has_three_sections(token: str) -> None:
+    assert complaint(token) == (
+        "Malformed JWT provided; expected three sections (header, payload, and signature)"
+    )
+
+
+@pytest.mark.parametrize("character", ["\x01", " ", "\r\n", "é", ","])
+def test_a_token_that_would_end_its_field_is_refused(character: str) -> None:
+    header, payload, signature = jwt(CLAIMS).split(".")
+    said = complaint(f"{header}.{payload}.{signature[:3]}{character}{signature[3:]}")
+    assert said == "Malformed JWT provided; it holds characters that no token has"
+
+
+@pytest.mark.parametrize("payload", ["a+b/", "abcde"])
+def test_claims_are_base64url(payload: str) -> None:
+    assert complaint(f"e30.{payload}.c2ln") == (
+        "Could not validate the access token: malformed Base64 URL encoded value"
+    )
+
+
+@pytest.mark.parametrize(
+    "payload", [b"{", b"\xff\xfe\xfd", b'{"exp": NaN}', b'{"exp": Infinity}', b"[" * 100_000]
+)
+def test_claims_are_json(payload: bytes) -> None:
+    said = complaint(f"e30.{base64url(payload)}.c2ln")
+    assert said == "Could not validate the access token: malformed JSON"
+
+
+def test_claims_are_an_object() -> None:
+    said = complaint(f"e30.{base64url(b'[1]')}.c2ln")
+    assert said == "Could not validate the access token: its claims are no JSON object"
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        ({"exp": None}, "exp value must be non-null"),
+        ({"exp": -1}, 'exp value must be non-negative; value given was "-1000"'),
+        ({"exp": "tomorrow"}, "exp value must be a number of seconds"),
+        ({"exp": True}, "exp value must be a number of seconds"),
+        ({"iat": -1}, 'iat value must be null or non-negative; value given was "-1000"'),
+        ({"iat": "now"}, "iat value must be a number of seconds"),
+        ({"sub": None}, "sub value must be non-null"),
+        ({"sub": ""}, "sub value must be non-empty"),
+        ({"sub": "  "}, "sub value must not contain only whitespace"),
+        ({"sub": 7}, "sub value must be text"),
+        ({"scope": ""}, "scope value must be non-empty"),
+        ({"scope": ["a", "  "]}, "scope value must not contain only whitespace"),
+        ({"scope": ["a", "b", " a"]}, "scope value must not contain duplicates"),
+        ({"scope": ["a", None]}, "scope value must be non-null"),
+    ],
+)
+def test_a_claim_that_makes_no_sense_is_named(claims: dict[str, object], said: str) -> None:
+    assert complaint_of(**claims) == said
+
+
+@pytest.mark.parametrize(
+    "number", [b"1e999", b"9" * 4_300, b"-" + b"9" * 4_299, b"9223372036854776"], ids=range(4)
+)
+def test_a_number_beyond_all_bounds_is_no_time(number: bytes) -> None:
+    """One of 4,300 digits is read, and a thousandfold it can't be spelled, not even in an error."""
+    payload = base64url(b'{"sub":"a","exp":%s}' % number)
+    assert complaint(f"e30.{payload}.c2ln") == "exp value must be a number of seconds"
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_token_or_refused(text: str) -> None:
+    with suppress(SaslAuthenticationError):
+        ClientJwtValidator().validate(text)
+
+
+@given(st.binary(max_size=60))
+def test_any_payload_is_taken_or_refused(payload: bytes) -> None:
+    with suppress(SaslAuthenticationError):
+        ClientJwtValidator().validate(f"e30.{base64url(payload)}.c2ln")
+
+
+def test_repr_shows_when_a_token_ends_and_not_what_it_is() -> None:
+    token = ClientJwtValidator().validate(jwt(CLAIMS))
+    assert repr(token) == "<OAuthBearerToken valid until 1700000300000>"
+
+
+# -- A token in a file that somebody keeps fresh -------------------------------------------------------------
+
+
+URL_SETTING = "sasl.oauthbearer.token.endpoint.url"
+
+
+def token(clock: MockClock, subject: str, lives_ms: int = 600_000) -> str:
+    return jwt_of(subject, expires_ms=clock.wall_ms() + lives_ms)
+
+
+def login(file: Path, clock: MockClock, events: RecordedEvents | None = None) -> FileLogin:
+    return FileLogin(file.as_uri(), ClientJwtValidator(), clock, events or RecordedEvents())
+
+
+def test_the_file_is_read_again_once_it_has_changed(tmp_path: Path) -> None:
+    clock, file = MockClock(), tmp_path / "a token"
+    file.write_text(token(clock, "first") + "\n")
+    source = login(file, clock)
+    assert source.token() is source.token()
+    assert source.token().principal_name == "first"
+    file.write_text(token(clock, "the second"))
+    assert source.token().principal_name == "the second"
+    source.close()
+
+
+def test_what_is_no_token_leaves_the_last_one_in_force_and_is_told_once(tmp_path: Path) -> None:
+    clock, file, events = MockClock(), tmp_path / "token", RecordedEvents()
+    file.write_text(token(clock, "alice"))
+    source = login(file, clock, events)
+    file.write_text("hunter2")
+    for _ in range(2):
+        assert source.token().principal_name == "alice"
+    file.unlink()
+    assert source.token().principal_name == "alice"
+    failures = [event.failure for event in events.of(SecretReloaded)]
+    assert failures[0] is None  # the file was read
+    assert failures[1] == (
+        f"{URL_SETTING}: {file} holds no token that a broker could accept: Malformed JWT provided; expected"
+        " three sections (header, payload, and signature)"
+    )
+    assert "hunter2" not in str(failures)
+    assert len(failures) == 3
+    clock.advance(600_000)
+    with pytest.raises(SaslAuthenticationError):
+        source.token()
+
+
+def test_an_expired_token_is_a_refusal_that_says_who_must_act(tmp_path: Path) -> None:
+    clock, file = MockClock(), tmp_path / "token"
+    file.write_text(token(clock, "alice"))
+    source = login(file, clock)
+    clock.advance(607_000)
+    with pytest.raises(SaslAuthenticationError) as caught:
+        source.token()
+    assert str(caught.value) == (
+        f"the token in {file} expired 7 s ago; renew the file, and check that the clocks agree"
+    )
+    file.write_text(token(clock, "alice again"))
+    assert source.token().principal_name == "alice again"
+
+
+def test_a_file_without_a_token_is_a_config_error(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with pytest.raises(ConfigError, match="can't read"):
+        login(file, MockClock())
+    file.write_text("hunter2")
+    with pytest.raises(ConfigError, match="holds no token that a broker could accept") as caught:
+        login(file, MockClock())
+    assert caught.value.name == URL_SETTING
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("url", ["file://host/token", "file:token", "file://"])
+def test_an_address_without_an_absolute_path_is_a_config_error(url: str) -> None:
+    with pytest.raises(ConfigError, match="must be file:// and an absolute path"):
+        FileLogin(url, ClientJwtValidator(), MockClock(), RecordedEvents())
+
+
+def test_repr_shows_the_path(tmp_path: Path) -> None:
+    clock, file = MockClock(), tmp_path / "token"
+    file.write_text(token(clock, "alice"))
+    assert repr(login(file, clock)) == f"<FileLogin {file}>"
+
+
+# -- When a token is fetched again ---------------------------------------------------------------------------
+
+
+NOW_MS = 1_700_000_000_000
+MINUTE_MS = 60_000
+
+
+def token(*, lives_ms: int, began_ms_ago: int | None = 0) -> OAuthBearerToken:
+    """A token that lives so long from now on."""
+    start_ms = None if began_ms_ago is None else NOW_MS - began_ms_ago
+    return OAuthBearerToken("a.b.c", frozenset(), NOW_MS + lives_ms, "alice", start_ms)
+
+
+def refresh(
+    *,
+    factor: float = 0.8,
+    jitter: float = 0.0,
+    min_period_ms: int = MINUTE_MS,
+    buffer_ms: int = 5 * MINUTE_MS,
+) -> ExpiringCredentialRefresh:
+    return ExpiringCredentialRefresh(factor, jitter, min_period_ms, buffer_ms, random.Random(1))
+
+
+def test_after_a_part_of_its_life() -> None:
+    assert refresh().refresh_ms(token(lives_ms=100 * MINUTE_MS), NOW_MS) == NOW_MS + 80 * MINUTE_MS
+
+
+def test_a_life_is_counted_from_when_the_token_was_issued() -> None:
+    half_over = token(lives_ms=50 * MINUTE_MS, began_ms_ago=50 * MINUTE_MS)
+    assert refresh().refresh_ms(half_over, NOW_MS) == NOW_MS + 30 * MINUTE_MS
+
+
+def test_or_from_now_if_the_token_does_not_say() -> None:
+    undated = token(lives_ms=50 * MINUTE_MS, began_ms_ago=None)
+    assert refresh().refresh_ms(undated, NOW_MS) == NOW_MS + 40 * MINUTE_MS
+
+
+def test_not_within_the_buffer_before_its_end() -> None:
+    late = refresh(factor=0.99)
+    assert late.refresh_ms(token(lives_ms=100 * MINUTE_MS), NOW_MS) == NOW_MS + 95 * MINUTE_MS
+
+
+def test_not_before_the_min_period_is_over() -> None:
+    nearly_over = token(lives_ms=10 * MINUTE_MS, began_ms_ago=90 * MINUTE_MS)
+    assert refresh().refresh_ms(nearly_over, NOW_MS) == NOW_MS + MINUTE_MS
+
+
+def test_a_life_too_short_for_both_is_divided_alone() -> None:
+    short = token(lives_ms=5 * MINUTE_MS, began_ms_ago=95 * MINUTE_MS)
+    assert refresh().refresh_ms(short, NOW_MS) == NOW_MS + 4 * MINUTE_MS
+
+
+def test_a_token_that_is_about_to_end_is_not_asked_for_ever_faster() -> None:
+    assert refresh().refresh_ms(token(lives_ms=10), NOW_MS) == NOW_MS + 1000
+    assert refresh().refresh_ms(token(lives_ms=-10), NOW_MS) == NOW_MS + 1000
+
+
+@given(
+    lives_ms=st.integers(1_000, 10_000 * MINUTE_MS),
+    began_ms_ago=st.none() | st.integers(0, 10_000 * MINUTE_MS),
+    jitter=st.floats(0, 0.25),
+)
+def test_always_in_time(lives_ms: int, began_ms_ago: int | None, jitter: float) -> None:
+    policy = refresh(factor=0.5, jitter=jitter)
+    at_ms = policy.refresh_ms(token(lives_ms=lives_ms, began_ms_ago=began_ms_ago), NOW_MS)
+    assert NOW_MS + 1000 <= at_ms <= max(NOW_MS + lives_ms, NOW_MS + 1000)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_jitter_spreads_the_refreshes_of_many_clients(seed: int) -> None:
+    policy = ExpiringCredentialRefresh(0.8, 0.05, 0, 0, random.Random(seed))
+    at_ms = policy.refresh_ms(token(lives_ms=100 * MINUTE_MS), NOW_MS)
+    assert 80 * MINUTE_MS <= at_ms - NOW_MS <= 85 * MINUTE_MS
+
+
+# -- The thread that keeps a token at hand -------------------------------------------------------------------
+
 
 URL_SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
 MINUTE_MS: Final = 60_000

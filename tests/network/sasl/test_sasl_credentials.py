@@ -1,21 +1,31 @@
-"""User name and password, wherever they stand, read anew for each authentication."""
+"""Names, passwords and what a token endpoint is asked with, wherever they stand; and the JAAS config's grammar.
+
+After JaasContextTest and ConfigOrJaasTest (Kafka 4.3), and what StreamTokenizer does beyond it."""
 
 from __future__ import annotations
 
+import base64
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from client_core.errors import ConfigError
 from client_core.events import NO_EVENTS, SecretReloaded
+from client_core.network.sasl.jaas_config import JaasConfig
+from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
 from client_core.network.sasl.sasl_credentials import PasswordLogin
 from client_core.network.secret import SecretSource
-from client_core.network.security_config import SaslConfig
+from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from tests.support.recorded_events import RecordedEvents
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from client_core.events import EventSink
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -157,3 +167,207 @@ def test_repr_shows_no_credentials() -> None:
     login = in_settings("alice", "secret")
     assert repr(login) == "<PasswordLogin PLAIN [hidden]>"
     assert repr(login.read()) == "<PasswordCredentials [hidden]>"
+
+
+# -- The JAAS config's grammar -------------------------------------------------------------------------------
+
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def options(text: str) -> dict[str, str]:
+    """The options of a module with that text behind its flag."""
+    return dict(JaasConfig.parse(f"{MODULE} required {text};").options)
+
+
+def complaint(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        JaasConfig.parse(text)
+    assert caught.value.name == "sasl.jaas.config"
+    assert caught.value.message.startswith("sasl.jaas.config: ")
+    return caught.value.message.removeprefix("sasl.jaas.config: ")
+
+
+def test_a_module_without_options() -> None:
+    parsed = JaasConfig.parse(f"{MODULE} required;")
+    assert parsed.login_module == MODULE
+    assert parsed.module_name == "PlainLoginModule"
+    assert parsed.options == {}
+
+
+@pytest.mark.parametrize("flag", ["required", "REQUIRED", "Requisite", "sufficient", "optional"])
+def test_every_control_flag_will_do(flag: str) -> None:
+    assert JaasConfig.parse(f"{MODULE} {flag} username=alice;").options == {"username": "alice"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a=b  c = d\n\te=f", {"a": "b", "c": "d", "e": "f"}),
+        ('username="alice" password="alice-secret"', {"username": "alice", "password": "alice-secret"}),
+        ("password='single quoted'", {"password": "single quoted"}),
+        ('"quoted name"="1"', {"quoted name": "1"}),
+        ('a=b a="twice"', {"a": "twice"}),
+        ("a=user_1$-x.y", {"a": "user_1$-x.y"}),
+        ("a=größe", {"a": "größe"}),
+        (r'a="quote \" and backslash \\ and comma,;"', {"a": 'quote " and backslash \\ and comma,;'}),
+        (r'a="\t\n\101\0\7x\400"', {"a": "\t\nA\0\x07x\x200"}),
+        (r'a="\a\b\f\n\r\t\v\q"', {"a": "\a\b\f\n\r\t\vq"}),
+        ("a=b // a comment; c=d\n e=f", {"a": "b", "e": "f"}),
+        ("a=b /* a\ncomment; */ e=f", {"a": "b", "e": "f"}),
+        ('a="// no comment"', {"a": "// no comment"}),
+    ],
+)
+def test_options(text: str, found: dict[str, str]) -> None:
+    assert options(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Login module not specified in JAAS config"),
+        ("  // nothing\n", "Login module not specified in JAAS config"),
+        ("7 required a=b;", "Login module not specified in JAAS config (character 1)"),
+        (" = required a=b;", "Login module not specified in JAAS config (character 2)"),
+        (MODULE, "Login module control flag not specified in JAAS config"),
+        (f"{MODULE} {{ a=b;", "Login module control flag is not available in the JAAS config"),
+        (f"{MODULE} required a=b", "JAAS config entry not terminated by semi-colon"),
+        (f'{MODULE} required a="b;', "JAAS config entry not terminated by semi-colon"),
+        (
+            f"{MODULE} required; {MODULE} required;",
+            "JAAS config property contains 2 login modules, should be 1 module",
+        ),
+    ],
+)
+def test_what_java_says_of_a_text_that_is_none(text: str, said: str) -> None:
+    assert complaint(text) == said
+
+
+def test_a_missing_flag_is_told_by_its_place() -> None:
+    assert complaint("PlainLoginModule username=alice;") == (
+        "Invalid login module control flag in JAAS config (character 18): write `required` after the"
+        " module's name"
+    )
+
+
+@pytest.mark.parametrize("text", ["password", "password=", "password=;", "password 1", "password=123"])
+def test_an_option_without_a_value_is_named_where_kafka_knows_it(text: str) -> None:
+    assert complaint(f"PlainLoginModule required {text};") == (
+        "Value not specified for key 'password' in JAAS config (character 27); put values in double quotes,"
+        " a quote or backslash within them behind a backslash"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PlainLoginModule required username=alice password=my hunter2;",
+        "PlainLoginModule hunter2 required;",
+        "PlainLoginModule required hunter2;",
+        'PlainLoginModule required password="hunter" hunter2";',
+        "hunter2",
+        "hunter2 hunter2 hunter2;",
+        "hunter2 required hunter2=hunter2",
+    ],
+)
+def test_what_may_be_a_secret_is_not_shown(text: str) -> None:
+    assert "hunter2" not in complaint(text)
+
+
+def test_repr_shows_a_module_only_if_it_looks_like_one() -> None:
+    assert repr(JaasConfig.parse(f"{MODULE} required password=hunter2;")) == f"<JaasConfig {MODULE}>"
+    assert repr(JaasConfig.parse("hunter2 required;")) == "<JaasConfig something else>"
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(ConfigError):
+        JaasConfig.parse(text)
+
+
+@given(st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=["Cs"]), max_size=40))
+def test_any_password_can_be_quoted(password: str) -> None:
+    quoted = password.replace("\\", "\\\\").replace('"', '\\"')
+    assert options(f'password="{quoted}"') == {"password": password}
+
+
+# -- What a token endpoint is asked with, wherever it stands -------------------------------------------------
+
+
+ID: Final = "sasl.oauthbearer.client.credentials.client.id"
+SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
+JAAS: Final = 'OAuthBearerLoginModule required clientId="jaas" clientSecret="fish" scope="from jaas";'
+
+
+def credentials(
+    *,
+    client_id: str | None = None,
+    secret: SecretSource | None = None,
+    jaas: SecretSource | None = None,
+    scope: str | None = None,
+    events: EventSink = NO_EVENTS,
+) -> OAuthCredentials:
+    config = OAuthBearerConfig(
+        "https://idp",
+        client_id=None if client_id is None else SecretSource(ID, text=client_id),
+        client_secret=secret,
+        scope=scope,
+    )
+    return OAuthCredentials(SaslConfig("OAUTHBEARER", jaas, oauth_bearer=config), config, events)
+
+
+def test_settings_go_before_the_jaas_config() -> None:
+    both = credentials(
+        client_id=" pilot ",
+        secret=SecretSource(SECRET, text="s3cret"),
+        jaas=SecretSource("j", text=JAAS),
+        scope="a",
+    )
+    assert both.read() == ClientCredentials("pilot", "s3cret", "a")
+    assert credentials(jaas=SecretSource("j", text=JAAS)).read() == ClientCredentials(
+        "jaas", "fish", "from jaas"
+    )
+
+
+def test_what_is_not_set_is_taken_from_the_jaas_config() -> None:
+    some = credentials(client_id="pilot", jaas=SecretSource("j", text=JAAS), scope=" ")
+    assert some.read() == ClientCredentials("pilot", "fish", None)
+
+
+def test_a_blank_id_is_none() -> None:
+    with pytest.raises(ConfigError, match=f"{ID} is missing"):
+        credentials(client_id="  ", secret=SecretSource(SECRET, text="s3cret"))
+
+
+def test_what_is_not_unicode_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match=f"{SECRET} is not Unicode text") as caught:
+        credentials(client_id="pilot", secret=SecretSource(SECRET, text="hunter2\ud800"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_secret_file_that_changes_counts_for_the_next_token(tmp_path: Path) -> None:
+    file, events = tmp_path / "secret", RecordedEvents()
+    file.write_text("old")
+    changing = credentials(client_id="pilot", secret=SecretSource(SECRET, path=str(file)), events=events)
+    assert changing.read().client_secret == "old"
+    file.write_text("newer")
+    assert changing.read().client_secret == "newer"
+    file.write_text("   ")  # is something, and nothing that could be sent
+    for _ in range(2):
+        assert changing.read().client_secret == "newer"
+    said = [event.failure for event in events.of(SecretReloaded) if event.failure is not None]
+    assert len(said) == 1
+    assert said[0].startswith(f"{SECRET} is missing")
+
+
+def test_a_text_is_masked_of_everything_that_was_sent() -> None:
+    sent = ClientCredentials("pilot", "f:sh", None)
+    basic = base64.b64encode(b"pilot:f:sh").decode()
+    assert sent.masked(f"{basic} is pilot with f:sh") == "[hidden] is [hidden] with [hidden]"
+
+
+def test_repr_shows_no_credentials() -> None:
+    ours = credentials(client_id="pilot", secret=SecretSource(SECRET, text="s3cret"))
+    assert repr(ours) == "<OAuthCredentials [hidden]>"
+    assert repr(ours.read()) == "<ClientCredentials [hidden]>"

@@ -1,0 +1,403 @@
+"""One exchange of each mechanism, and SCRAM's messages and arithmetic.
+
+Twins of ScramFormatterTest, ScramMessagesTest; after OAuthBearerSaslClientTest (Kafka 4.3). The golden exchanges
+are in tests/golden/test_scram.py."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core.errors import (
+    ConfigError,
+    IllegalArgumentError,
+    IllegalSaslStateError,
+    SaslAuthenticationError,
+)
+from client_core.network.sasl import scram_sasl_client
+from client_core.network.sasl.oauth_bearer_sasl_client import (
+    OAuthBearerSaslClient,
+    client_initial_response,
+    validate_extensions,
+)
+from client_core.network.sasl.sasl_client import PlainSaslClient
+from client_core.network.sasl.scram_messages import (
+    ClientFinalMessage,
+    ClientFirstMessage,
+    ServerFinalMessage,
+    ServerFirstMessage,
+    auth_message,
+)
+from client_core.network.sasl.scram_sasl_client import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    ScramMechanism,
+    ScramSaslClient,
+)
+from client_core.testing.sasl import OAuthBearerServer, Refused, ScramServer
+
+
+def client(password: str = "pencil", username: str = "user") -> ScramSaslClient:
+    return ScramSaslClient(ScramMechanism.SCRAM_SHA_512, username, password, {})
+
+
+def server(*, forges_signature: bool = False) -> ScramServer:
+    return ScramServer("SCRAM-SHA-512", {"user": "pencil"}, forges_signature=forges_signature)
+
+
+def converse(ours: ScramSaslClient, theirs: ScramServer) -> None:
+    answer: bytes | None = ours.evaluate_challenge(b"")
+    while answer is not None:
+        answer = ours.evaluate_challenge(theirs.evaluate(answer))
+
+
+@pytest.mark.behaviour("SASL-04")
+def test_both_sides_are_convinced() -> None:
+    ours, theirs = client(), server()
+    converse(ours, theirs)
+    assert ours.complete
+    assert theirs.principal == "user"
+
+
+def test_a_server_that_speaks_first_is_refused() -> None:
+    ours = client()
+    with pytest.raises(SaslAuthenticationError, match="Expected empty challenge"):
+        ours.evaluate_challenge(b"r=nonce")
+    with pytest.raises(IllegalSaslStateError, match="FAILED"):
+        ours.evaluate_challenge(b"")
+
+
+@pytest.mark.behaviour("SASL-04")
+def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
+    ours = client()
+    with pytest.raises(SaslAuthenticationError, match="Invalid server signature in server final message"):
+        converse(ours, server(forges_signature=True))
+    assert not ours.complete
+
+
+def test_the_wrong_password_is_refused_by_the_server() -> None:
+    with pytest.raises(Refused):
+        converse(client("paper"), server())
+
+
+@pytest.mark.behaviour("SASL-04")
+def test_passwords_are_hashed_as_the_utf_8_that_they_are() -> None:
+    """SASLprep would make of the soft hyphen nothing, and of the ligature two letters."""
+    theirs = ScramServer("SCRAM-SHA-512", {"user": "I\u00adX \ufb01"})
+    converse(client("I\u00adX \ufb01"), theirs)
+    assert theirs.principal == "user"
+
+
+def test_a_server_that_wants_to_keep_us_busy_is_refused() -> None:
+    ours = client()
+    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
+    with pytest.raises(SaslAuthenticationError, match="iterations 2147483647 is more than the maximum"):
+        ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=2147483647".encode())
+    assert MAX_ITERATIONS < 1_000_000
+
+
+def test_nothing_is_said_after_a_failure() -> None:
+    ours = client()
+    ours.evaluate_challenge(b"")
+    with pytest.raises(SaslAuthenticationError):
+        ours.evaluate_challenge(b"nonsense")
+    with pytest.raises(IllegalSaslStateError, match="Unexpected challenge in Sasl client state FAILED"):
+        ours.evaluate_challenge(b"")
+
+
+def test_repr_says_how_far_it_is_and_nothing_else() -> None:
+    ours = client("hunter2", "alice")
+    assert repr(ours) == "<ScramSaslClient SCRAM-SHA-512 SEND_CLIENT_FIRST_MESSAGE>"
+
+
+@pytest.mark.behaviour("SASL-04")
+def test_a_server_that_wants_a_weak_hash_is_refused() -> None:
+    ours = client()
+    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
+    with pytest.raises(SaslAuthenticationError, match="iterations 4095 is less than the minimum 4096"):
+        ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=4095".encode())
+    ours = client()
+    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
+    assert ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=4096".encode())
+
+
+# -- SCRAM's arithmetic --------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("SASL-04")
+@pytest.mark.java("ScramFormatterTest.rfc7677Example")
+def test_rfc_7677_example() -> None:
+    nonce = "rOprNGfwEbeRWgbNEkqO"
+    whole_nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    client_first = ClientFirstMessage("user", nonce, {})
+    assert str(client_first) == "n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    server_first = ServerFirstMessage.parse(f"r={whole_nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
+    assert server_first.nonce.removeprefix(nonce) == "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    assert server_first.salt == base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    assert server_first.iterations == 4096
+    server_final = ServerFinalMessage.parse(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    client_final = ClientFinalMessage(whole_nonce)
+    exchange = auth_message(client_first, server_first, client_final)
+    salted = scram_sasl_client.salted_password(
+        mechanism, "pencil", server_first.salt, server_first.iterations
+    )
+    proof = scram_sasl_client.client_proof(mechanism, salted, exchange)
+    assert client_final.with_proof(proof) == (
+        f"c=biws,r={whole_nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert scram_sasl_client.server_signature(mechanism, salted, exchange) == server_final.server_signature
+    assert MIN_ITERATIONS == 4096
+
+
+@pytest.mark.behaviour("SASL-04")
+@pytest.mark.java("ScramFormatterTest.saslName")
+@pytest.mark.parametrize(
+    "username", ["user1", "123", "1,2", "user=A", "user==B", "user,1", "user 1", ",", "=", ",=", "=="]
+)
+def test_sasl_name(username: str) -> None:
+    name = scram_sasl_client.sasl_name(username)
+    assert "," not in name
+    assert "=" not in name.replace("=2C", "").replace("=3D", "")
+    assert scram_sasl_client.username_of(name) == username
+
+
+@given(st.text())
+def test_any_user_name_survives_its_escaping(username: str) -> None:
+    assert scram_sasl_client.username_of(scram_sasl_client.sasl_name(username)) == username
+
+
+def test_an_equals_sign_of_its_own_is_no_user_name() -> None:
+    with pytest.raises(IllegalArgumentError, match="Invalid username: a=b"):
+        scram_sasl_client.username_of("a=b")
+
+
+def test_xor_wants_two_of_a_length() -> None:
+    assert scram_sasl_client.xor(b"\x0f\xff", b"\xff\xff") == b"\xf0\x00"
+    with pytest.raises(IllegalArgumentError, match="Argument arrays must be of the same length"):
+        scram_sasl_client.xor(b"\x00", b"")
+
+
+def test_nonces_differ_and_are_printable_without_a_comma() -> None:
+    nonces = {scram_sasl_client.secure_random_string() for _ in range(100)}
+    assert len(nonces) == 100
+    assert all(nonce.isalnum() and nonce.isascii() and len(nonce) > 15 for nonce in nonces)
+
+
+# -- SCRAM's messages as the client reads them ---------------------------------------------------------------
+
+
+NONCE: Final = "1y4rlkzq6jqg3k0uvcvwcsmdq"
+SALT: Final = base64.b64encode(b"2zv6n1o0gwcbxsxm0bjkqy").decode()
+SIGNATURE: Final = base64.b64encode(b"signature of the server").decode()
+
+VALID_EXTENSIONS: Final = (
+    "ext=val1",
+    "anotherext=name1=value1 name2=another test value \"'!$[]()",
+    "first=val1,second=name1 = value ,third=123",
+)
+INVALID_EXTENSIONS: Final = ("ext1=value", "ext", "ext=value1,value2", "ext=,", "ext =value")
+VALID_RESERVED: Final = ("m=reserved-value", "m=name1=value1 name2=another test value \"'!$[]()")
+INVALID_RESERVED: Final = ("m", "m=name,value", "m=,")
+
+
+@pytest.mark.java("ScramMessagesTest.validServerFirstMessage")
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"r={NONCE},s={SALT},i=4096",
+        *[f"{reserved},r={NONCE},s={SALT},i=4096" for reserved in VALID_RESERVED],
+        *[f"r={NONCE},s={SALT},i=4096,{extension}" for extension in VALID_EXTENSIONS],
+    ],
+)
+def test_valid_server_first_message(message: str) -> None:
+    parsed = ServerFirstMessage.parse(message.encode())
+    assert parsed == ServerFirstMessage(message, NONCE, base64.b64decode(SALT), 4096)
+
+
+@pytest.mark.java("ScramMessagesTest.invalidServerFirstMessage")
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"r={NONCE},s={SALT},i=0",
+        f"r={NONCE},s==123,i=4096",
+        f"r={NONCE},invalid,s={SALT},i=4096",
+        *[f"{reserved},r={NONCE},s={SALT},i=4096" for reserved in INVALID_RESERVED],
+        *[f"r={NONCE},s={SALT},i=4096,{extension}" for extension in INVALID_EXTENSIONS],
+    ],
+)
+def test_invalid_server_first_message(message: str) -> None:
+    with pytest.raises(SaslAuthenticationError, match="Invalid SCRAM server first message format"):
+        ServerFirstMessage.parse(message.encode())
+
+
+@pytest.mark.java("ScramMessagesTest.validServerFinalMessage")
+@pytest.mark.parametrize(
+    "message", [f"v={SIGNATURE}", *[f"v={SIGNATURE},{extension}" for extension in VALID_EXTENSIONS]]
+)
+def test_valid_server_final_message(message: str) -> None:
+    parsed = ServerFinalMessage.parse(message.encode())
+    assert parsed == ServerFinalMessage(None, b"signature of the server")
+
+
+@pytest.mark.java("ScramMessagesTest.validServerFinalMessage")
+@pytest.mark.parametrize("error", ["unknown-user", "other-error"])
+def test_valid_server_final_message_with_an_error(error: str) -> None:
+    assert ServerFinalMessage.parse(f"e={error}".encode()) == ServerFinalMessage(error, None)
+
+
+@pytest.mark.java("ScramMessagesTest.invalidServerFinalMessage")
+@pytest.mark.parametrize(
+    "message",
+    [
+        "e=error1,error2",
+        "v=1=23",
+        *[f"v={SIGNATURE},{extension}" for extension in INVALID_EXTENSIONS],
+        *[f"e=unknown-user,{extension}" for extension in INVALID_EXTENSIONS],
+    ],
+)
+def test_invalid_server_final_message(message: str) -> None:
+    with pytest.raises(SaslAuthenticationError, match="Invalid SCRAM server final message format"):
+        ServerFinalMessage.parse(message.encode())
+
+
+@pytest.mark.parametrize("iterations", ["2147483648", "99999999999", "9" * 5000])
+def test_iterations_beyond_an_int_are_refused_whatever_their_length(iterations: str) -> None:
+    with pytest.raises(SaslAuthenticationError, match=r"invalid iterations$"):
+        ServerFirstMessage.parse(f"r={NONCE},s={SALT},i={iterations}".encode())
+
+
+def test_iterations_may_have_zeros_in_front() -> None:
+    message = f"r={NONCE},s={SALT},i=00000000000000008192".encode()
+    assert ServerFirstMessage.parse(message).iterations == 8192
+
+
+def test_of_an_endless_message_only_the_beginning_is_shown() -> None:
+    with pytest.raises(SaslAuthenticationError) as caught:
+        ServerFirstMessage.parse(b"x" * 1_000_000)
+    assert len(caught.value.message) < 1_100
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_any_kind_are_read_or_refused(message: bytes) -> None:
+    for parse in (ServerFirstMessage.parse, ServerFinalMessage.parse):
+        with suppress(SaslAuthenticationError):
+            parse(message)
+
+
+def test_client_messages_are_as_the_rfc_has_them() -> None:
+    first = ClientFirstMessage("user", "abc", {"tokenauth": "true"})
+    assert str(first) == "n,,n=user,r=abc,tokenauth=true"
+    final = ClientFinalMessage("abcdef")
+    assert final.with_proof(b"\x00\x01") == "c=biws,r=abcdef,p=AAE="
+    text = "r=abcdef,s=AAE=,i=4096,ext=1"
+    assert auth_message(first, ServerFirstMessage.parse(text.encode()), final) == (
+        b"n=user,r=abc,tokenauth=true,r=abcdef,s=AAE=,i=4096,ext=1,c=biws,r=abcdef"
+    )
+
+
+# -- PLAIN on literal bytes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("SASL-05")
+def test_the_token_is_nothing_the_name_and_the_password() -> None:
+    client = PlainSaslClient("alice", "päss wörd")
+    assert not client.complete
+    assert client.evaluate_challenge(b"") == b"\x00alice\x00p\xc3\xa4ss w\xc3\xb6rd"
+    assert client.complete
+
+
+def test_there_is_only_one_token() -> None:
+    client = PlainSaslClient("alice", "secret")
+    client.evaluate_challenge(b"")
+    with pytest.raises(IllegalSaslStateError, match="already completed"):
+        client.evaluate_challenge(b"more")
+
+
+def test_repr_shows_no_credentials() -> None:
+    client = PlainSaslClient("alice", "secret")
+    assert repr(client) == "<PlainSaslClient INITIAL>"
+    client.evaluate_challenge(b"")
+    assert repr(client) == "<PlainSaslClient COMPLETE>"
+
+
+# -- OAUTHBEARER on literal bytes ----------------------------------------------------------------------------
+
+
+def test_the_first_message_carries_the_token() -> None:
+    assert client_initial_response("123.345.567", {}) == b"n,,\x01auth=Bearer 123.345.567\x01\x01"
+
+
+def test_extensions_follow_the_token() -> None:
+    assert client_initial_response("123.345.567", {"propA": "valueA1, valueA2", "propB": "valueB"}) == (
+        b"n,,\x01auth=Bearer 123.345.567\x01propA=valueA1, valueA2\x01propB=valueB\x01\x01"
+    )
+
+
+def test_an_empty_answer_is_consent() -> None:
+    client = OAuthBearerSaslClient("a.b.c", {})
+    client.evaluate_challenge(b"")
+    assert client.evaluate_challenge(b"") is None
+    assert client.complete
+    with pytest.raises(IllegalSaslStateError, match="Unexpected challenge in Sasl client state COMPLETE"):
+        client.evaluate_challenge(b"")
+
+
+def test_an_error_is_answered_with_one_byte_so_that_the_refusal_may_come() -> None:
+    client = OAuthBearerSaslClient("a.b.c", {})
+    client.evaluate_challenge(b"")
+    assert client.evaluate_challenge(b'{"status":"invalid_token"}') == b"\x01"
+    assert not client.complete
+    with pytest.raises(IllegalSaslStateError, match="RECEIVE_SERVER_MESSAGE_AFTER_FAILURE"):
+        client.evaluate_challenge(b"more")
+
+
+def test_nothing_may_come_before_the_first_message() -> None:
+    with pytest.raises(SaslAuthenticationError, match="Expected empty challenge"):
+        OAuthBearerSaslClient("a.b.c", {}).evaluate_challenge(b"x")
+
+
+def test_a_server_reads_token_and_extensions() -> None:
+    server = OAuthBearerServer({"a.b.c": "alice"})
+    client = OAuthBearerSaslClient("a.b.c", {"logicalCluster": "lkc-1"})
+    first = client.evaluate_challenge(b"")
+    assert first is not None
+    assert client.evaluate_challenge(server.evaluate(first)) is None
+    assert server.principal == "alice"
+    assert server.extensions == {"logicalCluster": "lkc-1"}
+
+
+def test_a_server_refuses_after_the_one_byte() -> None:
+    server = OAuthBearerServer({})
+    client = OAuthBearerSaslClient("a.b.c", {})
+    first = client.evaluate_challenge(b"")
+    assert first is not None
+    second = client.evaluate_challenge(server.evaluate(first))
+    assert second is not None
+    with pytest.raises(Refused, match="a lone"):
+        server.evaluate(second)
+
+
+@pytest.mark.parametrize("name", ["auth", "", "propA1", "prop-A", "prop A"])
+def test_names_that_no_extension_may_have(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"Extension name {name} is invalid"):
+        validate_extensions({name: "value"}, "sasl.jaas.config")
+
+
+@pytest.mark.parametrize("value", ["", "a\x01b", "naïve"])
+def test_values_that_no_extension_may_have_are_not_shown(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_extensions({"traceId": value}, "sasl.jaas.config")
+    assert str(caught.value) == (
+        "sasl.jaas.config: Extension value for extension traceId is invalid: printable ASCII only"
+    )
+
+
+def test_repr_shows_no_token() -> None:
+    assert repr(OAuthBearerSaslClient("a.b.c", {})) == "<OAuthBearerSaslClient SEND_CLIENT_FIRST_MESSAGE>"
