@@ -143,7 +143,7 @@ def test_a_spoilt_answer_is_a_message_or_a_protocol_error(first: int) -> None:
 
 def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> None:
     """The dearest honest byte is an element of an empty struct; a length of 2^31 must cost nothing."""
-    frames = [(waiting, frame) for seed in range(500, 512) for waiting, frame in _frames(seed)]
+    frames = [(waiting, frame) for seed in range(500, 506) for waiting, frame in _frames(seed)]
     for waiting, frame in frames:
         allowed_bytes = 60_000 + 150 * len(frame)
         assert least_peak_bytes(partial(_parse, frame, waiting)) < allowed_bytes, (waiting, len(frame))

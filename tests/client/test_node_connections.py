@@ -9,12 +9,13 @@ from random import Random
 
 import pytest
 
+from client_core.client import node_connections
 from client_core.client.api_versions import ApiVersionsRequestBuilder
 from client_core.client.connection_status import ConnectionStatus
 from client_core.client.disconnection import Disconnection
 from client_core.client.in_flight_requests import InFlightRequests
 from client_core.client.node_connection_state import TRIAL_NODE_ID, ConnectionState
-from client_core.client.node_connections import MOST_NODES, NodeConnections
+from client_core.client.node_connections import NodeConnections
 from client_core.cluster import Node
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 from client_core.protocol.api_keys import ApiKey
@@ -151,20 +152,28 @@ def test_an_unreadable_list_of_versions_ends_the_connection() -> None:
     assert event.reason == "protocol_error"
 
 
-def test_of_nodes_that_come_and_go_so_many_are_remembered() -> None:
+@pytest.fixture
+def few_nodes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many nodes are remembered: fewer than in production, where a thousand take a while."""
+    assert node_connections.MOST_NODES == 1_000
+    monkeypatch.setattr(node_connections, "MOST_NODES", 20)
+    return 20
+
+
+def test_of_nodes_that_come_and_go_so_many_are_remembered(few_nodes: int) -> None:
     bench = Bench()
-    for node_id in range(1, MOST_NODES + 4):
+    for node_id in range(1, few_nodes + 4):
         bench.client.ready(Node(node_id, "broker", 9092), bench.now_ms)
         bench.poll()
         bench.selector.disconnect(node_id)
         bench.poll()
         bench.clock.advance(1)
     remembered = [status.node_id for status in bench.client.node_statuses(bench.now_ms)]
-    assert remembered == list(range(4, MOST_NODES + 4))
+    assert remembered == list(range(4, few_nodes + 4))
 
 
-def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten(bench: Bench) -> None:
-    for node_id in range(1, MOST_NODES + 4):
+def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten(bench: Bench, few_nodes: int) -> None:
+    for node_id in range(1, few_nodes + 4):
         bench.client.ready(Node(node_id, "broker", 9092), bench.now_ms)
         bench.selector.disconnect(node_id)
         bench.poll()
@@ -224,11 +233,11 @@ def test_each_change_of_a_state_is_shown() -> None:
     assert not connections.has_changed, "until the next change nothing is published"
 
 
-def test_where_all_nodes_have_a_connection_none_is_forgotten() -> None:
+def test_where_all_nodes_have_a_connection_none_is_forgotten(few_nodes: int) -> None:
     alone = Alone()
-    for node_id in range(MOST_NODES + 1):
+    for node_id in range(few_nodes + 1):
         alone.connections.connect(Node(node_id, "broker", 9092), 0)
-    assert len(alone.connections.states.nodes) == MOST_NODES + 1
+    assert len(alone.connections.states.nodes) == few_nodes + 1
 
 
 def test_where_versions_are_not_asked_for_a_connection_is_ready_at_once() -> None:

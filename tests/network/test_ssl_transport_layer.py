@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_core.errors import DisconnectError, SslAuthenticationError
@@ -134,6 +134,7 @@ SIZES = st.lists(st.integers(1, 40_000), min_size=1, max_size=12)
 
 
 @pytest.mark.behaviour("SEL-05")
+@settings(max_examples=40)
 @given(records=SIZES, gives=SIZES, reads=SIZES, version=st.sampled_from([TLS12, TLS13]))
 def test_bytes_are_buffered_exactly_when_a_read_yields_some_without_the_network(
     records: list[int], gives: list[int], reads: list[int], version: str
@@ -324,6 +325,7 @@ def test_a_write_of_nothing_sends_what_is_pending() -> None:
     assert pipe.received == b"request"
 
 
+@settings(max_examples=40)
 @given(takes=SIZES, sizes=SIZES)
 def test_whatever_the_system_takes_every_byte_arrives_once(takes: list[int], sizes: list[int]) -> None:
     transport, pipe = connected()

@@ -53,6 +53,7 @@ LEFT_OUT: Final = {
     " SaslAuthenticators configures them",
 }
 
+JAAS: Final = "sasl.jaas.config"
 URL_SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
 OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
@@ -97,14 +98,15 @@ def converse(authenticator: Authenticator, conversation: SaslConversation) -> No
         received = answers[0]
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_password_mechanisms(mechanism: str) -> None:
-    server = SaslServer(MockClock(), (mechanism,), passwords={"myuser": "mypassword"})
-    conversation = server.connect()
-    authenticator = made(password_config(mechanism)).authenticator("localhost")
-    converse(authenticator, conversation)
-    assert authenticator.complete
-    assert conversation.principal == "myuser"
+def test_password_mechanisms() -> None:
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        conversation = SaslServer(MockClock(), (mechanism,), passwords={"myuser": "mypassword"}).connect()
+        authenticators = made(password_config(mechanism))
+        assert repr(authenticators) == f"<SaslAuthenticators {mechanism}>"
+        authenticator = authenticators.authenticator("localhost")
+        converse(authenticator, conversation)
+        assert authenticator.complete
+        assert conversation.principal == "myuser"
 
 
 def test_oauth_bearer_with_a_token_from_a_file(tmp_path: Path) -> None:
@@ -223,62 +225,31 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("config", "setting", "said"),
-    [
+def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None:
+    def in_jaas(text: str) -> SaslConfig:
+        return oauth("https://idp", f"{OAUTH_MODULE} required {text};")
+
+    credentials = "sasl.oauthbearer.client.credentials.client"
+    other_module = oauth("https://idp", "PlainLoginModule required username=a password=b;")
+    unsupported = "unsecuredLoginStringClaim_sub is not supported"
+    for config, setting, said in (
         (password_config("GSSAPI"), "sasl.mechanism", "GSSAPI (Kerberos) is not supported"),
         (password_config("DIGEST-MD5"), "sasl.mechanism", "sasl.mechanism=DIGEST-MD5 is unknown"),
         (SaslConfig("PLAIN"), "sasl.username", "sasl.username is missing"),
-        (SaslConfig("OAUTHBEARER"), "sasl.oauthbearer.token.endpoint.url", "is missing"),
-        (oauth("nonsense", client_id="a", client_secret="b"), "sasl.oauthbearer.token.endpoint.url", "https"),
-        (
-            oauth("https://idp"),
-            "sasl.oauthbearer.client.credentials.client.id",
-            "set it, or clientId in sasl.jaas.config",
-        ),
-        (
-            oauth("https://idp", f"{OAUTH_MODULE} required clientId=a;"),
-            "sasl.oauthbearer.client.credentials.client.secret",
-            "set it, or clientSecret in sasl.jaas.config",
-        ),
-        (
-            oauth("https://idp", f"{OAUTH_MODULE} required clientId=a clientSecret=b extension_auth=c;"),
-            "sasl.jaas.config",
-            "Extension name auth is invalid",
-        ),
-        (
-            oauth("https://idp", f'{OAUTH_MODULE} required unsecuredLoginStringClaim_sub="alice";'),
-            "sasl.jaas.config",
-            "unsecuredLoginStringClaim_sub is not supported",
-        ),
-        (
-            oauth("https://idp", f'{OAUTH_MODULE} required ssl.truststore.location="/ca.pem";'),
-            "sasl.jaas.config",
-            "SSL_CERT_FILE",
-        ),
-        (
-            oauth("https://idp", "PlainLoginModule required username=a password=b;"),
-            "sasl.jaas.config",
-            f"sasl.mechanism=OAUTHBEARER needs {OAUTH_MODULE}",
-        ),
-        (
-            oauth("https://idp", f'{OAUTH_MODULE} required clientId=a clientSecret=b scope="é";'),
-            "sasl.oauthbearer.scope",
-            "must be ASCII",
-        ),
-    ],
-)
-def test_what_is_missing_or_wrong_is_told_before_anything_is_connected(
-    config: SaslConfig, setting: str, said: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        made(config)
-    assert caught.value.name == setting
-    assert said in caught.value.message
-
-
-def test_repr_says_the_mechanism() -> None:
-    assert repr(made(password_config("PLAIN"))) == "<SaslAuthenticators PLAIN>"
+        (SaslConfig("OAUTHBEARER"), URL_SETTING, "is missing"),
+        (oauth("nonsense", client_id="a", client_secret="b"), URL_SETTING, "https"),
+        (oauth("https://idp"), f"{credentials}.id", "set it, or clientId in sasl.jaas.config"),
+        (in_jaas("clientId=a"), f"{credentials}.secret", "set it, or clientSecret in sasl.jaas.config"),
+        (in_jaas("clientId=a clientSecret=b extension_auth=c"), JAAS, "Extension name auth is invalid"),
+        (in_jaas('unsecuredLoginStringClaim_sub="alice"'), JAAS, unsupported),
+        (in_jaas('ssl.truststore.location="/ca.pem"'), JAAS, "SSL_CERT_FILE"),
+        (other_module, JAAS, f"sasl.mechanism=OAUTHBEARER needs {OAUTH_MODULE}"),
+        (in_jaas('clientId=a clientSecret=b scope="é"'), "sasl.oauthbearer.scope", "must be ASCII"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            made(config)
+        assert caught.value.name == setting
+        assert said in caught.value.message
 
 
 # -- Channels whose token is still being fetched when they connect: they wait, they spin not, and go on b-----

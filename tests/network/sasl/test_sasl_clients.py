@@ -1,7 +1,8 @@
 """One exchange of each mechanism, and SCRAM's messages and arithmetic.
 
-Twins of ScramFormatterTest, ScramMessagesTest; after OAuthBearerSaslClientTest (Kafka 4.3). The golden exchanges
-are in tests/golden/test_scram.py."""
+Twins of ScramFormatterTest, ScramMessagesTest; after OAuthBearerSaslClientTest (Kafka 4.3). The golden
+exchanges are in tests/golden/test_scram.py.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +65,17 @@ def test_both_sides_are_convinced() -> None:
     assert theirs.principal == "user"
 
 
-def test_a_server_that_speaks_first_is_refused() -> None:
+def test_a_server_that_speaks_first_is_refused_and_nothing_is_said_after_a_failure() -> None:
     ours = client()
     with pytest.raises(SaslAuthenticationError, match="Expected empty challenge"):
         ours.evaluate_challenge(b"r=nonce")
     with pytest.raises(IllegalSaslStateError, match="FAILED"):
+        ours.evaluate_challenge(b"")
+    ours = client()
+    ours.evaluate_challenge(b"")
+    with pytest.raises(SaslAuthenticationError):
+        ours.evaluate_challenge(b"nonsense")
+    with pytest.raises(IllegalSaslStateError, match="Unexpected challenge in Sasl client state FAILED"):
         ours.evaluate_challenge(b"")
 
 
@@ -93,37 +100,26 @@ def test_passwords_are_hashed_as_the_utf_8_that_they_are() -> None:
     assert theirs.principal == "user"
 
 
-def test_a_server_that_wants_to_keep_us_busy_is_refused() -> None:
+def with_iterations(iterations: int) -> bytes | None:
+    """What a client answers to a server that wants so many."""
     ours = client()
     nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
+    return ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i={iterations}".encode())
+
+
+@pytest.mark.behaviour("SASL-04")
+def test_a_server_that_wants_to_keep_us_busy_or_a_weak_hash_is_refused() -> None:
     with pytest.raises(SaslAuthenticationError, match="iterations 2147483647 is more than the maximum"):
-        ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=2147483647".encode())
+        with_iterations(2147483647)
     assert MAX_ITERATIONS < 1_000_000
-
-
-def test_nothing_is_said_after_a_failure() -> None:
-    ours = client()
-    ours.evaluate_challenge(b"")
-    with pytest.raises(SaslAuthenticationError):
-        ours.evaluate_challenge(b"nonsense")
-    with pytest.raises(IllegalSaslStateError, match="Unexpected challenge in Sasl client state FAILED"):
-        ours.evaluate_challenge(b"")
+    with pytest.raises(SaslAuthenticationError, match="iterations 4095 is less than the minimum 4096"):
+        with_iterations(4095)
+    assert with_iterations(4096)
 
 
 def test_repr_says_how_far_it_is_and_nothing_else() -> None:
     ours = client("hunter2", "alice")
     assert repr(ours) == "<ScramSaslClient SCRAM-SHA-512 SEND_CLIENT_FIRST_MESSAGE>"
-
-
-@pytest.mark.behaviour("SASL-04")
-def test_a_server_that_wants_a_weak_hash_is_refused() -> None:
-    ours = client()
-    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
-    with pytest.raises(SaslAuthenticationError, match="iterations 4095 is less than the minimum 4096"):
-        ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=4095".encode())
-    ours = client()
-    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
-    assert ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=4096".encode())
 
 
 # -- SCRAM's arithmetic --------------------------------------------------------------------------------------
@@ -158,14 +154,13 @@ def test_rfc_7677_example() -> None:
 
 @pytest.mark.behaviour("SASL-04")
 @pytest.mark.java("ScramFormatterTest.saslName")
-@pytest.mark.parametrize(
-    "username", ["user1", "123", "1,2", "user=A", "user==B", "user,1", "user 1", ",", "=", ",=", "=="]
-)
-def test_sasl_name(username: str) -> None:
-    name = scram_sasl_client.sasl_name(username)
-    assert "," not in name
-    assert "=" not in name.replace("=2C", "").replace("=3D", "")
-    assert scram_sasl_client.username_of(name) == username
+def test_sasl_name() -> None:
+    names = ["user1", "123", "1,2", "user=A", "user==B", "user,1", "user 1", ",", "=", ",=", "=="]
+    for username in names:
+        name = scram_sasl_client.sasl_name(username)
+        assert "," not in name
+        assert "=" not in name.replace("=2C", "").replace("=3D", "")
+        assert scram_sasl_client.username_of(name) == username
 
 
 @given(st.text())
@@ -173,12 +168,9 @@ def test_any_user_name_survives_its_escaping(username: str) -> None:
     assert scram_sasl_client.username_of(scram_sasl_client.sasl_name(username)) == username
 
 
-def test_an_equals_sign_of_its_own_is_no_user_name() -> None:
+def test_an_equals_sign_of_its_own_is_no_user_name_and_xor_wants_two_of_a_length() -> None:
     with pytest.raises(IllegalArgumentError, match="Invalid username: a=b"):
         scram_sasl_client.username_of("a=b")
-
-
-def test_xor_wants_two_of_a_length() -> None:
     assert scram_sasl_client.xor(b"\x0f\xff", b"\xff\xff") == b"\xf0\x00"
     with pytest.raises(IllegalArgumentError, match="Argument arrays must be of the same length"):
         scram_sasl_client.xor(b"\x00", b"")
@@ -208,74 +200,56 @@ INVALID_RESERVED: Final = ("m", "m=name,value", "m=,")
 
 
 @pytest.mark.java("ScramMessagesTest.validServerFirstMessage")
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_valid_server_first_message() -> None:
+    for message in (
         f"r={NONCE},s={SALT},i=4096",
         *[f"{reserved},r={NONCE},s={SALT},i=4096" for reserved in VALID_RESERVED],
         *[f"r={NONCE},s={SALT},i=4096,{extension}" for extension in VALID_EXTENSIONS],
-    ],
-)
-def test_valid_server_first_message(message: str) -> None:
-    parsed = ServerFirstMessage.parse(message.encode())
-    assert parsed == ServerFirstMessage(message, NONCE, base64.b64decode(SALT), 4096)
+    ):
+        parsed = ServerFirstMessage.parse(message.encode())
+        assert parsed == ServerFirstMessage(message, NONCE, base64.b64decode(SALT), 4096)
 
 
 @pytest.mark.java("ScramMessagesTest.invalidServerFirstMessage")
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_invalid_server_first_message() -> None:
+    for message in (
         f"r={NONCE},s={SALT},i=0",
         f"r={NONCE},s==123,i=4096",
         f"r={NONCE},invalid,s={SALT},i=4096",
         *[f"{reserved},r={NONCE},s={SALT},i=4096" for reserved in INVALID_RESERVED],
         *[f"r={NONCE},s={SALT},i=4096,{extension}" for extension in INVALID_EXTENSIONS],
-    ],
-)
-def test_invalid_server_first_message(message: str) -> None:
-    with pytest.raises(SaslAuthenticationError, match="Invalid SCRAM server first message format"):
-        ServerFirstMessage.parse(message.encode())
+    ):
+        with pytest.raises(SaslAuthenticationError, match="Invalid SCRAM server first message format"):
+            ServerFirstMessage.parse(message.encode())
 
 
 @pytest.mark.java("ScramMessagesTest.validServerFinalMessage")
-@pytest.mark.parametrize(
-    "message", [f"v={SIGNATURE}", *[f"v={SIGNATURE},{extension}" for extension in VALID_EXTENSIONS]]
-)
-def test_valid_server_final_message(message: str) -> None:
-    parsed = ServerFinalMessage.parse(message.encode())
-    assert parsed == ServerFinalMessage(None, b"signature of the server")
-
-
-@pytest.mark.java("ScramMessagesTest.validServerFinalMessage")
-@pytest.mark.parametrize("error", ["unknown-user", "other-error"])
-def test_valid_server_final_message_with_an_error(error: str) -> None:
-    assert ServerFinalMessage.parse(f"e={error}".encode()) == ServerFinalMessage(error, None)
+def test_valid_server_final_message() -> None:
+    for message in (f"v={SIGNATURE}", *[f"v={SIGNATURE},{extension}" for extension in VALID_EXTENSIONS]):
+        parsed = ServerFinalMessage.parse(message.encode())
+        assert parsed == ServerFinalMessage(None, b"signature of the server"), message
+    for error in ("unknown-user", "other-error"):
+        assert ServerFinalMessage.parse(f"e={error}".encode()) == ServerFinalMessage(error, None)
 
 
 @pytest.mark.java("ScramMessagesTest.invalidServerFinalMessage")
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_invalid_server_final_message() -> None:
+    for message in (
         "e=error1,error2",
         "v=1=23",
         *[f"v={SIGNATURE},{extension}" for extension in INVALID_EXTENSIONS],
         *[f"e=unknown-user,{extension}" for extension in INVALID_EXTENSIONS],
-    ],
-)
-def test_invalid_server_final_message(message: str) -> None:
-    with pytest.raises(SaslAuthenticationError, match="Invalid SCRAM server final message format"):
-        ServerFinalMessage.parse(message.encode())
+    ):
+        with pytest.raises(SaslAuthenticationError, match="Invalid SCRAM server final message format"):
+            ServerFinalMessage.parse(message.encode())
 
 
-@pytest.mark.parametrize("iterations", ["2147483648", "99999999999", "9" * 5000])
-def test_iterations_beyond_an_int_are_refused_whatever_their_length(iterations: str) -> None:
-    with pytest.raises(SaslAuthenticationError, match=r"invalid iterations$"):
-        ServerFirstMessage.parse(f"r={NONCE},s={SALT},i={iterations}".encode())
-
-
-def test_iterations_may_have_zeros_in_front() -> None:
-    message = f"r={NONCE},s={SALT},i=00000000000000008192".encode()
-    assert ServerFirstMessage.parse(message).iterations == 8192
+def test_iterations_may_have_zeros_in_front_and_are_refused_beyond_an_int_whatever_their_length() -> None:
+    message = f"r={NONCE},s={SALT},i="
+    assert ServerFirstMessage.parse(f"{message}00000000000000008192".encode()).iterations == 8192
+    for iterations in ("2147483648", "99999999999", "9" * 5000):
+        with pytest.raises(SaslAuthenticationError, match=r"invalid iterations$"):
+            ServerFirstMessage.parse(f"{message}{iterations}".encode())
 
 
 def test_of_an_endless_message_only_the_beginning_is_shown() -> None:
@@ -306,35 +280,22 @@ def test_client_messages_are_as_the_rfc_has_them() -> None:
 
 
 @pytest.mark.behaviour("SASL-05")
-def test_the_token_is_nothing_the_name_and_the_password() -> None:
-    client = PlainSaslClient("alice", "päss wörd")
-    assert not client.complete
-    assert client.evaluate_challenge(b"") == b"\x00alice\x00p\xc3\xa4ss w\xc3\xb6rd"
-    assert client.complete
-
-
-def test_there_is_only_one_token() -> None:
-    client = PlainSaslClient("alice", "secret")
-    client.evaluate_challenge(b"")
+def test_plains_one_token_is_nothing_the_name_and_the_password() -> None:
+    plain = PlainSaslClient("alice", "päss wörd")
+    assert repr(plain) == "<PlainSaslClient INITIAL>"
+    assert not plain.complete
+    assert plain.evaluate_challenge(b"") == b"\x00alice\x00p\xc3\xa4ss w\xc3\xb6rd"
+    assert plain.complete
+    assert repr(plain) == "<PlainSaslClient COMPLETE>"
     with pytest.raises(IllegalSaslStateError, match="already completed"):
-        client.evaluate_challenge(b"more")
-
-
-def test_repr_shows_no_credentials() -> None:
-    client = PlainSaslClient("alice", "secret")
-    assert repr(client) == "<PlainSaslClient INITIAL>"
-    client.evaluate_challenge(b"")
-    assert repr(client) == "<PlainSaslClient COMPLETE>"
+        plain.evaluate_challenge(b"more")
 
 
 # -- OAUTHBEARER on literal bytes ----------------------------------------------------------------------------
 
 
-def test_the_first_message_carries_the_token() -> None:
+def test_the_first_message_carries_the_token_and_extensions_follow_it() -> None:
     assert client_initial_response("123.345.567", {}) == b"n,,\x01auth=Bearer 123.345.567\x01\x01"
-
-
-def test_extensions_follow_the_token() -> None:
     assert client_initial_response("123.345.567", {"propA": "valueA1, valueA2", "propB": "valueB"}) == (
         b"n,,\x01auth=Bearer 123.345.567\x01propA=valueA1, valueA2\x01propB=valueB\x01\x01"
     )
@@ -359,8 +320,22 @@ def test_an_error_is_answered_with_one_byte_so_that_the_refusal_may_come() -> No
 
 
 def test_nothing_may_come_before_the_first_message() -> None:
+    bearer = OAuthBearerSaslClient("a.b.c", {})
+    assert repr(bearer) == "<OAuthBearerSaslClient SEND_CLIENT_FIRST_MESSAGE>"
     with pytest.raises(SaslAuthenticationError, match="Expected empty challenge"):
-        OAuthBearerSaslClient("a.b.c", {}).evaluate_challenge(b"x")
+        bearer.evaluate_challenge(b"x")
+
+
+def test_names_and_values_that_no_extension_may_have() -> None:
+    for name in ("auth", "", "propA1", "prop-A", "prop A"):
+        with pytest.raises(ConfigError, match=f"Extension name {name} is invalid"):
+            validate_extensions({name: "value"}, "sasl.jaas.config")
+    for value in ("", "a\x01b", "naïve"):
+        with pytest.raises(ConfigError) as caught:
+            validate_extensions({"traceId": value}, "sasl.jaas.config")
+        assert str(caught.value) == (
+            "sasl.jaas.config: Extension value for extension traceId is invalid: printable ASCII only"
+        )
 
 
 def test_a_server_reads_token_and_extensions() -> None:
@@ -382,22 +357,3 @@ def test_a_server_refuses_after_the_one_byte() -> None:
     assert second is not None
     with pytest.raises(Refused, match="a lone"):
         server.evaluate(second)
-
-
-@pytest.mark.parametrize("name", ["auth", "", "propA1", "prop-A", "prop A"])
-def test_names_that_no_extension_may_have(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"Extension name {name} is invalid"):
-        validate_extensions({name: "value"}, "sasl.jaas.config")
-
-
-@pytest.mark.parametrize("value", ["", "a\x01b", "naïve"])
-def test_values_that_no_extension_may_have_are_not_shown(value: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        validate_extensions({"traceId": value}, "sasl.jaas.config")
-    assert str(caught.value) == (
-        "sasl.jaas.config: Extension value for extension traceId is invalid: printable ASCII only"
-    )
-
-
-def test_repr_shows_no_token() -> None:
-    assert repr(OAuthBearerSaslClient("a.b.c", {})) == "<OAuthBearerSaslClient SEND_CLIENT_FIRST_MESSAGE>"

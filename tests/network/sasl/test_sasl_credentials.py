@@ -1,6 +1,7 @@
-"""Names, passwords and what a token endpoint is asked with, wherever they stand; and the JAAS config's grammar.
+"""Names, passwords and what a token endpoint is asked with, wherever they stand; and JAAS's grammar.
 
-After JaasContextTest and ConfigOrJaasTest (Kafka 4.3), and what StreamTokenizer does beyond it."""
+After JaasContextTest and ConfigOrJaasTest (Kafka 4.3), and what StreamTokenizer does beyond it.
+"""
 
 from __future__ import annotations
 
@@ -45,73 +46,50 @@ def in_settings(username: str | None, password: str | None) -> PasswordLogin:
     return PasswordLogin(config, NO_EVENTS)
 
 
-def test_name_and_password_from_settings() -> None:
-    credentials = in_settings("alice", "secret").read()
-    assert (credentials.username, credentials.password) == ("alice", "secret")
-    assert credentials.extensions == {}
+def test_name_and_password_are_taken_from_settings_or_the_jaas_config() -> None:
+    logins = {
+        in_settings("alice", "secret"): ("alice", "secret", {}),
+        in_jaas(f'{PLAIN_MODULE} required username="alice" password="secret";'): ("alice", "secret", {}),
+        in_jaas(f"shaded.{SCRAM_MODULE} required username=a password=b;", "SCRAM-SHA-512"): ("a", "b", {}),
+        in_jaas(  # a delegation token
+            f'{SCRAM_MODULE} required username="id" password="hmac" tokenauth="true";', "SCRAM-SHA-256"
+        ): ("id", "hmac", {"tokenauth": "true"}),
+    }
+    for login, expected in logins.items():
+        read = login.read()
+        assert (read.username, read.password, read.extensions) == expected
 
 
-def test_name_and_password_from_the_jaas_config() -> None:
-    credentials = in_jaas(f'{PLAIN_MODULE} required username="alice" password="secret";').read()
-    assert (credentials.username, credentials.password) == ("alice", "secret")
-
-
-def test_the_modules_package_does_not_matter() -> None:
-    login = in_jaas(
-        "shaded.org.apache.kafka.common.security.scram.ScramLoginModule required username=a password=b;",
-        "SCRAM-SHA-512",
-    )
-    assert login.read().username == "a"
-
-
-def test_a_delegation_token_is_told_apart_by_an_extension() -> None:
-    text = f'{SCRAM_MODULE} required username="id" password="hmac" tokenauth="true";'
-    assert in_jaas(text, "SCRAM-SHA-256").read().extensions == {"tokenauth": "true"}
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "module", "needed"),
-    [
+def test_another_mechanisms_module_is_refused_with_the_remedy() -> None:
+    for mechanism, module, needed in (
         ("PLAIN", SCRAM_MODULE, PLAIN_MODULE),
         ("SCRAM-SHA-256", PLAIN_MODULE, SCRAM_MODULE),
         ("SCRAM-SHA-512", "com.sun.security.auth.module.Krb5LoginModule", SCRAM_MODULE),
-    ],
-)
-def test_another_mechanisms_module_is_refused_with_the_remedy(
-    mechanism: str, module: str, needed: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        in_jaas(f"{module} required username=alice password=secret;", mechanism)
-    assert str(caught.value) == (
-        f"sasl.jaas.config names {module} as login module, but sasl.mechanism={mechanism} needs {needed};"
-        " change one of them"
-    )
-    assert caught.value.name == "sasl.jaas.config"
-
-
-def test_a_word_that_is_no_module_is_not_shown() -> None:
+    ):
+        with pytest.raises(ConfigError) as caught:
+            in_jaas(f"{module} required username=alice password=secret;", mechanism)
+        assert str(caught.value) == (
+            f"sasl.jaas.config names {module} as login module, but sasl.mechanism={mechanism} needs {needed};"
+            " change one of them"
+        )
+        assert caught.value.name == "sasl.jaas.config"
     with pytest.raises(ConfigError, match="names something else as login module") as caught:
         in_jaas("hunter2 required username=alice password=secret;")
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("username", "password", "setting", "said"),
-    [
+def test_what_can_not_be_sent_is_a_config_error() -> None:
+    for username, password, setting, said in (
         (None, "secret", "sasl.username", "sasl.username is missing"),
         ("alice", None, "sasl.password", "sasl.password is missing"),
         ("hunter\0two", "secret", "sasl.username", "sasl.username holds a NUL character"),
         ("alice", "hunter\0two", "sasl.password", "sasl.password holds a NUL character"),
         ("alice", "hunter\ud800two", "sasl.password", "sasl.password is not Unicode text"),
-    ],
-)
-def test_what_can_not_be_sent_is_a_config_error(
-    username: str | None, password: str | None, setting: str, said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        in_settings(username, password)
-    assert caught.value.name == setting
-    assert "hunter" not in str(caught.value)
+    ):
+        with pytest.raises(ConfigError, match=said) as caught:
+            in_settings(username, password)
+        assert caught.value.name == setting
+        assert "hunter" not in str(caught.value)
 
 
 def test_one_of_the_two_spellings_must_go() -> None:
@@ -188,80 +166,64 @@ def complaint(text: str) -> str:
     return caught.value.message.removeprefix("sasl.jaas.config: ")
 
 
-def test_a_module_without_options() -> None:
+def test_a_module_has_any_control_flag_and_perhaps_options() -> None:
     parsed = JaasConfig.parse(f"{MODULE} required;")
-    assert parsed.login_module == MODULE
-    assert parsed.module_name == "PlainLoginModule"
-    assert parsed.options == {}
+    assert (parsed.login_module, parsed.module_name, parsed.options) == (MODULE, "PlainLoginModule", {})
+    for flag in ("required", "REQUIRED", "Requisite", "sufficient", "optional"):
+        assert JaasConfig.parse(f"{MODULE} {flag} username=alice;").options == {"username": "alice"}
 
 
-@pytest.mark.parametrize("flag", ["required", "REQUIRED", "Requisite", "sufficient", "optional"])
-def test_every_control_flag_will_do(flag: str) -> None:
-    assert JaasConfig.parse(f"{MODULE} {flag} username=alice;").options == {"username": "alice"}
+def test_options() -> None:
+    found: dict[str, dict[str, str]] = {
+        "a=b": {"a": "b"},
+        "a=b  c = d\n\te=f": {"a": "b", "c": "d", "e": "f"},
+        'username="alice" password="alice-secret"': {"username": "alice", "password": "alice-secret"},
+        "password='single quoted'": {"password": "single quoted"},
+        '"quoted name"="1"': {"quoted name": "1"},
+        'a=b a="twice"': {"a": "twice"},
+        "a=user_1$-x.y": {"a": "user_1$-x.y"},
+        "a=größe": {"a": "größe"},
+        r'a="quote \" and backslash \\ and comma,;"': {"a": 'quote " and backslash \\ and comma,;'},
+        r'a="\t\n\101\0\7x\400"': {"a": "\t\nA\0\x07x\x200"},
+        r'a="\a\b\f\n\r\t\v\q"': {"a": "\a\b\f\n\r\t\vq"},
+        "a=b // a comment; c=d\n e=f": {"a": "b", "e": "f"},
+        "a=b /* a\ncomment; */ e=f": {"a": "b", "e": "f"},
+        'a="// no comment"': {"a": "// no comment"},
+    }
+    assert {text: options(text) for text in found} == found
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a=b", {"a": "b"}),
-        ("a=b  c = d\n\te=f", {"a": "b", "c": "d", "e": "f"}),
-        ('username="alice" password="alice-secret"', {"username": "alice", "password": "alice-secret"}),
-        ("password='single quoted'", {"password": "single quoted"}),
-        ('"quoted name"="1"', {"quoted name": "1"}),
-        ('a=b a="twice"', {"a": "twice"}),
-        ("a=user_1$-x.y", {"a": "user_1$-x.y"}),
-        ("a=größe", {"a": "größe"}),
-        (r'a="quote \" and backslash \\ and comma,;"', {"a": 'quote " and backslash \\ and comma,;'}),
-        (r'a="\t\n\101\0\7x\400"', {"a": "\t\nA\0\x07x\x200"}),
-        (r'a="\a\b\f\n\r\t\v\q"', {"a": "\a\b\f\n\r\t\vq"}),
-        ("a=b // a comment; c=d\n e=f", {"a": "b", "e": "f"}),
-        ("a=b /* a\ncomment; */ e=f", {"a": "b", "e": "f"}),
-        ('a="// no comment"', {"a": "// no comment"}),
-    ],
-)
-def test_options(text: str, found: dict[str, str]) -> None:
-    assert options(text) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "Login module not specified in JAAS config"),
-        ("  // nothing\n", "Login module not specified in JAAS config"),
-        ("7 required a=b;", "Login module not specified in JAAS config (character 1)"),
-        (" = required a=b;", "Login module not specified in JAAS config (character 2)"),
-        (MODULE, "Login module control flag not specified in JAAS config"),
-        (f"{MODULE} {{ a=b;", "Login module control flag is not available in the JAAS config"),
-        (f"{MODULE} required a=b", "JAAS config entry not terminated by semi-colon"),
-        (f'{MODULE} required a="b;', "JAAS config entry not terminated by semi-colon"),
-        (
-            f"{MODULE} required; {MODULE} required;",
-            "JAAS config property contains 2 login modules, should be 1 module",
-        ),
-    ],
-)
-def test_what_java_says_of_a_text_that_is_none(text: str, said: str) -> None:
-    assert complaint(text) == said
-
-
-def test_a_missing_flag_is_told_by_its_place() -> None:
-    assert complaint("PlainLoginModule username=alice;") == (
-        "Invalid login module control flag in JAAS config (character 18): write `required` after the"
-        " module's name"
-    )
-
-
-@pytest.mark.parametrize("text", ["password", "password=", "password=;", "password 1", "password=123"])
-def test_an_option_without_a_value_is_named_where_kafka_knows_it(text: str) -> None:
-    assert complaint(f"PlainLoginModule required {text};") == (
+def test_what_is_said_of_a_text_that_is_none() -> None:
+    value_missing = (
         "Value not specified for key 'password' in JAAS config (character 27); put values in double quotes,"
         " a quote or backslash within them behind a backslash"
     )
+    said = {
+        # in Java's words
+        "": "Login module not specified in JAAS config",
+        "  // nothing\n": "Login module not specified in JAAS config",
+        "7 required a=b;": "Login module not specified in JAAS config (character 1)",
+        " = required a=b;": "Login module not specified in JAAS config (character 2)",
+        MODULE: "Login module control flag not specified in JAAS config",
+        f"{MODULE} {{ a=b;": "Login module control flag is not available in the JAAS config",
+        f"{MODULE} required a=b": "JAAS config entry not terminated by semi-colon",
+        f'{MODULE} required a="b;': "JAAS config entry not terminated by semi-colon",
+        f"{MODULE} required; {MODULE} required;": (
+            "JAAS config property contains 2 login modules, should be 1 module"
+        ),
+        # by its place, and by its name where Kafka knows it
+        "PlainLoginModule username=alice;": (
+            "Invalid login module control flag in JAAS config (character 18): write `required` after the"
+            " module's name"
+        ),
+    }
+    for text in ("password", "password=", "password=;", "password 1", "password=123"):
+        said[f"PlainLoginModule required {text};"] = value_missing
+    assert {text: complaint(text) for text in said} == said
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_may_be_a_secret_is_not_shown() -> None:
+    for text in (
         "PlainLoginModule required username=alice password=my hunter2;",
         "PlainLoginModule hunter2 required;",
         "PlainLoginModule required hunter2;",
@@ -269,10 +231,8 @@ def test_an_option_without_a_value_is_named_where_kafka_knows_it(text: str) -> N
         "hunter2",
         "hunter2 hunter2 hunter2;",
         "hunter2 required hunter2=hunter2",
-    ],
-)
-def test_what_may_be_a_secret_is_not_shown(text: str) -> None:
-    assert "hunter2" not in complaint(text)
+    ):
+        assert "hunter2" not in complaint(text), text
 
 
 def test_repr_shows_a_module_only_if_it_looks_like_one() -> None:
@@ -318,29 +278,15 @@ def credentials(
 
 
 def test_settings_go_before_the_jaas_config() -> None:
-    both = credentials(
-        client_id=" pilot ",
-        secret=SecretSource(SECRET, text="s3cret"),
-        jaas=SecretSource("j", text=JAAS),
-        scope="a",
-    )
-    assert both.read() == ClientCredentials("pilot", "s3cret", "a")
-    assert credentials(jaas=SecretSource("j", text=JAAS)).read() == ClientCredentials(
-        "jaas", "fish", "from jaas"
-    )
-
-
-def test_what_is_not_set_is_taken_from_the_jaas_config() -> None:
-    some = credentials(client_id="pilot", jaas=SecretSource("j", text=JAAS), scope=" ")
-    assert some.read() == ClientCredentials("pilot", "fish", None)
-
-
-def test_a_blank_id_is_none() -> None:
+    jaas, secret = SecretSource("j", text=JAAS), SecretSource(SECRET, text="s3cret")
+    for read, expected in (
+        (credentials(client_id=" pilot ", secret=secret, jaas=jaas, scope="a"), ("pilot", "s3cret", "a")),
+        (credentials(jaas=jaas), ("jaas", "fish", "from jaas")),
+        (credentials(client_id="pilot", jaas=jaas, scope=" "), ("pilot", "fish", None)),
+    ):
+        assert read.read() == ClientCredentials(*expected)
     with pytest.raises(ConfigError, match=f"{ID} is missing"):
-        credentials(client_id="  ", secret=SecretSource(SECRET, text="s3cret"))
-
-
-def test_what_is_not_unicode_is_refused_and_not_shown() -> None:
+        credentials(client_id="  ", secret=secret)
     with pytest.raises(ConfigError, match=f"{SECRET} is not Unicode text") as caught:
         credentials(client_id="pilot", secret=SecretSource(SECRET, text="hunter2\ud800"))
     assert "hunter2" not in str(caught.value)
@@ -367,7 +313,7 @@ def test_a_text_is_masked_of_everything_that_was_sent() -> None:
     assert sent.masked(f"{basic} is pilot with f:sh") == "[hidden] is [hidden] with [hidden]"
 
 
-def test_repr_shows_no_credentials() -> None:
+def test_repr_shows_nothing_of_what_an_endpoint_is_asked_with() -> None:
     ours = credentials(client_id="pilot", secret=SecretSource(SECRET, text="s3cret"))
     assert repr(ours) == "<OAuthCredentials [hidden]>"
     assert repr(ours.read()) == "<ClientCredentials [hidden]>"
