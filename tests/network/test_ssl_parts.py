@@ -8,6 +8,7 @@ import re
 import ssl
 import stat
 import tempfile
+from itertools import product
 from random import Random
 
 import pytest
@@ -28,26 +29,20 @@ CERTIFICATE = IDENTITY.chain
 DER = IDENTITY.der
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        CERTIFICATE,
-        CERTIFICATE.replace("\n", "\r\n"),
-        CERTIFICATE.replace("\n", " "),
-        CERTIFICATE.replace("\n", "\\n"),
-        f"subject=/CN=localhost\n\n{CERTIFICATE}\nissuer: nobody\n",
-        CERTIFICATE.replace("CERTIFICATE", "X509 CERTIFICATE"),
-        f"{IDENTITY.key}{CERTIFICATE}",
-    ],
-    ids=["plain", "crlf", "one line", "backslash n", "with remarks", "x509", "behind a key"],
-)
-def test_a_certificate_is_found_however_its_lines_end(text: str) -> None:
-    assert ssl_pem.certificates(text, NAME) == [DER]
-
-
-def test_certificates_come_in_their_order() -> None:
+def test_a_certificate_is_found_however_its_lines_end() -> None:
+    texts = {
+        "plain": CERTIFICATE,
+        "crlf": CERTIFICATE.replace("\n", "\r\n"),
+        "one line": CERTIFICATE.replace("\n", " "),
+        "backslash n": CERTIFICATE.replace("\n", "\\n"),
+        "with remarks": f"subject=/CN=localhost\n\n{CERTIFICATE}\nissuer: nobody\n",
+        "x509": CERTIFICATE.replace("CERTIFICATE", "X509 CERTIFICATE"),
+        "behind a key": f"{IDENTITY.key}{CERTIFICATE}",
+    }
+    found = {name: ssl_pem.certificates(text, NAME) for name, text in texts.items()}
+    assert found == {name: [DER] for name in texts}
     other = AUTHORITY.issue("other")
-    assert ssl_pem.certificates(CERTIFICATE + other.chain, NAME) == [DER, other.der]
+    assert ssl_pem.certificates(CERTIFICATE + other.chain, NAME) == [DER, other.der], "in their order"
 
 
 def test_pem_is_what_openssl_reads() -> None:
@@ -61,29 +56,23 @@ def test_a_key_is_found_and_made_readable() -> None:
     assert not block.is_encrypted
 
 
-@pytest.mark.parametrize("traditional", [False, True])
-def test_an_encrypted_key_is_known_as_one(traditional: bool) -> None:
-    text = IDENTITY.key_encrypted_with("secret", traditional=traditional)
-    block = ssl_pem.private_key(text, NAME)
-    assert block.is_encrypted
-    assert block.text == text
+def test_an_encrypted_key_is_known_as_one() -> None:
+    for traditional in (False, True):
+        text = IDENTITY.key_encrypted_with("secret", traditional=traditional)
+        block = ssl_pem.private_key(text, NAME)
+        assert (block.is_encrypted, block.text) == (True, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_text_without_a_certificate_says_what_it_has_instead() -> None:
+    for text, said in (
         ("", "it must be PEM"),
         ("/etc/kafka/ca.pem", r"a path belongs into the setting that ends in \.location"),
         (IDENTITY.key, "what it holds is: private key"),
         (CERTIFICATE[:-40], "it must be PEM"),
-    ],
-    # Keys are made anew by each process, and a test has one name in all of them.
-    ids=["nothing", "a path", "a key", "half a certificate"],
-)
-def test_a_text_without_a_certificate_says_what_it_has_instead(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{NAME}: there is no certificate in it; .*{said}") as caught:
-        ssl_pem.certificates(text, NAME)
-    assert caught.value.name == NAME
+    ):
+        with pytest.raises(ConfigError, match=rf"^{NAME}: there is no certificate in it; .*{said}") as caught:
+            ssl_pem.certificates(text, NAME)
+        assert caught.value.name == NAME
 
 
 def test_a_certificate_that_is_not_base64_is_told_by_its_place() -> None:
@@ -168,25 +157,21 @@ def test_it_is_what_the_certificate_says() -> None:
     assert certificate_expires_at_s(ISSUED.der) == expiry_of(ISSUED.der)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        datetime.datetime(2049, 12, 31, 23, 59, 59, tzinfo=datetime.UTC),  # UTCTime's last moment
-        datetime.datetime(2050, 1, 1, tzinfo=datetime.UTC),  # GeneralizedTime from here on
-        datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC),  # RFC 5280: no end
-        datetime.datetime(2001, 6, 1, tzinfo=datetime.UTC),
-    ],
-)
-def test_both_kinds_of_time_are_read(end: datetime.datetime) -> None:
-    made = with_validity("localhost", LONG_AGO, end)
-    assert certificate_expires_at_s(made.der) == int(end.timestamp())
-
-
-@pytest.mark.parametrize("end_year", [1950, 1951, 1999])
-def test_years_of_the_last_century_are(end_year: int) -> None:
-    end = datetime.datetime(end_year, 6, 1, tzinfo=datetime.UTC)
-    made = with_validity("localhost", datetime.datetime(1950, 1, 1, tzinfo=datetime.UTC), end)
-    assert certificate_expires_at_s(made.der) == int(end.timestamp())
+def test_both_kinds_of_time_are_read() -> None:
+    """UTCTime to the end of 2049, GeneralizedTime thereafter; the last one is RFC 5280's for no end."""
+    began = datetime.datetime(1950, 1, 1, tzinfo=datetime.UTC)
+    for year, month, day, *time in (
+        (1950, 6, 1),
+        (1951, 6, 1),
+        (1999, 6, 1),
+        (2001, 6, 1),
+        (2049, 12, 31, 23, 59, 59),
+        (2050, 1, 1),
+        (9999, 12, 31, 23, 59, 59),
+    ):
+        end = datetime.datetime(year, month, day, *time, tzinfo=datetime.UTC)
+        made = with_validity("localhost", began if year < 2001 else LONG_AGO, end)
+        assert certificate_expires_at_s(made.der) == int(end.timestamp()), end
 
 
 @given(st.integers(0, len(ISSUED.der) - 1))
@@ -233,37 +218,30 @@ def names(context: ssl.SSLContext) -> list[str]:
     return [cipher["name"] for cipher in context.get_ciphers()]
 
 
-@pytest.mark.parametrize(
-    ("protocols", "oldest", "newest"),
-    [
-        (("TLSv1.2",), V2, V2),
-        (("TLSv1.3",), V3, V3),
-        (("TLSv1.2", "TLSv1.3"), V2, V3),
-        (("TLSv1.3", "TLSv1.2"), V2, V3),
-        (("TLSv1.3", "TLSv1.3"), V3, V3),
-    ],
-)
-def test_versions_are_those_that_are_enabled(
-    protocols: tuple[str, ...], oldest: ssl.TLSVersion, newest: ssl.TLSVersion
-) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    tls_choice(protocols, ()).apply(context)
-    assert (context.minimum_version, context.maximum_version) == (oldest, newest)
+def test_versions_are_those_that_are_enabled() -> None:
+    for protocols, versions in (
+        (("TLSv1.2",), (V2, V2)),
+        (("TLSv1.3",), (V3, V3)),
+        (("TLSv1.2", "TLSv1.3"), (V2, V3)),
+        (("TLSv1.3", "TLSv1.2"), (V2, V3)),
+        (("TLSv1.3", "TLSv1.3"), (V3, V3)),
+    ):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls_choice(protocols, ()).apply(context)
+        assert (context.minimum_version, context.maximum_version) == versions, protocols
 
 
-@pytest.mark.parametrize(
-    ("protocols", "said"),
-    [
-        ((), "is empty"),
-        (("TLSv1.4",), "'TLSv1.4' is unknown; use TLSv1.2 and TLSv1.3"),
-        (("TLSv1.2", "TLSv1.1"), "TLSv1.1 is not spoken"),
-        (("SSLv3",), "SSLv3 is not spoken"),
-    ],
-)
-def test_other_versions_are_refused(protocols: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        tls_choice(protocols, ())
-    assert caught.value.name == "ssl.enabled.protocols"
+def test_other_versions_are_refused() -> None:
+    refusals: dict[tuple[str, ...], str] = {
+        (): "is empty",
+        ("TLSv1.4",): "'TLSv1.4' is unknown; use TLSv1.2 and TLSv1.3",
+        ("TLSv1.2", "TLSv1.1"): "TLSv1.1 is not spoken",
+        ("SSLv3",): "SSLv3 is not spoken",
+    }
+    for protocols, said in refusals.items():
+        with pytest.raises(ConfigError, match=said) as caught:
+            tls_choice(protocols, ())
+        assert caught.value.name == "ssl.enabled.protocols"
 
 
 def test_without_a_list_openssl_chooses() -> None:
@@ -274,20 +252,16 @@ def test_without_a_list_openssl_chooses() -> None:
     assert not choice.checked_after_handshake
 
 
-@pytest.mark.parametrize("name", [GCM_256, "ECDHE-RSA-AES256-GCM-SHA384"])
-def test_a_suite_goes_by_its_iana_name_or_by_openssls(name: str) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    tls_choice(("TLSv1.2",), (name,)).apply(context)
-    assert [it for it in names(context) if not it.startswith("TLS_")] == ["ECDHE-RSA-AES256-GCM-SHA384"]
-
-
-def test_the_order_of_a_list_is_the_order_of_preference() -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    tls_choice(("TLSv1.2",), (CHACHA, GCM_256, CHACHA)).apply(context)
-    assert [it for it in names(context) if not it.startswith("TLS_")] == [
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        "ECDHE-RSA-AES256-GCM-SHA384",
-    ]
+def test_a_suite_goes_by_its_iana_name_or_by_openssls_and_in_the_order_of_preference() -> None:
+    openssls = "ECDHE-RSA-AES256-GCM-SHA384"
+    for given_names, wanted in (
+        ((GCM_256,), [openssls]),
+        ((openssls,), [openssls]),
+        ((CHACHA, GCM_256, CHACHA), ["ECDHE-RSA-CHACHA20-POLY1305", openssls]),
+    ):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls_choice(("TLSv1.2",), given_names).apply(context)
+        assert [it for it in names(context) if not it.startswith("TLS_")] == wanted
 
 
 def test_a_version_without_a_suite_is_switched_off_as_in_java() -> None:
@@ -297,18 +271,16 @@ def test_a_version_without_a_suite_is_switched_off_as_in_java() -> None:
     assert (both.oldest, both.newest) == (V2, V3)
 
 
-@pytest.mark.parametrize(("protocol", "suite"), [("TLSv1.3", GCM_256), ("TLSv1.2", AES_128)])
-def test_a_list_that_leaves_no_version_is_refused(protocol: str, suite: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"none of {suite} works with ssl.enabled.protocols={protocol}"
-    ) as caught:
-        tls_choice((protocol,), (suite,))
-    assert caught.value.name == "ssl.cipher.suites"
+def test_lists_that_leave_no_version_and_unknown_and_unsafe_suites_are_refused() -> None:
+    def assert_refused(protocols: tuple[str, ...], suites: tuple[str, ...], said: str) -> None:
+        with pytest.raises(ConfigError, match=said) as caught:
+            tls_choice(protocols, suites)
+        assert caught.value.name == "ssl.cipher.suites"
 
-
-@pytest.mark.parametrize(
-    "name",
-    [
+    for protocol, suite in (("TLSv1.3", GCM_256), ("TLSv1.2", AES_128)):
+        said = f"none of {suite} works with ssl.enabled.protocols={protocol}"
+        assert_refused((protocol,), (suite,), said)
+    for name in (
         "TLS_UNHEARD_OF",
         "HIGH",  # a word of OpenSSL's own language
         "ADH-AES256-GCM-SHA384",  # nobody proves anything
@@ -316,12 +288,8 @@ def test_a_list_that_leaves_no_version_is_refused(protocol: str, suite: str) -> 
         "TLS_RSA_WITH_NULL_SHA256",
         f"{GCM_256}:ALL",
         "",
-    ],
-)
-def test_unknown_and_unsafe_suites_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="is unknown or not safe") as caught:
-        tls_choice(BOTH, (GCM_256, name))
-    assert caught.value.name == "ssl.cipher.suites"
+    ):
+        assert_refused(BOTH, (GCM_256, name), "is unknown or not safe")
 
 
 def test_suites_of_tls13_are_set_where_python_can() -> None:
@@ -372,67 +340,59 @@ def certificate_error(code: int, said: str = "") -> ssl.SSLCertVerificationError
 
 
 @pytest.mark.behaviour("SSL-03")
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
-        ("WRONG_VERSION_NUMBER", "does not speak TLS on this port"),
-        ("RECORD_LAYER_FAILURE", "does not speak TLS on this port"),
-        ("TLSV1_ALERT_PROTOCOL_VERSION", "none of the versions of ssl.enabled.protocols"),
-        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "nothing in common with us"),
-        ("SSLV3_ALERT_BAD_CERTIFICATE", "does not accept our client certificate, or wants one and got none"),
-        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "wants a client certificate"),
-        ("TLSV1_ALERT_UNKNOWN_CA", "does not know the authority of our client certificate"),
-        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "our client certificate has expired; renew it"),
-        ("TLSV1_ALERT_INTERNAL_ERROR", "something (TLSV1_ALERT_INTERNAL_ERROR)"),
-    ],
-)
-def test_a_reason_becomes_a_sentence(reason: str, said: str) -> None:
-    error = ssl_failures.handshake_failure(ssl_error(reason), "broker")
-    assert isinstance(error, SslAuthenticationError)
-    assert error.message.startswith("TLS handshake failed: ")
-    assert said in error.message
-    assert "_ssl.c" not in error.message
-
-
-def test_an_error_without_a_reason_is_told_in_openssls_words() -> None:
+def test_a_reason_becomes_a_sentence() -> None:
+    sentences = {
+        "WRONG_VERSION_NUMBER": "does not speak TLS on this port",
+        "RECORD_LAYER_FAILURE": "does not speak TLS on this port",
+        "TLSV1_ALERT_PROTOCOL_VERSION": "none of the versions of ssl.enabled.protocols",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE": "nothing in common with us",
+        "SSLV3_ALERT_BAD_CERTIFICATE": "does not accept our client certificate, or wants one and got none",
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED": "wants a client certificate",
+        "TLSV1_ALERT_UNKNOWN_CA": "does not know the authority of our client certificate",
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our client certificate has expired; renew it",
+        "TLSV1_ALERT_INTERNAL_ERROR": "something (TLSV1_ALERT_INTERNAL_ERROR)",
+    }
+    for reason, said in sentences.items():
+        error = ssl_failures.handshake_failure(ssl_error(reason), "broker")
+        assert isinstance(error, SslAuthenticationError)
+        assert error.message.startswith("TLS handshake failed: ")
+        assert said in error.message
+        assert "_ssl.c" not in error.message
     error = ssl_failures.handshake_failure(ssl_error(None), "broker")
-    assert error.message == "TLS handshake failed: something"
+    assert error.message == "TLS handshake failed: something", "in OpenSSL's words"
 
 
 @pytest.mark.behaviour("SSL-03")
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (9, "is not valid yet; are the clocks right?"),
-        (10, "has expired; renew it"),
-        (18, "is self-signed and not trusted"),
-        (19, "an authority that is not trusted"),
-        (20, "unknown authority"),
-        (21, "unknown authority"),
-        (23, "the broker's certificate has been revoked"),
-        (62, "is not for broker.example.com; connect by a name that it has"),
-        (64, "is not for broker.example.com"),
-        (26, "won't do: unsuitable certificate purpose"),
-    ],
-)
-def test_a_certificate_that_fails_becomes_a_sentence(code: int, said: str) -> None:
-    failure = certificate_error(code, "unsuitable certificate purpose")
-    error = ssl_failures.handshake_failure(failure, "broker.example.com")
-    assert isinstance(error, SslAuthenticationError)
-    assert said in error.message
+def test_a_certificate_that_fails_becomes_a_sentence() -> None:
+    sentences = {
+        9: "is not valid yet; are the clocks right?",
+        10: "has expired; renew it",
+        18: "is self-signed and not trusted",
+        19: "an authority that is not trusted",
+        20: "unknown authority",
+        21: "unknown authority",
+        23: "the broker's certificate has been revoked",
+        62: "is not for broker.example.com; connect by a name that it has",
+        64: "is not for broker.example.com",
+        26: "won't do: unsuitable certificate purpose",
+    }
+    for code, said in sentences.items():
+        failure = certificate_error(code, "unsuitable certificate purpose")
+        error = ssl_failures.handshake_failure(failure, "broker.example.com")
+        assert isinstance(error, SslAuthenticationError)
+        assert said in error.message
 
 
 @pytest.mark.behaviour("SSL-03")
-@pytest.mark.parametrize("kind", [ssl.SSLZeroReturnError, ssl.SSLEOFError, ssl.SSLSyscallError])
-def test_an_end_is_no_refusal(kind: type[ssl.SSLError]) -> None:
-    for judge in (
+def test_an_end_is_no_refusal() -> None:
+    judges = (
         ssl_failures.handshake_failure,
         ssl_failures.post_handshake_failure,
         ssl_failures.stream_failure,
-    ):
-        assert isinstance(
-            judge(kind(6, "TLS/SSL connection has been closed (EOF)"), "broker"), DisconnectError
-        )
+    )
+    for kind, judge in product((ssl.SSLZeroReturnError, ssl.SSLEOFError, ssl.SSLSyscallError), judges):
+        ended = judge(kind(6, "TLS/SSL connection has been closed (EOF)"), "broker")
+        assert isinstance(ended, DisconnectError)
 
 
 @pytest.mark.behaviour("SSL-04")
