@@ -28,6 +28,7 @@ from client_core.client.host_resolver import (
     filter_preferred_addresses,
     resolve,
 )
+from client_core.client.kafka_client import LeastLoadedNode
 from client_core.client.node_connection_state import ConnectionState
 from client_core.client.node_connections import USUAL_LOOK_UP_MS
 from client_core.errors import ConfigError
@@ -209,8 +210,9 @@ class Threads:
     """What BackgroundResolver starts, run when the test says so."""
 
     def __init__(self, resolver: MockResolver, canonical: Collection[str] = ()) -> None:
-        self.begun: deque[Callable[[], None]] = deque()
+        self.begun: deque[Callable[[], None]] = deque()  # and has not ended
         self.wakeups = 0
+        self.dns = resolver
         self.resolver = BackgroundResolver(resolver, self._woken, canonical, self.begun.append)
 
     def _woken(self) -> None:
@@ -270,48 +272,35 @@ def test_a_resolver_that_hangs_holds_one_thread_for_each_name_and_few_altogether
     assert len(threads.begun) == MOST_LOOK_UPS
 
 
-def test_who_asks_while_an_abandoned_look_up_goes_on_has_its_answer() -> None:
-    threads = Threads(MockResolver("10.0.0.1"))
+def test_who_asks_while_an_abandoned_look_up_goes_on_has_its_answer_and_nobody_thereafter() -> None:
+    resolver = MockResolver("10.0.0.1")
+    threads = Threads(resolver)
     threads.resolver.resolve("broker-1")
     threads.resolver.abandon("broker-1")
     assert threads.resolver.resolve("broker-1") is None
     threads.run_one()
     assert threads.resolver.resolve("broker-1") == ("10.0.0.1",)
-
-
-def test_an_answer_that_came_when_nobody_waited_is_not_used_and_not_kept() -> None:
-    resolver = MockResolver("10.0.0.1")
-    threads = Threads(resolver)
     for host in ("broker-1", "broker-2"):
         threads.resolver.resolve(host)
         threads.resolver.abandon(host)
         threads.run_one()
     resolver.addresses = ("10.0.0.9",)
-    assert threads.resolver.resolve("broker-1") is None
+    assert threads.resolver.resolve("broker-1") is None, "that came when nobody waited is not used"
     assert repr(threads.resolver) == "<BackgroundResolver looks_up=['broker-1']>"
     threads.run_one()
     assert threads.resolver.resolve("broker-1") == ("10.0.0.9",)
 
 
-def test_a_canonical_host_leads_to_the_addresses_of_its_canonical_names() -> None:
-    resolver = MockResolver(
-        hosts={
-            "alias": ("10.0.0.1", "10.0.0.2"),
-            "one.example": ("10.0.0.1",),
-            "gone.example": (),
-        },
-        names={"10.0.0.1": "one.example", "10.0.0.2": "gone.example"},
-    )
-    threads = Threads(resolver, canonical=["alias"])
+def test_a_canonical_host_leads_to_the_addresses_of_its_canonical_names_or_is_an_error() -> None:
+    hosts = {"alias": ("10.0.0.1", "10.0.0.2"), "one.example": ("10.0.0.1",), "gone.example": ()}
+    one = {"10.0.0.1": "one.example", "10.0.0.2": "gone.example"}
+    threads = Threads(MockResolver(hosts=hosts, names=one), canonical=["alias"])
     assert threads.resolver.resolve("alias") is None
     threads.run_one()
     assert threads.resolver.resolve("alias") == ("10.0.0.1",)
     assert threads.resolver.name_at("alias", "10.0.0.1") == "one.example"
-
-
-def test_a_canonical_host_none_of_whose_names_is_known_is_an_error() -> None:
-    resolver = MockResolver(hosts={"alias": ("10.0.0.1",), "gone": ()}, names={"10.0.0.1": "gone"})
-    threads = Threads(resolver, canonical=["alias"])
+    none = dict.fromkeys(one, "gone.example")
+    threads = Threads(MockResolver(hosts=hosts, names=none), canonical=["alias"])
     threads.resolver.resolve("alias")
     threads.run_one()
     with pytest.raises(OSError, match="no canonical name of alias can be resolved"):
@@ -365,34 +354,12 @@ def test_of_hosts_without_canonical_names_nothing_is_kept() -> None:
 # -- A client whose resolver is slow, hangs or knows nothing: its turns go on, and the name is tried agai-----
 
 
-class Names:
-    """A resolver off the I/O thread whose look-ups end when the test says so."""
-
-    def __init__(self, *addresses: str) -> None:
-        self.dns = MockResolver(*addresses)
-        self._begun: deque[Callable[[], None]] = deque()
-        self._background = BackgroundResolver(self.dns, lambda: None, start=self._begun.append)
-
-    @property
-    def threads(self) -> int:
-        """Look-ups that have not ended."""
-        return len(self._begun)
-
-    def answer(self) -> None:
-        """Ends the oldest look-up with what DNS says now."""
-        self._begun.popleft()()
-
-    def answer_newest(self) -> None:
-        self._begun.pop()()
-
-    def resolve(self, host: str) -> Sequence[str] | None:
-        return self._background.resolve(host)
-
-    def name_at(self, host: str, address: str) -> str:
-        return self._background.name_at(host, address)
-
-    def abandon(self, host: str) -> None:
-        self._background.abandon(host)
+def looking_up(*addresses: str, **settings: int) -> tuple[Threads, Bench]:
+    """A client that wants a connection to NODE, whose name is being looked up."""
+    names = Threads(MockResolver(*addresses))
+    bench = Bench(resolver=names.resolver, **settings)
+    assert not bench.client.ready(NODE, bench.now_ms)
+    return names, bench
 
 
 def state(bench: Bench, node: Node = NODE) -> tuple[ConnectionState, str | None]:
@@ -401,13 +368,11 @@ def state(bench: Bench, node: Node = NODE) -> tuple[ConnectionState, str | None]
 
 
 def test_a_node_connects_when_its_name_has_been_looked_up() -> None:
-    names = Names("10.0.0.1")
-    bench = Bench(resolver=names)
-    assert not bench.client.ready(NODE, bench.now_ms)
+    names, bench = looking_up("10.0.0.1")
     bench.poll()
     assert state(bench) == (ConnectionState.CONNECTING, None)
     assert not bench.selector.attempts
-    names.answer()
+    names.run_one()
     bench.poll()
     (attempt,) = bench.selector.attempts
     assert (attempt.host, attempt.address) == (NODE.host, ("10.0.0.1", NODE.port))
@@ -415,10 +380,10 @@ def test_a_node_connects_when_its_name_has_been_looked_up() -> None:
 
 
 def test_others_are_served_while_a_look_up_hangs() -> None:
-    names = Names("10.0.0.1")
-    bench = Bench(resolver=names)
+    names = Threads(MockResolver("10.0.0.1"))
+    bench = Bench(resolver=names.resolver)
     assert not bench.client.ready(NODE_1, bench.now_ms)
-    names.answer()
+    names.run_one()
     bench.poll()
     bench.ready(NODE_1)
     assert not bench.client.ready(NODE, bench.now_ms)  # whose look-up does not end
@@ -430,16 +395,18 @@ def test_others_are_served_while_a_look_up_hangs() -> None:
 @pytest.mark.parametrize("hung", range(3))
 def test_a_client_begins_with_the_bootstrap_servers_whose_names_are_known(hung: int) -> None:
     """It waits for none of those whose look-ups hang: the setup timeout of each is five seconds here."""
-    names = Names("10.0.0.1")
+    names = Threads(MockResolver("10.0.0.1"))
     metadata = Metadata(MetadataConfig(100, 1_000, 300_000), Random(0))
     metadata.bootstrap([(f"host-{number}", 9092) for number in range(3)])
-    bench = Bench(metadata=metadata, resolver=names, reconnect_backoff_ms=50, request_timeout_ms=30_000)
+    bench = Bench(
+        metadata=metadata, resolver=names.resolver, reconnect_backoff_ms=50, request_timeout_ms=30_000
+    )
     began_ms = bench.now_ms
-    while names.threads <= hung:
+    while len(names.begun) <= hung:
         bench.poll()
         bench.clock.advance(50)
     assert bench.now_ms - began_ms <= hung * USUAL_LOOK_UP_MS + 50
-    names.answer_newest()
+    names.begun.pop()()
     bench.poll()
     (attempt,) = bench.selector.attempts
     bench.poll()
@@ -448,24 +415,21 @@ def test_a_client_begins_with_the_bootstrap_servers_whose_names_are_known(hung: 
     bench.poll()
     bench.poll()
     assert bench.headers(attempt.node_id)[-1].api is ApiKey.METADATA
-    assert names.threads == hung
+    assert len(names.begun) == hung
     assert len(bench.selector.attempts) == 1
 
 
 def test_a_name_that_is_the_only_one_is_waited_for() -> None:
-    names = Names("10.0.0.1")
-    bench = Bench(resolver=names)
-    bench.client.ready(NODE, bench.now_ms)
+    _, bench = looking_up("10.0.0.1")
     bench.clock.advance(USUAL_LOOK_UP_MS)
-    chosen = bench.client.least_loaded_node(bench.now_ms)
-    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (NODE, True)
+    assert bench.client.least_loaded_node(bench.now_ms) == LeastLoadedNode(NODE, True)
 
 
 def test_a_look_up_that_hangs_ends_the_attempt_in_time_and_takes_no_second_thread(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    names = Names("10.0.0.1")
-    bench = Bench(resolver=names)
+    names = Threads(MockResolver("10.0.0.1"))
+    bench = Bench(resolver=names.resolver)
     with caplog.at_level(logging.WARNING):
         for _ in range(20):
             assert not bench.client.ready(NODE, bench.now_ms)
@@ -476,24 +440,24 @@ def test_a_look_up_that_hangs_ends_the_attempt_in_time_and_takes_no_second_threa
             assert error is not None
             assert error.startswith(f"{NODE.host} was not resolved within ")
             bench.clock.advance(20_000)
-    assert names.threads == 1
+    assert len(names.begun) == 1
     assert caplog.text.count("was not resolved within") == 1
     # Who asks while it still hangs has its answer.
     assert not bench.client.ready(NODE, bench.now_ms)
-    names.answer()
+    names.run_one()
     bench.poll()
     assert len(bench.selector.attempts) == 1
 
 
 def test_a_name_that_is_not_known_is_tried_again_after_the_backoff_and_used_within_two_seconds() -> None:
     """With Kafka's own backoffs, whenever it appears."""
-    names = Names()
-    bench = Bench(resolver=names, reconnect_backoff_ms=50, reconnect_backoff_max_ms=1_000)
+    names = Threads(MockResolver())
+    bench = Bench(resolver=names.resolver, reconnect_backoff_ms=50, reconnect_backoff_max_ms=1_000)
 
     def attempt() -> None:
         bench.client.ready(NODE, bench.now_ms)
-        if names.threads:
-            names.answer()
+        if len(names.begun):
+            names.run_one()
         bench.poll()
 
     for _ in range(600):
@@ -511,10 +475,8 @@ def test_a_name_that_is_not_known_is_tried_again_after_the_backoff_and_used_with
 
 
 def test_a_name_that_hangs_at_a_reconnect_does_not_hold_the_turn() -> None:
-    names = Names("10.0.0.1")
-    bench = Bench(resolver=names)
-    bench.client.ready(NODE, bench.now_ms)
-    names.answer()
+    names, bench = looking_up("10.0.0.1")
+    names.run_one()
     bench.poll()
     bench.ready()
     bench.selector.disconnect(NODE.id)
@@ -522,21 +484,19 @@ def test_a_name_that_hangs_at_a_reconnect_does_not_hold_the_turn() -> None:
     bench.clock.advance(TEST_CONFIG.reconnect_backoff_max_ms * 2)
     assert not bench.client.ready(NODE, bench.now_ms)
     bench.poll()
-    assert names.threads == 1
+    assert len(names.begun) == 1
     assert state(bench)[0] is ConnectionState.CONNECTING
 
 
 @pytest.mark.parametrize("end", ["close_node", "disconnect", "close"])
 def test_whose_node_is_let_go_while_its_name_is_looked_up_does_not_connect_to_it(end: str) -> None:
-    names = Names("10.0.0.1")
-    bench = Bench(resolver=names)
-    assert not bench.client.ready(NODE, bench.now_ms)
+    names, bench = looking_up("10.0.0.1")
     if end == "close":
         bench.client.close()
-        names.answer()
+        names.run_one()
     else:
         getattr(bench.client, end)(NODE.id)
-        names.answer()
+        names.run_one()
         bench.poll()
     assert not bench.selector.attempts
     if end == "disconnect":

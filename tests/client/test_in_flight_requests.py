@@ -5,6 +5,7 @@ Twins of InFlightRequestsTest, INF-01 to INF-09, NET-11 and NET-24."""
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -211,22 +212,18 @@ def test_correlation_ids_count_from_zero_step_over_sasls_and_go_round() -> None:
     assert new_ids(make_sender(-2), 4) == [-2, -1, 0, 1]
 
 
-def test_a_request_has_the_clients_timeout_unless_told_otherwise() -> None:
-    client = Bench().client
-    builder = PlainBuilder()
-    request = client.new_client_request(1, builder, 7, expect_response=False)
+def test_a_request_has_the_clients_timeout_unless_told_otherwise(bench: Bench) -> None:
+    make = partial(bench.client.new_client_request, 1, PlainBuilder(), 7)
+    request = make(expect_response=False)
     assert (request.request_timeout_ms, request.created_ms, request.expect_response) == (1_000, 7, False)
-    request = client.new_client_request(1, builder, 7, expect_response=True, request_timeout_ms=3)
-    assert request.request_timeout_ms == 3
+    assert make(expect_response=True, request_timeout_ms=3).request_timeout_ms == 3
 
 
-def test_a_request_that_can_not_be_written_is_a_bug_and_no_mismatch() -> None:
+def test_a_request_that_can_not_be_written_is_a_bug_and_no_mismatch(bench: Bench) -> None:
     class Broken(PlainBuilder):
         def encode(self, version: int) -> bytes:
             raise ValueError("a bug")
 
-    bench = Bench(discover_broker_versions=False)
-    bench.ready()
     request = bench.client.new_client_request(0, Broken(), bench.now_ms, expect_response=True)
     with pytest.raises(ValueError, match="a bug"):
         bench.client.send(request, bench.now_ms)
@@ -292,16 +289,15 @@ def test_an_answer_in_pieces_that_is_another_requests_is_no_answer() -> None:
         waiting.feed(encode_response_header(ApiKey.METADATA, 12, 4) + bytes(2_000), 2_010)
 
 
-def test_another_correlation_id_is_named_with_the_request() -> None:
+def test_another_correlation_id_is_named_with_the_request_and_a_frame_that_nobody_waits_for_is_an_error() -> (
+    None
+):
     payload = frame_of(ApiKey.PRODUCE, 12, 4, ANSWER)
     with pytest.raises(CorrelationIdMismatchError) as caught:
         parse_response(payload, make_in_flight(1, 5, version=12))
     assert caught.value.message == (
         "Correlation id for response (4) does not match request (5), Produce v12 request 5"
     )
-
-
-def test_a_frame_that_nobody_waits_for_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match=r"^3 bytes came that no request had asked for$"):
         parse_response(b"abc", None)
 

@@ -100,18 +100,13 @@ class OneClient:
 # -- waiting times, on the updater alone ---------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("UPD-01", "UPD-02")
-def test_it_waits_until_an_update_is_due() -> None:
-    metadata = known_metadata(now_ms=0)
-    updater, client = DefaultMetadataUpdater(metadata, TEST_CONFIG), OneClient()
+@pytest.mark.behaviour("UPD-01", "UPD-02", "UPD-04")
+def test_it_waits_until_an_update_is_due_and_for_the_answer_of_the_request_under_way() -> None:
+    updater, client = DefaultMetadataUpdater(known_metadata(now_ms=0), TEST_CONFIG), OneClient()
     assert not updater.is_update_due(1_000)
     assert updater.maybe_update(1_000, client) == 4_000
     assert client.choices == 0
     assert updater.is_update_due(5_000)
-
-
-@pytest.mark.behaviour("UPD-02", "UPD-04")
-def test_it_waits_for_the_answer_of_the_request_under_way() -> None:
     updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
     client.can_send = True
     assert updater.is_update_due(7)
@@ -126,8 +121,7 @@ def test_it_waits_for_the_answer_of_the_request_under_way() -> None:
 @pytest.mark.behaviour("UPD-03")
 def test_without_a_usable_node_it_asks_again_after_the_reconnect_backoff() -> None:
     updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG)
-    client = OneClient(node=None)
-    assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
+    assert updater.maybe_update(7, OneClient(node=None)) == TEST_CONFIG.reconnect_backoff_ms
     assert updater.is_update_due(7)
 
 
@@ -145,26 +139,20 @@ def test_it_connects_where_there_is_no_connection_and_waits_for_the_network_wher
 
 
 @pytest.mark.behaviour("UPD-11")
-def test_no_node_and_no_connection_begin_again_with_bootstrap_servers() -> None:
-    metadata = known_metadata(now_ms=0)
-    bench_sink = Bench().sink
-    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, bench_sink)
-    client = OneClient(node=None)
+def test_no_node_and_no_connection_begin_again_with_bootstrap_servers_and_busy_ones_do_not() -> None:
+    metadata, sink = known_metadata(now_ms=0), RecordingSink()
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, sink)
+    assert updater.maybe_update(5_000, OneClient(node=None, any_ready=True)) == 10_000
+    assert not metadata.fetch().is_bootstrap_configured
+    metadata, sink, client = known_metadata(now_ms=0), RecordingSink(), OneClient(node=None)
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, sink)
     updater.maybe_update(5_000, client)
     assert metadata.fetch().is_bootstrap_configured
     assert client.choices == 2
-    assert bench_sink.of(Rebootstrapped) == [Rebootstrapped()]
+    assert sink.of(Rebootstrapped) == [Rebootstrapped()]
     updater.maybe_update(5_050, client)
-    assert bench_sink.of(Rebootstrapped) == [Rebootstrapped()]  # there is nothing left to forget
-    assert len(bench_sink.of(MetadataRefreshFailed)) == 1  # and no node is told once
-
-
-@pytest.mark.behaviour("UPD-11")
-def test_busy_connections_do_not_begin_again_with_bootstrap_servers() -> None:
-    metadata = known_metadata(now_ms=0)
-    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
-    assert updater.maybe_update(5_000, OneClient(node=None, any_ready=True)) == 10_000
-    assert not metadata.fetch().is_bootstrap_configured
+    assert sink.of(Rebootstrapped) == [Rebootstrapped()]  # there is nothing left to forget
+    assert len(sink.of(MetadataRefreshFailed)) == 1  # and no node is told once
 
 
 @pytest.mark.behaviour("UPD-14")
@@ -174,6 +162,13 @@ def test_without_a_recovery_strategy_it_never_begins_again() -> None:
     updater.maybe_update(bench.now_ms + 5_000, OneClient(node=None))
     assert not updater.needs_rebootstrap(bench.now_ms + 500_000)
     assert len(updater.fetch_nodes()) == 2
+    metadata = counting_metadata()
+    bench = Bench(metadata=metadata, metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
+    node_id = bring_up(bench)
+    bench.answer(node_id, metadata_message((), error_code=129))  # as a broker asks for it
+    bench.poll()
+    assert metadata.rebootstraps == 0
+    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
 
 
 def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
@@ -401,29 +396,6 @@ def test_a_refusal_by_one_node_does_not_disturb_the_request_at_another() -> None
     assert metadata.update_version == version + 1
 
 
-@pytest.mark.behaviour("UPD-12")
-def test_metadata_that_does_not_come_for_too_long_begins_again() -> None:
-    metadata = counting_metadata()
-    bench = Bench(
-        metadata=metadata,
-        discover_broker_versions=False,
-        reconnect_backoff_max_ms=0,
-        request_timeout_ms=60_000,
-    )
-    metadata.request_update(True)
-    bench.poll()
-    bench.clock.advance(1_001)
-    bench.poll()
-    assert metadata.rebootstraps == 1
-    bench.clock.advance(1)
-    bench.poll()
-    assert metadata.rebootstraps == 1
-    bench.clock.advance(1_000)
-    bench.poll()
-    assert metadata.rebootstraps == 2
-    assert len(bench.sink.of(Rebootstrapped)) == 2
-
-
 @pytest.mark.behaviour("UPD-13")
 def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     metadata = counting_metadata()
@@ -439,17 +411,6 @@ def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     assert not bench.selector.is_open(node_id)
     bench.poll()
     assert metadata.rebootstraps == 1
-
-
-@pytest.mark.behaviour("UPD-14")
-def test_a_request_to_begin_again_is_a_failed_update_without_a_strategy() -> None:
-    metadata = counting_metadata()
-    bench = Bench(metadata=metadata, metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
-    node_id = bring_up(bench)
-    bench.answer(node_id, metadata_message((), error_code=129))
-    bench.poll()
-    assert metadata.rebootstraps == 0
-    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
 
 
 @pytest.mark.behaviour("UPD-12")

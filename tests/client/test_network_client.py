@@ -10,7 +10,6 @@ import pytest
 
 from client_core.client.kafka_client import LeastLoadedNode
 from client_core.client.metadata_updater import ManualMetadataUpdater
-from client_core.client.network_client import NetworkClient
 from client_core.clock import FOREVER_MS
 from client_core.cluster import Node
 from client_core.error_codes import Errors
@@ -49,9 +48,11 @@ INITIAL = ("10.200.20.100", "10.200.20.101", "10.200.20.102")
 CHANGED = ("10.200.20.103", "10.200.20.104", "10.200.20.105")
 
 
-def test_the_client_is_what_the_sender_asks_for() -> None:
-    client: KafkaClient = Bench().client
+def test_the_client_is_what_the_sender_asks_for_and_its_repr_is_for_people(bench: Bench) -> None:
+    client: KafkaClient = bench.client
     assert client.active
+    bench.send()
+    assert repr(bench.client) == "<NetworkClient ACTIVE nodes=1 in_flight=1>"
 
 
 # -- send and receive ----------------------------------------------------------------------------------------
@@ -150,18 +151,16 @@ def test_a_request_that_expects_no_answer_is_complete_when_it_is_sent(bench: Ben
     assert bench.client.in_flight_request_count() == 1
     bench.selector.release_sends(NODE.id)
     [response] = bench.poll()
-    assert response.body is None
-    assert not response.disconnected
+    assert (response.body, response.disconnected) == (None, False)
     assert bench.client.in_flight_request_count() == 0
 
 
 @pytest.mark.behaviour("NET-11")
 def test_answers_belong_to_the_requests_in_their_order(bench: Bench) -> None:
-    first, second = bench.send(), bench.send()
-    bench.answer(NODE.id, ProduceResponse(), request=-2)
-    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=0), request=-1)
-    assert [response.request for response in bench.poll()] == [first]
-    assert [response.request for response in bench.poll()] == [second]
+    requests = [bench.send(), bench.send()]
+    for request in (-2, -1):
+        bench.answer(NODE.id, ProduceResponse(), request=request)
+    assert [[response.request for response in bench.poll()] for _ in requests] == [[it] for it in requests]
 
 
 @pytest.mark.behaviour("NET-26", "NET-04", "INF-04")
@@ -205,12 +204,16 @@ def test_a_version_that_the_node_does_not_speak_is_answered_before_and_instead_o
     assert len(bench.selector.polls) == polls
 
 
-@pytest.mark.behaviour("NET-06")
-def test_the_highest_common_version_is_spoken() -> None:
+@pytest.mark.behaviour("NET-06", "NET-13")
+def test_the_highest_common_version_is_spoken_and_a_lost_connection_is_asked_for_its_versions_anew() -> None:
     bench = Bench()
-    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
-    bench.send()
-    assert bench.headers()[-1].version == 9
+    for highest in (9, 8):
+        bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, highest)}))
+        bench.send()
+        assert bench.headers()[-1].version == highest
+        bench.selector.disconnect(NODE.id)
+        bench.poll()
+        bench.clock.advance(10_000)
 
 
 @pytest.mark.behaviour("NET-07")
@@ -525,18 +528,6 @@ def test_a_lost_connection_fails_its_requests_oldest_first(bench: Bench) -> None
     assert bench.client.in_flight_request_count() == 0
 
 
-@pytest.mark.behaviour("NET-13")
-def test_a_lost_connection_is_asked_for_its_versions_anew() -> None:
-    bench = Bench()
-    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    bench.clock.advance(10_000)
-    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 8)}))
-    bench.send()
-    assert bench.headers()[-1].version == 8
-
-
 @pytest.mark.behaviour("NET-19")
 @pytest.mark.java("NetworkClientTest.DisconnectWithMultipleInFlights")
 def test_disconnect_answers_requests_by_the_next_poll_in_their_order() -> None:
@@ -557,7 +548,12 @@ def test_disconnect_answers_requests_by_the_next_poll_in_their_order() -> None:
 
 @pytest.mark.behaviour("NET-19")
 @pytest.mark.java("NetworkClientTest.CallDisconnect")
-def test_disconnect_begins_a_backoff_once(bench: Bench) -> None:
+def test_disconnect_begins_a_backoff_once_and_none_for_a_node_that_was_never_tried() -> None:
+    bench = Bench()
+    bench.client.disconnect(NODE.id)
+    assert bench.client.can_connect(NODE, bench.now_ms)
+    assert not bench.client.connection_failed(NODE)
+    bench.ready()
     assert not bench.client.connection_failed(NODE)
     bench.client.disconnect(NODE.id)
     assert not bench.client.is_ready(NODE, bench.now_ms)
@@ -567,13 +563,6 @@ def test_disconnect_begins_a_backoff_once(bench: Bench) -> None:
     assert bench.client.can_connect(NODE, bench.now_ms)
     bench.client.disconnect(NODE.id)
     assert bench.client.can_connect(NODE, bench.now_ms)
-
-
-def test_disconnecting_a_node_that_was_never_tried_does_nothing() -> None:
-    bench = Bench()
-    bench.client.disconnect(NODE.id)
-    assert bench.client.can_connect(NODE, bench.now_ms)
-    assert not bench.client.connection_failed(NODE)
 
 
 @pytest.mark.java("NetworkClientTest.ClientDisconnectAfterInternalApiVersionRequest")
@@ -852,9 +841,3 @@ def test_every_request_ends_in_one_event(bench: Bench) -> None:
         RequestCompleted("Produce", NODE.id, 4, sent_bytes, received_bytes),
         RequestCompleted("Produce", NODE.id, 1_004, sent_bytes, 0, Errors.REQUEST_TIMED_OUT),
     ]
-
-
-def test_repr_is_for_people(bench: Bench) -> None:
-    bench.send()
-    assert repr(bench.client) == "<NetworkClient ACTIVE nodes=1 in_flight=1>"
-    assert isinstance(bench.client, NetworkClient)

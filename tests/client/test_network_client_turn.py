@@ -325,6 +325,8 @@ def test_rebootstrap() -> None:
     bench.updater.handle_successful_response(bench.now_ms, make_in_flight(), read((), error_code=129))
     assert metadata.rebootstraps == 2
     assert rebootstraps_after(50) == 3
+    assert [rebootstraps_after(1), rebootstraps_after(trigger_ms)] == [3, 4]
+    assert len(bench.sink.of(Rebootstrapped)) == 4
 
 
 # -- Brokers that moved altogether are found again, by the names that bootstrap.servers holds (KIP-899) ------

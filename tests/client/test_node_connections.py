@@ -45,8 +45,15 @@ UNSUPPORTED_VERSION = 35
 @pytest.mark.java("NetworkClientTest.ApiVersionsRequest")
 def test_a_new_connection_is_asked_for_its_versions_and_then_ready() -> None:
     bench = Bench()
-    bench.connect()
+    bench.selector.never_ready(NODE.id)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.poll()
+    assert states(bench) == [ConnectionState.CONNECTING], "until the question is sent"
+    bench.selector.become_ready(NODE.id)
+    bench.poll()
+    assert states(bench) == [ConnectionState.CHECKING_API_VERSIONS]
     assert bench.client.has_in_flight_requests(NODE.id)
+    bench.poll()
     [header] = bench.headers()
     assert (header.api, header.version, header.correlation_id) == (ApiKey.API_VERSIONS, 4, 0)
     question = ApiVersionsRequest.decode(bench.selector.sent_to(NODE.id)[0], 4, header.body_offset)
@@ -55,18 +62,6 @@ def test_a_new_connection_is_asked_for_its_versions_and_then_ready() -> None:
     bench.poll()
     assert not bench.client.has_in_flight_requests(NODE.id)
     assert bench.client.is_ready(NODE, bench.now_ms)
-
-
-@pytest.mark.behaviour("NET-14")
-def test_it_counts_as_connecting_until_the_question_is_sent() -> None:
-    bench = Bench()
-    bench.selector.never_ready(NODE.id)
-    bench.client.ready(NODE, bench.now_ms)
-    bench.poll()
-    assert states(bench) == [ConnectionState.CONNECTING]
-    bench.selector.become_ready(NODE.id)
-    bench.poll()
-    assert states(bench) == [ConnectionState.CHECKING_API_VERSIONS]
 
 
 @pytest.mark.behaviour("NET-15")
@@ -127,29 +122,26 @@ def test_a_node_that_refuses_what_it_lists_is_asked_with_version_0_and_then_left
 
 @pytest.mark.behaviour("NET-16")
 @pytest.mark.java("NetworkClientTest.InvalidApiVersionsRequest")
-@pytest.mark.parametrize("error_code", [42, -1, 999])
-def test_any_other_error_ends_the_connection(error_code: int, caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    bench.connect()
-    bench.answer(NODE.id, ApiVersionsResponse(error_code))
-    with caplog.at_level(logging.WARNING):
+def test_any_other_error_and_an_unreadable_list_of_versions_end_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    for error_code in (42, -1, 999, None):
+        bench = Bench()
+        bench.connect()
+        if error_code is None:
+            bench.selector.receive(NODE.id, b"\0\0\0\0\0\0\xff\xff\xff\xff\x7f")
+        else:
+            bench.answer(NODE.id, ApiVersionsResponse(error_code))
         assert bench.poll() == []
-    assert not bench.client.has_in_flight_requests(NODE.id)
-    assert not bench.client.is_ready(NODE, bench.now_ms)
-    assert bench.client.connection_failed(NODE)
-    assert not bench.selector.is_open(NODE.id)
-    assert f"({error_code}) to ApiVersions" in caplog.text
-
-
-def test_an_unreadable_list_of_versions_ends_the_connection() -> None:
-    bench = Bench()
-    bench.connect()
-    bench.selector.receive(NODE.id, b"\0\0\0\0\0\0\xff\xff\xff\xff\x7f")
-    assert bench.poll() == []
-    assert bench.client.connection_failed(NODE)
-    [event] = bench.sink.of(NodeDisconnected)
-    assert isinstance(event, NodeDisconnected)
-    assert event.reason == "protocol_error"
+        assert not bench.client.has_in_flight_requests(NODE.id)
+        assert not bench.client.is_ready(NODE, bench.now_ms)
+        assert bench.client.connection_failed(NODE)
+        assert not bench.selector.is_open(NODE.id)
+        [event] = bench.sink.of(NodeDisconnected)
+        assert isinstance(event, NodeDisconnected)
+        assert event.reason == ("protocol_error" if error_code is None else "local")
+        assert error_code is None or f"({error_code}) to ApiVersions" in caplog.text
 
 
 @pytest.fixture
@@ -193,11 +185,11 @@ class Alone:
         self.selector = MockSelector(clock)
         self.connections = NodeConnections(self.selector, config, MockResolver(), Random(0), self.events)
 
-    def ready(self, node: Node = NODE) -> None:
+    def ready(self, node: Node = NODE, versions: ApiVersionsResponse | None = None) -> None:
         self.connections.connect(node, 0)
         self.connections.connected(node.id)
         self.connections.check_api_versions(node.id)
-        self.connections.api_versions_answered(node.id, api_versions_response(), 4)
+        self.connections.api_versions_answered(node.id, versions or api_versions_response(), 4)
 
     def end(self, ended: Disconnection = CLOSED, in_flight: int = 0, node: Node = NODE) -> None:
         self.connections.end(node.id, 0, ended, in_flight)
@@ -284,11 +276,7 @@ def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
 @pytest.mark.parametrize("end", ["end", "leave", "forget", "renew"])
 def test_what_a_node_spoke_is_forgotten_with_its_connection(end: str) -> None:
     alone = Alone()
-    alone.connections.connect(NODE, 0)
-    alone.connections.connected(NODE.id)
-    alone.connections.check_api_versions(NODE.id)
-    old = api_versions_response({ApiKey.PRODUCE: (3, 7)})
-    alone.connections.api_versions_answered(NODE.id, old, 4)
+    alone.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 7)}))
     assert alone.connections.version_for(NODE.id, PlainBuilder()) == 7
     alone.connections.needing_api_versions[NODE.id] = ApiVersionsRequestBuilder("pilotfish", "0.1.0")
     match end:
@@ -388,17 +376,7 @@ def states(bench: Bench) -> list[ConnectionState]:
     return [status.state for status in bench.client.node_statuses(bench.now_ms)]
 
 
-def test_the_life_of_a_connection_in_events(bench: Bench) -> None:
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    assert bench.sink.of(NodeConnecting, NodeReady, NodeDisconnected) == [
-        NodeConnecting(NODE.id),
-        NodeReady(NODE.id),
-        NodeDisconnected(NODE.id, "closed", "the peer closed the connection (10.0.0.1:9092)", 10_000),
-    ]
-
-
-def test_a_status_tells_state_load_and_waits() -> None:
+def test_a_status_tells_state_load_and_waits_and_events_the_life_of_a_connection() -> None:
     bench = Bench()
     assert bench.client.node_statuses(bench.now_ms) == ()
     bench.ready()
@@ -421,18 +399,18 @@ def test_a_status_tells_state_load_and_waits() -> None:
     assert status.state is ConnectionState.DISCONNECTED
     assert (status.in_flight_requests, status.oldest_in_flight_age_ms) == (0, None)
     assert status.backoff_left_ms == 9_900
-    assert status.last_error == "the peer closed the connection (10.0.0.1:9092)"
-    assert status.last_error_age_ms == 100
-
-
-def test_the_last_error_outlives_the_next_connection(bench: Bench) -> None:
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    bench.clock.advance(10_000)
+    gone = "the peer closed the connection (10.0.0.1:9092)"
+    assert (status.last_error, status.last_error_age_ms) == (gone, 100)
+    assert bench.sink.of(NodeConnecting, NodeReady, NodeDisconnected) == [
+        NodeConnecting(NODE.id),
+        NodeReady(NODE.id),
+        NodeDisconnected(NODE.id, "closed", gone, 10_000),
+    ]
+    bench.clock.advance(9_900)
     bench.ready()
     [status] = bench.client.node_statuses(bench.now_ms)
     assert status.state is ConnectionState.READY
-    assert status.last_error_age_ms == 10_000
+    assert status.last_error_age_ms == 10_000, "it outlives the next connection"
 
 
 def test_a_state_that_changes_between_polls_is_seen_before_the_next_wait() -> None:

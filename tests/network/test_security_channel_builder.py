@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -42,9 +43,7 @@ from tests.support.secured_settings import MountedSecret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-    from client_core.network.channel_builder import LayeredChannelBuilder
 
 PASSWORD = SaslConfig(
     "SCRAM-SHA-512",
@@ -61,87 +60,41 @@ def builder_of(security: SecurityConfig) -> LayeredChannelBuilder:
     return builder
 
 
-@pytest.mark.parametrize(
-    ("security", "transports", "transport", "authenticators", "authenticator"),
-    [
-        (PLAINTEXT, PlaintextTransports, PlaintextTransportLayer, NoAuthentication, PlaintextAuthenticator),
-        (
-            SecurityConfig(SecurityProtocol.SSL, ssl=SslConfig()),
-            SslTransports,
-            SslTransportLayer,
-            NoAuthentication,
-            PlaintextAuthenticator,
-        ),
-        (
-            SecurityConfig(SecurityProtocol.SASL_PLAINTEXT, sasl=PASSWORD),
-            PlaintextTransports,
-            PlaintextTransportLayer,
-            SaslAuthenticators,
-            SaslClientAuthenticator,
-        ),
-        (
-            SecurityConfig(SecurityProtocol.SASL_SSL, ssl=SslConfig(), sasl=PASSWORD),
-            SslTransports,
-            SslTransportLayer,
-            SaslAuthenticators,
-            SaslClientAuthenticator,
-        ),
-    ],
-    ids=lambda value: str(value.protocol.value) if isinstance(value, SecurityConfig) else "",
-)
-def test_a_protocol_gets_its_layers(
-    security: SecurityConfig,
-    transports: type,
-    transport: type,
-    authenticators: type,
-    authenticator: type,
-) -> None:
-    with closing(builder_of(security)) as builder, socket.socket() as connection:
-        assert type(builder._transports) is transports
-        assert type(builder._authenticators) is authenticators
-        made = builder._transports.transport("localhost", connection, "127.0.0.1:9092")
-        assert type(made) is transport
-        made.close()
-        assert type(builder._authenticators.authenticator("localhost")) is authenticator
+def test_a_protocol_gets_its_layers() -> None:
+    plaintext, tls = (PlaintextTransports, PlaintextTransportLayer), (SslTransports, SslTransportLayer)
+    nobody, sasl = (NoAuthentication, PlaintextAuthenticator), (SaslAuthenticators, SaslClientAuthenticator)
+    protocol = SecurityProtocol
+    for security, (transports, transport), (authenticators, authenticator) in (
+        (PLAINTEXT, plaintext, nobody),
+        (SecurityConfig(protocol.SSL, ssl=SslConfig()), tls, nobody),
+        (SecurityConfig(protocol.SASL_PLAINTEXT, sasl=PASSWORD), plaintext, sasl),
+        (SecurityConfig(protocol.SASL_SSL, ssl=SslConfig(), sasl=PASSWORD), tls, sasl),
+    ):
+        with closing(builder_of(security)) as builder, socket.socket() as connection:
+            assert type(builder._transports) is transports
+            assert type(builder._authenticators) is authenticators
+            made = builder._transports.transport("localhost", connection, "127.0.0.1:9092")
+            assert type(made) is transport
+            made.close()
+            assert type(builder._authenticators.authenticator("localhost")) is authenticator
 
 
-@pytest.mark.parametrize(
-    ("security", "named"),
-    [
-        (
-            SecurityConfig(
-                SecurityProtocol.SSL,
-                ssl=SslConfig(truststore=SecretSource("ssl.truststore.location", path="/no/such/ca.pem")),
-            ),
-            "ssl.truststore.location",
-        ),
-        (
-            SecurityConfig(
-                SecurityProtocol.SASL_SSL,
-                ssl=SslConfig(),
-                sasl=SaslConfig(
-                    "PLAIN",
-                    username=SecretSource("sasl.username", text="u"),
-                    password=SecretSource("sasl.password.file", path="/no/such/password"),
-                ),
-            ),
-            "sasl.password.file",
-        ),
-    ],
-)
-def test_what_can_not_be_read_is_named_before_anything_is_connected(
-    security: SecurityConfig, named: str
-) -> None:
-    with pytest.raises(ConfigError) as refused:
-        builder_of(security)
-    assert refused.value.name == named
-    assert "/no/such/" in refused.value.message
+def test_what_can_not_be_read_is_named_before_anything_is_connected(tmp_path: Path) -> None:
+    def trusting(path: Path) -> SecurityConfig:
+        source = SecretSource("ssl.truststore.location", path=str(path))
+        return SecurityConfig(SecurityProtocol.SSL, ssl=SslConfig(truststore=source))
 
-
-def test_a_truststore_that_can_be_read_is(tmp_path: Path) -> None:
-    trusted = Authority().write_trust(tmp_path / "ca.pem")
-    source = SecretSource("ssl.truststore.location", path=str(trusted))
-    builder_of(SecurityConfig(SecurityProtocol.SSL, ssl=SslConfig(truststore=source))).close()
+    password = SecretSource("sasl.password.file", path="/no/such/password")
+    sasl = SaslConfig("PLAIN", username=SecretSource("sasl.username", text="u"), password=password)
+    for security, named in (
+        (trusting(Path("/no/such/ca.pem")), "ssl.truststore.location"),
+        (SecurityConfig(SecurityProtocol.SASL_SSL, ssl=SslConfig(), sasl=sasl), "sasl.password.file"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            builder_of(security)
+        assert refused.value.name == named
+        assert "/no/such/" in refused.value.message
+    builder_of(trusting(Authority().write_trust(tmp_path / "ca.pem"))).close()
 
 
 def test_who_talks_plaintext_does_not_pay_for_tls_and_sasl() -> None:
@@ -248,20 +201,18 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 # -- passwords -----------------------------------------------------------------------------------------------
 
 
-def test_another_password_is_noticed_without_any_connection(rig: Rig) -> None:
+def test_another_password_is_noticed_without_any_connection_and_the_same_mounted_again_is_no_other(
+    rig: Rig,
+) -> None:
     credentials = rig.with_password(username="erin", password=FIRST)
+    rig.swap(username="erin", password=FIRST)
+    assert credentials() == CredentialsVersion()
     rig.swap(username="erin", password=SECOND)
     assert (credentials(), credentials()) == (ONE_MORE_SASL, ONE_MORE_SASL)
     assert rig.failures() == [None]
 
 
-def test_the_same_password_mounted_again_is_no_other(rig: Rig) -> None:
-    credentials = rig.with_password(username="erin", password=FIRST)
-    rig.swap(username="erin", password=FIRST)
-    assert credentials() == CredentialsVersion()
-
-
-def test_a_password_that_will_not_do_changes_nothing_and_is_told_once(rig: Rig) -> None:
+def test_a_password_that_will_not_do_or_is_gone_changes_nothing_and_is_told_once(rig: Rig) -> None:
     credentials = rig.with_password(username="erin", password=FIRST)
     rig.swap(username="erin", password="")
     assert (credentials(), credentials()) == (CredentialsVersion(), CredentialsVersion())
@@ -269,38 +220,29 @@ def test_a_password_that_will_not_do_changes_nothing_and_is_told_once(rig: Rig) 
     assert "is empty" in (failure or "")
     rig.swap(username="erin", password=SECOND)
     assert credentials() == ONE_MORE_SASL
-
-
-def test_files_that_are_gone_change_nothing(rig: Rig) -> None:
-    credentials = rig.with_password(username="erin", password=FIRST)
+    told = len(rig.failures())
     rig.path("password").unlink()
-    assert credentials() == CredentialsVersion()
-    assert len(rig.failures()) == 1
+    assert credentials() == ONE_MORE_SASL
+    assert len(rig.failures()) == told + 1
 
 
 # -- certificates --------------------------------------------------------------------------------------------
 
 
-def test_key_and_certificate_swapped_together_are_one_change(rig: Rig) -> None:
+def test_key_and_certificate_swapped_together_are_one_change_and_one_alone_is_not_used(rig: Rig) -> None:
     authority = Authority()
-    before, after = authority.issue("client.test"), authority.issue("client.test")
+    before, after, last = (authority.issue("client.test") for _ in range(3))
     ca = authority.certificate
     credentials = rig.with_certificate(ca=ca, key=before.key, crt=before.chain)
     rig.swap(ca=ca, key=after.key, crt=after.chain)
     assert (credentials(), credentials()) == (ONE_MORE_TLS, ONE_MORE_TLS)
     assert len(rig.events.of(CertificateLoaded)) == 2, "the metric of its expiry is that of the new one"
-
-
-def test_a_key_without_its_certificate_is_not_used(rig: Rig) -> None:
-    authority = Authority()
-    before, after = authority.issue("client.test"), authority.issue("client.test")
-    ca = authority.certificate
-    credentials = rig.with_certificate(ca=ca, key=before.key, crt=before.chain)
-    rig.swap(ca=ca, key=after.key, crt=before.chain)
-    assert credentials() == CredentialsVersion()
-    assert any("does not belong" in (failure or "") for failure in rig.failures())
-    rig.swap(ca=ca, key=after.key, crt=after.chain)
+    assert not any("does not belong" in (failure or "") for failure in rig.failures())
+    rig.swap(ca=ca, key=last.key, crt=after.chain)
     assert credentials() == ONE_MORE_TLS
+    assert any("does not belong" in (failure or "") for failure in rig.failures())
+    rig.swap(ca=ca, key=last.key, crt=last.chain)
+    assert credentials() == CredentialsVersion(tls=2)
 
 
 def test_another_authority_is_a_change_too(rig: Rig) -> None:
@@ -314,17 +256,14 @@ def test_another_authority_is_a_change_too(rig: Rig) -> None:
 # -- tokens --------------------------------------------------------------------------------------------------
 
 
-def test_the_next_token_of_the_same_principal_is_no_other_credential(rig: Rig) -> None:
-    """The session is renewed with it, where the broker has sessions end."""
+def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_somebody_else_is(
+    rig: Rig,
+) -> None:
+    """The session is renewed with the next one, where the broker has sessions end."""
     credentials = rig.with_token(signed_token("alice"))
     first = credentials()
     rig.swap(token=signed_token("alice", lifetime_s=7_200))
     assert credentials() == first
-
-
-def test_a_token_of_somebody_else_is(rig: Rig) -> None:
-    credentials = rig.with_token(signed_token("alice"))
-    first = credentials()
     rig.swap(token=signed_token("bob"))
     assert credentials() == first._replace(sasl=first.sasl + 1)
 

@@ -102,12 +102,9 @@ def test_a_truststore_stands_in_place_of_the_systems_authorities(
 
 def test_all_authorities_of_a_truststore_are_trusted_also_if_one_stands_there_twice() -> None:
     text = AUTHORITY.certificate + STRANGER.certificate + AUTHORITY.certificate
-    assert len(SslContexts(ssl_config(text)).context().get_ca_certs()) == 2
-
-
-def test_the_context_stays_the_same_while_nothing_changes() -> None:
-    contexts = SslContexts(ssl_config(AUTHORITY.certificate, CLIENT))
-    assert contexts.context() is contexts.context()
+    contexts = SslContexts(ssl_config(text, CLIENT))
+    assert len(contexts.context().get_ca_certs()) == 2
+    assert contexts.context() is contexts.context(), "while nothing changes"
 
 
 # -- our certificate -----------------------------------------------------------------------------------------

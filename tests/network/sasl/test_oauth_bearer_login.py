@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import queue
 import random
-import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +26,7 @@ from tests.support.recorded_events import RecordedEvents
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -315,7 +315,7 @@ class FakeRetriever:
 class Rig:
     """A login by a clock that stands still; the test goes along with its thread, step by step."""
 
-    def __init__(self, events: RecordedEvents | None = None) -> None:
+    def __init__(self, events: RecordedEvents | None = None, *, asks: bool = True) -> None:
         self._steps: queue.Queue[str] = queue.Queue()
         self.clock = SteppingClock(self._steps)
         self.retriever = FakeRetriever(self._steps)
@@ -323,7 +323,7 @@ class Rig:
         self.login = OAuthBearerLogin(
             CONFIG, self.retriever, ClientJwtValidator(), self.clock, random.Random(1), self.events
         )
-        self.first_token = self.login.token()  # who asks first starts the thread
+        self.first_token = self.login.token() if asks else None  # who asks first starts the thread
 
     def valid_token(self) -> OAuthBearerToken:
         token = self.login.token()
@@ -365,33 +365,32 @@ def test_there_is_no_token_before_the_first_answer_and_nobody_waits_for_it() -> 
         assert it.valid_token().principal_name == it.login.principal_name == "alice"
 
 
-def test_the_thread_begins_when_a_token_is_first_asked_for() -> None:
-    steps: queue.Queue[str] = queue.Queue()
-    retriever, events = FakeRetriever(steps), RecordedEvents()
-    login = OAuthBearerLogin(
-        CONFIG, retriever, ClientJwtValidator(), SteppingClock(steps), random.Random(1), events
-    )
-    assert not login._thread.is_alive()
-    assert login.token() is None
-    assert steps.get(timeout=patient(30)) == ASKS
-    login.close()
-    assert not login._thread.is_alive()
+def test_the_thread_begins_when_a_token_is_first_asked_for_and_close_ends_it_while_it_asks() -> None:
+    it = Rig(asks=False)
+    assert not it.login._thread.is_alive()
+    assert it.login.token() is None
+    assert it.step() == ASKS
+    it.login.close()
+    assert it.retriever.is_cancelled
+    assert not it.login._thread.is_alive()
+    assert it.events.events == []
 
 
 def test_close_of_one_that_was_never_asked_leaves_no_thread_and_none_begins_later() -> None:
-    steps: queue.Queue[str] = queue.Queue()
-    login = OAuthBearerLogin(
-        CONFIG,
-        FakeRetriever(steps),
-        ClientJwtValidator(),
-        SteppingClock(steps),
-        random.Random(1),
-        RecordedEvents(),
-    )
-    login.close()
+    it = Rig(asks=False)
+    it.login.close()
     with pytest.raises(DisconnectError, match="the client is closing"):
-        login.token()
-    assert login._thread.ident is None
+        it.login.token()
+    assert it.login._thread.ident is None
+
+
+def test_close_ends_a_thread_that_waits(caplog: pytest.LogCaptureFixture) -> None:
+    it = Rig()
+    it.answer(it.token("alice", 100 * MINUTE_MS))
+    it.login.close()
+    it.login.close()
+    assert not it.login._thread.is_alive()
+    assert caplog.messages == []
 
 
 def test_a_token_that_expired_unnoticed_is_waited_for() -> None:
@@ -512,25 +511,3 @@ def test_a_sink_with_a_bug_does_not_end_the_thread(caplog: pytest.LogCaptureFixt
         it.answer(it.token("bob", 100 * MINUTE_MS))
         assert it.valid_token().principal_name == "bob"
     assert "An event sink failed" in caplog.text
-
-
-def test_close_ends_a_thread_that_waits(caplog: pytest.LogCaptureFixture) -> None:
-    it = Rig()
-    it.answer(it.token("alice", 100 * MINUTE_MS))
-    it.login.close()
-    it.login.close()
-    assert not _login_threads(it)
-    assert caplog.messages == []
-
-
-def test_close_ends_a_thread_that_asks() -> None:
-    it = Rig()
-    assert it.step() == ASKS
-    it.login.close()
-    assert it.retriever.is_cancelled
-    assert not _login_threads(it)
-    assert it.events.events == []
-
-
-def _login_threads(it: Rig) -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread is it.login._thread]

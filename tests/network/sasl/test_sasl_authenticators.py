@@ -8,6 +8,7 @@ import queue
 import random
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -40,6 +41,7 @@ from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
     from pathlib import Path
 
     from client_core.events import Event, EventSink
@@ -90,23 +92,21 @@ def oauth(url: str, jaas: str | None = None, **settings: str) -> SaslConfig:
     )
 
 
+def pilot(url: str) -> SaslConfig:
+    """A client's with an id and a secret."""
+    return oauth(url, client_id="pilot", client_secret="fish")
+
+
+def url_of(peer: TcpPeer) -> str:
+    return f"http://127.0.0.1:{peer.address[1]}/"
+
+
 def converse(authenticator: Authenticator, conversation: SaslConversation) -> None:
     """Both sides, until one of them has nothing more to say."""
     received: bytes | None = None
     while (sent := authenticator.authenticate(received, 0)) is not None:
         answers = conversation.receive(b"".join(sent))
         received = answers[0]
-
-
-def test_password_mechanisms() -> None:
-    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        conversation = SaslServer(MockClock(), (mechanism,), passwords={"myuser": "mypassword"}).connect()
-        authenticators = made(password_config(mechanism))
-        assert repr(authenticators) == f"<SaslAuthenticators {mechanism}>"
-        authenticator = authenticators.authenticator("localhost")
-        converse(authenticator, conversation)
-        assert authenticator.complete
-        assert conversation.principal == "myuser"
 
 
 def test_oauth_bearer_with_a_token_from_a_file(tmp_path: Path) -> None:
@@ -162,8 +162,7 @@ def assert_waits(authenticator: Authenticator) -> None:
 
 def test_as_long_as_there_is_no_token_yet_authenticators_wait_for_it() -> None:
     with ScriptedPeer(stay_silent) as peer:
-        url = f"http://127.0.0.1:{peer.address[1]}/"
-        authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
+        authenticators = made(pilot(url_of(peer)))
         authenticator = authenticators.authenticator("localhost")
         assert not authenticator.awaits_credentials  # nothing was wanted of it so far
         for _ in range(2):
@@ -178,7 +177,7 @@ def test_as_long_as_there_is_no_token_yet_authenticators_wait_for_it() -> None:
 def test_nothing_is_asked_and_no_thread_begins_before_the_first_connection() -> None:
     with OAuthEndpoint({"pilot": "fish"}) as endpoint:
         before = set(threading.enumerate())
-        authenticators = made(oauth(endpoint.url, client_id="pilot", client_secret="fish"))
+        authenticators = made(pilot(endpoint.url))
         assert not [thread for thread in threading.enumerate() if thread not in before]
         authenticators.close()
         assert endpoint.requests == []
@@ -186,9 +185,9 @@ def test_nothing_is_asked_and_no_thread_begins_before_the_first_connection() -> 
 
 def test_an_endpoint_that_is_down_is_waited_for() -> None:
     with TcpPeer() as peer:
-        url = f"http://127.0.0.1:{peer.address[1]}/"
+        url = url_of(peer)
     events = NextEvents()
-    authenticators = made(oauth(url, client_id="pilot", client_secret="fish"), events=events)
+    authenticators = made(pilot(url), events=events)
     waiting = authenticators.authenticator("localhost")
     assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be asked: connection refused")
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
@@ -201,7 +200,7 @@ def test_an_endpoint_that_is_down_is_waited_for() -> None:
 def test_a_refusal_of_the_endpoint_fails_the_authentication() -> None:
     with OAuthEndpoint({}) as endpoint:
         events = NextEvents()
-        authenticators = made(oauth(endpoint.url, client_id="pilot", client_secret="fish"), events=events)
+        authenticators = made(pilot(endpoint.url), events=events)
         authenticator = authenticators.authenticator("localhost")
         assert isinstance(events.next(), SecretReloaded)
         with pytest.raises(SaslAuthenticationError, match=r"answered 401 \(invalid_client - Invalid client"):
@@ -214,7 +213,7 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
     with ScriptedPeer(stay_silent) as peer:
         before = set(threading.enumerate())
         url = f"http://127.0.0.1:{peer.address[1]}/"
-        authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
+        authenticators = made(pilot(url))
         authenticators.authenticator("localhost")
         started = [thread for thread in threading.enumerate() if thread not in before]
         assert "pilotfish-oauthbearer-login" in {thread.name for thread in started}
@@ -232,6 +231,7 @@ def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None
     credentials = "sasl.oauthbearer.client.credentials.client"
     other_module = oauth("https://idp", "PlainLoginModule required username=a password=b;")
     unsupported = "unsecuredLoginStringClaim_sub is not supported"
+    assert repr(made(password_config("PLAIN"))) == "<SaslAuthenticators PLAIN>"
     for config, setting, said in (
         (password_config("GSSAPI"), "sasl.mechanism", "GSSAPI (Kerberos) is not supported"),
         (password_config("DIGEST-MD5"), "sasl.mechanism", "sasl.mechanism=DIGEST-MD5 is unknown"),
@@ -286,13 +286,20 @@ def poll_until_looked(selector: Selector, credentials: SlowCredentials, looks: i
         assert not selector.disconnected
 
 
-@OVER
-def test_a_channel_waits_for_its_credentials_and_goes_on_by_itself(tls: bool) -> None:
+@contextmanager
+def waiting_channel(tls: bool = False) -> Iterator[tuple[SaslRig, SlowCredentials, Selector]]:
+    """One that has looked for its credentials some times."""
     with SaslRig("PLAIN", tls=tls) as rig:
         credentials = SlowCredentials()
         selector = rig.client_with(credentials)
         rig.connect(selector)
         poll_until_looked(selector, credentials, 3)
+        yield rig, credentials, selector
+
+
+@OVER
+def test_a_channel_waits_for_its_credentials_and_goes_on_by_itself(tls: bool) -> None:
+    with waiting_channel(tls) as (rig, credentials, selector):
         assert not selector.is_channel_ready(NODE)
         assert rig.server.requests == []
         credentials.are_here = True
@@ -304,11 +311,7 @@ def test_a_channel_waits_for_its_credentials_and_goes_on_by_itself(tls: bool) ->
 
 @OVER
 def test_a_failure_to_get_them_ends_the_connection_with_the_reason(tls: bool) -> None:
-    with SaslRig("PLAIN", tls=tls) as rig:
-        credentials = SlowCredentials()
-        selector = rig.client_with(credentials)
-        rig.connect(selector)
-        poll_until_looked(selector, credentials, 2)
+    with waiting_channel(tls) as (_, credentials, selector):
         credentials.failure = DisconnectError("https://idp can't be asked")
         state = wait_for_channel_close(selector)
         assert state.name is ChannelStateName.AUTHENTICATE
@@ -356,11 +359,7 @@ def test_a_renewal_waits_as_well(tls: bool) -> None:
 
 
 def test_closing_a_channel_that_waits_leaves_nothing() -> None:
-    with SaslRig("PLAIN", tls=False) as rig:
-        credentials = SlowCredentials()
-        selector = rig.client_with(credentials)
-        rig.connect(selector)
-        poll_until_looked(selector, credentials, 2)
+    with waiting_channel() as (_, credentials, selector):
         selector.close_connection(NODE)
         looks = credentials.looks
         selector.poll(0)

@@ -93,24 +93,18 @@ def test_what_can_not_be_sent_is_a_config_error() -> None:
 
 
 def test_one_of_the_two_spellings_must_go() -> None:
-    config = SaslConfig(
-        "PLAIN",
-        jaas_config=SecretSource("sasl.jaas.config", text=f"{PLAIN_MODULE} required;"),
-        username=SecretSource("sasl.username", text="alice"),
-    )
+    jaas = SecretSource("sasl.jaas.config", text=f"{PLAIN_MODULE} required;")
+    username = SecretSource("sasl.username", text="alice")
     with pytest.raises(ConfigError, match=r"sasl\.jaas\.config and sasl\.username are both set"):
-        PasswordLogin(config, NO_EVENTS)
+        PasswordLogin(SaslConfig("PLAIN", jaas_config=jaas, username=username), NO_EVENTS)
 
 
 def test_a_password_file_that_changes_counts_for_the_next_authentication(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("old\n")
-    config = SaslConfig(
-        "SCRAM-SHA-256",
-        username=SecretSource("sasl.username", text="alice"),
-        password=SecretSource("sasl.password", path=str(file)),
-    )
-    login = PasswordLogin(config, NO_EVENTS)
+    username = SecretSource("sasl.username", text="alice")
+    password = SecretSource("sasl.password", path=str(file))
+    login = PasswordLogin(SaslConfig("SCRAM-SHA-256", username=username, password=password), NO_EVENTS)
     assert login.read().password == "old"
     file.write_text("newer")
     assert login.read().password == "newer"
