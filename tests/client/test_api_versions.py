@@ -142,9 +142,6 @@ def test_versions_are_described_in_the_order_of_their_numbers() -> None:
     )
 
 
-# -- asking --------------------------------------------------------------------------------------------------
-
-
 def test_the_question_is_a_request_builder() -> None:
     builder: RequestBuilder = BUILDER
     assert builder.api is ApiKey.API_VERSIONS
@@ -193,9 +190,6 @@ def test_after_a_real_brokers_refusal_the_next_version_is_the_one_java_asks_with
     refusal = BUILDER.decode_response(payload[4:], 4)
     assert refusal.error_code == 35
     assert version_to_ask_next(refusal) == case["next_request_version"]
-
-
-# -- throttling ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("NET-12")

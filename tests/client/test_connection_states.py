@@ -371,12 +371,10 @@ def test_moves_that_are_not_in_the_table_are_bugs() -> None:
     with pytest.raises(IllegalStateError, match="can't go from READY to CHECKING_API_VERSIONS"):
         states.checking_api_versions(NODE)
     states.disconnected(NODE, 0)
-    for move, to in (
-        (lambda: states.disconnected(NODE, 0), "DISCONNECTED"),
-        (lambda: states.ready(NODE), "READY"),
-    ):
-        with pytest.raises(IllegalStateError, match=f"can't go from DISCONNECTED to {to}"):
-            move()
+    with pytest.raises(IllegalStateError, match="can't go from DISCONNECTED to DISCONNECTED"):
+        states.disconnected(NODE, 0)
+    with pytest.raises(IllegalStateError, match="can't go from DISCONNECTED to READY"):
+        states.ready(NODE)
 
 
 @pytest.mark.behaviour("CONN-01", "CONN-04")

@@ -35,9 +35,6 @@ IDLE: Final = [Stale(node.id, 0) for node in NODES]
 TAKEN_MS: Final = LOOK_MS + 2 * SETTLE_MS
 
 
-# -- the decision --------------------------------------------------------------------------------------------
-
-
 class Given(NamedTuple):
     """What a decision is made of."""
 
@@ -70,9 +67,6 @@ def test_what_is_decided() -> None:
     }
     for name, (given, wanted) in decisions.items():
         assert next_step(**given._asdict()) == wanted, name
-
-
-# -- the client ----------------------------------------------------------------------------------------------
 
 
 class RenewalBench(Bench):

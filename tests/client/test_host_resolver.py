@@ -354,10 +354,10 @@ def test_of_hosts_without_canonical_names_nothing_is_kept() -> None:
 # -- A client whose resolver is slow, hangs or knows nothing: its turns go on, and the name is tried agai-----
 
 
-def looking_up(*addresses: str, **settings: int) -> tuple[Threads, Bench]:
+def looking_up(*addresses: str) -> tuple[Threads, Bench]:
     """A client that wants a connection to NODE, whose name is being looked up."""
     names = Threads(MockResolver(*addresses))
-    bench = Bench(resolver=names.resolver, **settings)
+    bench = Bench(resolver=names.resolver)
     assert not bench.client.ready(NODE, bench.now_ms)
     return names, bench
 

@@ -97,9 +97,6 @@ class OneClient:
         self.sent.append((node_id, now_ms))
 
 
-# -- waiting times, on the updater alone ---------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("UPD-01", "UPD-02", "UPD-04")
 def test_it_waits_until_an_update_is_due_and_for_the_answer_of_the_request_under_way() -> None:
     updater, client = DefaultMetadataUpdater(known_metadata(now_ms=0), TEST_CONFIG), OneClient()
@@ -218,9 +215,6 @@ def test_an_answer_that_is_no_metadata_is_a_bug_and_one_that_nobody_awaits_chang
     version = metadata.update_version
     updater.handle_successful_response(10, make_in_flight(), read(3))
     assert metadata.update_version == version
-
-
-# -- with the client -----------------------------------------------------------------------------------------
 
 
 def bring_up(bench: Bench) -> int:
@@ -494,9 +488,6 @@ def test_closing_the_client_closes_metadata() -> None:
     metadata = make_metadata()
     Bench(metadata=metadata).client.close()
     assert metadata.is_closed
-
-
-# -- manual --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("UPD-15")

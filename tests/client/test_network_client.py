@@ -518,13 +518,17 @@ def test_requests_in_flight_get_the_time_of_the_pause(bench: Bench) -> None:
 
 
 @pytest.mark.behaviour("NET-13")
-def test_a_lost_connection_fails_its_requests_oldest_first(bench: Bench) -> None:
-    requests = [bench.send(), bench.send()]
+@pytest.mark.java("NetworkClientTest.DisconnectDuringUserMetadataRequest")
+def test_a_lost_connection_fails_its_requests_oldest_first_also_a_callers_own_for_metadata(
+    bench: Bench,
+) -> None:
+    requests = [bench.send(), bench.send(), bench.send(api=ApiKey.METADATA)]
     bench.selector.disconnect(NODE.id)
     responses = bench.poll()
     assert [response.request for response in responses] == requests
     assert all(response.disconnected and not response.timed_out for response in responses)
     assert bench.recorded.disconnected == [NODE.id]
+    assert not bench.recorded.failures
     assert bench.client.in_flight_request_count() == 0
 
 
@@ -586,15 +590,6 @@ def test_a_disconnection_by_the_node_while_versions_are_asked_for_backs_off_long
         delay_ms = bench.client.connection_delay_ms(NODE, bench.now_ms)
         assert delay_ms == pytest.approx(min(10_000 * 2**failures, 100_000), rel=0.2)
         bench.clock.advance(delay_ms)
-
-
-@pytest.mark.java("NetworkClientTest.DisconnectDuringUserMetadataRequest")
-def test_a_callers_own_metadata_request_is_answered_to_the_caller(bench: Bench) -> None:
-    bench.send(api=ApiKey.METADATA)
-    bench.selector.disconnect(NODE.id)
-    [response] = bench.poll()
-    assert response.disconnected
-    assert not bench.recorded.failures
 
 
 @pytest.mark.behaviour("NET-19")
@@ -685,13 +680,19 @@ def test_an_unreadable_answer_and_one_that_nobody_asked_for_end_the_connection()
         assert bench.recorded.disconnected == [NODE.id]
 
 
-def test_frames_behind_one_that_ends_the_connection_are_not_read(bench: Bench) -> None:
-    for _ in range(2):
-        bench.send()
+def test_frames_behind_one_that_ends_the_connection_are_not_read_and_other_nodes_are_left_alone() -> None:
+    bench = Bench(RecordingUpdater((NODE, NODE_1)))
+    bench.ready(NODE)
+    bench.ready(NODE_1)
+    for node in (NODE, NODE, NODE_1):
+        bench.send(node)
     for _ in range(2):
         bench.selector.receive(NODE.id, b"nonsense")
-    assert [response.disconnected for response in bench.poll()] == [True, True]
+    bench.answer(NODE_1.id, ProduceResponse())
+    ended = sorted((response.destination, response.disconnected) for response in bench.poll())
+    assert ended == [(NODE.id, True), (NODE.id, True), (NODE_1.id, False)]
     assert len(bench.sink.of(NodeDisconnected)) == 1
+    assert bench.client.is_ready(NODE_1, bench.now_ms)
 
 
 def test_only_nodes_that_metadata_knows_count_as_connecting() -> None:
@@ -731,22 +732,6 @@ def test_least_loaded_node_prefers_ready_over_connecting_over_the_first_in_a_ran
     bench.ready(NODE_2)
     bench.send(NODE_2)
     assert set(choices(bench)) == {NODE_2}
-
-
-def test_an_unreadable_answer_of_one_node_leaves_the_others_alone() -> None:
-    bench = Bench(RecordingUpdater((NODE, NODE_1)))
-    bench.ready(NODE)
-    bench.ready(NODE_1)
-    bench.send(NODE)
-    fine = bench.send(NODE_1)
-    bench.selector.receive(NODE.id, b"")
-    bench.answer(NODE_1.id, ProduceResponse())
-    assert {(response.request.destination, response.disconnected) for response in bench.poll()} == {
-        (NODE.id, True),
-        (NODE_1.id, False),
-    }
-    assert bench.client.is_ready(NODE_1, bench.now_ms)
-    assert fine.destination == NODE_1.id
 
 
 def test_one_end_of_a_connection_counts_as_one_failure() -> None:

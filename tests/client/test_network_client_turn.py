@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ from tests.client.client_builders import (
     NODE,
     NODE_1,
     NODE_2,
+    TEST_CONFIG,
     Bench,
     RecordingUpdater,
     api_versions_response,
@@ -42,16 +44,15 @@ if TYPE_CHECKING:
 
 NODE_3 = Node(3, "broker-3", 9092)
 FOUR = (NODE, NODE_1, NODE_2, NODE_3)
-#: Kafka's own defaults.
-KAFKAS_TIMES: Final[Mapping[str, int]] = {
-    "reconnect_backoff_ms": 50,
-    "reconnect_backoff_max_ms": 1_000,
-    "request_timeout_ms": 30_000,
-    "rebootstrap_trigger_ms": 300_000,
-}
 
-
-# -- order ---------------------------------------------------------------------------------------------------
+#: With Kafka's own defaults.
+KAFKAS_TIMES: Final = replace(
+    TEST_CONFIG,
+    reconnect_backoff_ms=50,
+    reconnect_backoff_max_ms=1_000,
+    request_timeout_ms=30_000,
+    rebootstrap_trigger_ms=300_000,
+)
 
 
 @pytest.mark.behaviour("NET-08")
@@ -88,9 +89,6 @@ def test_a_turn_asks_for_metadata_before_it_waits_and_for_versions_after() -> No
     assert bench.client.in_flight_request_count(-1) == 1  # connected in that poll, and asked at its end
     bench.poll()
     assert [header.api for header in bench.headers(-1)] == [ApiKey.API_VERSIONS]
-
-
-# -- bugs ----------------------------------------------------------------------------------------------------
 
 
 class Faulty(RecordingUpdater):
@@ -139,9 +137,6 @@ def test_a_connection_that_comes_and_goes_within_one_turn_is_gone(discovers: boo
     assert bench.client.in_flight_request_count() == 0
 
 
-# -- spinning ------------------------------------------------------------------------------------------------
-
-
 def assert_polls_at_most(limit: int, bench: Bench, for_ms: int) -> None:
     """A loop that has nothing else to do gets over that time with no more polls than these."""
     before, until_ms = len(bench.selector.polls), bench.now_ms + for_ms
@@ -162,7 +157,7 @@ def test_while_the_cluster_is_away_the_client_mostly_waits(knows_brokers: bool) 
     bench = Bench(
         metadata=metadata,
         can_connect=lambda _: False,
-        **KAFKAS_TIMES,
+        config=KAFKAS_TIMES,
     )
     if knows_brokers:
         metadata.update(metadata.request_version, read(FOUR), False, bench.now_ms)
@@ -172,20 +167,15 @@ def test_while_the_cluster_is_away_the_client_mostly_waits(knows_brokers: bool) 
 
 
 def test_a_connection_that_hangs_is_waited_for_even_without_a_backoff() -> None:
-    bench = Bench(
-        metadata=a_metadata(),
-        reconnect_backoff_ms=0,
-        reconnect_backoff_max_ms=0,
-        request_timeout_ms=30_000,
-        rebootstrap_trigger_ms=300_000,
-    )
+    no_backoff = replace(KAFKAS_TIMES, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0)
+    bench = Bench(metadata=a_metadata(), config=no_backoff)
     for node_id in (-1, -2):
         bench.selector.hold_connect(node_id)
     assert_polls_at_most(1_010, bench, 1_000)
 
 
 def test_a_broker_that_always_asks_to_begin_again_is_not_stormed() -> None:
-    bench = Bench(metadata=a_metadata(), **KAFKAS_TIMES)
+    bench = Bench(metadata=a_metadata(), config=KAFKAS_TIMES)
     until_ms = bench.now_ms + 10_000
     answered: dict[int, int] = {-1: 0, -2: 0}
     while bench.now_ms < until_ms:
@@ -203,7 +193,7 @@ def test_a_broker_that_always_asks_to_begin_again_is_not_stormed() -> None:
 
 
 def test_a_broker_that_always_refuses_us_is_not_stormed() -> None:
-    bench = Bench(metadata=a_metadata(), **KAFKAS_TIMES)
+    bench = Bench(metadata=a_metadata(), config=KAFKAS_TIMES)
     for node_id in (-1, -2):
         bench.selector.never_ready(node_id)
     until_ms = bench.now_ms + 30_000
@@ -362,7 +352,7 @@ def test_brokers_that_moved_altogether_are_found_again() -> None:
         metadata=metadata,
         resolver=resolver,
         can_connect=lambda address: address[0] in alive,
-        **KAFKAS_TIMES,
+        config=KAFKAS_TIMES,
     )
     play(bench, OLD, bench.now_ms + 500)
     assert {node.host for node in metadata.fetch().nodes} == {"old-0", "old-1"}

@@ -172,9 +172,6 @@ def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten(bench: B
     assert bench.client.is_ready(NODE, bench.now_ms)
 
 
-# -- by themselves -------------------------------------------------------------------------------------------
-
-
 class Alone:
     """NodeConnections without a client, and what other threads see of it after each change."""
 
@@ -367,9 +364,6 @@ def test_the_same_end_is_told_again_once_the_node_was_at_work(
     caplog.clear()
     alone.end()
     assert len(caplog.records) == forgotten
-
-
-# -- what others see -----------------------------------------------------------------------------------------
 
 
 def states(bench: Bench) -> list[ConnectionState]:

@@ -61,48 +61,32 @@ def test_a_secret_that_a_kubelet_renews_is_seen(tmp_path: Path, events: Recorded
     assert secret.read() == "new"
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"), [(None, "no such file"), (b"\n", "is empty"), (b"\xff\xfe", "not UTF-8")]
-)
 def test_a_file_that_can_not_be_read_any_more_leaves_the_last_text_in_force_and_is_complained_of_once(
-    content: bytes | None,
-    reason: str,
-    tmp_path: Path,
-    events: RecordedEvents,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, events: RecordedEvents, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "password"
-    path.write_text("old")
+    path, in_force = tmp_path / "password", "old"
+    path.write_text(in_force)
     secret = in_file(path, events)
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    assert secret.read() == "old"
-    assert secret.read() == "old"
-    (event,) = events.of(SecretReloaded)
-    assert event.name == "sasl.password"
-    assert event.failure is not None
-    assert reason in event.failure
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-
-    path.write_text("new")
-    assert secret.read() == "new"
-    assert [event.failure is None for event in events.of(SecretReloaded)] == [False, True]
-
-
-def test_a_fault_that_comes_back_after_a_good_read_is_told_again(
-    tmp_path: Path, events: RecordedEvents
-) -> None:
-    path = tmp_path / "password"
-    path.write_text("one")
-    secret = in_file(path, events)
-    for text in ("two", "three"):
+    faults = {"no such file": None, "is empty": b"\n", "not UTF-8": b"\xff\xfe"}
+    for number, (reason, content) in enumerate(faults.items()):
+        caplog.clear()
         path.unlink()
-        secret.read()
-        path.write_text(text)
-        assert secret.read() == text
-    assert [event.failure is None for event in events.of(SecretReloaded)] == [False, True, False, True]
+        if content is not None:
+            path.write_bytes(content)
+        assert [secret.read(), secret.read()] == [in_force, in_force]
+        event = events.of(SecretReloaded)[-1]
+        assert event.name == "sasl.password"
+        assert event.failure is not None
+        assert reason in event.failure
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        in_force = f"new {number}"
+        path.write_text(in_force)
+        assert secret.read() == in_force
+    path.unlink()
+    secret.read()
+    told = [event.failure is None for event in events.of(SecretReloaded)]
+    assert told == [False, True] * 3 + [False], "the first fault is told again when it comes back"
 
 
 def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(

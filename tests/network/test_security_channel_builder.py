@@ -198,9 +198,6 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made.close()
 
 
-# -- passwords -----------------------------------------------------------------------------------------------
-
-
 def test_another_password_is_noticed_without_any_connection_and_the_same_mounted_again_is_no_other(
     rig: Rig,
 ) -> None:
@@ -224,9 +221,6 @@ def test_a_password_that_will_not_do_or_is_gone_changes_nothing_and_is_told_once
     rig.path("password").unlink()
     assert credentials() == ONE_MORE_SASL
     assert len(rig.failures()) == told + 1
-
-
-# -- certificates --------------------------------------------------------------------------------------------
 
 
 def test_key_and_certificate_swapped_together_are_one_change_and_one_alone_is_not_used(rig: Rig) -> None:
@@ -253,9 +247,6 @@ def test_another_authority_is_a_change_too(rig: Rig) -> None:
     assert credentials() == ONE_MORE_TLS
 
 
-# -- tokens --------------------------------------------------------------------------------------------------
-
-
 def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_somebody_else_is(
     rig: Rig,
 ) -> None:
@@ -266,9 +257,6 @@ def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_
     assert credentials() == first
     rig.swap(token=signed_token("bob"))
     assert credentials() == first._replace(sasl=first.sasl + 1)
-
-
-# -- what can't change ---------------------------------------------------------------------------------------
 
 
 def test_where_nothing_is_a_file_nothing_is_looked_at(rig: Rig) -> None:
@@ -283,9 +271,6 @@ def test_where_nothing_is_a_file_nothing_is_looked_at(rig: Rig) -> None:
         SecurityConfig(SecurityProtocol.SSL, ssl=SslConfig()),
     ):
         assert rig.builder(security).credentials is None
-
-
-# -- a connection --------------------------------------------------------------------------------------------
 
 
 def test_a_session_that_is_renewed_is_renewed_with_what_is_in_force_and_keeps_its_certificate() -> None:

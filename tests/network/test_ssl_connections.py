@@ -92,9 +92,6 @@ def assert_refused(
     return state.error
 
 
-# -- whom we believe -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-01", "SSL-02")
 @pytest.mark.java("SslTransportLayerTest.ValidEndpointIdentificationSanDns")
 @both_versions
@@ -164,9 +161,6 @@ def test_a_client_certificate_is_for_no_host(version: str) -> None:
     context = wanting_a_certificate(version)
     _, shown = assert_connects(ssl_config(AUTHORITY.certificate, client), context)
     assert shown == client.der
-
-
-# -- who believes us -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.java(
@@ -343,9 +337,6 @@ def test_one_suite_is_enough_to_connect() -> None:
             connect(selector, 0, peer)
             check_connection(selector, 0)
             assert peer.next_handshake().cipher == chosen
-
-
-# -- the end -------------------------------------------------------------------------------------------------
 
 
 class HeldReader:

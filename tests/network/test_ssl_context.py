@@ -70,9 +70,6 @@ def certificate_shown(contexts: SslContexts) -> bytes | None:
     return pipe.client_certificate
 
 
-# -- the context ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-02")
 def test_the_chain_is_verified_even_if_the_name_is_not_which_it_is_by_default() -> None:
     for config, verifies_names in ((SslConfig(), True), (SslConfig(verify_host_name=False), False)):
@@ -105,9 +102,6 @@ def test_all_authorities_of_a_truststore_are_trusted_also_if_one_stands_there_tw
     contexts = SslContexts(ssl_config(text, CLIENT))
     assert len(contexts.context().get_ca_certs()) == 2
     assert contexts.context() is contexts.context(), "while nothing changes"
-
-
-# -- our certificate -----------------------------------------------------------------------------------------
 
 
 def test_keys_are_read_in_every_form() -> None:
@@ -146,31 +140,11 @@ def test_it_is_known_when_our_certificate_expires() -> None:
     assert contexts.certificate_expires_at_s == certificate_expires_at_s(CLIENT.der)
 
 
-def test_who_listens_is_told_when_our_certificate_expires_and_again_when_it_is_replaced(files: Files) -> None:
-    events = RecordedEvents()
-    SslContexts(ssl_config(None), events)
-    assert events.of(CertificateLoaded) == []
-    contexts = SslContexts(files.config, events)
-    contexts.context()
-    first = CertificateLoaded(certificate_expires_at_s(CLIENT.der))
-    assert events.of(CertificateLoaded) == [first]
-    write(files.key, RSA_CLIENT.key)
-    contexts.context()  # the certificate is still to come
-    assert events.of(CertificateLoaded) == [first]
-    write(files.chain, RSA_CLIENT.chain)
-    contexts.context()
-    second = CertificateLoaded(certificate_expires_at_s(RSA_CLIENT.der))
-    assert events.of(CertificateLoaded) == [first, second]
-
-
 def test_nothing_is_left_behind_by_reading_keys() -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     SslContexts(identified(CLIENT.key, CLIENT.chain))
     complaint(identified(CLIENT.key, OTHER.chain))
     assert sorted(os.listdir("/proc/self/fd")) == before
-
-
-# -- complaints ----------------------------------------------------------------------------------------------
 
 
 def test_a_key_without_a_certificate_is_refused_and_the_other_way_round() -> None:
@@ -277,9 +251,6 @@ def test_no_complaint_shows_a_secret() -> None:
     assert "-----BEGIN" not in shown
 
 
-# -- files that change ---------------------------------------------------------------------------------------
-
-
 def write(path: Path, text: str) -> None:
     """Replaces a file as a kubelet does: another one in its place."""
     new = path.with_suffix(".new")
@@ -354,11 +325,17 @@ def test_a_key_and_a_certificate_that_are_replaced_one_after_the_other_are_used_
     files: Files,
 ) -> None:
     events = RecordedEvents()
+    SslContexts(ssl_config(None), events)
+    assert events.of(CertificateLoaded) == []
     contexts = SslContexts(files.config, events)
-    write(files.key, OTHER.key)
-    assert certificate_shown(contexts) == CLIENT.der
-    write(files.chain, OTHER.chain)
-    assert certificate_shown(contexts) == OTHER.der
+    first, second = (CertificateLoaded(certificate_expires_at_s(it.der)) for it in (CLIENT, RSA_CLIENT))
+    assert events.of(CertificateLoaded) == [first]
+    write(files.key, RSA_CLIENT.key)
+    assert certificate_shown(contexts) == CLIENT.der  # the new certificate is still to come
+    assert events.of(CertificateLoaded) == [first]
+    write(files.chain, RSA_CLIENT.chain)
+    assert certificate_shown(contexts) == RSA_CLIENT.der
+    assert events.of(CertificateLoaded) == [first, second]
     assert [(event.name, event.failure is None) for event in events.of(SecretReloaded)] == [
         ("ssl.keystore.key", True),
         ("ssl.keystore.key", False),

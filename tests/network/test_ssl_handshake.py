@@ -50,9 +50,6 @@ def refusal_of(pipe: TlsPipe, host: str = "localhost", **settings: Any) -> str:
     return caught.value.message
 
 
-# -- steps ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-01")
 @both_versions
 def test_the_handshake_begins_after_the_connect_and_bytes_flow_after_it(version: str) -> None:
@@ -120,9 +117,6 @@ def test_the_version_and_the_cipher_suite_are_logged(caplog: pytest.LogCaptureFi
     assert "TLS handshake with 10.0.0.1:9093 is done: TLSv1.3, TLS_AES_256_GCM_SHA384" in caplog.text
 
 
-# -- certificates --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-02")
 def test_without_verification_of_the_name_the_chain_still_counts() -> None:
     shake_hands(client_over(pipe_to(), "elsewhere", verify_host_name=False))
@@ -174,9 +168,6 @@ def test_an_expired_certificate_is_refused_also_if_it_is_trusted_itself() -> Non
     assert "has expired; renew it" in refusal_of(pipe_to(AUTHORITY.issue("localhost", expires=YESTERYEAR)))
     broker = with_validity("localhost", LONG_AGO, YESTERYEAR)
     assert "has expired" in refusal_of(pipe_to(broker), trusts=broker.chain)
-
-
-# -- failures are told when the peer knows them --------------------------------------------------------------
 
 
 @pytest.mark.behaviour("SSL-03")
@@ -238,9 +229,6 @@ def test_a_refusal_counts_though_our_write_fails_first() -> None:
         transport.handshake()
 
 
-# -- other protocols -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-03")
 def test_a_peer_that_does_not_speak_tls() -> None:
     for said in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x23"):
@@ -252,9 +240,6 @@ def test_a_peer_that_does_not_speak_tls() -> None:
         remedy = r"does not speak TLS on this port.*security\.protocol"
         with pytest.raises(SslAuthenticationError, match=remedy):
             transport.handshake()
-
-
-# -- broken connections --------------------------------------------------------------------------------------
 
 
 def channel_over(pipe: TlsPipe, config: SslConfig) -> KafkaChannel:

@@ -8,6 +8,7 @@ import re
 import ssl
 import stat
 import tempfile
+from functools import partial
 from itertools import product
 from random import Random
 
@@ -159,19 +160,18 @@ def test_it_is_what_the_certificate_says() -> None:
 
 def test_both_kinds_of_time_are_read() -> None:
     """UTCTime to the end of 2049, GeneralizedTime thereafter; the last one is RFC 5280's for no end."""
-    began = datetime.datetime(1950, 1, 1, tzinfo=datetime.UTC)
-    for year, month, day, *time in (
-        (1950, 6, 1),
-        (1951, 6, 1),
-        (1999, 6, 1),
-        (2001, 6, 1),
-        (2049, 12, 31, 23, 59, 59),
-        (2050, 1, 1),
-        (9999, 12, 31, 23, 59, 59),
-    ):
-        end = datetime.datetime(year, month, day, *time, tzinfo=datetime.UTC)
-        made = with_validity("localhost", began if year < 2001 else LONG_AGO, end)
-        assert certificate_expires_at_s(made.der) == int(end.timestamp()), end
+    utc = partial(datetime.datetime, tzinfo=datetime.UTC)
+    last_century = [utc(1950, 6, 1), utc(1951, 6, 1), utc(1999, 6, 1)]
+    this_one = [
+        utc(2001, 6, 1),
+        utc(2049, 12, 31, 23, 59, 59),
+        utc(2050, 1, 1),
+        utc(9999, 12, 31, 23, 59, 59),
+    ]
+    for began, ends in ((utc(1950, 1, 1), last_century), (LONG_AGO, this_one)):
+        for end in ends:
+            made = with_validity("localhost", began, end)
+            assert certificate_expires_at_s(made.der) == int(end.timestamp()), end
 
 
 @given(st.integers(0, len(ISSUED.der) - 1))

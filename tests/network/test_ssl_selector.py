@@ -87,9 +87,6 @@ def test_a_close_drops_what_is_buffered(version: str) -> None:
         assert_empty(selector, 0)
 
 
-# -- bytes that are not enough -------------------------------------------------------------------------------
-
-
 class CountingTransport(SslTransportLayer):
     """TLS that counts how often it is asked to read."""
 
@@ -220,9 +217,6 @@ def test_large_frames_go_both_ways(version: str) -> None:
         wait_until_ready(selector, 0)
         payload = bytes(range(256)) * 40_000
         assert exchange(selector, 0, payload) == payload
-
-
-# -- of one version ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("SSL-04")

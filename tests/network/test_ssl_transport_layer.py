@@ -67,9 +67,6 @@ def read_all(transport: SslTransportLayer, max_bytes: int) -> bytes:
     return bytes(received)
 
 
-# -- reading -------------------------------------------------------------------------------------------------
-
-
 @both_versions
 def test_bytes_come_out_as_they_were_sent(version: str) -> None:
     transport, pipe = connected(version)
@@ -204,9 +201,6 @@ def test_a_large_frame_takes_few_reads_of_the_network_and_no_byte_twice() -> Non
     assert max(pipe.asked) <= 256 * KIB
 
 
-# -- TLS 1.3: refused when the handshake is over -------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-04", "SSL-03")
 def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake() -> None:
     transport, pipe = refused_after_handshake()
@@ -238,9 +232,6 @@ def test_a_write_that_fails_for_no_reason_told_and_a_failure_once_bytes_came_are
     pipe.say(b"\x17\x03\x03\x00\x20" + bytes(32))
     with pytest.raises(DisconnectError):
         transport.read(KIB)
-
-
-# -- writing -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.java("SslTransportLayerTest.GatheringWrite")
@@ -319,9 +310,6 @@ def test_whatever_the_system_takes_every_byte_arrives_once(takes: list[int], siz
     assert pipe.received[4:] == b"".join(pieces)
 
 
-# -- the end -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-04")
 @both_versions
 def test_close_says_goodbye_once(version: str) -> None:
@@ -361,9 +349,6 @@ def test_close_frees_the_socket_even_if_tls_and_the_network_object() -> None:
     pipe.end()
     transport.close()
     assert pipe.is_closed
-
-
-# -- what it is ----------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_of_tls_is_the_transport_below() -> None:

@@ -59,7 +59,7 @@ def test_a_token_with_its_claims() -> None:
 def test_claims_may_have_other_names_and_a_scope_may_be_missing() -> None:
     text = jwt({"upn": "alice", "exp": 1.5, "scp": ["a", " b "]})
     token = ClientJwtValidator("scp", "upn").validate(text)
-    assert (token.principal_name, token.scopes) == ("alice", {"a", "b"})
+    assert (token.principal_name, token.scopes) == ("alice", frozenset({"a", "b"}))
     assert (token.lifetime_ms, token.start_time_ms) == (1_000, None)
     assert ClientJwtValidator().validate(jwt({"sub": "alice", "exp": 1})).scopes == frozenset()
 

@@ -89,9 +89,6 @@ def authenticated(lifetime_ms: int, seed: int = 1, now_ms: int = 0) -> SaslClien
     return authenticator
 
 
-# -- the order -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SASL-01", "SASL-05", "NET-24")
 def test_plain_byte_for_byte() -> None:
     authenticator = plain()
@@ -155,9 +152,6 @@ def test_credentials_are_asked_for_when_it_begins_and_may_be_missing() -> None:
         authenticator.authenticate(None, 0)
 
 
-# -- refusals ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SASL-02")
 def test_a_handshake_is_refused() -> None:
     enabled = "enabled mechanisms are [GSSAPI, SCRAM-SHA-256]"
@@ -218,9 +212,6 @@ def test_a_frame_that_is_no_answer_hints_at_another_protocol() -> None:
             "Invalid SASL mechanism response, server may be expecting a different protocol"
         )
         assert isinstance(caught.value.__cause__, SchemaError)
-
-
-# -- sessions ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("SASL-06")

@@ -265,8 +265,7 @@ def test_client_messages_are_as_the_rfc_has_them() -> None:
 @pytest.mark.behaviour("SASL-05")
 def test_plains_one_token_is_nothing_the_name_and_the_password() -> None:
     plain = PlainSaslClient("alice", "päss wörd")
-    assert repr(plain) == "<PlainSaslClient INITIAL>"
-    assert not plain.complete
+    assert (repr(plain), plain.complete) == ("<PlainSaslClient INITIAL>", False)
     assert plain.evaluate_challenge(b"") == b"\x00alice\x00p\xc3\xa4ss w\xc3\xb6rd"
     assert plain.complete
     assert repr(plain) == "<PlainSaslClient COMPLETE>"
