@@ -114,7 +114,7 @@ class RenewalBench(Bench):
         self.answer(node.id, ProduceResponse(), request=request)
 
 
-def test_every_connection_is_made_anew_after_one_trial_beside_them() -> None:
+def test_every_connection_is_made_anew_after_one_trial_beside_them_and_that_is_no_failure() -> None:
     bench = RenewalBench()
     bench.change()
     bench.turn(TAKEN_MS + 10 * PAUSE_MS)
@@ -122,6 +122,11 @@ def test_every_connection_is_made_anew_after_one_trial_beside_them() -> None:
     assert {bench.selector.credentials_of(node.id) for node in NODES} == {OTHERS}
     assert not bench.is_open(TRIAL_NODE_ID)
     assert all(bench.client.is_ready(node, bench.now_ms) for node in NODES)
+    ended = [event for event in bench.sink.of(NodeDisconnected) if isinstance(event, NodeDisconnected)]
+    assert [(event.node_id, event.reason) for event in ended] == [(node.id, "local") for node in NODES]
+    statuses = bench.client.node_statuses(bench.now_ms)
+    assert [(status.node_id, status.last_error) for status in statuses] == [(node.id, None) for node in NODES]
+    assert bench.recorded.disconnected == []
     bench.turn(60_000)
     assert len(bench.attempts()) == 4, "what was done is done"
 
@@ -178,16 +183,15 @@ def test_while_something_is_under_way_the_client_sleeps(under_way: str) -> None:
     assert len(bench.selector.polls) <= 10
 
 
-def test_a_change_is_taken_when_it_has_stood_still_for_so_long() -> None:
+def test_a_change_is_taken_when_it_has_stood_still_and_what_was_refused_is_tried_again_after_so_long() -> (
+    None
+):
     for offset_ms in range(0, LOOK_MS, 460):
         bench = RenewalBench(NODE)
         bench.turn(offset_ms)
         bench.change()
         trial, _ = attempts_at(bench, TAKEN_MS + PAUSE_MS, first=1)
         assert SETTLE_MS <= trial <= LOOK_MS + SETTLE_MS + 100
-
-
-def test_what_was_refused_is_tried_again_after_so_long() -> None:
     bench = RenewalBench(NODE)
     bench.selector.never_ready(TRIAL_NODE_ID)
     bench.change()
@@ -196,16 +200,6 @@ def test_what_was_refused_is_tried_again_after_so_long() -> None:
     again, *_ = attempts_at(bench, RETRY_MS + LOOK_MS, first=1)
     assert trial > 0
     assert RETRY_MS <= again <= RETRY_MS + 100
-
-
-def test_a_renewal_is_no_failure_and_leaves_metadata_as_it_is() -> None:
-    bench = RenewalBench(NODE)
-    bench.change()
-    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
-    assert [e.reason for e in bench.sink.of(NodeDisconnected) if isinstance(e, NodeDisconnected)] == ["local"]
-    (status,) = bench.client.node_statuses(bench.now_ms)
-    assert (status.node_id, status.last_error) == (NODE.id, None)
-    assert bench.recorded.disconnected == []
 
 
 def test_one_with_requests_in_flight_is_made_anew_after_the_last_answer_and_none_is_lost() -> None:

@@ -138,28 +138,21 @@ def test_a_known_host_keeps_its_name_an_unknown_one_is_left_out_and_only_unknown
 
 
 @pytest.mark.java("ClientUtilsTest.ParseAndValidateAddressesWithReverseLookup")
-def test_canonical_names_take_the_place_of_the_name_behind_which_they_stand() -> None:
-    resolver = MockResolver(
-        "10.0.0.1", "10.0.0.2", names={"10.0.0.1": "canonical_hostname1", "10.0.0.2": "canonical_hostname2"}
-    )
-    assert resolve_bootstrap_addresses([("example.com", 10000)], resolver, CANONICAL) == [
-        ("canonical_hostname1", 10000),
-        ("canonical_hostname2", 10000),
-    ]
+def test_canonical_names_take_the_place_of_the_name_behind_which_they_stand(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def resolved(resolver: MockResolver, host: str = "example.com") -> list[tuple[str, int]]:
+        return resolve_bootstrap_addresses([(host, 7)], resolver, CANONICAL)
 
-
-def test_a_canonical_name_that_dns_does_not_know_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    resolver = MockResolver("10.0.0.1", hosts={"dead": ()}, names={"10.0.0.1": "dead"})
+    names = {"10.0.0.1": "canonical_hostname1", "10.0.0.2": "canonical_hostname2"}
+    assert resolved(MockResolver(*names, names=names)) == [(name, 7) for name in names.values()]
+    assert resolved(MockResolver("10.0.0.1")) == [("10.0.0.1", 7)], "an address without one stays an address"
+    dead = MockResolver("10.0.0.1", hosts={"dead": ()}, names={"10.0.0.1": "dead"})
     with caplog.at_level(logging.WARNING), pytest.raises(ConfigError, match="No resolvable bootstrap urls"):
-        resolve_bootstrap_addresses([("example.com", 10000)], resolver, CANONICAL)
+        resolved(dead)
     assert "DNS resolution of the canonical hostname dead failed" in caplog.text
-
-
-def test_an_address_without_a_canonical_name_stays_one_and_an_unknown_host_is_an_error() -> None:
-    found = resolve_bootstrap_addresses([("example.com", 1)], MockResolver("10.0.0.1"), CANONICAL)
-    assert found == [("10.0.0.1", 1)]
     with pytest.raises(ConfigError, match=r"^Unknown host in bootstrap\.servers: gone\.example:7$"):
-        resolve_bootstrap_addresses([("gone.example", 7)], MockResolver(), CANONICAL)
+        resolved(MockResolver(), "gone.example")
 
 
 @pytest.mark.java("ClientUtilsTest.InvalidConfig")

@@ -58,14 +58,17 @@ def test_the_client_is_what_the_sender_asks_for_and_its_repr_is_for_people(bench
 # -- send and receive ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("NET-05")
+@pytest.mark.behaviour("NET-01", "NET-05", "NET-20")
 @pytest.mark.java("NetworkClientTest.SendToUnreadyNode")
-def test_sending_to_a_node_that_is_not_ready_is_a_bug() -> None:
-    bench = Bench()
-    with pytest.raises(
-        IllegalStateError, match=r"^Attempt to send a request to node 5 which is not ready\.$"
-    ):
+def test_sending_to_a_node_that_is_not_ready_connecting_to_none_and_choosing_of_none_are_bugs() -> None:
+    bench = Bench(ManualMetadataUpdater())
+    not_ready = r"^Attempt to send a request to node 5 which is not ready\.$"
+    with pytest.raises(IllegalStateError, match=not_ready):
         bench.client.send(make_request(5), bench.now_ms)
+    with pytest.raises(IllegalArgumentError, match=r"^Cannot connect to empty node"):
+        bench.client.ready(Node(3, "", -1), bench.now_ms)
+    with pytest.raises(IllegalStateError, match=r"^There are no nodes in the Kafka cluster$"):
+        bench.client.least_loaded_node(bench.now_ms)
 
 
 @pytest.mark.java(
@@ -265,13 +268,6 @@ def test_poll_waits_no_longer_than_its_caller_metadata_and_the_request_timeout_a
 
 
 # -- connect -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("NET-01")
-def test_connecting_to_an_empty_node_is_refused() -> None:
-    bench = Bench()
-    with pytest.raises(IllegalArgumentError, match=r"^Cannot connect to empty node"):
-        bench.client.ready(Node(3, "", -1), bench.now_ms)
 
 
 @pytest.mark.behaviour("NET-03")
@@ -753,13 +749,6 @@ def test_one_end_of_a_connection_counts_as_one_failure() -> None:
 
 
 # -- node choice ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("NET-20")
-def test_a_cluster_without_nodes_can_not_be_asked() -> None:
-    bench = Bench(ManualMetadataUpdater())
-    with pytest.raises(IllegalStateError, match=r"^There are no nodes in the Kafka cluster$"):
-        bench.client.least_loaded_node(bench.now_ms)
 
 
 @pytest.mark.behaviour("NET-20", "NET-21")

@@ -229,7 +229,7 @@ def test_a_throttled_cluster_is_no_reason_to_begin_again() -> None:
 # -- A client works, is closing, is closed: NET-25 -----------------------------------------------------------
 
 
-def test_a_life_only_goes_towards_its_end() -> None:
+def test_a_life_only_goes_towards_its_end_and_only_an_active_client_may_work() -> None:
     for moves, allowed in (
         ([Life.CLOSING, Life.CLOSED], [True, True]),
         ([Life.CLOSED], [True]),
@@ -240,9 +240,6 @@ def test_a_life_only_goes_towards_its_end() -> None:
     ):
         life = ClientLife()
         assert [life.move_to(state) for state in moves] == allowed, moves
-
-
-def test_only_an_active_client_may_work() -> None:
     life = ClientLife()
     life.ensure_active()
     was_active = life.is_active

@@ -91,11 +91,16 @@ def test_missing_bytes_are_of_the_size_and_then_of_the_body() -> None:
     assert receive.missing_bytes == 0
 
 
-def test_payloads_are_bytes_of_their_own_however_they_came() -> None:
+def test_payloads_are_bytes_of_their_own_and_a_large_frames_memory_is_given_back_with_it() -> None:
     receive = NetworkReceive(None)
     receive.feed(b"\x00\x00\x00\x04ab")
+    assert repr(receive) == "<NetworkReceive 6 bytes, size 4>"
     receive.feed(b"cd" + frame(b"e"))
     assert [type(receive.take()), type(receive.take())] == [bytes, bytes]
+    receive.feed(b"\x00\x10\x00\x00")
+    receive.feed(b"x" * 0x100000)
+    receive.take()
+    assert receive._data == b""
 
 
 def refusal_of(stream: bytes, max_bytes: int | None, taken: bytes | None = None) -> str:
@@ -151,20 +156,6 @@ def test_many_small_pieces_of_a_large_frame_do_not_cost_more_than_the_frame() ->
             receive.feed(b"ab")
 
     assert least_peak_bytes(feed, 45_000) < 45_000
-
-
-def test_a_large_frames_memory_is_given_back_when_it_is_taken() -> None:
-    receive = NetworkReceive(None)
-    receive.feed(b"\x00\x10\x00\x00")
-    receive.feed(b"x" * 0x100000)
-    receive.take()
-    assert receive._data == b""
-
-
-def test_repr_says_what_is_here() -> None:
-    receive = NetworkReceive(None)
-    receive.feed(b"\x00\x00\x00\x05ab")
-    assert repr(receive) == "<NetworkReceive 6 bytes, size 5>"
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())

@@ -700,39 +700,38 @@ def test_one_idle_connection_a_poll_the_oldest_first(
 @pytest.mark.java(
     "SelectorTest.ExpireConnectionWithPendingReceives",
     "SelectorTest.ExpireClosedConnectionWithPendingReceives",
+    "SelectorTest.CloseOldestConnectionWithMultiplePendingReceives",
 )
-@pytest.mark.parametrize("peer_closes", [False, True])
+@pytest.mark.parametrize(("is_muted", "peer_closes"), [(True, False), (True, True), (False, False)])
 def test_expire_connection_with_pending_receives(
-    selector: Selector, peer: TcpPeer, clock: MockClock, peer_closes: bool
+    selector: Selector, peer: TcpPeer, clock: MockClock, is_muted: bool, peer_closes: bool
 ) -> None:
     server = accepted(selector, 0, peer)
-    selector.mute(0)  # else the connection is read, which is activity
+    if is_muted:  # else the connection is read, which is activity
+        selector.mute(0)
     server.sendall(b"".join(frame(b"%d" % number) for number in range(5)))
     if peer_closes:
         peer.close_connections()
     await_bytes(selector, 0)
-    clock.advance(MAX_IDLE_MS + 1)
-    selector.poll(0)
+    received = polls = 0
+    while not selector.disconnected:
+        clock.advance(MAX_IDLE_MS + 1)
+        selector.poll(0 if is_muted or received == 5 else PATIENCE_MS)
+        received += len(selector.completed_receives)
+        polls += 1
+    assert (received, polls == 1) == (0 if is_muted else 5, is_muted)
     assert selector.disconnected[0].name is ChannelStateName.EXPIRED
     assert_empty(selector)
 
 
-@pytest.mark.java("SelectorTest.CloseOldestConnectionWithMultiplePendingReceives")
-def test_close_oldest_connection_with_multiple_pending_receives(
-    selector: Selector, peer: TcpPeer, clock: MockClock
+def test_without_a_limit_no_connection_is_ever_idle_and_without_settings_the_limits_are_these(
+    peer: TcpPeer, clock: MockClock
 ) -> None:
-    server = accepted(selector, 0, peer)
-    server.sendall(b"".join(frame(b"%d" % number) for number in range(5)))
-    received = 0
-    while not selector.disconnected:
-        clock.advance(MAX_IDLE_MS + 1)
-        selector.poll(0 if received == 5 else PATIENCE_MS)
-        received += len(selector.completed_receives)
-    assert received == 5
-    assert selector.disconnected[0].name is ChannelStateName.EXPIRED
-
-
-def test_without_a_limit_no_connection_is_ever_idle(peer: TcpPeer, clock: MockClock) -> None:
+    assert NetworkConfig() == NetworkConfig(
+        connections_max_idle_ms=540_000,  # Kafka's default
+        max_receive_bytes=1_048_576,
+        receive_memory_bytes=16_777_216,
+    )
     never = NetworkConfig(connections_max_idle_ms=None)
     with selector_over(PlaintextChannelBuilder(), clock, config=never) as selector:
         blocking_connect(selector, 0, peer)
@@ -768,14 +767,6 @@ def test_selector_and_fakes_are_what_the_seams_ask_for(selector: Selector) -> No
     transport: TransportLayer = FakeTransport()
     assert selectable.poll(0) == 0
     assert not transport.ready
-
-
-def test_without_settings_the_limits_are_these() -> None:
-    assert NetworkConfig() == NetworkConfig(
-        connections_max_idle_ms=540_000,  # Kafka's default
-        max_receive_bytes=1_048_576,
-        receive_memory_bytes=16_777_216,
-    )
 
 
 @pytest.mark.behaviour("SEL-15")

@@ -336,6 +336,9 @@ def test_a_connection_expires_after_more_than_the_limit_and_activity_begins_the_
     idle.touch(1, 0)
     idle.touch(1, 60)
     assert [idle.expired(101), idle.expired(160), idle.expired(161)] == [None, None, 1]
+    idle = IdleExpiry(100, now_ms=0)
+    idle.touch(1, 60)
+    assert idle.expired(160) is None, "also where it has not looked before"
 
 
 def test_the_least_recently_used_one_expires_first_and_one_at_a_time() -> None:

@@ -298,31 +298,24 @@ def test_a_read_or_write_that_fails_during_the_handshake_is_a_disconnection(vers
 
 
 @pytest.mark.behaviour("SSL-03")
-@pytest.mark.java("SslTransportLayerTest.GracefulRemoteCloseDuringHandshakeRead")
+@pytest.mark.java(
+    "SslTransportLayerTest.GracefulRemoteCloseDuringHandshakeRead",
+    "SslTransportLayerTest.GracefulRemoteCloseDuringHandshakeWrite",
+)
 @both_versions
-def test_a_goodbye_instead_of_an_answer_is_a_disconnection(version: str) -> None:
+@pytest.mark.parametrize("how", ["instead of an answer", "amid a write, seen", "amid a write, unseen"])
+def test_a_goodbye_is_a_disconnection(version: str, how: str) -> None:
     pipe = pipe_to(version=version)
-    pipe.is_holding = True
+    if how == "instead of an answer":
+        pipe.is_holding = True
+    else:
+        pipe.takes = [20]
+        pipe.breaks_at_write = 2
     channel = channel_over(pipe, ssl_config(AUTHORITY.certificate))
     channel.prepare(0)
     pipe.say(CLOSE_NOTIFY)
-    with pytest.raises(DisconnectError) as caught:
-        channel.prepare(0)
-    assert_closed(channel, caught.value)
-
-
-@pytest.mark.behaviour("SSL-03")
-@pytest.mark.java("SslTransportLayerTest.GracefulRemoteCloseDuringHandshakeWrite")
-@both_versions
-@pytest.mark.parametrize("is_seen_first", [True, False])
-def test_a_goodbye_in_the_middle_of_a_write_is_a_disconnection(version: str, is_seen_first: bool) -> None:
-    pipe = pipe_to(version=version)
-    pipe.takes = [20]
-    pipe.breaks_at_write = 2
-    channel = channel_over(pipe, ssl_config(AUTHORITY.certificate))
-    channel.prepare(0)
-    pipe.say(CLOSE_NOTIFY)
-    pipe.gives = [] if is_seen_first else [0]
+    if how == "amid a write, unseen":
+        pipe.gives = [0]
     with pytest.raises(DisconnectError) as caught:
         channel.prepare(0)
     assert_closed(channel, caught.value)

@@ -51,19 +51,6 @@ def test_pem_is_what_openssl_reads() -> None:
     assert max(map(len, ssl_pem.pem(DER).splitlines())) == 64
 
 
-def test_a_key_is_found_and_made_readable() -> None:
-    block = ssl_pem.private_key(f"{CERTIFICATE}{IDENTITY.key}".replace("\n", " "), NAME)
-    assert block.text == IDENTITY.key
-    assert not block.is_encrypted
-
-
-def test_an_encrypted_key_is_known_as_one() -> None:
-    for traditional in (False, True):
-        text = IDENTITY.key_encrypted_with("secret", traditional=traditional)
-        block = ssl_pem.private_key(text, NAME)
-        assert (block.is_encrypted, block.text) == (True, text)
-
-
 def test_a_text_without_a_certificate_says_what_it_has_instead() -> None:
     for text, said in (
         ("", "it must be PEM"),
@@ -82,7 +69,13 @@ def test_a_certificate_that_is_not_base64_is_told_by_its_place() -> None:
         ssl_pem.certificates(CERTIFICATE + broken, NAME)
 
 
-def test_one_private_key_is_wanted() -> None:
+def test_one_private_key_is_wanted_which_is_made_readable_and_known_if_it_is_encrypted() -> None:
+    block = ssl_pem.private_key(f"{CERTIFICATE}{IDENTITY.key}".replace("\n", " "), NAME)
+    assert (block.is_encrypted, block.text) == (False, IDENTITY.key)
+    for traditional in (False, True):
+        text = IDENTITY.key_encrypted_with("secret", traditional=traditional)
+        block = ssl_pem.private_key(text, NAME)
+        assert (block.is_encrypted, block.text) == (True, text)
     with pytest.raises(ConfigError, match="there is no private key in it; what it holds is: certificate"):
         ssl_pem.private_key(CERTIFICATE, NAME)
     with pytest.raises(ConfigError, match="there are 2 private keys in it, give one"):

@@ -21,7 +21,6 @@ from tests.network.tls_selector import (
     WatchedChannels,
     check_connection,
     connect,
-    exchange,
     selector_over,
     tls,
     wait_for_end,
@@ -206,17 +205,6 @@ def test_answers_that_came_before_the_end_are_delivered_before_it(version: str) 
             received += [receive.payload for receive in selector.completed_receives]
         assert received == [b"one", b"two", b"three"]
         assert selector.disconnected[0].name is ChannelStateName.READY
-
-
-@both_versions
-def test_large_frames_go_both_ways(version: str) -> None:
-    context = server_context(BROKER, protocols=[version])
-    builder = tls(ssl_config(AUTHORITY.certificate))
-    with TlsPeer(context, echo) as peer, selector_over(builder) as selector:
-        selector.connect(0, "localhost", peer.address, -1, -1)
-        wait_until_ready(selector, 0)
-        payload = bytes(range(256)) * 40_000
-        assert exchange(selector, 0, payload) == payload
 
 
 @pytest.mark.behaviour("SSL-04")

@@ -99,7 +99,7 @@ def test_a_read_asks_the_network_once_and_not_at_all_while_bytes_are_buffered() 
 
 
 @pytest.mark.behaviour("SEL-05")
-def test_a_whole_record_that_is_here_counts_as_buffered() -> None:
+def test_a_whole_record_that_is_here_counts_as_buffered_and_half_a_record_does_not() -> None:
     transport, pipe = connected()
     pipe.send(b"a" * KIB)
     pipe.send(b"b" * KIB)
@@ -107,10 +107,6 @@ def test_a_whole_record_that_is_here_counts_as_buffered() -> None:
     assert transport.has_bytes_buffered
     assert transport.read(KIB) == b"b" * KIB
     assert not transport.has_bytes_buffered
-
-
-@pytest.mark.behaviour("SEL-05")
-def test_half_a_record_does_not_count_as_buffered() -> None:
     transport, pipe = connected()
     pipe.send(b"a" * RECORD_BYTES)
     pipe.send(b"b" * RECORD_BYTES)
@@ -201,21 +197,17 @@ def test_a_large_frame_takes_few_reads_of_the_network_and_no_byte_twice() -> Non
     assert max(pipe.asked) <= 256 * KIB
 
 
-@pytest.mark.behaviour("SSL-04", "SSL-03")
-def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake() -> None:
+@pytest.mark.behaviour("SSL-03", "SSL-04")
+def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake_to_a_read_or_a_write() -> None:
     transport, pipe = refused_after_handshake()
     pipe.is_holding = False
     pipe.release()
     with pytest.raises(SslAuthenticationError, match=r"wants a client certificate.*ssl\.keystore"):
         transport.read(KIB)
-
-
-@pytest.mark.behaviour("SSL-04")
-def test_a_write_that_fails_looks_for_the_reason_in_what_came_before() -> None:
     transport, pipe = refused_after_handshake()
     pipe.is_holding = False
     pipe.release()
-    pipe.end()
+    pipe.end()  # a write that fails looks for the reason in what came before
     with pytest.raises(SslAuthenticationError, match="wants a client certificate"):
         transport.write([b"a request"])
 
@@ -275,6 +267,15 @@ def test_a_large_write_goes_on_as_long_as_the_system_takes_it() -> None:
     assert max(pipe.writes) < 9 * RECORD_BYTES
 
 
+def test_a_write_of_nothing_sends_what_is_pending() -> None:
+    transport, pipe = connected()
+    pipe.takes = [10]
+    transport.write([b"request"])
+    assert not pipe.received
+    assert transport.write(()) == 0
+    assert (transport.has_pending_writes, pipe.received) == (False, b"request")
+
+
 @pytest.mark.behaviour("SEL-17")
 def test_a_send_is_complete_when_no_encrypted_byte_is_left() -> None:
     transport, pipe = connected()
@@ -286,16 +287,6 @@ def test_a_send_is_complete_when_no_encrypted_byte_is_left() -> None:
         completed.append((send.remaining_bytes, send.completed))
     assert completed == [(0, False), (0, False), (0, True)]
     assert pipe.received == b"\x00\x00\x00\x07request"
-
-
-def test_a_write_of_nothing_sends_what_is_pending() -> None:
-    transport, pipe = connected()
-    pipe.takes = [10]
-    transport.write([b"request"])
-    assert not pipe.received
-    assert transport.write(()) == 0
-    assert not transport.has_pending_writes
-    assert pipe.received == b"request"
 
 
 @settings(max_examples=40)

@@ -192,14 +192,6 @@ def test_a_certificate_that_nobody_here_trusts_is_a_refusal() -> None:
     assert "self-signed" in caught.value.message or "unable to get" in caught.value.message
 
 
-def test_an_endpoint_gives_a_token() -> None:
-    with OAuthEndpoint({CLIENT_ID: CLIENT_SECRET}) as endpoint:
-        assert retriever(endpoint.url).retrieve().count(".") == 2
-        endpoint.clients.clear()
-        with pytest.raises(SaslAuthenticationError, match="answered 401 \\(invalid_client - Invalid client"):
-            retriever(endpoint.url).retrieve()
-
-
 def test_cancel_ends_a_question_that_is_not_answered() -> None:
     arrived = threading.Event()
 

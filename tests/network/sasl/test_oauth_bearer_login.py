@@ -356,13 +356,17 @@ def rig(events: RecordedEvents | None = None) -> Iterator[Rig]:
         made.login.close()
 
 
-def test_there_is_no_token_before_the_first_answer_and_nobody_waits_for_it() -> None:
+def test_there_is_no_token_before_the_first_answer_nor_after_it_expired_and_nobody_waits_for_it() -> None:
     with rig() as it:
         assert it.first_token is None
         assert it.login.token() is None
         assert it.login.principal_name is None
         it.answer(it.token("alice", 100 * MINUTE_MS))
         assert it.valid_token().principal_name == it.login.principal_name == "alice"
+        it.clock.slept_ms = 100 * MINUTE_MS  # the machine: the thread has not looked at the calendar yet
+        assert it.login.token() is None
+        it.answer(it.token("bob", 100 * MINUTE_MS))
+        assert it.valid_token().principal_name == "bob"
 
 
 def test_the_thread_begins_when_a_token_is_first_asked_for_and_close_ends_it_while_it_asks() -> None:
@@ -391,16 +395,6 @@ def test_close_ends_a_thread_that_waits(caplog: pytest.LogCaptureFixture) -> Non
     it.login.close()
     assert not it.login._thread.is_alive()
     assert caplog.messages == []
-
-
-def test_a_token_that_expired_unnoticed_is_waited_for() -> None:
-    """The machine slept: the thread has not looked at the calendar yet."""
-    with rig() as it:
-        it.answer(it.token("alice", 100 * MINUTE_MS))
-        it.clock.slept_ms = 100 * MINUTE_MS
-        assert it.login.token() is None
-        it.answer(it.token("bob", 100 * MINUTE_MS))
-        assert it.valid_token().principal_name == "bob"
 
 
 def test_a_token_is_refreshed_after_four_fifths_of_its_life() -> None:
@@ -467,22 +461,21 @@ def test_a_refusal_is_asked_again_after_the_longest_backoff_and_each_who_asks_ge
         assert it.step() == ASKS
 
 
-def test_a_token_that_is_none_is_a_refusal_that_does_not_show_it() -> None:
-    for nonsense in ("hunter2", "a.b.c"):
-        with rig() as it:
+def test_a_token_that_is_none_is_a_refusal_that_does_not_show_it_and_one_from_the_past_hints_at_clocks() -> (
+    None
+):
+    with rig() as it:
+        assert repr(it.login) == "<OAuthBearerLogin https://idp/token>"
+        for nonsense in ("hunter2", "a.b.c"):
             it.answer(nonsense)
             said = "https://idp/token gave no usable token: "
             with pytest.raises(SaslAuthenticationError, match=said) as caught:
                 it.login.token()
             assert nonsense not in str(caught.value)
-
-
-def test_a_token_from_the_past_hints_at_the_clocks() -> None:
-    with rig() as it:
+            it.clock.advance(10_000)
         it.answer(it.token("alice", -60_000))
         with pytest.raises(SaslAuthenticationError, match="expired 60 s ago; do the clocks agree"):
             it.login.token()
-        assert repr(it.login) == "<OAuthBearerLogin https://idp/token>"
 
 
 def test_a_bug_does_not_end_the_thread() -> None:

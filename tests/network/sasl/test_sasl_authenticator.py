@@ -7,6 +7,7 @@ the server's metrics stands in the fields of SaslServer.
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -287,13 +288,7 @@ def test_sasl_unsupported_client_versions() -> None:
 
 #: How Java's tests of servers without SaslAuthenticate go: each way, each kind of mechanism.
 OVER_OLD_SERVERS = pytest.mark.parametrize(
-    ("security", "mechanism"),
-    [
-        ("SASL_PLAINTEXT", PLAIN),
-        ("SASL_PLAINTEXT", SCRAM_256),
-        ("SASL_SSL", PLAIN),
-        ("SASL_SSL", SCRAM_256),
-    ],
+    ("security", "mechanism"), product(["SASL_PLAINTEXT", "SASL_SSL"], [PLAIN, SCRAM_256])
 )
 
 
@@ -519,6 +514,15 @@ class _ChangingAuthenticators:
         """It holds nothing."""
 
 
+def refusal_of_the_renewal(rig: SaslRig, selector: Selector) -> str:
+    """The session runs out, and the renewal is refused."""
+    rig.let_the_session_run_out()
+    selector.send(NODE, [b"not delivered"])
+    refusal = refusal_of(wait_for_channel_close(selector))
+    assert counts(rig) == (1, 0, 0, 1)
+    return refusal.message
+
+
 @pytest.mark.behaviour("SASL-06")
 @pytest.mark.java("SaslAuthenticatorTest.CannotReauthenticateWithDifferentMechanism")
 def test_cannot_reauthenticate_with_different_mechanism() -> None:
@@ -529,11 +533,8 @@ def test_cannot_reauthenticate_with_different_mechanism() -> None:
         selector = rig.client_with(_ChangingAuthenticators(changing))
         rig.connect_and_check(selector)
         assert counts(rig) == (1, 0, 0, 0)
-        rig.let_the_session_run_out()
-        selector.send(NODE, [b"not delivered"])
-        refusal = refusal_of(wait_for_channel_close(selector))
-        assert "is not supported for re-authentication of mechanism 'SCRAM-SHA-256'" in refusal.message
-        assert counts(rig) == (1, 0, 0, 1)
+        said = refusal_of_the_renewal(rig, selector)
+        assert "is not supported for re-authentication of mechanism 'SCRAM-SHA-256'" in said
 
 
 @pytest.mark.behaviour("SASL-06")
@@ -551,13 +552,9 @@ def test_cannot_reauthenticate_with_different_principal(tmp_path: Path) -> None:
         rig.connect_and_check(selector)
         assert counts(rig) == (1, 0, 0, 0)
         file.write_text(jaas.format("somebodyelse"))
-        rig.let_the_session_run_out()
-        selector.send(NODE, [b"not delivered"])
-        refusal = refusal_of(wait_for_channel_close(selector))
-        assert refusal.message == (
+        assert refusal_of_the_renewal(rig, selector) == (
             "Cannot change principals during re-authentication from User.myuser: User.somebodyelse"
         )
-        assert (rig.server.reauthentications, rig.server.failed_reauthentications) == (0, 1)
 
 
 @pytest.mark.behaviour("SASL-06")
