@@ -155,18 +155,11 @@ def test_a_node_that_cannot_be_connected_to_is_told_once_and_what_is_otherwise_w
     other = Disconnection("refused", "no route to host", WARNING)
     assert [news.ended(1, other, was_up=False) for _ in range(2)] == [WARNING, DEBUG]
     assert news.ended(2, REFUSED, was_up=False) == WARNING
-
-
-def test_timeouts_are_the_same_however_long_they_are() -> None:
-    news = ConnectionLogLimiter()
-    assert news.ended(1, setup_timeout(10_000), was_up=False) == INFO
-    assert news.ended(1, setup_timeout(21_345), was_up=False) == DEBUG
-
-
-def test_a_node_that_fails_in_ever_new_words_is_not_told_for_ever() -> None:
-    news = ConnectionLogLimiter()
+    # Timeouts are the same however long they are, and ever new words are not told for ever.
+    timeouts = [setup_timeout(10_000), setup_timeout(21_345)]
+    assert [news.ended(3, timeout, was_up=False) for timeout in timeouts] == [INFO, DEBUG]
     ways = [Disconnection("refused", f"way {n}", WARNING) for n in range(100)]
-    assert [news.ended(1, way, was_up=False) for way in ways].count(WARNING) == 8
+    assert [news.ended(4, way, was_up=False) for way in ways].count(WARNING) == 8
 
 
 def test_when_it_is_ready_that_is_told_with_how_often_it_failed_and_failures_are_news_again() -> None:

@@ -270,23 +270,24 @@ def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
     assert alone.connections.states.throttle_delay_ms(NODE.id, 1_030) == 40
 
 
-@pytest.mark.parametrize("end", ["end", "leave", "forget", "renew"])
-def test_what_a_node_spoke_is_forgotten_with_its_connection(end: str) -> None:
-    alone = Alone()
-    alone.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 7)}))
-    assert alone.connections.version_for(NODE.id, PlainBuilder()) == 7
-    alone.connections.needing_api_versions[NODE.id] = ApiVersionsRequestBuilder("pilotfish", "0.1.0")
-    match end:
-        case "end":
-            alone.end()
-        case "leave":
-            alone.connections.leave(NODE.id, 0)
-        case "forget":
-            alone.connections.forget(NODE.id)
-        case _:
-            alone.connections.renew(NODE, 0)
-    assert alone.connections.version_for(NODE.id, PlainBuilder()) == 13
-    assert NODE.id not in alone.connections.needing_api_versions
+def test_what_a_node_spoke_is_forgotten_with_its_connection() -> None:
+    for end in ("end", "leave", "forget", "renew"):
+        alone = Alone()
+        alone.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 7)}))
+        connections = alone.connections
+        assert connections.version_for(NODE.id, PlainBuilder()) == 7
+        connections.needing_api_versions[NODE.id] = ApiVersionsRequestBuilder("pilotfish", "0.1.0")
+        match end:
+            case "end":
+                alone.end()
+            case "leave":
+                connections.leave(NODE.id, 0)
+            case "forget":
+                connections.forget(NODE.id)
+            case "renew":
+                connections.renew(NODE, 0)
+        assert connections.version_for(NODE.id, PlainBuilder()) == 13, end
+        assert NODE.id not in connections.needing_api_versions, end
 
 
 def test_a_node_that_refused_a_version_is_asked_anew_in_its_next_connection() -> None:
@@ -341,29 +342,24 @@ def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture)
         assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
-@pytest.mark.parametrize("how", ["served", "leave", "forget"])
-def test_the_same_end_is_told_again_once_the_node_was_at_work(
-    how: str, forgotten: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_same_end_is_told_again_once_the_node_was_at_work(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    alone = Alone()
-    alone.connections.connect(NODE, 0)
-    alone.end()
-    caplog.clear()
-    if forgotten:
+    for how in ("", "served", "leave", "forget"):
+        alone = Alone()
+        alone.connections.connect(NODE, 0)
+        alone.end()
         match how:
             case "served":
                 alone.connections.served(NODE.id)
             case "leave":
                 alone.connections.connect(NODE, 0)
                 alone.connections.leave(NODE.id, 0)
-            case _:
+            case "forget":
                 alone.connections.forget(NODE.id)
-    alone.connections.connect(NODE, 0)
-    caplog.clear()
-    alone.end()
-    assert len(caplog.records) == forgotten
+        alone.connections.connect(NODE, 0)
+        caplog.clear()
+        alone.end()
+        assert len(caplog.records) == (how != ""), how
 
 
 def states(bench: Bench) -> list[ConnectionState]:

@@ -36,9 +36,16 @@ from client_core.network.selectable import ChannelStateName
 from client_core.network.selector import NetworkConfig, Selector
 from client_core.network.transport_layer import PlaintextTransportLayer, open_socket
 from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
+from tests.network.tls_selector import (
+    BUFFER_BYTES,
+    MAX_IDLE_MS,
+    PATIENCE_MS,
+    connect,
+    exchange,
+    wait_until_ready,
+)
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, echo, frame, receive_frame
-from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,12 +62,7 @@ LEFT_OUT: Final = {
     "SelectorTest.OutboundConnectionsCountInConnectionCreationMetric": "NodeConnecting tells it",
 }
 
-MAX_IDLE_MS = 5_000
-BUFFER_BYTES = 4 * 1024
 CONFIG = NetworkConfig(connections_max_idle_ms=MAX_IDLE_MS)
-
-#: Polls wait for the system, never longer than this; the test's own time limit ends what never comes.
-PATIENCE_MS = patient(10_000)
 
 
 class BuilderOf:
@@ -133,31 +135,15 @@ def peer() -> Iterator[TcpPeer]:
         yield listening
 
 
-def connect(selector: Selector, node_id: int, peer: TcpPeer) -> None:
-    selector.connect(node_id, "localhost", peer.address, BUFFER_BYTES, BUFFER_BYTES)
-
-
 def blocking_connect(selector: Selector, node_id: int, peer: TcpPeer) -> None:
     connect(selector, node_id, peer)
-    while not selector.is_channel_ready(node_id):
-        selector.poll(PATIENCE_MS)
-        assert node_id not in selector.disconnected
+    wait_until_ready(selector, node_id)
 
 
 def accepted(selector: Selector, node_id: int, peer: TcpPeer) -> socket.socket:
     """Connects, and returns the peer's side."""
     blocking_connect(selector, node_id, peer)
     return peer.accept()
-
-
-def blocking_request(selector: Selector, node_id: int, payload: bytes) -> bytes:
-    selector.send(node_id, [payload])
-    while True:
-        selector.poll(PATIENCE_MS)
-        assert not selector.disconnected
-        for receive in selector.completed_receives:
-            if receive.node_id == node_id:
-                return receive.payload
 
 
 def poll_until_received(selector: Selector) -> list[bytes]:
@@ -269,7 +255,7 @@ def test_ipv6(selector: Selector) -> None:
         pytest.skip("this system has no ::1")
     with peer:
         blocking_connect(selector, 0, peer)
-        assert blocking_request(selector, 0, b"hello") == b"hello"
+        assert exchange(selector, 0, b"hello") == b"hello"
         peer.close_connections()
         poll_until_disconnected(selector, 0)
         assert selector.disconnected[0].remote_address == f"[::1]:{peer.address[1]}"
@@ -383,7 +369,7 @@ def test_a_refused_log_in_is_told_and_logged_as_such(
 @pytest.mark.behaviour("SEL-10")
 def test_server_disconnect(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
-    assert blocking_request(selector, 0, b"hello") == b"hello"
+    assert exchange(selector, 0, b"hello") == b"hello"
 
     echo_peer.close_connections()
     assert poll_until_disconnected(selector, 0) is ChannelStateName.READY
@@ -394,7 +380,7 @@ def test_server_disconnect(selector: Selector, echo_peer: ScriptedPeer) -> None:
     assert_empty(selector)
 
     blocking_connect(selector, 0, echo_peer)
-    assert blocking_request(selector, 0, b"hello") == b"hello"
+    assert exchange(selector, 0, b"hello") == b"hello"
 
 
 @pytest.mark.java("SelectorTest.SendWithoutConnecting")
@@ -466,11 +452,11 @@ def test_what_a_poll_brought_is_gone_with_the_next(selector: Selector, peer: Tcp
 def test_requests_may_be_large_and_empty(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
     big = random.Random(1).randbytes(10 * BUFFER_BYTES)
-    assert blocking_request(selector, 0, big) == big
+    assert exchange(selector, 0, big) == big
     prefix = random.Random(2).randbytes(128 * 1024)
     for number in range(5):
-        assert blocking_request(selector, 0, prefix + bytes([number])) == prefix + bytes([number])
-    assert blocking_request(selector, 0, b"") == b""
+        assert exchange(selector, 0, prefix + bytes([number])) == prefix + bytes([number])
+    assert exchange(selector, 0, b"") == b""
 
 
 @pytest.mark.behaviour("SEL-06", "SEL-17")
@@ -689,7 +675,7 @@ def test_one_idle_connection_a_poll_the_oldest_first(
     for node_id in (1, 2):
         blocking_connect(selector, node_id, echo_peer)
     clock.advance(1)
-    blocking_request(selector, 1, b"still here")
+    exchange(selector, 1, b"still here")
     clock.advance(MAX_IDLE_MS + 1)
     selector.poll(0)
     assert list(selector.disconnected) == [2]

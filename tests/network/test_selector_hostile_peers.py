@@ -14,6 +14,7 @@ from client_core.errors import InvalidReceiveError
 from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.selectable import ChannelState, ChannelStateName
 from client_core.network.selector import NetworkConfig, Selector
+from tests.network.tls_selector import PATIENCE_MS
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import (
     ScriptedPeer,
@@ -27,13 +28,11 @@ from tests.support.tcp_peers import (
     speak_tls,
     stay_silent,
 )
-from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
-PATIENCE_MS = patient(10_000)
 DEFAULTS = NetworkConfig()
 
 

@@ -14,17 +14,15 @@ from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.kafka_channel import TURN_BYTES
 from client_core.network.selector import IdleExpiry, NetworkConfig, Selector
 from client_core.network.wakeup import Wakeup
+from tests.network.tls_selector import PATIENCE_MS, connect, wait_until_ready
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, echo, frame
-from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     MadeWith = Callable[[int], Selector]
 
-PATIENCE_MS = patient(10_000)
-BUFFER_BYTES = 4 * 1024
 
 #: More than one read brings: it must be reserved.
 LARGE_BYTES = 300_000
@@ -52,9 +50,8 @@ def selector_with() -> Iterator[MadeWith]:
 
 def connected(selector: Selector, node_id: int, peer: TcpPeer) -> socket.socket:
     """Connects, and returns the peer's side."""
-    selector.connect(node_id, "localhost", peer.address, BUFFER_BYTES, BUFFER_BYTES)
-    while not selector.is_channel_ready(node_id):
-        selector.poll(PATIENCE_MS)
+    connect(selector, node_id, peer)
+    wait_until_ready(selector, node_id)
     return peer.accept()
 
 
@@ -191,9 +188,8 @@ def selector(echoing: ScriptedPeer) -> Iterator[Selector]:
     """Connected to two peers that say again what they are told."""
     selector = Selector(NetworkConfig(max_receive_bytes=None), PlaintextChannelBuilder(), SystemClock())
     for node_id in (1, 2):
-        selector.connect(node_id, "localhost", echoing.address, BUFFER_BYTES, BUFFER_BYTES)
-    while not all(map(selector.is_channel_ready, (1, 2))):
-        selector.poll(PATIENCE_MS)
+        connect(selector, node_id, echoing)
+        wait_until_ready(selector, node_id)
     yield selector
     selector.close()
 

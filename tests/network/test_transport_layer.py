@@ -135,20 +135,16 @@ def test_a_refused_connect_is_a_disconnect_error_with_the_system_error_behind_it
         made.close()
 
 
-def test_a_connect_that_is_still_under_way_is_not_finished() -> None:
+def test_a_connect_that_is_still_under_way_is_not_finished_and_a_socket_that_met_itself_is_refused() -> None:
     with socket.socket() as unconnected:
         made = PlaintextTransportLayer(unconnected, "nowhere")
         assert not made.finish_connect()
         assert not made.ready
-
-
-def test_a_socket_that_met_itself_is_refused() -> None:
     with socket.socket() as alone:
         alone.bind(("127.0.0.1", 0))
         alone.connect(alone.getsockname())
-        made = PlaintextTransportLayer(alone, "itself")
         with pytest.raises(DisconnectError, match="no process listens on that port"):
-            made.finish_connect()
+            PlaintextTransportLayer(alone, "itself").finish_connect()
 
 
 def test_reading_brings_some_bytes_or_none_and_the_end_raises(

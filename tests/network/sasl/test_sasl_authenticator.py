@@ -45,7 +45,6 @@ from tests.network.sasl.sasl_rig import (
     CLIENT_ID,
     NODE,
     PASSWORD,
-    PATIENCE_MS,
     SESSION_MS,
     USERNAME,
     SaslRig,
@@ -53,6 +52,7 @@ from tests.network.sasl.sasl_rig import (
     wait_for_channel_close,
     wait_for_channel_ready,
 )
+from tests.network.tls_selector import PATIENCE_MS
 from tests.support.sasl_server import WITHOUT_SASL_AUTHENTICATE, Fault
 
 if TYPE_CHECKING:
