@@ -106,22 +106,20 @@ def test_the_request_on_the_wire(ask: Ask) -> None:
     assert body == "grant_type=client_credentials"
 
 
-@pytest.mark.parametrize(
-    ("header_urlencode", "id_and_secret", "body"),
-    [
+def test_scope_and_encoding() -> None:
+    for header_urlencode, id_and_secret, body in (
         (False, f"{CLIENT_ID}:{CLIENT_SECRET}", "grant_type=client_credentials&scope=a b"),
         (True, f"{CLIENT_ID}:fish%2F%2B%3A+secret", "grant_type=client_credentials&scope=a+b"),
-    ],
-)
-def test_scope_and_encoding(header_urlencode: bool, id_and_secret: str, body: str) -> None:
-    script = HttpAnswers(answer("201 Created", b'{"id_token": "a.b.c"}'))
-    with ScriptedPeer(script) as peer:
-        url = f"http://127.0.0.1:{peer.address[1]}"
-        asking = retriever(url, scope=" a b ", header_urlencode=header_urlencode)
-        assert asking.retrieve() == "a.b.c"
-    assert f"Basic {base64.b64encode(id_and_secret.encode()).decode()}\r\n".encode() in script.request
-    assert script.request.endswith(body.encode())
-    assert script.request.startswith(b"POST / ")
+    ):
+        script = HttpAnswers(answer("201 Created", b'{"id_token": "a.b.c"}'))
+        with ScriptedPeer(script) as peer:
+            url = f"http://127.0.0.1:{peer.address[1]}"
+            asking = retriever(url, scope=" a b ", header_urlencode=header_urlencode)
+            assert asking.retrieve() == "a.b.c"
+        basic = base64.b64encode(id_and_secret.encode()).decode()
+        assert f"Basic {basic}\r\n".encode() in script.request
+        assert script.request.endswith(body.encode())
+        assert script.request.startswith(b"POST / ")
 
 
 def assert_refused(ask: Ask, literal: bytes, said: str) -> None:

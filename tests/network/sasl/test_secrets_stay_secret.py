@@ -23,6 +23,7 @@ from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
 from client_core.network.sasl.jaas_config import JaasConfig
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from client_core.protocol.api_keys import ApiKey
 from tests.network.sasl.jwts import jwt_of
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client_core.network.authenticator import Authenticator
-    from client_core.protocol.api_keys import ApiKey
 
 #: Long enough not to be in a text by chance, with what makes trouble in grammars and encodings.
 SECRETS = st.text(st.sampled_from("kQzJ7_+/=\"'\\;,:% \u00fc\u65e5\n"), min_size=12, max_size=24).filter(
     lambda text: len(set(text)) > 4 and text.strip() == text
 )
+
+APIS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 A_HUNDRED = hypothesis.settings(
     max_examples=100, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
@@ -146,7 +148,7 @@ def test_user_names_and_passwords(
     ear = overheard()
     server = SaslServer(MockClock(), (mechanism,), passwords={username: password} if is_known else {})
     if fault is not None:
-        server.faults[data.draw(st.sampled_from(_apis()))] = fault
+        server.faults[data.draw(st.sampled_from(APIS))] = fault
     config = password_config(mechanism, username, password, in_jaas=in_jaas)
     ear.hear(config)
     authenticators = SaslAuthenticators(
@@ -157,12 +159,6 @@ def test_user_names_and_passwords(
     ear.attempt(lambda: converse(authenticator, server, ear))
     ear.hear(authenticator)
     ear.assert_without(username, password)
-
-
-def _apis() -> list[ApiKey]:
-    from client_core.protocol.api_keys import ApiKey
-
-    return [ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
 
 
 @A_HUNDRED
