@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from client_core.errors import ConfigError, DisconnectError, SslAuthenticationError
 from client_core.network import ssl_failures, ssl_pem
 from client_core.network.certificate_expiry import certificate_expires_at_s
-from client_core.network.ssl_cipher_suites import _OPENSSL_NAMES, tls_choice
+from client_core.network.ssl_cipher_suites import _OPENSSL_NAMES, TlsChoice, tls_choice
 from tests.support.certificates import LONG_AGO, Authority, with_validity
 
 NAME = "ssl.truststore.certificates"
@@ -257,11 +257,14 @@ def test_a_suite_goes_by_its_iana_name_or_by_openssls_and_in_the_order_of_prefer
         assert [it for it in names(context) if not it.startswith("TLS_")] == wanted
 
 
-def test_a_version_without_a_suite_is_switched_off_as_in_java() -> None:
-    assert (tls_choice(BOTH, (GCM_256,)).oldest, tls_choice(BOTH, (GCM_256,)).newest) == (V2, V2)
-    assert (tls_choice(BOTH, (AES_128,)).oldest, tls_choice(BOTH, (AES_128,)).newest) == (V3, V3)
-    both = tls_choice(BOTH, (AES_128, GCM_256))
-    assert (both.oldest, both.newest) == (V2, V3)
+def test_a_version_without_a_suite_is_switched_off_as_in_java_and_suites_of_no_version_left_out() -> None:
+    gcm_256 = ("ECDHE-RSA-AES256-GCM-SHA384",)
+    assert tls_choice(BOTH, (GCM_256,)) == TlsChoice(V2, V2, gcm_256)
+    assert tls_choice(BOTH, (AES_128,)) == TlsChoice(V3, V3, (), (AES_128,))
+    both = (AES_128, GCM_256)
+    assert tls_choice(BOTH, both) == TlsChoice(V2, V3, gcm_256, (AES_128,))
+    assert tls_choice(("TLSv1.2",), both) == TlsChoice(V2, V2, gcm_256)
+    assert tls_choice(("TLSv1.3",), both) == TlsChoice(V3, V3, (), (AES_128,))
 
 
 def test_lists_that_leave_no_version_and_unknown_and_unsafe_suites_are_refused() -> None:

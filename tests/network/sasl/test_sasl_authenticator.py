@@ -288,7 +288,7 @@ def test_sasl_unsupported_client_versions() -> None:
 
 #: How Java's tests of servers without SaslAuthenticate go: each way, each kind of mechanism.
 OVER_OLD_SERVERS = pytest.mark.parametrize(
-    ("security", "mechanism"), product(["SASL_PLAINTEXT", "SASL_SSL"], [PLAIN, SCRAM_256])
+    ("security", "mechanism"), [*product(["SASL_PLAINTEXT", "SASL_SSL"], [PLAIN, SCRAM_256])]
 )
 
 
