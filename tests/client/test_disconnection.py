@@ -82,7 +82,7 @@ def test_what_the_resolver_says_is_kept() -> None:
     assert said == ["a can't be resolved: none", "a can't be resolved: nothing"]
 
 
-# -- Whose request was in flight when its connection ended is told, once: callers, and the updater (NET-1-----
+# -- whose request was in flight is told, once (NET-13) ------------------------------------------------------
 
 
 METADATA = PlainBuilder(ApiKey.METADATA, 1, 13)
@@ -142,7 +142,7 @@ def test_a_node_that_is_closed_answers_nobody_but_the_updater(bench: Bench) -> N
     assert ended_requests(bench) == ["Produce", "Metadata"]
 
 
-# -- Which ends and beginnings of connections are news, and which were told already --------------------------
+# -- which ends and beginnings are news ----------------------------------------------------------------------
 
 
 REFUSED = Disconnection("refused", "connection refused", WARNING)

@@ -1,6 +1,7 @@
 """Names to addresses: bootstrap.servers, look-ups off the I/O thread, and a client whose resolver is slow.
 
-Twins of ClientUtilsTest, and the messages of PROD-14. The system's resolver is asked for literals only."""
+Twins of ClientUtilsTest, and the messages of PROD-14. The system's resolver is asked for literals only.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +162,7 @@ def test_a_lookup_that_kafka_does_not_know_has_no_value() -> None:
         ClientDnsLookup("random.value")
 
 
-# -- Names to addresses --------------------------------------------------------------------------------------
+# -- look-ups ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("CONN-10")
@@ -344,7 +345,7 @@ def test_of_hosts_without_canonical_names_nothing_is_kept() -> None:
     assert kept_blocks(look_up_many) < 300
 
 
-# -- A client whose resolver is slow, hangs or knows nothing: its turns go on, and the name is tried agai-----
+# -- a client whose resolver is slow, hangs or knows nothing -------------------------------------------------
 
 
 def looking_up(*addresses: str) -> tuple[Threads, Bench]:

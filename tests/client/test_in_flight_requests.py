@@ -1,6 +1,7 @@
 """Requests on their way: their numbers, their queues, and from a frame to its message.
 
-Twins of InFlightRequestsTest, INF-01 to INF-09, NET-11 and NET-24."""
+Twins of InFlightRequestsTest, INF-01 to INF-09, NET-11 and NET-24.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +186,7 @@ def test_skipping_the_walk_never_hides_a_timeout(
             assert set(requests.nodes_with_timed_out_requests(now_ms)) == expected
 
 
-# -- Numbers of requests (NET-24); the rest of sending is tested through the client --------------------------
+# -- numbers of requests (NET-24) ----------------------------------------------------------------------------
 
 
 def make_sender(first_correlation_id: int = 0) -> RequestSender:
@@ -229,7 +230,7 @@ def test_a_request_that_can_not_be_written_is_a_bug_and_no_mismatch(bench: Bench
         bench.client.send(request, bench.now_ms)
 
 
-# -- From a frame to its message, and every way in which a frame can be wrong (NET-11) -----------------------
+# -- from a frame to its message (NET-11) --------------------------------------------------------------------
 
 
 ANSWER = ProduceResponse(

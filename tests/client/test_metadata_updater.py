@@ -1,6 +1,7 @@
 """When metadata is asked for, of whom, what becomes of it, and what of that is told.
 
-UPD-01 to UPD-15, and NetworkClientTest."""
+UPD-01 to UPD-15, and NetworkClientTest.
+"""
 
 from __future__ import annotations
 
@@ -503,7 +504,7 @@ def test_a_manual_updater_is_never_due_and_deaf_and_takes_other_nodes() -> None:
     assert list(updater.fetch_nodes()) == [NODE_1]
 
 
-# -- What of metadata refreshes is told to people, and how often ---------------------------------------------
+# -- what of refreshes is told to people, and how often ------------------------------------------------------
 
 
 UNKNOWN = 3

@@ -1,6 +1,7 @@
 """The client as a whole: one turn and its order, its end, and beginning again; that nothing makes it spin.
 
-With cases of NetworkClientTest that tell a story of their own; the others are in `test_network_client.py`."""
+With cases of NetworkClientTest that tell a story of their own; the others are in `test_network_client.py`.
+"""
 
 from __future__ import annotations
 
@@ -226,7 +227,7 @@ def test_a_throttled_cluster_is_no_reason_to_begin_again() -> None:
     assert bench.headers()[-1].api is ApiKey.METADATA
 
 
-# -- A client works, is closing, is closed: NET-25 -----------------------------------------------------------
+# -- a client works, is closing, is closed (NET-25) ----------------------------------------------------------
 
 
 def test_a_life_only_goes_towards_its_end_and_only_an_active_client_may_work() -> None:
@@ -255,7 +256,7 @@ def test_of_many_who_close_at_once_one_does() -> None:
         assert sum(threads.map(life.move_to, [Life.CLOSED] * 100)) == 1
 
 
-# -- Cases of NetworkClientTest that tell a story of their own; the others are in `test_network_client.py-----
+# -- cases of NetworkClientTest ------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("NET-18", "UPD-08")
@@ -316,7 +317,7 @@ def test_rebootstrap() -> None:
     assert len(bench.sink.of(Rebootstrapped)) == 4
 
 
-# -- Brokers that moved altogether are found again, by the names that bootstrap.servers holds (KIP-899) ------
+# -- brokers that moved altogether (KIP-899) -----------------------------------------------------------------
 
 
 OLD = (Node(0, "old-0", 9092), Node(1, "old-1", 9092))

@@ -174,7 +174,7 @@ def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
     assert receive.bytes_read == 0
 
 
-# -- NetworkSend: the size before the pieces, and partial writes that go on where they stopped (SEL-17) ------
+# -- NetworkSend (SEL-17) ------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("SEL-17")
@@ -261,7 +261,7 @@ def test_a_frame_beyond_int32_is_refused_before_a_byte_is_written() -> None:
         NetworkSend(2, [TwoGigabytes()])
 
 
-# -- How many bytes all receives may hold together: counts, and whose turn it is -----------------------------
+# -- MemoryPool ----------------------------------------------------------------------------------------------
 
 
 def test_what_is_reserved_is_missing_until_it_is_released() -> None:

@@ -111,7 +111,7 @@ def test_neither_source_nor_secret_shows_the_text(tmp_path: Path, events: Record
     assert str(tmp_path / "password") in shown
 
 
-# -- What is made of texts that change: the last good one counts, and what won't do is told once -------------
+# -- what is made of texts that change -----------------------------------------------------------------------
 
 
 class Given:

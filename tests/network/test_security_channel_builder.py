@@ -107,7 +107,7 @@ def test_who_talks_plaintext_does_not_pay_for_tls_and_sasl() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-# -- Which credentials are in force has a number, which grows when a kubelet has brought others that will-----
+# -- which credentials are in force --------------------------------------------------------------------------
 
 
 FIRST: Final = "caterpillar-3Hn"

@@ -174,7 +174,7 @@ def test_large_answers_that_come_at_once_are_spread_over_polls(
         connection.close()
 
 
-# -- A poll that could do nothing but write: whoever asks may have it go on waiting for what comes of it -----
+# -- polls that write ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_a_frame_larger_than_the_buffers_is_written_and_answered_in_it(selector:
     assert receive.payload == large
 
 
-# -- Wakeup: none is lost, none blocks, and a second one is free (SEL-15) ------------------------------------
+# -- wakeups (SEL-15) ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ def test_a_wakeup_after_close_does_nothing() -> None:
     made.close()
 
 
-# -- IdleExpiry: the least recently used connection, strictly older than the limit, one at a time (SEL-14-----
+# -- idle connections (SEL-14) -------------------------------------------------------------------------------
 
 
 def test_a_connection_expires_after_more_than_the_limit_and_activity_begins_the_time_anew() -> None:

@@ -137,7 +137,7 @@ def test_a_file_of_nothing_but_beginnings_is_refused_in_one_pass() -> None:
         ssl_pem.certificates(text, NAME)
 
 
-# -- When a certificate expires, against what `cryptography` says --------------------------------------------
+# -- when a certificate expires, as `cryptography` has it ----------------------------------------------------
 
 
 ISSUED = Authority().issue("localhost")
@@ -187,7 +187,7 @@ def test_other_bytes_are_none(data: bytes) -> None:
         certificate_expires_at_s(b"\x30\x81" + bytes([len(data) % 256]) + data)
 
 
-# -- Versions and cipher suites: what two settings allow together, and what a context is told ----------------
+# -- versions and cipher suites ------------------------------------------------------------------------------
 
 
 BOTH = ("TLSv1.2", "TLSv1.3")
@@ -318,7 +318,7 @@ def test_openssl_knows_every_name_of_the_table() -> None:
     assert set(_OPENSSL_NAMES.values()) <= set(names(context))
 
 
-# -- From what OpenSSL says to what people are told ----------------------------------------------------------
+# -- from what OpenSSL says to what people are told ----------------------------------------------------------
 
 
 def ssl_error(reason: str | None, said: str = "[SSL: X] something (_ssl.c:1006)") -> ssl.SSLError:

@@ -1,7 +1,8 @@
 """Tokens: what a client can tell of one, from a file, from a thread that keeps one at hand, and when again.
 
 After ClientJwtValidatorTest, ClaimValidationUtilsTest, OAuthBearerLoginModuleTest, RetryTest and
-ExpiringCredentialRefreshingLoginTest (Kafka 4.3), by a clock that a test turns."""
+ExpiringCredentialRefreshingLoginTest (Kafka 4.3), by a clock that a test turns.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +118,7 @@ def test_any_payload_is_taken_or_refused(payload: bytes) -> None:
         ClientJwtValidator().validate(f"e30.{base64url(payload)}.c2ln")
 
 
-# -- A token in a file that somebody keeps fresh -------------------------------------------------------------
+# -- a token in a file ---------------------------------------------------------------------------------------
 
 
 URL_SETTING = "sasl.oauthbearer.token.endpoint.url"
@@ -190,7 +191,7 @@ def test_a_file_without_a_token_and_an_address_without_an_absolute_path_are_conf
             FileLogin(url, ClientJwtValidator(), MockClock(), RecordedEvents())
 
 
-# -- When a token is fetched again ---------------------------------------------------------------------------
+# -- when a token is fetched again ---------------------------------------------------------------------------
 
 
 NOW_MS = 1_700_000_000_000
@@ -248,7 +249,7 @@ def test_jitter_spreads_the_refreshes_of_many_clients() -> None:
         assert 80 * MINUTE_MS <= at_ms - NOW_MS <= 85 * MINUTE_MS, seed
 
 
-# -- The thread that keeps a token at hand -------------------------------------------------------------------
+# -- the thread that keeps a token at hand -------------------------------------------------------------------
 
 
 CONFIG: Final = OAuthBearerConfig(

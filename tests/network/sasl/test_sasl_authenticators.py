@@ -1,6 +1,7 @@
 """What a client's SASL must be told, channels that wait for it, and brokers that mean no good.
 
-Twins of SaslChannelBuilderTest (Kafka 4.3)."""
+Twins of SaslChannelBuilderTest (Kafka 4.3).
+"""
 
 from __future__ import annotations
 
@@ -252,7 +253,7 @@ def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None
         assert said in caught.value.message
 
 
-# -- Channels whose token is still being fetched when they connect: they wait, they spin not, and go on b-----
+# -- channels whose token is still being fetched -------------------------------------------------------------
 
 
 LONG_MS: Final = 10_000
@@ -367,7 +368,7 @@ def test_closing_a_channel_that_waits_leaves_nothing() -> None:
         assert not selector.disconnected
 
 
-# -- Brokers that mean no good to who logs in: giant answers, and words that don't belong into a log ---------
+# -- brokers that mean no good to who logs in ----------------------------------------------------------------
 
 
 def test_an_answer_of_megabytes_is_refused_as_soon_as_its_size_is_known() -> None:

@@ -165,7 +165,7 @@ def test_nonces_differ_and_are_printable_without_a_comma() -> None:
     assert all(nonce.isalnum() and nonce.isascii() and len(nonce) > 15 for nonce in nonces)
 
 
-# -- SCRAM's messages as the client reads them ---------------------------------------------------------------
+# -- SCRAM's messages ----------------------------------------------------------------------------------------
 
 
 NONCE: Final = "1y4rlkzq6jqg3k0uvcvwcsmdq"

@@ -141,7 +141,7 @@ def test_repr_shows_no_credentials() -> None:
     assert repr(login.read()) == "<PasswordCredentials [hidden]>"
 
 
-# -- The JAAS config's grammar -------------------------------------------------------------------------------
+# -- the JAAS config's grammar -------------------------------------------------------------------------------
 
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -246,7 +246,7 @@ def test_any_password_can_be_quoted(password: str) -> None:
     assert options(f'password="{quoted}"') == {"password": password}
 
 
-# -- What a token endpoint is asked with, wherever it stands -------------------------------------------------
+# -- what a token endpoint is asked with ---------------------------------------------------------------------
 
 
 ID: Final = "sasl.oauthbearer.client.credentials.client.id"
