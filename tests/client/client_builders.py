@@ -21,6 +21,7 @@ from client_core.client.metadata_updater import (
 from client_core.client.network_client import NetworkClient
 from client_core.client.network_client_config import NetworkClientConfig
 from client_core.cluster import Node
+from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.protocol.api_keys import API_KEYS, ApiKey
 from client_core.protocol.header import RequestHeader, decode_request_header, encode_response_header
 from client_core.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from client_core.client.host_resolver import NodeResolver
     from client_core.errors import AuthenticationError, KafkaError
     from client_core.events import Event
-    from client_core.metadata.metadata import Metadata
     from client_core.protocol.request import RequestBuilder
 
 #: NetworkClientTest's settings, without jitter where a maximum equals its initial value.
@@ -152,6 +152,22 @@ class RecordingUpdater(ManualMetadataUpdater):
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class CountingMetadata(Metadata):
+    """Counts how often it begins again."""
+
+    rebootstraps = 0
+
+    def rebootstrap(self) -> None:
+        super().rebootstrap()
+        self.rebootstraps += 1
+
+
+def counting_metadata() -> CountingMetadata:
+    metadata = CountingMetadata(MetadataConfig(50, 50, 5_000), Random(0))
+    metadata.bootstrap([("bootstrap", 9999)])
+    return metadata
 
 
 class RecordingSink:

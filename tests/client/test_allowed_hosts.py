@@ -31,78 +31,68 @@ def is_allowed(hosts: AllowedHosts, host: str, *addresses: str) -> bool:
     return all(hosts.refusal_of_address(host, address) is None for address in addresses or (host,))
 
 
-@pytest.mark.parametrize("host", ["broker-1", METADATA_SERVICE, "::1", "localhost"])
-def test_without_the_setting_every_host_is_allowed(host: str) -> None:
-    for hosts in (EVERY_HOST, allowed(bootstrap=["kafka"])):
-        assert hosts.refusal_of_host(host) is None
-        assert hosts.refusal_of_address(host, METADATA_SERVICE) is None
+def test_without_the_setting_every_host_is_allowed() -> None:
+    for host in ("broker-1", METADATA_SERVICE, "::1", "localhost"):
+        for hosts in (EVERY_HOST, allowed(bootstrap=["kafka"])):
+            assert hosts.refusal_of_host(host) is None
+            assert hosts.refusal_of_address(host, METADATA_SERVICE) is None
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("broker-1.example", True),
-        ("BROKER-1.Example.", True),
-        ("broker-11.example", False),
-        ("evil.broker-1.example", False),
-        ("a.kafka.svc", True),
-        ("a.b.kafka.svc", True),
-        ("kafka.svc", False),
-        ("evilkafka.svc", False),
-        ("a.kafka.svc.evil.example", False),
-        (METADATA_SERVICE, False),
-        ("2852039166", False),
-        ("0xA9FEA9FE", False),
-    ],
-)
-def test_names_and_patterns_hold_names(host: str, expected: bool) -> None:
-    assert (allowed("broker-1.example", "*.kafka.svc").refusal_of_host(host) is None) is expected
+def test_names_and_patterns_hold_names() -> None:
+    expected = {
+        "broker-1.example": True,
+        "BROKER-1.Example.": True,
+        "broker-11.example": False,
+        "evil.broker-1.example": False,
+        "a.kafka.svc": True,
+        "a.b.kafka.svc": True,
+        "kafka.svc": False,
+        "evilkafka.svc": False,
+        "a.kafka.svc.evil.example": False,
+        METADATA_SERVICE: False,
+        "2852039166": False,
+        "0xA9FEA9FE": False,
+    }
+    hosts = allowed("broker-1.example", "*.kafka.svc")
+    assert {host: hosts.refusal_of_host(host) is None for host in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("10.1.2.3", True),
-        ("192.0.2.7", True),
-        ("192.0.2.8", False),
-        (METADATA_SERVICE, False),
-        ("fd00::1", True),
-        ("fe80::1%eth0", True),
-        ("::ffff:10.1.2.3", True),
-        (f"::ffff:{METADATA_SERVICE}", False),
-        ("::1", False),
-    ],
-)
-def test_ranges_hold_addresses_and_what_names_lead_to(address: str, expected: bool) -> None:
+def test_ranges_hold_addresses_and_what_names_lead_to() -> None:
+    expected = {
+        "10.1.2.3": True,
+        "192.0.2.7": True,
+        "192.0.2.8": False,
+        METADATA_SERVICE: False,
+        "fd00::1": True,
+        "fe80::1%eth0": True,
+        "::ffff:10.1.2.3": True,
+        f"::ffff:{METADATA_SERVICE}": False,
+        "::1": False,
+    }
     hosts = allowed("10.0.0.0/8", "192.0.2.7", "fd00::/8", "fe80::/10")
-    assert is_allowed(hosts, address) is expected
-    assert is_allowed(hosts, "any.name", address) is expected
+    assert {address: is_allowed(hosts, address) for address in expected} == expected
+    assert {address: is_allowed(hosts, "any.name", address) for address in expected} == expected
 
 
-def test_where_both_are_given_a_name_has_to_pass_both() -> None:
+def test_where_both_are_given_a_name_has_to_pass_both_but_hosts_of_bootstrap_servers() -> None:
     hosts = allowed("*.kafka.svc", "10.0.0.0/8")
     assert is_allowed(hosts, "a.kafka.svc", "10.0.0.1")
     assert is_allowed(hosts, "10.0.0.1")
     assert not is_allowed(hosts, "a.kafka.svc", METADATA_SERVICE)
     assert not is_allowed(hosts, "other.example", "10.0.0.1")
-
-
-def test_hosts_of_bootstrap_servers_are_always_allowed() -> None:
     hosts = allowed("*.kafka.svc", "10.0.0.0/8", bootstrap=["Kafka.Example", "192.0.2.1"])
     assert is_allowed(hosts, "kafka.example", "192.0.2.9")
     assert is_allowed(hosts, "192.0.2.1")
     assert not is_allowed(hosts, "192.0.2.2")
 
 
-@pytest.mark.parametrize(
-    "entry",
-    ["*", "*.", "a*.b", "a.*", "a:9092", "10.1.2.3/8", "10.0.0.0/33", "https://a/", "1.2.3", "a b", "", "a,"],
-)
-def test_an_entry_that_is_none_is_named_when_the_config_is_made(entry: str) -> None:
-    settings = {"bootstrap.servers": "a:1", "allowed.broker.hosts": [entry]}
-    with pytest.raises(ConfigError, match=r"allowed\.broker\.hosts") as raised:
-        ProducerConfig.from_mapping(settings)
-    assert repr(entry) in raised.value.message
+def test_an_entry_that_is_none_is_named_when_the_config_is_made() -> None:
+    hosts = ("*", "*.", "a*.b", "a.*", "a:9092", "https://a/", "1.2.3", "a b", "", "a,")
+    for entry in (*hosts, "10.1.2.3/8", "10.0.0.0/33"):
+        settings = {"bootstrap.servers": "a:1", "allowed.broker.hosts": [entry]}
+        with pytest.raises(ConfigError, match=r"allowed\.broker\.hosts") as raised:
+            ProducerConfig.from_mapping(settings)
+        assert repr(entry) in raised.value.message
 
 
 def test_a_host_that_is_not_allowed_is_neither_looked_up_nor_connected_to(

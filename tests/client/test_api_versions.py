@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -36,24 +37,11 @@ def produce(lowest: int, highest: int) -> NodeApiVersions:
 
 @pytest.mark.behaviour("NET-06")
 @pytest.mark.java("NodeApiVersionsTest.LatestUsableVersion")
-@pytest.mark.parametrize(
-    ("oldest", "latest", "usable"),
-    [
-        (3, 13, 10),
-        (7, 8, 8),
-        (8, 8, 8),
-        (8, 9, 9),
-        (8, 10, 10),
-        (9, 9, 9),
-        (9, 10, 10),
-        (10, 10, 10),
-        (10, 11, 10),
-    ],
-)
-def test_the_latest_usable_version_is_the_highest_that_both_speak(
-    oldest: int, latest: int, usable: int
-) -> None:
-    assert produce(8, 10).latest_usable_version(ApiKey.PRODUCE, oldest, latest) == usable
+def test_the_latest_usable_version_is_the_highest_that_both_speak() -> None:
+    usable = {(3, 13): 10, (7, 8): 8, (8, 8): 8, (8, 9): 9, (8, 10): 10, (9, 9): 9, (9, 10): 10, (10, 10): 10}
+    usable |= {(10, 11): 10}
+    broker = produce(8, 10)
+    assert {ours: broker.latest_usable_version(ApiKey.PRODUCE, *ours) for ours in usable} == usable
 
 
 @pytest.mark.behaviour("NET-06")
@@ -62,18 +50,14 @@ def test_the_latest_usable_version_is_the_highest_that_both_speak(
     "NodeApiVersionsTest.LatestUsableVersionOutOfRangeHigh",
     "NodeApiVersionsTest.LatestUsableVersionOutOfRange",
 )
-@pytest.mark.parametrize(
-    ("lowest", "highest", "oldest", "latest"), [(1, 2, 3, 4), (2, 3, 0, 1), (300, 300, 3, 13)]
-)
-def test_no_common_version_is_told_with_both_ranges(
-    lowest: int, highest: int, oldest: int, latest: int
-) -> None:
-    with pytest.raises(UnsupportedVersionError) as caught:
-        produce(lowest, highest).latest_usable_version(ApiKey.PRODUCE, oldest, latest)
-    assert caught.value.message == (
-        f"The node does not support PRODUCE with version in range [{oldest},{latest}]."
-        f" The supported range is [{lowest},{highest}]."
-    )
+def test_no_common_version_is_told_with_both_ranges() -> None:
+    for lowest, highest, oldest, latest in ((1, 2, 3, 4), (2, 3, 0, 1), (300, 300, 3, 13)):
+        with pytest.raises(UnsupportedVersionError) as caught:
+            produce(lowest, highest).latest_usable_version(ApiKey.PRODUCE, oldest, latest)
+        assert caught.value.message == (
+            f"The node does not support PRODUCE with version in range [{oldest},{latest}]."
+            f" The supported range is [{lowest},{highest}]."
+        )
 
 
 def test_an_api_that_is_not_listed_is_not_supported() -> None:
@@ -81,35 +65,30 @@ def test_an_api_that_is_not_listed_is_not_supported() -> None:
         produce(0, 13).latest_usable_version(ApiKey.INIT_PRODUCER_ID, 0, 5)
 
 
-@pytest.mark.java("NodeApiVersionsTest.UsableVersionLatestVersions")
+@pytest.mark.java(
+    "NodeApiVersionsTest.UsableVersionLatestVersions",
+    "NodeApiVersionsTest.ConstructionFromApiVersionsResponse",
+)
 def test_a_broker_that_speaks_all_that_we_do_and_more_is_spoken_to_at_our_latest() -> None:
     keys = [ApiVersion(api.id, api.min_version, api.max_version) for api in API_KEYS]
     versions = NodeApiVersions.of_response(ApiVersionsResponse(0, (*keys, ApiVersion(10_000, 0, 1))))
     for api in API_KEYS:
         assert versions.latest_usable_version(api, api.min_version, api.max_version) == api.max_version
+        assert versions.range_of(api) == VersionRange(api.min_version, api.max_version)
 
 
-@pytest.mark.java("NodeApiVersionsTest.UsableVersionCalculationNoKnownVersions")
-def test_a_node_that_listed_nothing_supports_nothing() -> None:
+@pytest.mark.java(
+    "NodeApiVersionsTest.UsableVersionCalculationNoKnownVersions",
+    "NodeApiVersionsTest.UnsupportedVersionsToString",
+)
+def test_a_node_that_listed_nothing_supports_nothing_and_says_so() -> None:
     for api in API_KEYS:
         with pytest.raises(UnsupportedVersionError, match=r"^The node does not support"):
             NodeApiVersions({}).latest_usable_version(api, api.min_version, api.max_version)
-
-
-@pytest.mark.java("NodeApiVersionsTest.UnsupportedVersionsToString")
-def test_a_node_that_listed_nothing_is_described_as_unsupporting() -> None:
-    expected = ", ".join(
-        f"{api.name}({api.id}): UNSUPPORTED" for api in sorted(API_KEYS, key=lambda api: api.id)
+    in_order = sorted(API_KEYS, key=lambda api: api.id)
+    assert (
+        str(NodeApiVersions({})) == f"({', '.join(f'{api.name}({api.id}): UNSUPPORTED' for api in in_order)})"
     )
-    assert str(NodeApiVersions({})) == f"({expected})"
-
-
-@pytest.mark.java("NodeApiVersionsTest.ConstructionFromApiVersionsResponse")
-def test_what_a_response_lists_is_what_the_node_speaks() -> None:
-    keys = [ApiVersion(api.id, api.min_version, api.max_version) for api in API_KEYS]
-    versions = NodeApiVersions.of_response(ApiVersionsResponse(0, tuple(keys)))
-    for api in API_KEYS:
-        assert versions.range_of(api) == VersionRange(api.min_version, api.max_version)
 
 
 @pytest.mark.java("ApiVersionsResponseTest.Intersect")
@@ -163,9 +142,6 @@ def test_versions_are_described_in_the_order_of_their_numbers() -> None:
     )
 
 
-# -- asking --------------------------------------------------------------------------------------------------
-
-
 def test_the_question_is_a_request_builder() -> None:
     builder: RequestBuilder = BUILDER
     assert builder.api is ApiKey.API_VERSIONS
@@ -178,15 +154,11 @@ def test_the_question_names_the_software_from_version_3_on() -> None:
     assert BUILDER.encode(3) == b"\x0apilotfish\x060.1.0\x00"  # compact strings, no tags
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-@pytest.mark.parametrize("stray", [b"", b"\0", b"\0\0\0\0\0", b"stray bytes"])
-@pytest.mark.parametrize("keys", [(), (ApiVersion(18, 0, 2),)])
-def test_a_refusal_is_read_whatever_was_asked(
-    version: int, stray: bytes, keys: tuple[ApiVersion, ...]
-) -> None:
-    refusal = ApiVersionsResponse(35, keys)
-    read = BUILDER.decode_response(refusal.encode(0) + stray, version)
-    assert (read.error_code, read.api_keys) == (35, keys)
+def test_a_refusal_is_read_whatever_was_asked() -> None:
+    strays = (b"", b"\0", b"\0\0\0\0\0", b"stray bytes")
+    for version, stray, keys in product(range(5), strays, ((), (ApiVersion(18, 0, 2),))):
+        read = BUILDER.decode_response(ApiVersionsResponse(35, keys).encode(0) + stray, version)
+        assert (read.error_code, read.api_keys) == (35, keys), (version, stray)
 
 
 @given(
@@ -203,10 +175,10 @@ def test_an_answer_is_read_as_the_version_that_was_asked_with(
     assert BUILDER.decode_response(answer.encode(version), version) == answer
 
 
-@pytest.mark.parametrize("version", [0, 3, 4])
-def test_what_neither_version_explains_is_a_schema_error(version: int) -> None:
-    with pytest.raises(SchemaError):
-        BUILDER.decode_response(b"\0\0\x7f\xff\xff\xff", version)
+def test_what_neither_version_explains_is_a_schema_error() -> None:
+    for version in (0, 3, 4):
+        with pytest.raises(SchemaError):
+            BUILDER.decode_response(b"\0\0\x7f\xff\xff\xff", version)
 
 
 @pytest.mark.behaviour("NET-15")
@@ -220,26 +192,11 @@ def test_after_a_real_brokers_refusal_the_next_version_is_the_one_java_asks_with
     assert version_to_ask_next(refusal) == case["next_request_version"]
 
 
-# -- throttling ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("NET-12")
-@pytest.mark.parametrize(
-    ("api", "first"),
-    [
-        (ApiKey.PRODUCE, 6),
-        (ApiKey.METADATA, 6),
-        (ApiKey.API_VERSIONS, 2),
-        (ApiKey.INIT_PRODUCER_ID, 1),
-        (ApiKey.CREATE_TOPICS, 3),
-        (ApiKey.DESCRIBE_CONFIGS, 2),
-    ],
-)
-def test_the_client_holds_back_from_kip_219_on(api: ApiKey, first: int) -> None:
-    assert not client_throttles(api, first - 1)
-    assert client_throttles(api, first)
-
-
-def test_the_client_never_holds_back_for_the_others() -> None:
+def test_the_client_holds_back_from_kip_219_on_and_never_for_the_others() -> None:
+    first = {ApiKey.PRODUCE: 6, ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
+    first |= {ApiKey.CREATE_TOPICS: 3, ApiKey.DESCRIBE_CONFIGS: 2}
+    assert {api for api, version in first.items() if client_throttles(api, version - 1)} == set()
+    assert {api for api, version in first.items() if client_throttles(api, version)} == set(first)
     assert not client_throttles(ApiKey.DESCRIBE_CLUSTER, 2)
     assert not client_throttles(ApiKey.SASL_AUTHENTICATE, 2)

@@ -120,25 +120,21 @@ def test_a_refusal_is_kept_until_the_node_is_ready() -> None:
 
 
 @pytest.mark.behaviour("CONN-12")
-def test_a_refusal_grows_the_backoff_a_second_time() -> None:
+def test_a_refusal_grows_the_backoff_a_second_time_and_begins_it_anew() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
     states.disconnected(NODE, 0)
     states.authentication_failed(NODE, 0, AuthenticationError())
     assert states.connection_delay_ms(NODE, 0) == pytest.approx(2 * BACKOFF_MS, rel=JITTER)
-
-
-def test_the_backoff_of_a_refusal_begins_with_the_refusal() -> None:
-    states = make_states()
-    states.connecting(NODE, 0, "localhost")
     refused_ms = 10 * BACKOFF_MS
-    states.authentication_failed(NODE, refused_ms, AuthenticationError())
-    assert states.connection_delay_ms(NODE, refused_ms) == pytest.approx(BACKOFF_MS, rel=JITTER)
+    states.connecting(OTHER, 0, "localhost")
+    states.authentication_failed(OTHER, refused_ms, AuthenticationError())
+    assert states.connection_delay_ms(OTHER, refused_ms) == pytest.approx(BACKOFF_MS, rel=JITTER)
 
 
 @pytest.mark.behaviour("CONN-13")
 @pytest.mark.java("ClusterConnectionStatesTest.RemoveNode")
-def test_a_removed_node_may_be_connected_to_at_once() -> None:
+def test_a_removed_node_may_be_connected_to_at_once_and_has_no_set_up_timeout() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
     states.ready(NODE)
@@ -148,10 +144,6 @@ def test_a_removed_node_may_be_connected_to_at_once() -> None:
     assert not states.is_blacked_out(NODE, 10_000)
     assert states.connection_delay_ms(NODE, 10_000) == 0
     assert states.last_connect_attempt_ms(NODE) is None
-
-
-def test_removing_a_node_that_is_connecting_ends_its_set_up_timeout() -> None:
-    states = make_states()
     states.connecting(NODE, 0, "localhost")
     states.remove(NODE)
     assert list(states.nodes_with_connection_setup_timeout(10 * SETUP_MAX_MS)) == []
@@ -207,9 +199,9 @@ def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:
     assert states.poll_delay_ms(NODE, 11_100) == states.connection_delay_ms(NODE, 11_100) == FOREVER_MS
 
 
-@pytest.mark.behaviour("CONN-06")
-def test_the_end_of_a_pause_never_comes_nearer() -> None:
-    states = make_states()
+@pytest.mark.behaviour("CONN-05", "CONN-06")
+def test_the_end_of_a_pause_never_comes_nearer_and_a_disconnected_node_waits_for_its_backoff() -> None:
+    states = exact_states(MockResolver("127.0.0.1"))
     states.connecting(NODE, 0, "localhost")
     states.ready(NODE)
     states.throttle(NODE, 500)
@@ -217,16 +209,14 @@ def test_the_end_of_a_pause_never_comes_nearer() -> None:
     assert states.throttle_delay_ms(NODE, 0) == 500
     states.throttle(OTHER, 500)
     assert states.throttle_delay_ms(OTHER, 0) == 0
-
-
-@pytest.mark.behaviour("CONN-05")
-def test_a_disconnected_node_waits_for_its_backoff_not_for_its_pause() -> None:
-    states = exact_states(MockResolver("127.0.0.1"))
-    states.connecting(NODE, 0, "localhost")
-    states.ready(NODE)
     states.throttle(NODE, 5_000)
     states.disconnected(NODE, 0)
     assert states.poll_delay_ms(NODE, 0) == 50
+
+
+def address_after_connecting(states: ClusterConnectionStates, now_ms: int, host: str = HOST) -> str | None:
+    states.connecting(NODE, now_ms, host)
+    return states.current_address(NODE)
 
 
 @pytest.mark.behaviour("CONN-08")
@@ -234,12 +224,13 @@ def test_a_disconnected_node_waits_for_its_backoff_not_for_its_pause() -> None:
 def test_a_single_address_is_used_again() -> None:
     resolver = MockResolver("127.0.0.1")
     states = exact_states(resolver)
-    states.connecting(NODE, 0, "localhost")
-    first = states.current_address(NODE)
+    first = address_after_connecting(states, 0)
     states.disconnected(NODE, 0)
-    states.connecting(NODE, 50, "localhost")
-    assert states.current_address(NODE) == first
-    assert resolver.asked == ["localhost", "localhost"]  # used up after one attempt
+    assert address_after_connecting(states, 50) == first
+    assert resolver.asked == [HOST, HOST]  # used up after one attempt
+    states.ready(NODE)
+    states.disconnected(NODE, 50)
+    assert address_after_connecting(states, 100) == first  # although it was used last
 
 
 @pytest.mark.behaviour("CONN-08")
@@ -249,14 +240,12 @@ def test_every_attempt_uses_the_next_address_and_the_list_is_renewed_when_used_u
     states = exact_states(resolver)
     used = []
     for attempt in range(3):
-        states.connecting(NODE, attempt, HOST)
-        used.append(states.current_address(NODE))
+        used.append(address_after_connecting(states, attempt))
         states.disconnected(NODE, attempt)
     assert used == list(INITIAL)
     assert resolver.asked == [HOST]
     resolver.addresses = CHANGED
-    states.connecting(NODE, 3, HOST)
-    assert states.current_address(NODE) == CHANGED[0]
+    assert address_after_connecting(states, 3) == CHANGED[0]
     assert resolver.asked == [HOST, HOST]
 
 
@@ -264,12 +253,10 @@ def test_every_attempt_uses_the_next_address_and_the_list_is_renewed_when_used_u
 def test_after_a_lost_connection_the_name_is_resolved_again_and_the_lost_address_skipped() -> None:
     resolver = MockResolver(*INITIAL)
     states = exact_states(resolver)
-    states.connecting(NODE, 0, HOST)
-    assert states.current_address(NODE) == INITIAL[0]
+    assert address_after_connecting(states, 0) == INITIAL[0]
     states.checking_api_versions(NODE)
     states.disconnected(NODE, 0)
-    states.connecting(NODE, 50, HOST)
-    assert states.current_address(NODE) == INITIAL[1]
+    assert address_after_connecting(states, 50) == INITIAL[1]
     assert resolver.asked == [HOST, HOST]
 
 
@@ -279,68 +266,39 @@ def test_skip_last_attempted_ip() -> None:
     """All attempts failed, or there was one: the name is resolved again, and answers as before."""
     resolver = MockResolver(*INITIAL[:2])
     states = exact_states(resolver)
-    states.connecting(NODE, 0, HOST)
-    first = states.current_address(NODE)
+    first = address_after_connecting(states, 0)
     states.disconnected(NODE, 0)
-    states.connecting(NODE, 50, HOST)
-    second = states.current_address(NODE)
-    assert first is not None
-    assert second is not None
-    assert second != first
+    second = address_after_connecting(states, 50)
+    assert (first, second) == INITIAL[:2]
     states.ready(NODE)
-    resolver.addresses = (second, first)
+    resolver.addresses = (INITIAL[1], INITIAL[0])
     states.disconnected(NODE, 100)
-    states.connecting(NODE, 150, HOST)
-    assert states.current_address(NODE) == first
+    assert address_after_connecting(states, 150) == first
 
 
 @pytest.mark.behaviour("CONN-11")
-@pytest.mark.java("ClusterConnectionStatesTest.HostResolveChange")
-def test_host_resolve_change() -> None:
-    resolver = MockResolver(*INITIAL)
-    states = exact_states(resolver)
-    states.connecting(NODE, 0, HOST)
-    first = states.current_address(NODE)
-    resolver.addresses = CHANGED
-    states.connecting(NODE, 0, "localhost")
-    assert states.current_address(NODE) == CHANGED[0] != first
-
-
-def test_a_renewed_list_of_one_address_is_used_although_it_was_used_last() -> None:
-    resolver = MockResolver(INITIAL[0])
-    states = exact_states(resolver)
-    states.connecting(NODE, 0, HOST)
-    assert states.current_address(NODE) == INITIAL[0]
-    states.ready(NODE)
-    states.disconnected(NODE, 0)
-    states.connecting(NODE, 50, HOST)
-    assert states.current_address(NODE) == INITIAL[0]
-
-
-@pytest.mark.behaviour("CONN-11")
-@pytest.mark.java("ClusterConnectionStatesTest.NodeWithNewHostname")
+@pytest.mark.java(
+    "ClusterConnectionStatesTest.HostResolveChange", "ClusterConnectionStatesTest.NodeWithNewHostname"
+)
 def test_another_host_name_for_a_node_id_begins_afresh() -> None:
     resolver = MockResolver(hosts={"old": [INITIAL[0]], "new": [CHANGED[0]]})
     states = exact_states(resolver)
-    states.connecting(NODE, 0, "old")
-    assert states.current_address(NODE) == INITIAL[0]
+    assert address_after_connecting(states, 0, "old") == INITIAL[0]
     for now_ms in (0, 50, 100):
         states.disconnected(NODE, now_ms)
         states.connecting(NODE, now_ms + 50, "old")
     states.disconnected(NODE, 200)
     states.failed(NODE, 200, "connection refused")
-    states.connecting(NODE, 250, "new")
-    assert states.current_address(NODE) == CHANGED[0]
+    assert address_after_connecting(states, 250, "new") == CHANGED[0]
     state = states.get(NODE)
     assert state is not None
     assert (state.failed_attempts, state.failed_connect_attempts, state.last_error) == (0, 0, None)
+    assert address_after_connecting(states, 250, "old") == INITIAL[0]  # as it connects still
 
 
 def test_a_name_that_dns_does_not_know_is_an_oserror() -> None:
-    states = exact_states(MockResolver())
-    states.connecting(NODE, 0, "badhost")
     with pytest.raises(OSError, match="badhost"):
-        states.current_address(NODE)
+        address_after_connecting(exact_states(MockResolver()), 0, "badhost")
 
 
 @pytest.mark.java("ClusterConnectionStatesTest.IsPreparingConnection")

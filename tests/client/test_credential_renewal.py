@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
@@ -35,63 +35,38 @@ IDLE: Final = [Stale(node.id, 0) for node in NODES]
 TAKEN_MS: Final = LOOK_MS + 2 * SETTLE_MS
 
 
-# -- the decision --------------------------------------------------------------------------------------------
+class Given(NamedTuple):
+    """What a decision is made of."""
+
+    stale: list[Stale]
+    held: int | None = None
+    is_under_way: bool = False
+    is_proved: bool = True
+    may_begin: bool = True
+    tried_last: int | None = None
 
 
-def decided(
-    stale: list[Stale],
-    *,
-    held: int | None = None,
-    is_under_way: bool = False,
-    is_proved: bool = True,
-    may_begin: bool = True,
-    tried_last: int | None = None,
-) -> Step:
-    return next_step(
-        stale,
-        held=held,
-        is_under_way=is_under_way,
-        is_proved=is_proved,
-        may_begin=may_begin,
-        tried_last=tried_last,
-    )
-
-
-def test_where_all_is_new_there_is_nothing_to_do() -> None:
-    assert decided([]) == Step(Act.REST)
-
-
-def test_the_next_one_waits_until_the_last_is_there_again() -> None:
-    assert decided(IDLE, is_under_way=True) == Step(Act.WAIT)
-
-
-def test_the_next_one_waits_for_the_pause() -> None:
-    assert decided(IDLE, may_begin=False) == Step(Act.REST)
-
-
-def test_what_nobody_has_taken_yet_is_tried_at_the_least_busy_one() -> None:
-    assert decided([Stale(1, 3), Stale(2, 1)], is_proved=False) == Step(Act.TRY, 2)
-
-
-def test_another_trial_is_made_elsewhere() -> None:
-    assert decided(IDLE, is_proved=False, tried_last=0) == Step(Act.TRY, 1)
-    assert decided(IDLE[:1], is_proved=False, tried_last=0) == Step(Act.TRY, 0)
-
-
-def test_one_without_requests_is_made_anew_at_once() -> None:
-    assert decided([Stale(0, 2), Stale(1, 0)]) == Step(Act.RENEW, 1)
-
-
-def test_where_all_are_busy_the_least_busy_one_gets_nothing_more_to_do() -> None:
-    assert decided([Stale(0, 2), Stale(1, 1)]) == Step(Act.HOLD, 1)
-
-
-def test_one_that_is_held_is_waited_for_and_then_made_anew() -> None:
-    assert decided([Stale(0, 2), Stale(1, 0)], held=0) == Step(Act.WAIT)
-    assert decided([Stale(0, 0), Stale(1, 0)], held=0) == Step(Act.RENEW, 0)
-
-
-# -- the client ----------------------------------------------------------------------------------------------
+def test_what_is_decided() -> None:
+    decisions: dict[str, tuple[Given, Step]] = {
+        "where all is new there is nothing to do": (Given([]), Step(Act.REST)),
+        "the next one waits until the last is there": (Given(IDLE, is_under_way=True), Step(Act.WAIT)),
+        "the next one waits for the pause": (Given(IDLE, may_begin=False), Step(Act.REST)),
+        "what nobody has taken yet is tried at the least busy one": (
+            Given([Stale(1, 3), Stale(2, 1)], is_proved=False),
+            Step(Act.TRY, 2),
+        ),
+        "another trial is made elsewhere": (Given(IDLE, is_proved=False, tried_last=0), Step(Act.TRY, 1)),
+        "if it can be": (Given(IDLE[:1], is_proved=False, tried_last=0), Step(Act.TRY, 0)),
+        "one without requests is made anew at once": (Given([Stale(0, 2), Stale(1, 0)]), Step(Act.RENEW, 1)),
+        "of busy ones the least busy gets no more to do": (
+            Given([Stale(0, 2), Stale(1, 1)]),
+            Step(Act.HOLD, 1),
+        ),
+        "one that is held is waited for": (Given([Stale(0, 2), Stale(1, 0)], held=0), Step(Act.WAIT)),
+        "and then made anew": (Given([Stale(0, 0), Stale(1, 0)], held=0), Step(Act.RENEW, 0)),
+    }
+    for name, (given, wanted) in decisions.items():
+        assert next_step(**given._asdict()) == wanted, name
 
 
 class RenewalBench(Bench):
@@ -139,7 +114,7 @@ class RenewalBench(Bench):
         self.answer(node.id, ProduceResponse(), request=request)
 
 
-def test_every_connection_is_made_anew_after_one_trial_beside_them() -> None:
+def test_every_connection_is_made_anew_after_one_trial_beside_them_and_that_is_no_failure() -> None:
     bench = RenewalBench()
     bench.change()
     bench.turn(TAKEN_MS + 10 * PAUSE_MS)
@@ -147,21 +122,13 @@ def test_every_connection_is_made_anew_after_one_trial_beside_them() -> None:
     assert {bench.selector.credentials_of(node.id) for node in NODES} == {OTHERS}
     assert not bench.is_open(TRIAL_NODE_ID)
     assert all(bench.client.is_ready(node, bench.now_ms) for node in NODES)
+    ended = [event for event in bench.sink.of(NodeDisconnected) if isinstance(event, NodeDisconnected)]
+    assert [(event.node_id, event.reason) for event in ended] == [(node.id, "local") for node in NODES]
+    statuses = bench.client.node_statuses(bench.now_ms)
+    assert [(status.node_id, status.last_error) for status in statuses] == [(node.id, None) for node in NODES]
+    assert bench.recorded.disconnected == []
     bench.turn(60_000)
     assert len(bench.attempts()) == 4, "what was done is done"
-
-
-def test_there_is_a_pause_between_two_of_them() -> None:
-    bench = RenewalBench()
-    bench.change()
-    at_ms: list[int] = []
-    for _ in range(200):
-        known = len(bench.attempts())
-        bench.turn(100)
-        at_ms += [bench.now_ms] * (len(bench.attempts()) - known)
-    _, first, second, third = at_ms
-    assert second - first >= PAUSE_MS / 2
-    assert third - second >= PAUSE_MS / 2
 
 
 def attempts_at(bench: RenewalBench, ms: int, first: int) -> list[int]:
@@ -174,7 +141,7 @@ def attempts_at(bench: RenewalBench, ms: int, first: int) -> list[int]:
     return at_ms
 
 
-def test_no_step_waits_for_the_next_look_at_the_files() -> None:
+def test_no_step_waits_for_the_next_look_at_the_files_but_there_is_a_pause_between_two_of_them() -> None:
     """Whatever part of LOOK_MS has passed: a trial's outcome, and a new connection's, are seen at once."""
     for offset_ms in range(0, LOOK_MS, 460):
         bench = RenewalBench()
@@ -216,16 +183,15 @@ def test_while_something_is_under_way_the_client_sleeps(under_way: str) -> None:
     assert len(bench.selector.polls) <= 10
 
 
-def test_a_change_is_taken_when_it_has_stood_still_for_so_long() -> None:
+def test_a_change_is_taken_when_it_has_stood_still_and_what_was_refused_is_tried_again_after_so_long() -> (
+    None
+):
     for offset_ms in range(0, LOOK_MS, 460):
         bench = RenewalBench(NODE)
         bench.turn(offset_ms)
         bench.change()
         trial, _ = attempts_at(bench, TAKEN_MS + PAUSE_MS, first=1)
         assert SETTLE_MS <= trial <= LOOK_MS + SETTLE_MS + 100
-
-
-def test_what_was_refused_is_tried_again_after_so_long() -> None:
     bench = RenewalBench(NODE)
     bench.selector.never_ready(TRIAL_NODE_ID)
     bench.change()
@@ -234,16 +200,6 @@ def test_what_was_refused_is_tried_again_after_so_long() -> None:
     again, *_ = attempts_at(bench, RETRY_MS + LOOK_MS, first=1)
     assert trial > 0
     assert RETRY_MS <= again <= RETRY_MS + 100
-
-
-def test_a_renewal_is_no_failure_and_leaves_metadata_as_it_is() -> None:
-    bench = RenewalBench(NODE)
-    bench.change()
-    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
-    assert [e.reason for e in bench.sink.of(NodeDisconnected) if isinstance(e, NodeDisconnected)] == ["local"]
-    (status,) = bench.client.node_statuses(bench.now_ms)
-    assert (status.node_id, status.last_error) == (NODE.id, None)
-    assert bench.recorded.disconnected == []
 
 
 def test_one_with_requests_in_flight_is_made_anew_after_the_last_answer_and_none_is_lost() -> None:
@@ -277,11 +233,18 @@ def test_while_one_is_held_the_others_go_on() -> None:
     assert [bench.client.is_ready(node, bench.now_ms) for node in (NODE, NODE_1)] == [False, True]
 
 
-def test_one_that_ends_while_it_is_held_is_connected_to_as_ever() -> None:
+def held() -> RenewalBench:
+    """A client whose only connection is held for an answer."""
     bench = RenewalBench(NODE)
     bench.send()
     bench.change()
     bench.turn(TAKEN_MS + PAUSE_MS)
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    return bench
+
+
+def test_one_that_ends_while_it_is_held_is_connected_to_as_ever() -> None:
+    bench = held()
     bench.selector.disconnect(NODE.id)
     bench.turn(20_000)
     bench.connect()
@@ -291,11 +254,7 @@ def test_one_that_ends_while_it_is_held_is_connected_to_as_ever() -> None:
 
 
 def test_one_whose_session_is_renewed_while_it_is_held_is_sent_to_again() -> None:
-    bench = RenewalBench(NODE)
-    bench.send()
-    bench.change()
-    bench.turn(TAKEN_MS + PAUSE_MS)
-    assert not bench.client.is_ready(NODE, bench.now_ms), "it is held for its answer"
+    bench = held()
     bench.selector.authenticated_anew(NODE.id)
     bench.turn(PAUSE_MS)
     assert bench.client.is_ready(NODE, bench.now_ms)
@@ -305,11 +264,7 @@ def test_one_whose_session_is_renewed_while_it_is_held_is_sent_to_again() -> Non
 
 
 def test_what_is_held_is_let_go_where_they_change_again_and_those_are_tried_first() -> None:
-    bench = RenewalBench(NODE)
-    bench.send()
-    bench.change()
-    bench.turn(TAKEN_MS + PAUSE_MS)
-    assert not bench.client.is_ready(NODE, bench.now_ms), "it is held for its answer"
+    bench = held()
     bench.change(CredentialsVersion(sasl=2))
     for _ in range(200):
         if len(bench.attempts(1)) > 1:
@@ -416,20 +371,13 @@ def test_what_changes_again_at_once_is_not_taken_for_what_was_meant() -> None:
     assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
 
 
-def test_a_session_that_was_renewed_with_them_needs_no_new_connection() -> None:
-    bench = RenewalBench(NODE, NODE_1)
-    bench.change()
-    bench.selector.authenticated_anew(NODE.id)
-    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
-    assert bench.attempts(2) == [TRIAL_NODE_ID, NODE_1.id]
-
-
-def test_a_session_that_was_renewed_does_not_make_up_for_another_certificate() -> None:
-    bench = RenewalBench(NODE)
-    bench.change(CredentialsVersion(tls=1, sasl=1))
-    bench.selector.authenticated_anew(NODE.id)
-    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
-    assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
+def test_a_session_that_was_renewed_with_them_needs_no_new_connection_but_for_another_certificate() -> None:
+    for version, renewed in ((OTHERS, [NODE_1.id]), (CredentialsVersion(tls=1, sasl=1), [0, NODE_1.id])):
+        bench = RenewalBench(NODE, NODE_1)
+        bench.change(version)
+        bench.selector.authenticated_anew(NODE.id)
+        bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+        assert bench.attempts(2) == [TRIAL_NODE_ID, *renewed]
 
 
 def test_a_broker_that_metadata_has_forgotten_is_left() -> None:
@@ -441,14 +389,11 @@ def test_a_broker_that_metadata_has_forgotten_is_left() -> None:
     assert bench.attempts(2) == [TRIAL_NODE_ID, NODE.id]
 
 
-def test_a_client_whose_credentials_can_not_change_sleeps_as_long_as_ever() -> None:
-    bench = Bench(request_timeout_ms=600_000)
-    bench.ready()
-    bench.poll(300_000)
-    assert bench.selector.polls[-1] == 300_000
-
-
-def test_a_client_that_idles_looks_now_and_then() -> None:
+def test_a_client_that_idles_looks_now_and_then_if_its_credentials_can_change() -> None:
+    fixed = Bench(request_timeout_ms=600_000)
+    fixed.ready()
+    fixed.poll(300_000)
+    assert fixed.selector.polls[-1] == 300_000
     bench = RenewalBench(NODE)
     bench.selector.polls.clear()
     bench.turn(LOOK_MS)

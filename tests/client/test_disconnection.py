@@ -1,4 +1,4 @@
-"""Why a connection ended: the word for a label, the sentence for people, the volume."""
+"""How connections end: the reason told, who is told of it, and how often."""
 
 from __future__ import annotations
 
@@ -7,45 +7,38 @@ import logging
 import pytest
 
 from client_core.client import disconnection
-from client_core.client.disconnection import Disconnection, from_channel
+from client_core.client.disconnection import Disconnection, from_channel, setup_timeout
+from client_core.client.node_connections import ConnectionLogLimiter
 from client_core.errors import DisconnectError, InvalidReceiveError, SaslAuthenticationError
+from client_core.events import RequestCompleted
 from client_core.network.selectable import ChannelState, ChannelStateName
+from client_core.protocol.api_keys import ApiKey
+from tests.client.client_builders import NODE, NODE_1, Bench, PlainBuilder, RecordingUpdater
 
 ADDRESS = "10.0.0.1:9092"
+DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
 
 
-@pytest.mark.parametrize(
-    ("name", "reason", "log_level", "detail"),
-    [
-        (ChannelStateName.NOT_CONNECTED, "refused", logging.WARNING, "could not be established"),
-        (ChannelStateName.AUTHENTICATE, "closed", logging.WARNING, "during authentication: a firewall may"),
-        (ChannelStateName.READY, "closed", logging.INFO, "the connection was closed"),
-        (ChannelStateName.FAILED_SEND, "closed", logging.INFO, "the connection was closed"),
-        (ChannelStateName.EXPIRED, "idle", logging.INFO, "was idle for too long"),
-        (ChannelStateName.LOCAL_CLOSE, "local", logging.INFO, "the client closed the connection"),
-        (
-            ChannelStateName.AUTHENTICATION_FAILED,
-            "authentication",
-            logging.ERROR,
-            "failed due to: ",
-        ),
-    ],
-)
-@pytest.mark.parametrize("error", [None, DisconnectError("the peer closed the connection")])
-def test_each_state_has_its_reason_and_volume(
-    name: ChannelStateName, reason: str, log_level: int, detail: str, error: DisconnectError | None
-) -> None:
-    ended = from_channel(ChannelState(name, error, ADDRESS))
-    assert (ended.reason, ended.log_level, ended.timed_out) == (reason, log_level, False)
-    assert detail in ended.detail
+def test_each_state_has_its_reason_and_volume() -> None:
+    states: dict[ChannelStateName, tuple[str, int, str]] = {
+        ChannelStateName.NOT_CONNECTED: ("refused", WARNING, "could not be established"),
+        ChannelStateName.AUTHENTICATE: ("closed", WARNING, "during authentication: a firewall may"),
+        ChannelStateName.READY: ("closed", INFO, "the connection was closed"),
+        ChannelStateName.FAILED_SEND: ("closed", INFO, "the connection was closed"),
+        ChannelStateName.EXPIRED: ("idle", INFO, "was idle for too long"),
+        ChannelStateName.LOCAL_CLOSE: ("local", INFO, "the client closed the connection"),
+        ChannelStateName.AUTHENTICATION_FAILED: ("authentication", logging.ERROR, "failed due to: "),
+    }
+    for error in (None, DisconnectError("the peer closed the connection")):
+        for name, (reason, log_level, detail) in states.items():
+            ended = from_channel(ChannelState(name, error, ADDRESS))
+            assert (ended.reason, ended.log_level, ended.timed_out) == (reason, log_level, False), name
+            assert detail in ended.detail, name
 
 
-def test_the_networks_own_sentence_is_kept_and_the_address_added() -> None:
+def test_the_networks_own_sentence_is_kept_and_the_address_added_unless_it_names_it() -> None:
     state = ChannelState(ChannelStateName.NOT_CONNECTED, None, ADDRESS, "connection refused")
     assert from_channel(state).detail == "connection refused (10.0.0.1:9092)"
-
-
-def test_an_address_that_the_sentence_names_is_not_added_again() -> None:
     state = ChannelState(ChannelStateName.READY, None, ADDRESS, "10.0.0.1:9092 speaks HTTP, not Kafka")
     assert from_channel(state).detail == "10.0.0.1:9092 speaks HTTP, not Kafka"
 
@@ -57,46 +50,155 @@ def test_a_peer_that_does_not_speak_kafka_is_a_protocol_error_in_any_state() -> 
         assert ended == Disconnection("protocol_error", error.message, logging.WARNING)
 
 
-def test_a_refusal_carries_its_error() -> None:
+def test_a_refusal_carries_its_error_and_is_one_without_a_reason_all_the_same() -> None:
     refusal = SaslAuthenticationError("invalid credentials")
     ended = from_channel(ChannelState(ChannelStateName.AUTHENTICATION_FAILED, refusal, ADDRESS))
     assert ended.authentication_error is refusal
     assert ended.detail == "authentication failed due to: invalid credentials (10.0.0.1:9092)"
-
-
-def test_a_refusal_without_a_reason_is_a_refusal_all_the_same() -> None:
     ended = from_channel(ChannelState(ChannelStateName.AUTHENTICATION_FAILED))
     assert ended.authentication_error is not None
     assert ended.detail == "authentication failed due to: refused"
 
 
-@pytest.mark.parametrize(
-    ("ended", "reason", "log_level", "timed_out"),
-    [
-        (disconnection.protocol_error("why"), "protocol_error", logging.WARNING, False),
-        (disconnection.unreachable("why"), "refused", logging.WARNING, False),
-        (disconnection.unresolved("why", OSError()), "unresolved", logging.WARNING, False),
-        (disconnection.resolve_timeout("why", 5), "unresolved", logging.WARNING, True),
-        (disconnection.forbidden("why"), "forbidden", logging.WARNING, False),
-        (disconnection.setup_timeout(5), "setup_timeout", logging.INFO, True),
-        (disconnection.request_timeout(), "request_timeout", logging.INFO, True),
-        (disconnection.local("why"), "local", logging.INFO, False),
-        (disconnection.local("why", logging.DEBUG), "local", logging.DEBUG, False),
-    ],
-)
-def test_each_end_that_the_client_makes_has_its_reason_and_volume(
-    ended: Disconnection, reason: str, log_level: int, timed_out: bool
-) -> None:
-    assert (ended.reason, ended.log_level, ended.timed_out) == (reason, log_level, timed_out)
-    assert ended.detail
-    assert ended.authentication_error is None
+def test_each_end_that_the_client_makes_has_its_reason_and_volume() -> None:
+    for ended, expected in (
+        (disconnection.protocol_error("why"), ("protocol_error", WARNING, False)),
+        (disconnection.unreachable("why"), ("refused", WARNING, False)),
+        (disconnection.unresolved("why", OSError()), ("unresolved", WARNING, False)),
+        (disconnection.resolve_timeout("why", 5), ("unresolved", WARNING, True)),
+        (disconnection.forbidden("why"), ("forbidden", WARNING, False)),
+        (disconnection.setup_timeout(5), ("setup_timeout", INFO, True)),
+        (disconnection.request_timeout(), ("request_timeout", INFO, True)),
+        (disconnection.local("why"), ("local", INFO, False)),
+        (disconnection.local("why", DEBUG), ("local", DEBUG, False)),
+    ):
+        assert (ended.reason, ended.log_level, ended.timed_out) == expected
+        assert ended.detail, expected
+        assert ended.authentication_error is None, expected
 
 
 def test_what_the_resolver_says_is_kept() -> None:
-    assert (
-        disconnection.unresolved("a", OSError(5, "no such name")).detail
-        == "a can't be resolved: no such name"
-    )
-    assert (
-        disconnection.unresolved("a", OSError("found nothing")).detail == "a can't be resolved: found nothing"
-    )
+    said = [disconnection.unresolved("a", error).detail for error in (OSError(5, "none"), OSError("nothing"))]
+    assert said == ["a can't be resolved: none", "a can't be resolved: nothing"]
+
+
+# -- whose request was in flight is told, once (NET-13) ------------------------------------------------------
+
+
+METADATA = PlainBuilder(ApiKey.METADATA, 1, 13)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Two nodes that are ready; the first has a caller's request and one for metadata in flight."""
+    bench = Bench(RecordingUpdater((NODE, NODE_1)))
+    bench.ready(NODE)
+    bench.ready(NODE_1)
+    bench.send(NODE)
+    bench.client.send_internal_metadata_request(METADATA, NODE.id, bench.now_ms)
+    bench.poll()
+    bench.send(NODE_1)
+    bench.sink.events.clear()
+    return bench
+
+
+def ended_requests(bench: Bench) -> list[str]:
+    return [event.api for event in bench.sink.events if isinstance(event, RequestCompleted)]
+
+
+@pytest.mark.behaviour("NET-13", "UPD-09")
+def test_a_lost_connection_is_told_to_callers_and_to_the_updater(bench: Bench) -> None:
+    bench.selector.disconnect(NODE.id)
+    [response] = bench.poll()
+    assert response.disconnected
+    assert [failure.outcome for failure in bench.recorded.failures] == ["error"]
+    assert bench.recorded.disconnected == [NODE.id]
+    assert ended_requests(bench) == ["Produce", "Metadata"]
+    assert bench.client.in_flight_request_count() == 1  # the other node's
+
+
+@pytest.mark.behaviour("NET-18", "UPD-09")
+def test_a_timeout_is_told_to_the_updater_as_one(bench: Bench) -> None:
+    bench.clock.advance(1_001)
+    responses = bench.poll()
+    assert [response.timed_out for response in responses] == [True, True]
+    assert [failure.outcome for failure in bench.recorded.failures] == ["timeout"]
+
+
+@pytest.mark.behaviour("NET-19")
+def test_a_caller_that_disconnects_puts_no_doubt_on_metadata(bench: Bench) -> None:
+    bench.client.disconnect(NODE.id)
+    assert len(bench.recorded.failures) == 1
+    [response] = bench.poll()
+    assert response.disconnected
+    assert bench.recorded.disconnected == []
+
+
+@pytest.mark.behaviour("NET-19")
+def test_a_node_that_is_closed_answers_nobody_but_the_updater(bench: Bench) -> None:
+    bench.client.close_node(NODE.id)
+    assert len(bench.recorded.failures) == 1
+    assert bench.poll() == []
+    assert ended_requests(bench) == ["Produce", "Metadata"]
+
+
+# -- which ends and beginnings are news ----------------------------------------------------------------------
+
+
+REFUSED = Disconnection("refused", "connection refused", WARNING)
+CLOSED = Disconnection("closed", "the peer closed the connection", INFO)
+
+
+def test_a_node_that_cannot_be_connected_to_is_told_once_and_what_is_otherwise_wrong_again() -> None:
+    news = ConnectionLogLimiter()
+    assert [news.ended(1, REFUSED, was_up=False) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
+    other = Disconnection("refused", "no route to host", WARNING)
+    assert [news.ended(1, other, was_up=False) for _ in range(2)] == [WARNING, DEBUG]
+    assert news.ended(2, REFUSED, was_up=False) == WARNING
+    # Timeouts are the same however long they are, and ever new words are not told for ever.
+    timeouts = [setup_timeout(10_000), setup_timeout(21_345)]
+    assert [news.ended(3, timeout, was_up=False) for timeout in timeouts] == [INFO, DEBUG]
+    ways = [Disconnection("refused", f"way {n}", WARNING) for n in range(100)]
+    assert [news.ended(4, way, was_up=False) for way in ways].count(WARNING) == 8
+
+
+def test_when_it_is_ready_that_is_told_with_how_often_it_failed_and_failures_are_news_again() -> None:
+    news = ConnectionLogLimiter()
+    for _ in range(7):
+        news.ended(1, REFUSED, was_up=False)
+    assert news.ready(1) == (INFO, 7)
+    assert news.ended(1, CLOSED, was_up=True) == INFO
+    assert news.ended(1, REFUSED, was_up=False) == WARNING
+    assert news.ready(1) == (INFO, 1)
+
+
+def test_a_node_that_accepts_and_hangs_up_again_and_again_is_told_once() -> None:
+    news = ConnectionLogLimiter()
+    reported = []
+    for _ in range(5):
+        reported += [news.ready(1)[0], news.ended(1, CLOSED, was_up=True)]
+    assert reported == [INFO, INFO, *[DEBUG] * 8]
+
+
+def test_a_node_that_has_served_is_news_when_it_goes() -> None:
+    news = ConnectionLogLimiter()
+    for _ in range(3):
+        assert news.ready(1)[0] == INFO
+        news.forget(1)
+        assert news.reported == {}
+        assert news.ended(1, CLOSED, was_up=True) == INFO
+        assert news.ended(1, REFUSED, was_up=False) == WARNING
+
+
+def test_the_client_tells_a_bootstrap_server_by_its_address_and_its_failure_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(can_connect=lambda _: False)
+    with caplog.at_level(INFO):
+        for _ in range(5):
+            bench.client.ready(NODE, bench.now_ms)
+            bench.poll()
+            bench.clock.advance(60_000)
+    reported = [record for record in caplog.records if "can't be connected to" in record.getMessage()]
+    assert [record.levelno for record in reported] == [WARNING]
+    assert reported[0].getMessage().startswith(f"Node {NODE.id} can't be connected to (refused): ")

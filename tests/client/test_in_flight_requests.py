@@ -1,20 +1,36 @@
-"""The queues of requests without an answer. Twins of InFlightRequestsTest, and INF-01 to INF-09."""
+"""Requests on their way: their numbers, their queues, and from a frame to its message.
+
+Twins of InFlightRequestsTest, INF-01 to INF-09, NET-11 and NET-24.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from functools import partial
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.client.in_flight_requests import InFlightLoad, InFlightRequests
-from client_core.errors import IllegalStateError
+from client_core.client.node_connections import NodeConnections
+from client_core.client.request_sender import RequestSender
+from client_core.client.response_parsing import parse_response
+from client_core.errors import CorrelationIdMismatchError, IllegalStateError, ProtocolError, SchemaError
+from client_core.events import NO_EVENTS
 from client_core.metadata.topic_listing import TopicListingRequestBuilder
-from tests.client.client_builders import PlainBuilder, make_in_flight
-
-if TYPE_CHECKING:
-    from client_core.protocol.request import RequestBuilder
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.header import encode_response_header
+from client_core.protocol.messages.produce_response import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tests.client.client_builders import TEST_CONFIG, Bench, PlainBuilder, frame_of, make_in_flight
+from tests.support.mock_clock import MockClock
+from tests.support.mock_resolver import MockResolver
+from tests.support.mock_selector import MockSelector
 
 NODE = 7
 OTHER = 8
@@ -31,42 +47,32 @@ def filled(*correlation_ids: int, node_id: int = NODE) -> InFlightRequests:
     return requests
 
 
-@pytest.mark.parametrize(
-    ("builder", "takes_pieces"), [(TopicListingRequestBuilder(), True), (PlainBuilder(), False)]
+def test_a_large_answer_is_read_as_it_comes_where_its_request_can() -> None:
+    assert make_in_flight(NODE, 1, builder=TopicListingRequestBuilder()).takes_pieces
+    assert not make_in_flight(NODE, 1, builder=PlainBuilder()).takes_pieces
+
+
+@pytest.mark.behaviour("INF-01", "INF-02", "INF-03", "INF-05")
+@pytest.mark.java(
+    "InFlightRequestsTest.CompleteNext",
+    "InFlightRequestsTest.CompleteLastSent",
+    "InFlightRequestsTest.ClearAll",
 )
-def test_a_large_answer_is_read_as_it_comes_where_its_request_can(
-    builder: RequestBuilder, takes_pieces: bool
-) -> None:
-    assert make_in_flight(NODE, 1, builder=builder).takes_pieces is takes_pieces
-
-
-@pytest.mark.behaviour("INF-01", "INF-02")
-@pytest.mark.java("InFlightRequestsTest.CompleteNext")
-def test_an_answer_belongs_to_the_oldest_request() -> None:
+def test_requests_are_answered_oldest_first_and_the_last_sent_is_the_newest() -> None:
     requests = filled(1, 2)
     oldest = requests.oldest(NODE)
     assert oldest is not None
     assert oldest.request.correlation_id == 1
     assert requests.complete_next(NODE) is oldest
     assert requests.complete_next(NODE).request.correlation_id == 2
-    assert requests.oldest(NODE) is None
-    assert requests.count() == 0
+    assert (requests.oldest(NODE), requests.count()) == (None, 0)
 
-
-@pytest.mark.behaviour("INF-01", "INF-03")
-@pytest.mark.java("InFlightRequestsTest.CompleteLastSent")
-def test_the_last_sent_is_the_newest() -> None:
     requests = filled(1, 2)
     assert requests.last_sent(NODE).request.correlation_id == 2
-    assert requests.complete_last_sent(NODE).request.correlation_id == 2
-    assert requests.count() == 1
-    assert requests.complete_last_sent(NODE).request.correlation_id == 1
-    assert requests.count() == 0
+    for correlation_id, left in ((2, 1), (1, 0)):
+        assert requests.complete_last_sent(NODE).request.correlation_id == correlation_id
+        assert requests.count() == left
 
-
-@pytest.mark.behaviour("INF-05")
-@pytest.mark.java("InFlightRequestsTest.ClearAll")
-def test_clear_all_gives_the_oldest_first_and_leaves_nothing() -> None:
     requests = filled(1, 2, 3)
     assert ids(requests, NODE) == [1, 2, 3]
     assert requests.count() == requests.count(NODE) == 0
@@ -117,22 +123,21 @@ def test_one_request_that_is_too_old_names_its_node() -> None:
     assert list(requests.nodes_with_timed_out_requests(10_000)) == []
 
 
+def timed_out(requests: InFlightRequests, *moments_ms: int) -> list[list[int]]:
+    return [list(requests.nodes_with_timed_out_requests(now_ms)) for now_ms in moments_ms]
+
+
 @pytest.mark.behaviour("INF-06")
 @pytest.mark.java("InFlightRequestsTest.TimedOutNodes")
 def test_timed_out_nodes() -> None:
     requests = InFlightRequests(max_per_connection=12)
     for correlation_id, (node_id, timeout_ms) in enumerate([(NODE, 50), (OTHER, 200), (OTHER, 100)]):
         requests.add(make_in_flight(node_id, correlation_id, request_timeout_ms=timeout_ms))
-    assert list(requests.nodes_with_timed_out_requests(50)) == []
-    assert list(requests.nodes_with_timed_out_requests(75)) == [NODE]
-    assert list(requests.nodes_with_timed_out_requests(125)) == [NODE, OTHER]
-
-
-def test_a_newer_request_may_time_out_before_an_older_one() -> None:
-    requests = InFlightRequests(max_per_connection=5)
-    requests.add(make_in_flight(NODE, 1, request_timeout_ms=1_000, sent_ms=0))
-    requests.add(make_in_flight(NODE, 2, request_timeout_ms=10, sent_ms=5))
-    assert list(requests.nodes_with_timed_out_requests(16)) == [NODE]
+    assert timed_out(requests, 50, 75, 125) == [[], [NODE], [NODE, OTHER]]
+    newer_first = InFlightRequests(max_per_connection=5)
+    newer_first.add(make_in_flight(NODE, 1, request_timeout_ms=1_000, sent_ms=0))
+    newer_first.add(make_in_flight(NODE, 2, request_timeout_ms=10, sent_ms=5))
+    assert timed_out(newer_first, 16) == [[NODE]]
 
 
 @pytest.mark.behaviour("INF-07")
@@ -142,9 +147,7 @@ def test_a_pause_gives_every_request_of_that_node_more_time() -> None:
         requests.add(make_in_flight(node_id, correlation_id, request_timeout_ms=100))
     requests.increment_throttle_ms(NODE, 30)
     requests.increment_throttle_ms(99, 30)
-    assert list(requests.nodes_with_timed_out_requests(101)) == [OTHER]
-    assert list(requests.nodes_with_timed_out_requests(130)) == [OTHER]
-    assert list(requests.nodes_with_timed_out_requests(131)) == [NODE, OTHER]
+    assert timed_out(requests, 101, 130, 131) == [[OTHER], [OTHER], [NODE, OTHER]]
 
 
 @pytest.mark.behaviour("INF-09")
@@ -181,3 +184,134 @@ def test_skipping_the_walk_never_hides_a_timeout(
         for now_ms in asked:
             expected = {late.request.destination for late in everything if late.has_timed_out(now_ms)}
             assert set(requests.nodes_with_timed_out_requests(now_ms)) == expected
+
+
+# -- numbers of requests (NET-24) ----------------------------------------------------------------------------
+
+
+def make_sender(first_correlation_id: int = 0) -> RequestSender:
+    selector = MockSelector(MockClock())
+    connections = NodeConnections(selector, TEST_CONFIG, MockResolver("10.0.0.1"), Random(0), NO_EVENTS)
+    return RequestSender(selector, connections, TEST_CONFIG, NO_EVENTS, first_correlation_id)
+
+
+def new_ids(sender: RequestSender, count: int) -> list[int]:
+    builder = PlainBuilder()
+    return [
+        sender.new_client_request(1, builder, 0, expect_response=True).correlation_id for _ in range(count)
+    ]
+
+
+@pytest.mark.behaviour("NET-24")
+@pytest.mark.java("NetworkClientTest.CorrelationId")
+def test_correlation_ids_count_from_zero_step_over_sasls_and_go_round() -> None:
+    assert new_ids(make_sender(), 100) == list(range(100))
+    for reserved in (2_147_483_640, 2_147_483_647):
+        assert new_ids(make_sender(reserved), 2) == [-2_147_483_648, -2_147_483_647], reserved
+    last, smallest = [2_147_483_638, 2_147_483_639], [-2_147_483_648, -2_147_483_647]
+    assert new_ids(make_sender(2_147_483_638), 4) == last + smallest
+    assert new_ids(make_sender(-2), 4) == [-2, -1, 0, 1]
+
+
+def test_a_request_has_the_clients_timeout_unless_told_otherwise(bench: Bench) -> None:
+    make = partial(bench.client.new_client_request, 1, PlainBuilder(), 7)
+    request = make(expect_response=False)
+    assert (request.request_timeout_ms, request.created_ms, request.expect_response) == (1_000, 7, False)
+    assert make(expect_response=True, request_timeout_ms=3).request_timeout_ms == 3
+
+
+def test_a_request_that_can_not_be_written_is_a_bug_and_no_mismatch(bench: Bench) -> None:
+    class Broken(PlainBuilder):
+        def encode(self, version: int) -> bytes:
+            raise ValueError("a bug")
+
+    request = bench.client.new_client_request(0, Broken(), bench.now_ms, expect_response=True)
+    with pytest.raises(ValueError, match="a bug"):
+        bench.client.send(request, bench.now_ms)
+
+
+# -- from a frame to its message (NET-11) --------------------------------------------------------------------
+
+
+ANSWER = ProduceResponse(
+    responses=(TopicProduceResponse("orders", partition_responses=(PartitionProduceResponse(0, 0, 42),)),),
+    throttle_time_ms=3,
+)
+
+
+def test_a_frame_is_read_by_the_version_of_its_request_whatever_trails_it() -> None:
+    for version, trailing in ((3, b""), (8, b""), (9, b""), (12, b""), (12, b"\0\1\2")):
+        payload = frame_of(ApiKey.PRODUCE, version, 5, ANSWER) + trailing
+        assert parse_response(payload, make_in_flight(1, 5, version=version)) == ANSWER, (version, trailing)
+
+
+def test_an_answer_may_be_as_large_as_its_api_has_it_and_more_by_what_was_sent() -> None:
+    most = {ApiKey.METADATA: 100 * 1_048_576, ApiKey.DESCRIBE_CONFIGS: 4 * 1_048_576, ApiKey.PRODUCE: 65_536}
+    waiting = {api: make_in_flight(builder=PlainBuilder(api)) for api in most}
+    assert {one.sent_bytes for one in waiting.values()} == {10}
+    assert {api: one.most_bytes - 160 for api, one in waiting.items()} == most
+
+
+class _Joined:
+    """Reads an answer as it comes: its bytes. `!` is no answer."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._pieces: list[bytes] = []
+
+    def feed(self, piece: bytes) -> None:
+        if b"!" in piece:
+            raise SchemaError("there is a mark")
+        self._pieces.append(piece)
+
+    def finish(self) -> tuple[int, bytes]:
+        return self._size_bytes, b"".join(self._pieces)
+
+
+class _InPieces(PlainBuilder):
+    def response_reader(self, size_bytes: int, version: int) -> _Joined:
+        return _Joined(size_bytes)
+
+
+def test_an_answer_in_pieces_is_one_and_what_is_wrong_with_it_names_its_request() -> None:
+    body = b"x" * 5_000
+    payload = encode_response_header(ApiKey.METADATA, 12, 5) + body
+    waiting = make_in_flight(1, 5, version=12, builder=_InPieces(ApiKey.METADATA))
+    for begin in range(0, len(payload), 700):
+        waiting.feed(payload[begin : begin + 700], len(payload))
+    assert parse_response(b"", waiting) == (len(body), body)
+    with pytest.raises(SchemaError, match=r"^unreadable response to Metadata v12 request 5: there is a mark"):
+        waiting.feed(b"!", len(payload))
+
+
+def test_an_answer_in_pieces_that_is_another_requests_is_no_answer() -> None:
+    waiting = make_in_flight(1, 5, version=12, builder=_InPieces(ApiKey.METADATA))
+    with pytest.raises(CorrelationIdMismatchError, match=r"\(4\) does not match request \(5\), Metadata v12"):
+        waiting.feed(encode_response_header(ApiKey.METADATA, 12, 4) + bytes(2_000), 2_010)
+
+
+def test_another_correlation_id_is_named_with_the_request_and_a_frame_that_nobody_waits_for_is_an_error() -> (
+    None
+):
+    payload = frame_of(ApiKey.PRODUCE, 12, 4, ANSWER)
+    with pytest.raises(CorrelationIdMismatchError) as caught:
+        parse_response(payload, make_in_flight(1, 5, version=12))
+    assert caught.value.message == (
+        "Correlation id for response (4) does not match request (5), Produce v12 request 5"
+    )
+    with pytest.raises(ProtocolError, match=r"^3 bytes came that no request had asked for$"):
+        parse_response(b"abc", None)
+
+
+def test_every_truncation_is_a_schema_error() -> None:
+    payload = frame_of(ApiKey.PRODUCE, 12, 5, ANSWER)
+    waiting = make_in_flight(1, 5, version=12)
+    for size in range(len(payload)):
+        with pytest.raises(SchemaError, match=r"^unreadable response to Produce v12 request 5: "):
+            parse_response(payload[:size], waiting)
+
+
+@given(garbage=st.binary(max_size=200), version=st.integers(3, 12))
+def test_garbage_is_read_or_is_a_protocol_error(garbage: bytes, version: int) -> None:
+    with suppress(ProtocolError):
+        parse_response(garbage, make_in_flight(1, 0, version=version))

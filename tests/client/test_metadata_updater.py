@@ -1,4 +1,7 @@
-"""When metadata is asked for, of whom, and what becomes of it: UPD-01 to UPD-15, and NetworkClientTest."""
+"""When metadata is asked for, of whom, what becomes of it, and what of that is told.
+
+UPD-01 to UPD-15, and NetworkClientTest.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from client_core.client.metadata_updater import (
     RefreshFailure,
 )
 from client_core.client.network_client_config import MetadataRecoveryStrategy
+from client_core.client.refresh_log_limiter import RefreshLogLimiter
 from client_core.clock import FOREVER_MS
 from client_core.cluster import Node
 from client_core.errors import IllegalStateError, SaslAuthenticationError, UnsupportedVersionError
@@ -29,12 +33,17 @@ from tests.client.client_builders import (
     Bench,
     RecordingSink,
     api_versions_response,
+    counting_metadata,
     make_in_flight,
 )
 from tests.support.metadata_responses import metadata_message, partition, read, topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from client_core.protocol.request import RequestBuilder
+
+    Reported = Callable[[], list[tuple[str, str]]]
 
 BACKOFF_MS = 50
 BROKERS = (NODE, NODE_1)
@@ -89,21 +98,13 @@ class OneClient:
         self.sent.append((node_id, now_ms))
 
 
-# -- waiting times, on the updater alone ---------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("UPD-01", "UPD-02")
-def test_it_waits_until_an_update_is_due() -> None:
-    metadata = known_metadata(now_ms=0)
-    updater, client = DefaultMetadataUpdater(metadata, TEST_CONFIG), OneClient()
+@pytest.mark.behaviour("UPD-01", "UPD-02", "UPD-04")
+def test_it_waits_until_an_update_is_due_and_for_the_answer_of_the_request_under_way() -> None:
+    updater, client = DefaultMetadataUpdater(known_metadata(now_ms=0), TEST_CONFIG), OneClient()
     assert not updater.is_update_due(1_000)
     assert updater.maybe_update(1_000, client) == 4_000
     assert client.choices == 0
     assert updater.is_update_due(5_000)
-
-
-@pytest.mark.behaviour("UPD-02", "UPD-04")
-def test_it_waits_for_the_answer_of_the_request_under_way() -> None:
     updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
     client.can_send = True
     assert updater.is_update_due(7)
@@ -118,54 +119,38 @@ def test_it_waits_for_the_answer_of_the_request_under_way() -> None:
 @pytest.mark.behaviour("UPD-03")
 def test_without_a_usable_node_it_asks_again_after_the_reconnect_backoff() -> None:
     updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG)
-    client = OneClient(node=None)
-    assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
+    assert updater.maybe_update(7, OneClient(node=None)) == TEST_CONFIG.reconnect_backoff_ms
     assert updater.is_update_due(7)
 
 
-@pytest.mark.behaviour("UPD-05")
-def test_it_does_not_open_a_second_connection_while_one_is_being_set_up() -> None:
-    updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
-    client.connecting = client.connectable = True
-    assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
-    assert client.connects == []
-
-
-@pytest.mark.behaviour("UPD-06")
-def test_it_connects_where_there_is_no_connection_yet() -> None:
-    updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
-    client.connectable = True
-    assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
-    assert client.connects == [NODE.id]
-
-
-@pytest.mark.behaviour("UPD-07")
-def test_it_waits_for_the_network_when_the_node_is_connected_but_busy() -> None:
-    updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
-    assert updater.maybe_update(7, client) == FOREVER_MS
+@pytest.mark.behaviour("UPD-05", "UPD-06", "UPD-07")
+def test_it_connects_where_there_is_no_connection_and_waits_for_the_network_where_there_is() -> None:
+    for connecting, connectable, waits_ms, connects in (
+        (True, True, TEST_CONFIG.reconnect_backoff_ms, []),  # one is being set up
+        (False, True, TEST_CONFIG.reconnect_backoff_ms, [NODE.id]),
+        (False, False, FOREVER_MS, []),  # connected, but busy
+    ):
+        updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
+        client.connecting, client.connectable = connecting, connectable
+        assert updater.maybe_update(7, client) == waits_ms
+        assert client.connects == connects
 
 
 @pytest.mark.behaviour("UPD-11")
-def test_no_node_and_no_connection_begin_again_with_bootstrap_servers() -> None:
-    metadata = known_metadata(now_ms=0)
-    bench_sink = Bench().sink
-    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, bench_sink)
-    client = OneClient(node=None)
+def test_no_node_and_no_connection_begin_again_with_bootstrap_servers_and_busy_ones_do_not() -> None:
+    metadata, sink = known_metadata(now_ms=0), RecordingSink()
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, sink)
+    assert updater.maybe_update(5_000, OneClient(node=None, any_ready=True)) == 10_000
+    assert not metadata.fetch().is_bootstrap_configured
+    metadata, sink, client = known_metadata(now_ms=0), RecordingSink(), OneClient(node=None)
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, sink)
     updater.maybe_update(5_000, client)
     assert metadata.fetch().is_bootstrap_configured
     assert client.choices == 2
-    assert bench_sink.of(Rebootstrapped) == [Rebootstrapped()]
+    assert sink.of(Rebootstrapped) == [Rebootstrapped()]
     updater.maybe_update(5_050, client)
-    assert bench_sink.of(Rebootstrapped) == [Rebootstrapped()]  # there is nothing left to forget
-    assert len(bench_sink.of(MetadataRefreshFailed)) == 1  # and no node is told once
-
-
-@pytest.mark.behaviour("UPD-11")
-def test_busy_connections_do_not_begin_again_with_bootstrap_servers() -> None:
-    metadata = known_metadata(now_ms=0)
-    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
-    assert updater.maybe_update(5_000, OneClient(node=None, any_ready=True)) == 10_000
-    assert not metadata.fetch().is_bootstrap_configured
+    assert sink.of(Rebootstrapped) == [Rebootstrapped()]  # there is nothing left to forget
+    assert len(sink.of(MetadataRefreshFailed)) == 1  # and no node is told once
 
 
 @pytest.mark.behaviour("UPD-14")
@@ -175,6 +160,13 @@ def test_without_a_recovery_strategy_it_never_begins_again() -> None:
     updater.maybe_update(bench.now_ms + 5_000, OneClient(node=None))
     assert not updater.needs_rebootstrap(bench.now_ms + 500_000)
     assert len(updater.fetch_nodes()) == 2
+    metadata = counting_metadata()
+    bench = Bench(metadata=metadata, metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
+    node_id = bring_up(bench)
+    bench.answer(node_id, metadata_message((), error_code=129))  # as a broker asks for it
+    bench.poll()
+    assert metadata.rebootstraps == 0
+    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
 
 
 def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
@@ -203,34 +195,27 @@ class _InDoubt(Metadata):
         return True
 
 
-@pytest.mark.parametrize(("node_id", "avoided"), [(0, 0), (2, 2), (-1, None)])
-def test_after_an_answer_in_doubt_another_broker_is_asked(node_id: int, avoided: int | None) -> None:
+def test_after_an_answer_in_doubt_another_broker_is_asked() -> None:
     """A bootstrap address, whose id is negative, may be any of the brokers."""
-    updater = DefaultMetadataUpdater(_InDoubt(MetadataConfig(0, 0, 0), Random(0)), TEST_CONFIG)
-    client = OneClient(node=Node(node_id, "here", 9092))
-    client.can_send = True
-    updater.maybe_update(0, client)
-    assert client.avoided is None
-    updater.handle_successful_response(10, make_in_flight(), read(BROKERS))
-    updater.maybe_update(20, client)
-    assert client.avoided == avoided
+    for node_id, avoided in ((0, 0), (2, 2), (-1, None)):
+        updater = DefaultMetadataUpdater(_InDoubt(MetadataConfig(0, 0, 0), Random(0)), TEST_CONFIG)
+        client = OneClient(node=Node(node_id, "here", 9092))
+        client.can_send = True
+        updater.maybe_update(0, client)
+        assert client.avoided is None
+        updater.handle_successful_response(10, make_in_flight(), read(BROKERS))
+        updater.maybe_update(20, client)
+        assert client.avoided == avoided
 
 
-def test_an_answer_that_is_no_metadata_is_a_bug() -> None:
-    updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG)
-    with pytest.raises(IllegalStateError, match="is no answer to a metadata request"):
-        updater.handle_successful_response(0, make_in_flight(), b"")
-
-
-def test_an_answer_after_its_request_was_given_up_changes_nothing() -> None:
+def test_an_answer_that_is_no_metadata_is_a_bug_and_one_that_nobody_awaits_changes_nothing() -> None:
     metadata = known_metadata(now_ms=0)
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
+    with pytest.raises(IllegalStateError, match="is no answer to a metadata request"):
+        updater.handle_successful_response(0, make_in_flight(), b"")
     version = metadata.update_version
     updater.handle_successful_response(10, make_in_flight(), read(3))
     assert metadata.update_version == version
-
-
-# -- with the client -----------------------------------------------------------------------------------------
 
 
 def bring_up(bench: Bench) -> int:
@@ -305,12 +290,12 @@ def test_a_lost_metadata_request_backs_off_and_is_asked_again() -> None:
 def test_a_metadata_request_that_is_not_answered_in_time_is_a_timeout() -> None:
     bench = Bench(metadata=make_metadata())
     node_id = bring_up(bench)
-    bench.clock.advance(TEST_CONFIG.request_timeout_ms + 1)
+    late_ms = TEST_CONFIG.request_timeout_ms + 1
+    bench.clock.advance(late_ms)
     bench.poll()
     [event] = bench.sink.of(MetadataRefreshFailed)
     assert isinstance(event, MetadataRefreshFailed)
-    assert (event.outcome, event.node_id) == ("timeout", node_id)
-    assert event.duration_ms == TEST_CONFIG.request_timeout_ms + 1
+    assert (event.outcome, event.node_id, event.duration_ms) == ("timeout", node_id, late_ms)
 
 
 def test_an_unreadable_metadata_response_is_a_failed_update() -> None:
@@ -341,20 +326,6 @@ def test_any_disconnection_asks_for_an_update() -> None:
     assert not metadata.update_requested
     bench.selector.disconnect(NODE.id)
     bench.poll()
-    assert metadata.update_requested
-
-
-@pytest.mark.parametrize("request_timeout_ms", [1_000, 3_000])
-def test_a_request_that_times_out_asks_for_an_update(request_timeout_ms: int) -> None:
-    metadata = known_metadata(max_age_ms=300_000)
-    bench = Bench(metadata=metadata, discover_broker_versions=False)
-    bench.ready(NODE)
-    bench.send(NODE, request_timeout_ms=request_timeout_ms)
-    assert not metadata.update_requested
-    bench.clock.advance(request_timeout_ms + 1)
-    [response] = bench.poll()
-    assert response.disconnected
-    assert response.timed_out
     assert metadata.update_requested
 
 
@@ -420,48 +391,9 @@ def test_a_refusal_by_one_node_does_not_disturb_the_request_at_another() -> None
     assert metadata.update_version == version + 1
 
 
-class CountingMetadata(Metadata):
-    """Counts how often it begins again."""
-
-    rebootstraps = 0
-
-    def rebootstrap(self) -> None:
-        super().rebootstrap()
-        self.rebootstraps += 1
-
-
-def make_counting_metadata() -> CountingMetadata:
-    metadata = CountingMetadata(MetadataConfig(BACKOFF_MS, BACKOFF_MS, 5_000), Random(0))
-    metadata.bootstrap([("bootstrap", 9999)])
-    return metadata
-
-
-@pytest.mark.behaviour("UPD-12")
-def test_metadata_that_does_not_come_for_too_long_begins_again() -> None:
-    metadata = make_counting_metadata()
-    bench = Bench(
-        metadata=metadata,
-        discover_broker_versions=False,
-        reconnect_backoff_max_ms=0,
-        request_timeout_ms=60_000,
-    )
-    metadata.request_update(True)
-    bench.poll()
-    bench.clock.advance(1_001)
-    bench.poll()
-    assert metadata.rebootstraps == 1
-    bench.clock.advance(1)
-    bench.poll()
-    assert metadata.rebootstraps == 1
-    bench.clock.advance(1_000)
-    bench.poll()
-    assert metadata.rebootstraps == 2
-    assert len(bench.sink.of(Rebootstrapped)) == 2
-
-
 @pytest.mark.behaviour("UPD-13")
 def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
-    metadata = make_counting_metadata()
+    metadata = counting_metadata()
     bench = Bench(metadata=metadata, rebootstrap_trigger_ms=300_000)
     node_id = bring_up(bench)
     bench.answer(node_id, metadata_message(BROKERS, {"orders": 3}, error_code=129))
@@ -474,17 +406,6 @@ def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     assert not bench.selector.is_open(node_id)
     bench.poll()
     assert metadata.rebootstraps == 1
-
-
-@pytest.mark.behaviour("UPD-14")
-def test_a_request_to_begin_again_is_a_failed_update_without_a_strategy() -> None:
-    metadata = make_counting_metadata()
-    bench = Bench(metadata=metadata, metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
-    node_id = bring_up(bench)
-    bench.answer(node_id, metadata_message((), error_code=129))
-    bench.poll()
-    assert metadata.rebootstraps == 0
-    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
 
 
 @pytest.mark.behaviour("UPD-12")
@@ -514,8 +435,8 @@ def test_beginning_again_fails_the_requests_of_every_known_node() -> None:
 
 
 @pytest.mark.behaviour("UPD-12")
-def test_success_ends_the_attempts() -> None:
-    metadata = make_counting_metadata()
+def test_success_ends_the_attempts_and_closing_the_client_closes_metadata() -> None:
+    metadata = counting_metadata()
     bench = Bench(metadata=metadata, request_timeout_ms=60_000)
     node_id = bring_up(bench)
     bench.answer(node_id, metadata_message(BROKERS))
@@ -523,6 +444,8 @@ def test_success_ends_the_attempts() -> None:
     bench.clock.advance(4_000)
     bench.poll()
     assert metadata.rebootstraps == 0
+    bench.client.close()
+    assert metadata.is_closed
 
 
 def test_partitions_without_a_listener_and_failed_topics_are_warned_of(
@@ -564,18 +487,10 @@ def test_the_same_complaint_is_a_warning_once_and_again_after_it_was_mended(
     assert warnings_after(100_000, {}, forbidden) == 1
 
 
-def test_closing_the_client_closes_metadata() -> None:
-    metadata = make_metadata()
-    Bench(metadata=metadata).client.close()
-    assert metadata.is_closed
-
-
-# -- manual --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("UPD-15")
-def test_a_manual_updater_is_never_due_and_deaf() -> None:
-    updater: MetadataUpdater = ManualMetadataUpdater([NODE])
+def test_a_manual_updater_is_never_due_and_deaf_and_takes_other_nodes() -> None:
+    manual = ManualMetadataUpdater([NODE])
+    updater: MetadataUpdater = manual
     assert not updater.is_update_due(0)
     assert updater.maybe_update(0, OneClient()) == FOREVER_MS
     updater.handle_server_disconnect(0, NODE.id, SaslAuthenticationError())
@@ -585,9 +500,97 @@ def test_a_manual_updater_is_never_due_and_deaf() -> None:
     updater.close()
     assert not updater.needs_rebootstrap(FOREVER_MS)
     assert list(updater.fetch_nodes()) == [NODE]
-
-
-def test_a_manual_updater_takes_other_nodes() -> None:
-    updater = ManualMetadataUpdater([NODE])
-    updater.set_nodes([NODE_1])
+    manual.set_nodes([NODE_1])
     assert list(updater.fetch_nodes()) == [NODE_1]
+
+
+# -- what of refreshes is told to people, and how often ------------------------------------------------------
+
+
+UNKNOWN = 3
+LISTENER_NOT_FOUND = 72
+
+
+@pytest.fixture
+def reported(caplog: pytest.LogCaptureFixture) -> Reported:
+    """What was told at INFO and above since this was last asked."""
+    caplog.set_level(logging.INFO)
+
+    def take() -> list[tuple[str, str]]:
+        lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+        caplog.clear()
+        return lines
+
+    return take
+
+
+def test_that_nobody_can_be_asked_is_a_warning_once_until_a_refresh_works(reported: Reported) -> None:
+    news = RefreshLogLimiter()
+    for now_ms in range(1_000, 60_000, 50):
+        news.no_node(now_ms)
+    assert reported() == [
+        ("WARNING", "No broker can be connected to; metadata is not refreshed until one can")
+    ]
+    news.refreshed(61_000)
+    news.refreshed(62_000)
+    assert reported() == [("INFO", "Metadata is refreshed again, 60000 ms after that first failed")]
+    news.no_node(63_000)
+    assert [level for level, _ in reported()] == ["WARNING"]
+
+
+def test_each_way_of_failing_is_told_once_and_not_more_than_a_few(reported: Reported) -> None:
+    news = RefreshLogLimiter()
+    for _ in range(3):
+        news.failed("expired", "timeout", "no answer", 0)
+        news.failed("expired", "error", "no brokers", 0)
+    assert reported() == [
+        ("INFO", "Metadata refresh (expired) failed: no answer"),
+        ("INFO", "Metadata refresh (expired) failed: no brokers"),
+    ]
+    for n in range(100):
+        news.failed("expired", "error", f"way {n}", 0)
+    assert len(reported()) == 6
+    news.refreshed(1_000)
+    reported()
+    news.failed("expired", "error", "way 99", 2_000)
+    assert len(reported()) == 1
+
+
+def test_topics_that_callers_make_up_are_a_line_in_ten_seconds_and_remembered_in_bounded_number(
+    reported: Reported,
+) -> None:
+    news = RefreshLogLimiter()
+    for n in range(901):  # the last one when it may be told again
+        news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN}), n, now_ms=n * 100)
+    assert len(reported()) == 10
+    news = RefreshLogLimiter()
+    news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN for n in range(3_000)}), 1, now_ms=0)
+    assert len(news._reported_topics) == 1_000
+
+
+def test_what_could_not_be_told_then_is_told_when_it_is_met_again(reported: Reported) -> None:
+    news = RefreshLogLimiter()
+    news.response_came(read(3, errors={"a": UNKNOWN}), 1, now_ms=0)
+    news.response_came(read(3, errors={"b": UNKNOWN}), 2, now_ms=1)
+    assert len(reported()) == 1
+    news.response_came(read(3, errors={"a": UNKNOWN}), 3, now_ms=20_000)
+    assert reported() == []
+    news.response_came(read(3, errors={"b": UNKNOWN}), 4, now_ms=20_000)
+    ((level, line),) = reported()
+    assert (level, "{'b': 'UNKNOWN_TOPIC_OR_PARTITION'}" in line) == ("WARNING", True)
+
+
+def test_partitions_without_a_listener_are_counted_and_some_are_named(reported: Reported) -> None:
+    news = RefreshLogLimiter()
+    described = [partition(p, error=LISTENER_NOT_FOUND if p > 0 else 0) for p in range(13)]
+    response = read(3, [topic("well", 1), topic("t", described)], errors={"gone": UNKNOWN})
+    news.response_came(response, 1, now_ms=0)
+    named = [f"t-{p}" for p in range(1, 11)]
+    said = f"12 partitions have leader brokers without a matching listener, including {named}"
+    assert reported()[0] == ("WARNING", said)
+    news.response_came(response, 2, now_ms=1)
+    assert reported() == []
+    news.response_came(read(3, [topic("well", 1)]), 3, now_ms=2)
+    assert reported() == []
+    news.response_came(response, 4, now_ms=3)
+    assert reported() == [("WARNING", said)]

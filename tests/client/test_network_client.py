@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client_core.client.kafka_client import LeastLoadedNode
 from client_core.client.metadata_updater import ManualMetadataUpdater
-from client_core.client.network_client import NetworkClient
 from client_core.clock import FOREVER_MS
 from client_core.cluster import Node
 from client_core.error_codes import Errors
@@ -48,47 +48,57 @@ INITIAL = ("10.200.20.100", "10.200.20.101", "10.200.20.102")
 CHANGED = ("10.200.20.103", "10.200.20.104", "10.200.20.105")
 
 
-def test_the_client_is_what_the_sender_asks_for() -> None:
-    client: KafkaClient = Bench().client
+def test_the_client_is_what_the_sender_asks_for_and_its_repr_is_for_people(bench: Bench) -> None:
+    client: KafkaClient = bench.client
     assert client.active
+    bench.send()
+    assert repr(bench.client) == "<NetworkClient ACTIVE nodes=1 in_flight=1>"
 
 
 # -- send and receive ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("NET-05")
+@pytest.mark.behaviour("NET-01", "NET-05", "NET-20")
 @pytest.mark.java("NetworkClientTest.SendToUnreadyNode")
-def test_sending_to_a_node_that_is_not_ready_is_a_bug() -> None:
-    bench = Bench()
-    with pytest.raises(
-        IllegalStateError, match=r"^Attempt to send a request to node 5 which is not ready\.$"
-    ):
+def test_sending_to_a_node_that_is_not_ready_connecting_to_none_and_choosing_of_none_are_bugs() -> None:
+    bench = Bench(ManualMetadataUpdater())
+    not_ready = r"^Attempt to send a request to node 5 which is not ready\.$"
+    with pytest.raises(IllegalStateError, match=not_ready):
         bench.client.send(make_request(5), bench.now_ms)
+    with pytest.raises(IllegalArgumentError, match=r"^Cannot connect to empty node"):
+        bench.client.ready(Node(3, "", -1), bench.now_ms)
+    with pytest.raises(IllegalStateError, match=r"^There are no nodes in the Kafka cluster$"):
+        bench.client.least_loaded_node(bench.now_ms)
 
 
 @pytest.mark.java(
-    "NetworkClientTest.SimpleRequestResponse", "NetworkClientTest.SimpleRequestResponseWithNoBrokerDiscovery"
+    "NetworkClientTest.SimpleRequestResponse",
+    "NetworkClientTest.SimpleRequestResponseWithNoBrokerDiscovery",
+    "NetworkClientTest.SimpleRequestResponseWithStaticNodes",
 )
-@pytest.mark.parametrize("discovers", [True, False])
-def test_a_request_is_answered_to_its_handler_and_by_poll(discovers: bool) -> None:
-    bench = Bench(discover_broker_versions=discovers)
-    bench.ready()
-    handled: list[ClientResponse] = []
-    request = bench.send(on_complete=handled.append)
-    assert bench.client.in_flight_request_count() == 1
-    bench.clock.advance(7)
-    bench.answer(NODE.id, ProduceResponse())
-    [response] = bench.poll()
-    assert handled == [response]
-    assert response.body == ProduceResponse()
-    assert response.request is request
-    assert (response.version, response.latency_ms, response.disconnected) == (13, 7, False)
-    assert bench.client.in_flight_request_count() == 0
+def test_a_request_is_answered_to_its_handler_if_it_has_one_and_by_poll(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    static = Bench(client_id="mock-static", reconnect_backoff_ms=0, reconnect_backoff_max_ms=0)
+    for bench in (Bench(), Bench(discover_broker_versions=False), static):
+        bench.ready()
+        handled: list[ClientResponse] = []
+        for on_complete in (handled.append, None):
+            request = bench.send(on_complete=on_complete)
+            assert bench.client.in_flight_request_count() == 1
+            bench.clock.advance(7)
+            bench.answer(NODE.id, ProduceResponse())
+            [response] = bench.poll()
+            assert response.body == ProduceResponse()
+            assert response.request is request
+            assert (response.version, response.latency_ms, response.disconnected) == (13, 7, False)
+            assert bench.client.in_flight_request_count() == 0
+            assert handled == [response] or on_complete is None
+        assert len(handled) == 1
+    assert "Uncaught error" not in caplog.text
 
 
-def test_a_frame_is_header_and_body_with_the_client_id() -> None:
-    bench = Bench()
-    bench.ready()
+def test_a_frame_is_header_and_body_with_the_client_id(bench: Bench) -> None:
     bench.send()
     payload = bench.selector.sent_to(NODE.id)[-1]
     assert payload == (
@@ -127,15 +137,6 @@ def test_a_write_ends_the_wait_where_a_request_without_answer_is_among_those_sen
     assert not bench.selector.writes_end[-1]
 
 
-def test_an_answer_to_nobody_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    bench.ready()
-    bench.send()
-    bench.answer(NODE.id, ProduceResponse())
-    assert len(bench.poll()) == 1
-    assert "Uncaught error" not in caplog.text
-
-
 def test_nodes_that_tell_their_versions_in_one_turn_are_all_ready_after_it() -> None:
     bench = Bench(RecordingUpdater((NODE, NODE_1)))
     for node in (NODE, NODE_1):
@@ -147,33 +148,27 @@ def test_nodes_that_tell_their_versions_in_one_turn_are_all_ready_after_it() -> 
 
 
 @pytest.mark.behaviour("NET-10")
-def test_a_request_that_expects_no_answer_is_complete_when_it_is_sent() -> None:
-    bench = Bench()
-    bench.ready()
+def test_a_request_that_expects_no_answer_is_complete_when_it_is_sent(bench: Bench) -> None:
     bench.selector.hold_sends(NODE.id)
     bench.send(expect_response=False)
     assert bench.client.in_flight_request_count() == 1
     bench.selector.release_sends(NODE.id)
     [response] = bench.poll()
-    assert response.body is None
-    assert not response.disconnected
+    assert (response.body, response.disconnected) == (None, False)
     assert bench.client.in_flight_request_count() == 0
 
 
 @pytest.mark.behaviour("NET-11")
-def test_answers_belong_to_the_requests_in_their_order() -> None:
-    bench = Bench()
-    bench.ready()
-    first, second = bench.send(), bench.send()
-    bench.answer(NODE.id, ProduceResponse(), request=-2)
-    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=0), request=-1)
-    assert [response.request for response in bench.poll()] == [first]
-    assert [response.request for response in bench.poll()] == [second]
+def test_answers_belong_to_the_requests_in_their_order(bench: Bench) -> None:
+    requests = [bench.send(), bench.send()]
+    for request in (-2, -1):
+        bench.answer(NODE.id, ProduceResponse(), request=request)
+    assert [[response.request for response in bench.poll()] for _ in requests] == [[it] for it in requests]
 
 
-@pytest.mark.behaviour("NET-26")
-def test_a_node_with_an_unfinished_send_is_not_ready() -> None:
-    bench = Bench()
+@pytest.mark.behaviour("NET-26", "NET-04", "INF-04")
+def test_a_node_with_an_unfinished_send_or_a_full_queue_of_requests_is_not_ready() -> None:
+    bench = Bench(max_in_flight_requests_per_connection=2)
     bench.ready()
     bench.selector.hold_sends(NODE.id)
     bench.send()
@@ -181,22 +176,13 @@ def test_a_node_with_an_unfinished_send_is_not_ready() -> None:
     bench.selector.release_sends(NODE.id)
     bench.poll()
     assert bench.client.is_ready(NODE, bench.now_ms)
-
-
-@pytest.mark.behaviour("NET-04", "INF-04")
-def test_a_full_queue_of_requests_makes_a_node_unready() -> None:
-    bench = Bench(max_in_flight_requests_per_connection=2)
-    bench.ready()
-    bench.send()
     assert bench.client.ready(NODE, bench.now_ms)
     bench.send()
     assert not bench.client.ready(NODE, bench.now_ms)
 
 
 @pytest.mark.behaviour("NET-02")
-def test_no_node_is_ready_while_metadata_is_due() -> None:
-    bench = Bench()
-    bench.ready()
+def test_no_node_is_ready_while_metadata_is_due(bench: Bench) -> None:
     bench.recorded.is_due = True
     assert not bench.client.is_ready(NODE, bench.now_ms)
     assert bench.client.can_send_request(NODE.id, bench.now_ms)
@@ -221,12 +207,16 @@ def test_a_version_that_the_node_does_not_speak_is_answered_before_and_instead_o
     assert len(bench.selector.polls) == polls
 
 
-@pytest.mark.behaviour("NET-06")
-def test_the_highest_common_version_is_spoken() -> None:
+@pytest.mark.behaviour("NET-06", "NET-13")
+def test_the_highest_common_version_is_spoken_and_a_lost_connection_is_asked_for_its_versions_anew() -> None:
     bench = Bench()
-    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
-    bench.send()
-    assert bench.headers()[-1].version == 9
+    for highest in (9, 8):
+        bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, highest)}))
+        bench.send()
+        assert bench.headers()[-1].version == highest
+        bench.selector.disconnect(NODE.id)
+        bench.poll()
+        bench.clock.advance(10_000)
 
 
 @pytest.mark.behaviour("NET-07")
@@ -242,9 +232,9 @@ def test_a_version_that_a_metadata_request_can_not_take_is_fatal_for_the_updater
 
 
 @pytest.mark.behaviour("NET-23")
-def test_a_callback_that_raises_does_not_cost_the_others_theirs(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    bench.ready()
+def test_a_callback_that_raises_does_not_cost_the_others_theirs(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     handled: list[ClientResponse] = []
 
     def fail(_: ClientResponse) -> None:
@@ -278,13 +268,6 @@ def test_poll_waits_no_longer_than_its_caller_metadata_and_the_request_timeout_a
 
 
 # -- connect -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("NET-01")
-def test_connecting_to_an_empty_node_is_refused() -> None:
-    bench = Bench()
-    with pytest.raises(IllegalArgumentError, match=r"^Cannot connect to empty node"):
-        bench.client.ready(Node(3, "", -1), bench.now_ms)
 
 
 @pytest.mark.behaviour("NET-03")
@@ -393,10 +376,16 @@ def test_connection_delays_of_a_node() -> None:
 
 
 @pytest.mark.behaviour("CONN-02")
-@pytest.mark.java("NetworkClientTest.ConnectionDelayDisconnected")
+@pytest.mark.java(
+    "NetworkClientTest.ConnectionDelay",
+    "NetworkClientTest.ConnectionDelayConnected",
+    "NetworkClientTest.ConnectionDelayDisconnected",
+)
 def test_the_delay_after_a_second_failure_is_twice_as_long() -> None:
     bench = Bench(reconnect_backoff_max_ms=100_000)
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 0
     bench.ready()
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == FOREVER_MS
     bench.selector.disconnect(NODE.id)
     bench.poll()
     delay_ms = bench.client.connection_delay_ms(NODE, bench.now_ms)
@@ -412,99 +401,76 @@ def test_the_delay_after_a_second_failure_is_twice_as_long() -> None:
 # -- addresses -----------------------------------------------------------------------------------------------
 
 
-def reconnect(bench: Bench) -> None:
-    bench.clock.advance(10_000)
-    bench.client.ready(NODE, bench.now_ms)
-    bench.poll()
-
-
-@pytest.mark.behaviour("CONN-09")
-@pytest.mark.java("NetworkClientTest.ReconnectAfterAddressChange")
-def test_after_the_addresses_changed_a_lost_node_is_found_again() -> None:
-    resolver = MockResolver(*INITIAL)
-    bench = Bench(resolver=resolver, discover_broker_versions=False)
-    bench.ready()
-    resolver.addresses = CHANGED
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    assert not bench.client.is_ready(NODE, bench.now_ms)
-    reconnect(bench)
-    assert bench.client.is_ready(NODE, bench.now_ms)
-    assert [attempt.address[0] for attempt in bench.selector.attempts] == [INITIAL[0], CHANGED[0]]
-    assert len(resolver.asked) == 2
-
-
-@pytest.mark.behaviour("CONN-08")
-@pytest.mark.java("NetworkClientTest.FailedConnectionToFirstAddress")
-def test_a_failed_address_is_followed_by_the_next_without_asking_dns_again() -> None:
+def addresses_tried(refused: str | None, *, change: bool) -> tuple[list[str], int]:
+    """Until the node is ready, once or, after its addresses changed, again; and how often DNS was asked."""
     resolver = MockResolver(*INITIAL)
     bench = Bench(
         resolver=resolver,
         discover_broker_versions=False,
-        can_connect=lambda address: address[0] != INITIAL[0],
+        can_connect=lambda address: address[0] != refused,
     )
-    bench.client.ready(NODE, bench.now_ms)
-    bench.poll()
-    assert not bench.client.is_ready(NODE, bench.now_ms)
-    reconnect(bench)
-    assert bench.client.is_ready(NODE, bench.now_ms)
-    assert [attempt.address[0] for attempt in bench.selector.attempts] == list(INITIAL[:2])
-    assert len(resolver.asked) == 1
+    for addresses in (INITIAL, CHANGED) if change else (INITIAL,):
+        resolver.addresses = addresses
+        if bench.selector.attempts:
+            bench.selector.disconnect(NODE.id)
+            bench.poll()
+            assert not bench.client.is_ready(NODE, bench.now_ms)
+        for _ in range(3):
+            if not bench.client.is_ready(NODE, bench.now_ms):
+                bench.clock.advance(10_000)
+                bench.client.ready(NODE, bench.now_ms)
+                bench.poll()
+        assert bench.client.is_ready(NODE, bench.now_ms)
+    return [attempt.address[0] for attempt in bench.selector.attempts], len(resolver.asked)
 
 
 @pytest.mark.behaviour("CONN-08", "CONN-09")
-@pytest.mark.java("NetworkClientTest.FailedConnectionToFirstAddressAfterReconnect")
-def test_a_failed_new_address_is_followed_by_the_next_new_one() -> None:
-    resolver = MockResolver(*INITIAL)
-    bench = Bench(
-        resolver=resolver,
-        discover_broker_versions=False,
-        can_connect=lambda address: address[0] != CHANGED[0],
-    )
-    bench.ready()
-    resolver.addresses = CHANGED
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    reconnect(bench)
-    assert not bench.client.is_ready(NODE, bench.now_ms)
-    reconnect(bench)
-    assert bench.client.is_ready(NODE, bench.now_ms)
-    assert [attempt.address[0] for attempt in bench.selector.attempts] == [INITIAL[0], *CHANGED[:2]]
-    assert len(resolver.asked) == 2
+@pytest.mark.java(
+    "NetworkClientTest.ReconnectAfterAddressChange",
+    "NetworkClientTest.FailedConnectionToFirstAddress",
+    "NetworkClientTest.FailedConnectionToFirstAddressAfterReconnect",
+)
+def test_a_failed_address_is_followed_by_the_next_and_a_lost_node_found_at_its_new_addresses() -> None:
+    assert addresses_tried(None, change=True) == ([INITIAL[0], CHANGED[0]], 2)
+    assert addresses_tried(INITIAL[0], change=False) == ([*INITIAL[:2]], 1), "without asking DNS again"
+    assert addresses_tried(CHANGED[0], change=True) == ([INITIAL[0], *CHANGED[:2]], 2)
 
 
 # -- timeouts and throttling ---------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("NET-18")
-@pytest.mark.parametrize("request_timeout_ms", [None, 6_000])
-def test_a_request_that_is_too_old_takes_its_connection_with_it(request_timeout_ms: int | None) -> None:
-    bench = Bench()
-    bench.ready()
-    first = bench.send(request_timeout_ms=request_timeout_ms)
-    bench.clock.advance(1)
-    second = bench.send(request_timeout_ms=60_000)
-    bench.clock.advance((request_timeout_ms or 1_000) - 1)
-    assert bench.poll() == []  # strict: not at its timeout, but after it
-    bench.clock.advance(1)
-    responses = bench.poll()
-    assert [response.request for response in responses] == [first, second]
-    assert all(response.disconnected and response.timed_out for response in responses)
-    assert bench.recorded.disconnected == [NODE.id]
-    assert bench.client.connection_failed(NODE)
-    assert not bench.selector.is_open(NODE.id)
+def test_a_request_that_is_too_old_takes_its_connection_with_it() -> None:
+    for request_timeout_ms in (None, 6_000):
+        bench = Bench()
+        bench.ready()
+        first = bench.send(request_timeout_ms=request_timeout_ms)
+        bench.clock.advance(1)
+        second = bench.send(request_timeout_ms=60_000)
+        bench.clock.advance((request_timeout_ms or 1_000) - 1)
+        assert bench.poll() == []  # strict: not at its timeout, but after it
+        bench.clock.advance(1)
+        responses = bench.poll()
+        assert [response.request for response in responses] == [first, second]
+        assert all(response.disconnected and response.timed_out for response in responses)
+        assert bench.recorded.disconnected == [NODE.id]
+        assert bench.client.connection_failed(NODE)
+        assert not bench.selector.is_open(NODE.id)
 
 
-@pytest.mark.behaviour("NET-12")
-@pytest.mark.java("NetworkClientTest.ConnectionThrottling")
-def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:
-    bench = Bench()
-    bench.ready()
+@pytest.mark.behaviour("NET-12", "NET-21")
+@pytest.mark.java(
+    "NetworkClientTest.ConnectionThrottling", "NetworkClientTest.LeastLoadedNodeConsidersThrottledConnections"
+)
+def test_a_throttled_node_is_neither_ready_nor_a_choice_until_the_pause_is_over(bench: Bench) -> None:
+    assert bench.client.has_ready_nodes(bench.now_ms)
     bench.send()
     bench.answer(NODE.id, ProduceResponse(throttle_time_ms=100))
     [response] = bench.poll()
     assert response.body == ProduceResponse(throttle_time_ms=100)
     assert not bench.client.ready(NODE, bench.now_ms)
+    assert not bench.client.has_ready_nodes(bench.now_ms)
+    assert bench.client.least_loaded_node(bench.now_ms).node is None
     assert bench.client.throttle_delay_ms(NODE, bench.now_ms) == 100
     bench.clock.advance(50)
     assert not bench.client.ready(NODE, bench.now_ms)
@@ -513,6 +479,7 @@ def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:
     assert bench.client.ready(NODE, bench.now_ms)
     assert bench.client.throttle_delay_ms(NODE, bench.now_ms) == 0
     assert bench.sink.of(NodeThrottled) == [NodeThrottled(NODE.id, 100)]
+    assert not Bench().client.has_ready_nodes(0)
 
 
 @pytest.mark.behaviour("NET-12")
@@ -528,9 +495,7 @@ def test_a_broker_that_delays_answers_itself_is_not_throttled_again() -> None:  
 
 @pytest.mark.behaviour("NET-12", "INF-06")
 @pytest.mark.java("NetworkClientTest.ConnectionTimeoutAfterThrottling")
-def test_requests_in_flight_get_the_time_of_the_pause() -> None:
-    bench = Bench()
-    bench.ready()
+def test_requests_in_flight_get_the_time_of_the_pause(bench: Bench) -> None:
     bench.send()
     bench.send()
     bench.answer(NODE.id, ProduceResponse(throttle_time_ms=1_000), request=-2)
@@ -549,28 +514,18 @@ def test_requests_in_flight_get_the_time_of_the_pause() -> None:
 
 
 @pytest.mark.behaviour("NET-13")
-def test_a_lost_connection_fails_its_requests_oldest_first() -> None:
-    bench = Bench()
-    bench.ready()
-    requests = [bench.send(), bench.send()]
+@pytest.mark.java("NetworkClientTest.DisconnectDuringUserMetadataRequest")
+def test_a_lost_connection_fails_its_requests_oldest_first_also_a_callers_own_for_metadata(
+    bench: Bench,
+) -> None:
+    requests = [bench.send(), bench.send(), bench.send(api=ApiKey.METADATA)]
     bench.selector.disconnect(NODE.id)
     responses = bench.poll()
     assert [response.request for response in responses] == requests
     assert all(response.disconnected and not response.timed_out for response in responses)
     assert bench.recorded.disconnected == [NODE.id]
+    assert not bench.recorded.failures
     assert bench.client.in_flight_request_count() == 0
-
-
-@pytest.mark.behaviour("NET-13")
-def test_a_lost_connection_is_asked_for_its_versions_anew() -> None:
-    bench = Bench()
-    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    bench.clock.advance(10_000)
-    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 8)}))
-    bench.send()
-    assert bench.headers()[-1].version == 8
 
 
 @pytest.mark.behaviour("NET-19")
@@ -593,8 +548,11 @@ def test_disconnect_answers_requests_by_the_next_poll_in_their_order() -> None:
 
 @pytest.mark.behaviour("NET-19")
 @pytest.mark.java("NetworkClientTest.CallDisconnect")
-def test_disconnect_begins_a_backoff_once() -> None:
+def test_disconnect_begins_a_backoff_once_and_none_for_a_node_that_was_never_tried() -> None:
     bench = Bench()
+    bench.client.disconnect(NODE.id)
+    assert bench.client.can_connect(NODE, bench.now_ms)
+    assert not bench.client.connection_failed(NODE)
     bench.ready()
     assert not bench.client.connection_failed(NODE)
     bench.client.disconnect(NODE.id)
@@ -605,13 +563,6 @@ def test_disconnect_begins_a_backoff_once() -> None:
     assert bench.client.can_connect(NODE, bench.now_ms)
     bench.client.disconnect(NODE.id)
     assert bench.client.can_connect(NODE, bench.now_ms)
-
-
-def test_disconnecting_a_node_that_was_never_tried_does_nothing() -> None:
-    bench = Bench()
-    bench.client.disconnect(NODE.id)
-    assert bench.client.can_connect(NODE, bench.now_ms)
-    assert not bench.client.connection_failed(NODE)
 
 
 @pytest.mark.java("NetworkClientTest.ClientDisconnectAfterInternalApiVersionRequest")
@@ -637,22 +588,9 @@ def test_a_disconnection_by_the_node_while_versions_are_asked_for_backs_off_long
         bench.clock.advance(delay_ms)
 
 
-@pytest.mark.java("NetworkClientTest.DisconnectDuringUserMetadataRequest")
-def test_a_callers_own_metadata_request_is_answered_to_the_caller() -> None:
-    bench = Bench()
-    bench.ready()
-    bench.send(api=ApiKey.METADATA)
-    bench.selector.disconnect(NODE.id)
-    [response] = bench.poll()
-    assert response.disconnected
-    assert not bench.recorded.failures
-
-
 @pytest.mark.behaviour("NET-19")
 @pytest.mark.java("NetworkClientTest.Close")
-def test_close_node_drops_its_requests_and_its_backoff() -> None:
-    bench = Bench()
-    bench.ready()
+def test_close_node_drops_its_requests_and_its_backoff(bench: Bench) -> None:
     bench.send()
     assert bench.client.has_in_flight_requests(NODE.id)
     assert bench.client.has_in_flight_requests()
@@ -666,9 +604,7 @@ def test_close_node_drops_its_requests_and_its_backoff() -> None:
 
 
 @pytest.mark.behaviour("NET-25")
-def test_a_closing_client_refuses_to_send_and_to_poll() -> None:
-    bench = Bench()
-    bench.ready()
+def test_a_closing_client_refuses_to_send_and_to_poll_and_wakes_a_poll_that_waits(bench: Bench) -> None:
     bench.client.initiate_close()
     assert not bench.client.active
     message = r"^NetworkClient is no longer active, state is CLOSING$"
@@ -676,6 +612,9 @@ def test_a_closing_client_refuses_to_send_and_to_poll() -> None:
         bench.poll()
     with pytest.raises(DisconnectError, match=message):
         bench.client.send(make_request(NODE.id), bench.now_ms)
+    before_ms = bench.now_ms
+    bench.selector.poll(500)
+    assert bench.now_ms == before_ms
 
 
 @pytest.mark.behaviour("NET-25")
@@ -692,23 +631,13 @@ def test_closing_twice_only_warns(caplog: pytest.LogCaptureFixture) -> None:
         bench.poll()
 
 
-def test_initiate_close_wakes_a_poll_that_waits() -> None:
-    bench = Bench()
-    bench.client.initiate_close()
-    before_ms = bench.now_ms
-    bench.selector.poll(500)
-    assert bench.now_ms == before_ms
-
-
 # -- what the peer does wrong --------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("NET-11")
 def test_an_answer_to_another_question_ends_the_connection(
-    caplog: pytest.LogCaptureFixture,
+    bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench()
-    bench.ready()
     requests = [bench.send(), bench.send()]
     bench.selector.receive(NODE.id, frame_of(ApiKey.PRODUCE, 13, 77, ProduceResponse()))
     with caplog.at_level(logging.WARNING):
@@ -725,78 +654,80 @@ def test_an_answer_to_another_question_ends_the_connection(
     assert bench.poll() == []
 
 
-@pytest.mark.parametrize(
-    ("payload", "detail"),
-    [
-        pytest.param(b"", "unreadable response to Produce v13 request 1", id="nothing"),
-        pytest.param(b"\0\0\0\1\0\xff\xff\xff\xff\x0f", "unreadable response to Produce v13", id="count"),
-        pytest.param(b"\0\0\0\1", "unreadable response to Produce v13 request 1", id="truncated"),
-    ],
-)
-def test_an_unreadable_answer_ends_the_connection(payload: bytes, detail: str) -> None:
-    bench = Bench()
-    bench.ready()
-    bench.send()
-    bench.selector.receive(NODE.id, payload)
-    [response] = bench.poll()
-    assert response.disconnected
-    [status] = bench.client.node_statuses(bench.now_ms)
-    assert status.last_error is not None
-    assert detail in status.last_error
-    assert bench.recorded.disconnected == [NODE.id]
+def test_an_unreadable_answer_and_one_that_nobody_asked_for_end_the_connection() -> None:
+    for payload, detail in (
+        (b"", "unreadable response to Produce v13 request 1"),
+        (b"\0\0\0\1\0\xff\xff\xff\xff\x0f", "unreadable response to Produce v13"),  # a huge count
+        (b"\0\0\0\1", "unreadable response to Produce v13 request 1"),
+        (b"surprise", "8 bytes came that no request had asked for"),
+    ):
+        bench = Bench()
+        bench.ready()
+        is_asked_for = payload != b"surprise"
+        if is_asked_for:
+            bench.send()
+        bench.selector.receive(NODE.id, payload)
+        assert [response.disconnected for response in bench.poll()] == [True] * is_asked_for
+        assert bench.client.connection_failed(NODE)
+        [status] = bench.client.node_statuses(bench.now_ms)
+        assert status.last_error is not None
+        assert status.last_error.startswith(detail)
+        assert is_asked_for or status.last_error == detail
+        assert bench.recorded.disconnected == [NODE.id]
 
 
-def test_a_frame_that_nobody_asked_for_ends_the_connection() -> None:
-    bench = Bench()
-    bench.ready()
-    bench.selector.receive(NODE.id, b"surprise")
-    assert bench.poll() == []
-    assert bench.client.connection_failed(NODE)
-    [status] = bench.client.node_statuses(bench.now_ms)
-    assert status.last_error == "8 bytes came that no request had asked for"
-
-
-def test_frames_behind_one_that_ends_the_connection_are_not_read() -> None:
-    bench = Bench()
-    bench.ready()
-    for _ in range(2):
-        bench.send()
-    for _ in range(2):
-        bench.selector.receive(NODE.id, b"nonsense")
-    assert [response.disconnected for response in bench.poll()] == [True, True]
-    assert len(bench.sink.of(NodeDisconnected)) == 1
-
-
-@pytest.mark.parametrize(("known", "expected"), [((NODE,), True), ((NODE_1, NODE), True), ((NODE_1,), False)])
-def test_only_nodes_that_metadata_knows_count_as_connecting(known: tuple[Node, ...], expected: bool) -> None:
-    bench = Bench(RecordingUpdater(known))
-    bench.selector.hold_connect(NODE.id)
-    bench.client.ready(NODE, bench.now_ms)
-    assert bench.client.is_any_node_connecting() is expected
-
-
-def test_of_nodes_that_were_never_tried_the_first_in_a_random_order_is_chosen() -> None:
-    bench = Bench(RecordingUpdater(THREE))
-    chosen = [bench.client.least_loaded_node(bench.now_ms).node for _ in range(30)]
-    assert set(chosen) == set(THREE)
-    twin = Random(1)
-    assert chosen == [THREE[twin.randrange(3)] for _ in chosen]
-
-
-def test_an_unreadable_answer_of_one_node_leaves_the_others_alone() -> None:
+def test_frames_behind_one_that_ends_the_connection_are_not_read_and_other_nodes_are_left_alone() -> None:
     bench = Bench(RecordingUpdater((NODE, NODE_1)))
     bench.ready(NODE)
     bench.ready(NODE_1)
-    bench.send(NODE)
-    fine = bench.send(NODE_1)
-    bench.selector.receive(NODE.id, b"")
+    for node in (NODE, NODE, NODE_1):
+        bench.send(node)
+    for _ in range(2):
+        bench.selector.receive(NODE.id, b"nonsense")
     bench.answer(NODE_1.id, ProduceResponse())
-    assert {(response.request.destination, response.disconnected) for response in bench.poll()} == {
-        (NODE.id, True),
-        (NODE_1.id, False),
-    }
+    ended = sorted((response.destination, response.disconnected) for response in bench.poll())
+    assert ended == [(NODE.id, True), (NODE.id, True), (NODE_1.id, False)]
+    assert len(bench.sink.of(NodeDisconnected)) == 1
     assert bench.client.is_ready(NODE_1, bench.now_ms)
-    assert fine.destination == NODE_1.id
+
+
+def test_only_nodes_that_metadata_knows_count_as_connecting() -> None:
+    for known, expected in (((NODE,), True), ((NODE_1, NODE), True), ((NODE_1,), False)):
+        bench = Bench(RecordingUpdater(known))
+        bench.selector.hold_connect(NODE.id)
+        bench.client.ready(NODE, bench.now_ms)
+        assert bench.client.is_any_node_connecting() is expected
+
+
+def choices(bench: Bench, times: int = 50) -> list[Node | None]:
+    return [bench.client.least_loaded_node(bench.now_ms).node for _ in range(times)]
+
+
+@pytest.mark.behaviour("NET-20")
+def test_least_loaded_node_prefers_an_idle_one_then_the_fewest_in_flight() -> None:
+    bench = Bench(RecordingUpdater(THREE))
+    for node in THREE:
+        bench.ready(node)
+    for node, busy in ((NODE, 3), (NODE_1, 1), (NODE_2, 0)):
+        for _ in range(busy):
+            bench.send(node)
+    assert set(choices(bench)) == {NODE_2}
+    for _ in range(2):
+        bench.send(NODE_2)
+    assert set(choices(bench)) == {NODE_1}
+
+
+@pytest.mark.behaviour("NET-20")
+def test_least_loaded_node_prefers_ready_over_connecting_over_the_first_in_a_random_order() -> None:
+    bench, twin = Bench(RecordingUpdater(THREE)), Random(1)
+    never_tried = choices(bench)
+    assert set(never_tried) == set(THREE)
+    assert never_tried == [THREE[twin.randrange(3)] for _ in never_tried]
+    bench.client.ready(NODE_1, bench.now_ms)
+    assert set(choices(bench)) == {NODE_1}
+    bench.ready(NODE_2)
+    bench.send(NODE_2)
+    assert set(choices(bench)) == {NODE_2}
 
 
 def test_one_end_of_a_connection_counts_as_one_failure() -> None:
@@ -820,31 +751,21 @@ def test_one_end_of_a_connection_counts_as_one_failure() -> None:
 # -- node choice ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("NET-20")
-def test_a_cluster_without_nodes_can_not_be_asked() -> None:
-    bench = Bench(ManualMetadataUpdater())
-    with pytest.raises(IllegalStateError, match=r"^There are no nodes in the Kafka cluster$"):
-        bench.client.least_loaded_node(bench.now_ms)
-
-
 @pytest.mark.behaviour("NET-20", "NET-21")
 @pytest.mark.java("NetworkClientTest.LeastLoadedNode")
 def test_the_only_node_is_chosen_while_it_connects_and_when_ready_and_not_in_its_backoff() -> None:
     bench = Bench()
     bench.client.ready(NODE, bench.now_ms)
-    chosen = bench.client.least_loaded_node(bench.now_ms)
-    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (NODE, True)
+    assert bench.client.least_loaded_node(bench.now_ms) == LeastLoadedNode(NODE, True)
     bench.poll()
     bench.poll()
     bench.answer(NODE.id, api_versions_response())
     bench.poll()
-    chosen = bench.client.least_loaded_node(bench.now_ms)
-    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (NODE, True)
+    assert bench.client.least_loaded_node(bench.now_ms) == LeastLoadedNode(NODE, True)
     bench.selector.disconnect(NODE.id)
     bench.poll()
     assert not bench.client.ready(NODE, bench.now_ms)
-    chosen = bench.client.least_loaded_node(bench.now_ms)
-    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (None, False)
+    assert bench.client.least_loaded_node(bench.now_ms) == LeastLoadedNode(None, False)
 
 
 @pytest.mark.behaviour("NET-21", "UPD-11")
@@ -854,44 +775,7 @@ def test_a_busy_connection_is_no_choice_but_counts_as_ready() -> None:
     bench.ready()
     assert bench.client.least_loaded_node(bench.now_ms).node == NODE
     bench.send()
-    chosen = bench.client.least_loaded_node(bench.now_ms)
-    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (None, True)
-
-
-@pytest.mark.behaviour("NET-21")
-@pytest.mark.java("NetworkClientTest.LeastLoadedNodeConsidersThrottledConnections")
-def test_a_throttled_node_is_no_choice() -> None:
-    bench = Bench()
-    bench.ready()
-    bench.send()
-    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=100))
-    bench.poll()
-    assert bench.client.least_loaded_node(bench.now_ms).node is None
-
-
-@pytest.mark.behaviour("NET-20")
-def test_least_loaded_node_prefers_an_idle_one_then_the_fewest_in_flight() -> None:
-    bench = Bench(RecordingUpdater(THREE))
-    for node in THREE:
-        bench.ready(node)
-    for node, busy in ((NODE, 3), (NODE_1, 1), (NODE_2, 0)):
-        for _ in range(busy):
-            bench.send(node)
-    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_2}
-    for _ in range(2):
-        bench.send(NODE_2)
-    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_1}
-
-
-@pytest.mark.behaviour("NET-20")
-def test_least_loaded_node_prefers_ready_over_connecting_over_unconnected() -> None:
-    bench = Bench(RecordingUpdater(THREE))
-    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == set(THREE)
-    bench.client.ready(NODE_1, bench.now_ms)
-    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_1}
-    bench.ready(NODE_2)
-    bench.send(NODE_2)
-    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_2}
+    assert bench.client.least_loaded_node(bench.now_ms) == LeastLoadedNode(None, True)
 
 
 @pytest.mark.behaviour("NET-20")
@@ -913,23 +797,10 @@ def test_of_unconnected_nodes_the_one_tried_longest_ago_is_chosen() -> None:
         assert chosen == set(THREE)
 
 
-def test_has_ready_nodes_wants_one_that_is_not_throttled() -> None:
-    bench = Bench()
-    assert not bench.client.has_ready_nodes(bench.now_ms)
-    bench.ready()
-    assert bench.client.has_ready_nodes(bench.now_ms)
-    bench.send()
-    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=10))
-    bench.poll()
-    assert not bench.client.has_ready_nodes(bench.now_ms)
-
-
 # -- events --------------------------------------------------------------------------------------------------
 
 
-def test_every_request_ends_in_one_event() -> None:
-    bench = Bench()
-    bench.ready()
+def test_every_request_ends_in_one_event(bench: Bench) -> None:
     bench.sink.events.clear()
     bench.send()
     bench.send()
@@ -944,11 +815,3 @@ def test_every_request_ends_in_one_event() -> None:
         RequestCompleted("Produce", NODE.id, 4, sent_bytes, received_bytes),
         RequestCompleted("Produce", NODE.id, 1_004, sent_bytes, 0, Errors.REQUEST_TIMED_OUT),
     ]
-
-
-def test_repr_is_for_people() -> None:
-    bench = Bench()
-    bench.ready()
-    bench.send()
-    assert repr(bench.client) == "<NetworkClient ACTIVE nodes=1 in_flight=1>"
-    assert isinstance(bench.client, NetworkClient)

@@ -15,7 +15,8 @@ from client_core.client.network_client_config import NetworkClientConfig
 from client_core.cluster import Node
 from client_core.errors import SaslAuthenticationError
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
-from tests.network.sasl.sasl_rig import HOST, PATIENCE_MS, SESSION_MS, USERNAME, SaslRig
+from tests.network.sasl.sasl_rig import HOST, SESSION_MS, USERNAME, SaslRig
+from tests.network.tls_selector import PATIENCE_MS
 from tests.support.mock_resolver import MockResolver
 
 if TYPE_CHECKING:

@@ -1,15 +1,23 @@
-"""One turn of the client as a whole: its order, what survives a bug, and that nothing makes it spin."""
+"""The client as a whole: one turn and its order, its end, and beginning again; that nothing makes it spin.
+
+With cases of NetworkClientTest that tell a story of their own; the others are in `test_network_client.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from client_core.client.metadata_updater import RefreshFailure
+from client_core.client.network_client import ClientLife, Life
 from client_core.cluster import Node
-from client_core.errors import SaslAuthenticationError
-from client_core.events import NodeDisconnected, NodeReady
+from client_core.errors import DisconnectError, KafkaError, SaslAuthenticationError
+from client_core.events import MetadataRefreshFailed, NodeDisconnected, NodeReady, Rebootstrapped
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.network.selectable import ChannelState, ChannelStateName
 from client_core.protocol.api_keys import ApiKey
@@ -18,11 +26,15 @@ from tests.client.client_builders import (
     NODE,
     NODE_1,
     NODE_2,
+    TEST_CONFIG,
     Bench,
     RecordingUpdater,
     api_versions_response,
+    counting_metadata,
+    make_in_flight,
 )
 from tests.support.metadata_responses import metadata_message, read
+from tests.support.mock_resolver import MockResolver
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
@@ -34,8 +46,14 @@ if TYPE_CHECKING:
 NODE_3 = Node(3, "broker-3", 9092)
 FOUR = (NODE, NODE_1, NODE_2, NODE_3)
 
-
-# -- order ---------------------------------------------------------------------------------------------------
+#: With Kafka's own defaults.
+KAFKAS_TIMES: Final = replace(
+    TEST_CONFIG,
+    reconnect_backoff_ms=50,
+    reconnect_backoff_max_ms=1_000,
+    request_timeout_ms=30_000,
+    rebootstrap_trigger_ms=300_000,
+)
 
 
 @pytest.mark.behaviour("NET-08")
@@ -72,9 +90,6 @@ def test_a_turn_asks_for_metadata_before_it_waits_and_for_versions_after() -> No
     assert bench.client.in_flight_request_count(-1) == 1  # connected in that poll, and asked at its end
     bench.poll()
     assert [header.api for header in bench.headers(-1)] == [ApiKey.API_VERSIONS]
-
-
-# -- bugs ----------------------------------------------------------------------------------------------------
 
 
 class Faulty(RecordingUpdater):
@@ -123,9 +138,6 @@ def test_a_connection_that_comes_and_goes_within_one_turn_is_gone(discovers: boo
     assert bench.client.in_flight_request_count() == 0
 
 
-# -- spinning ------------------------------------------------------------------------------------------------
-
-
 def assert_polls_at_most(limit: int, bench: Bench, for_ms: int) -> None:
     """A loop that has nothing else to do gets over that time with no more polls than these."""
     before, until_ms = len(bench.selector.polls), bench.now_ms + for_ms
@@ -146,10 +158,7 @@ def test_while_the_cluster_is_away_the_client_mostly_waits(knows_brokers: bool) 
     bench = Bench(
         metadata=metadata,
         can_connect=lambda _: False,
-        reconnect_backoff_ms=50,
-        reconnect_backoff_max_ms=1_000,
-        request_timeout_ms=30_000,
-        rebootstrap_trigger_ms=300_000,
+        config=KAFKAS_TIMES,
     )
     if knows_brokers:
         metadata.update(metadata.request_version, read(FOUR), False, bench.now_ms)
@@ -159,26 +168,15 @@ def test_while_the_cluster_is_away_the_client_mostly_waits(knows_brokers: bool) 
 
 
 def test_a_connection_that_hangs_is_waited_for_even_without_a_backoff() -> None:
-    bench = Bench(
-        metadata=a_metadata(),
-        reconnect_backoff_ms=0,
-        reconnect_backoff_max_ms=0,
-        request_timeout_ms=30_000,
-        rebootstrap_trigger_ms=300_000,
-    )
+    no_backoff = replace(KAFKAS_TIMES, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0)
+    bench = Bench(metadata=a_metadata(), config=no_backoff)
     for node_id in (-1, -2):
         bench.selector.hold_connect(node_id)
     assert_polls_at_most(1_010, bench, 1_000)
 
 
 def test_a_broker_that_always_asks_to_begin_again_is_not_stormed() -> None:
-    bench = Bench(
-        metadata=a_metadata(),
-        reconnect_backoff_ms=50,
-        reconnect_backoff_max_ms=1_000,
-        request_timeout_ms=30_000,
-        rebootstrap_trigger_ms=300_000,
-    )
+    bench = Bench(metadata=a_metadata(), config=KAFKAS_TIMES)
     until_ms = bench.now_ms + 10_000
     answered: dict[int, int] = {-1: 0, -2: 0}
     while bench.now_ms < until_ms:
@@ -196,13 +194,7 @@ def test_a_broker_that_always_asks_to_begin_again_is_not_stormed() -> None:
 
 
 def test_a_broker_that_always_refuses_us_is_not_stormed() -> None:
-    bench = Bench(
-        metadata=a_metadata(),
-        reconnect_backoff_ms=50,
-        reconnect_backoff_max_ms=1_000,
-        request_timeout_ms=30_000,
-        rebootstrap_trigger_ms=300_000,
-    )
+    bench = Bench(metadata=a_metadata(), config=KAFKAS_TIMES)
     for node_id in (-1, -2):
         bench.selector.never_ready(node_id)
     until_ms = bench.now_ms + 30_000
@@ -233,3 +225,162 @@ def test_a_throttled_cluster_is_no_reason_to_begin_again() -> None:
     bench.poll()
     bench.poll()
     assert bench.headers()[-1].api is ApiKey.METADATA
+
+
+# -- a client works, is closing, is closed (NET-25) ----------------------------------------------------------
+
+
+def test_a_life_only_goes_towards_its_end_and_only_an_active_client_may_work() -> None:
+    for moves, allowed in (
+        ([Life.CLOSING, Life.CLOSED], [True, True]),
+        ([Life.CLOSED], [True]),
+        ([Life.CLOSING, Life.CLOSING], [True, False]),
+        ([Life.CLOSED, Life.CLOSED], [True, False]),
+        ([Life.CLOSED, Life.CLOSING], [True, False]),
+        ([Life.ACTIVE], [False]),
+    ):
+        life = ClientLife()
+        assert [life.move_to(state) for state in moves] == allowed, moves
+    life = ClientLife()
+    life.ensure_active()
+    was_active = life.is_active
+    life.move_to(Life.CLOSING)
+    assert (was_active, life.is_active, str(life)) == (True, False, "CLOSING")
+    with pytest.raises(DisconnectError, match=r"^NetworkClient is no longer active, state is CLOSING$"):
+        life.ensure_active()
+
+
+def test_of_many_who_close_at_once_one_does() -> None:
+    life = ClientLife()
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(life.move_to, [Life.CLOSED] * 100)) == 1
+
+
+# -- cases of NetworkClientTest ------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("NET-18", "UPD-08")
+@pytest.mark.java("NetworkClientTest.RequestTimeout", "NetworkClientTest.DefaultRequestTimeout")
+def test_a_request_that_is_answered_asks_for_nothing_and_one_that_times_out_for_metadata() -> None:
+    for request_timeout_ms in (1_000, 6_000):
+        metadata = Metadata(MetadataConfig(50, 50, 300_000), Random(0))
+        bench = Bench(metadata=metadata, discover_broker_versions=False, reconnect_backoff_max_ms=0)
+        metadata.update(metadata.request_version, read((NODE, NODE_1)), False, bench.now_ms)
+        bench.ready()
+        for times_out in (False, True):
+            assert not metadata.update_requested
+            bench.send(request_timeout_ms=request_timeout_ms)
+            if times_out:
+                bench.clock.advance(request_timeout_ms + 1)
+            else:
+                bench.answer(NODE.id, ProduceResponse())
+            [response] = bench.poll()
+            assert (response.destination, response.disconnected) == (NODE.id, times_out)
+            assert response.timed_out is times_out
+            assert metadata.update_requested is times_out
+
+
+@pytest.mark.behaviour("UPD-12", "UPD-13")
+@pytest.mark.java("NetworkClientTest.Rebootstrap")
+def test_rebootstrap() -> None:
+    trigger_ms = 1_000
+    metadata = counting_metadata()
+    bench = Bench(
+        metadata=metadata,
+        discover_broker_versions=False,
+        reconnect_backoff_max_ms=0,
+        rebootstrap_trigger_ms=trigger_ms,
+    )
+
+    def rebootstraps_after(wait_ms: int) -> int:
+        bench.clock.advance(wait_ms)
+        bench.poll()
+        return metadata.rebootstraps
+
+    metadata.request_update(True)
+    assert rebootstraps_after(0) == 0
+    assert rebootstraps_after(trigger_ms + 1) == 1
+    assert rebootstraps_after(1) == 1
+
+    metadata.request_update(True)
+    assert rebootstraps_after(0) == 1
+    bench.updater.handle_failed_request(bench.now_ms, RefreshFailure("error", "failed", KafkaError("failed")))
+    assert rebootstraps_after(0) == 1
+    assert rebootstraps_after(trigger_ms) == 2
+
+    metadata.request_update(True)
+    assert rebootstraps_after(0) == 2
+    bench.updater.handle_successful_response(bench.now_ms, make_in_flight(), read((), error_code=129))
+    assert metadata.rebootstraps == 2
+    assert rebootstraps_after(50) == 3
+    assert [rebootstraps_after(1), rebootstraps_after(trigger_ms)] == [3, 4]
+    assert len(bench.sink.of(Rebootstrapped)) == 4
+
+
+# -- brokers that moved altogether (KIP-899) -----------------------------------------------------------------
+
+
+OLD = (Node(0, "old-0", 9092), Node(1, "old-1", 9092))
+NEW = (Node(0, "new-0", 9092), Node(1, "new-1", 9092))
+HOSTS = {"bootstrap": ["10.0.0.1"], "old-0": ["10.0.1.0"], "old-1": ["10.0.1.1"], "new-0": ["10.0.2.0"]}
+
+
+def play(bench: Bench, brokers: tuple[Node, ...], until_ms: int) -> None:
+    """Polls, and answers whatever any node is asked, as a cluster of these brokers does."""
+    answered = {node_id: len(bench.headers(node_id)) for node_id in (-1, 0, 1)}
+    while bench.now_ms < until_ms:
+        bench.poll(20)
+        bench.clock.advance(1)
+        for node_id, count in answered.items():
+            for header in bench.headers(node_id)[count:]:
+                is_metadata = header.api is ApiKey.METADATA
+                message = metadata_message(brokers) if is_metadata else api_versions_response()
+                if bench.selector.is_open(node_id):
+                    bench.answer(node_id, message, request=answered[node_id])
+                answered[node_id] += 1
+
+
+@pytest.mark.behaviour("UPD-11", "META-23", "CONN-09", "CONN-11")
+def test_brokers_that_moved_altogether_are_found_again() -> None:
+    alive = {"10.0.0.1", "10.0.1.0", "10.0.1.1"}
+    resolver = MockResolver(hosts=dict(HOSTS))
+    metadata = Metadata(MetadataConfig(100, 1_000, 300_000), Random(0))
+    metadata.bootstrap([("bootstrap", 9092)])
+    bench = Bench(
+        metadata=metadata,
+        resolver=resolver,
+        can_connect=lambda address: address[0] in alive,
+        config=KAFKAS_TIMES,
+    )
+    play(bench, OLD, bench.now_ms + 500)
+    assert {node.host for node in metadata.fetch().nodes} == {"old-0", "old-1"}
+    metadata.request_update(True)
+    play(bench, OLD, bench.now_ms + 500)  # by now the bootstrap address is not needed any more
+
+    alive.clear()
+    alive.update({"10.0.0.9", "10.0.2.0"})
+    resolver.hosts["bootstrap"] = ["10.0.0.9"]
+    for node_id in (-1, 0, 1):
+        if bench.selector.is_open(node_id):
+            bench.selector.disconnect(node_id)
+    play(bench, NEW, bench.now_ms + 5_000)
+    assert {node.host for node in metadata.fetch().nodes} == {"new-0", "new-1"}
+    assert bench.sink.of(Rebootstrapped) == [Rebootstrapped()]
+    assert "10.0.0.9" in {attempt.address[0] for attempt in bench.selector.attempts}
+
+    assert not bench.client.ready(NEW[0], bench.now_ms)
+    play(bench, NEW, bench.now_ms + 200)
+    assert bench.client.can_send_request(0, bench.now_ms)
+    assert bench.selector.attempts[-1].host == "new-0"
+
+
+def test_a_refresh_that_no_node_could_be_asked_for_is_told_with_its_reason() -> None:
+    metadata = Metadata(MetadataConfig(100, 1_000, 300_000), Random(0))
+    metadata.bootstrap([("bootstrap", 9092)])
+    bench = Bench(metadata=metadata, can_connect=lambda _: False)
+    for _ in range(3):
+        bench.poll()
+        bench.clock.advance(200)
+    bench.poll()
+    [event] = bench.sink.of(MetadataRefreshFailed)
+    assert event == MetadataRefreshFailed("initial", "no_node", "no node is available")

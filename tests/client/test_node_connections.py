@@ -9,12 +9,13 @@ from random import Random
 
 import pytest
 
+from client_core.client import node_connections
 from client_core.client.api_versions import ApiVersionsRequestBuilder
 from client_core.client.connection_status import ConnectionStatus
 from client_core.client.disconnection import Disconnection
 from client_core.client.in_flight_requests import InFlightRequests
 from client_core.client.node_connection_state import TRIAL_NODE_ID, ConnectionState
-from client_core.client.node_connections import MOST_NODES, NodeConnections
+from client_core.client.node_connections import NodeConnections
 from client_core.cluster import Node
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 from client_core.protocol.api_keys import ApiKey
@@ -44,8 +45,15 @@ UNSUPPORTED_VERSION = 35
 @pytest.mark.java("NetworkClientTest.ApiVersionsRequest")
 def test_a_new_connection_is_asked_for_its_versions_and_then_ready() -> None:
     bench = Bench()
-    bench.connect()
+    bench.selector.never_ready(NODE.id)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.poll()
+    assert states(bench) == [ConnectionState.CONNECTING], "until the question is sent"
+    bench.selector.become_ready(NODE.id)
+    bench.poll()
+    assert states(bench) == [ConnectionState.CHECKING_API_VERSIONS]
     assert bench.client.has_in_flight_requests(NODE.id)
+    bench.poll()
     [header] = bench.headers()
     assert (header.api, header.version, header.correlation_id) == (ApiKey.API_VERSIONS, 4, 0)
     question = ApiVersionsRequest.decode(bench.selector.sent_to(NODE.id)[0], 4, header.body_offset)
@@ -56,82 +64,49 @@ def test_a_new_connection_is_asked_for_its_versions_and_then_ready() -> None:
     assert bench.client.is_ready(NODE, bench.now_ms)
 
 
-@pytest.mark.behaviour("NET-14")
-def test_it_counts_as_connecting_until_the_question_is_sent() -> None:
-    bench = Bench()
-    bench.selector.never_ready(NODE.id)
-    bench.client.ready(NODE, bench.now_ms)
-    bench.poll()
-    assert states(bench) == [ConnectionState.CONNECTING]
-    bench.selector.become_ready(NODE.id)
-    bench.poll()
-    assert states(bench) == [ConnectionState.CHECKING_API_VERSIONS]
-
-
 @pytest.mark.behaviour("NET-15")
 @pytest.mark.java(
     "NetworkClientTest.UnsupportedApiVersionsRequestWithVersionProvidedByTheBroker",
     "NetworkClientTest.UnsupportedApiVersionsRequestWithoutVersionProvidedByTheBroker",
 )
-@pytest.mark.parametrize(
-    ("listed", "asked_next"),
-    [
-        pytest.param([ApiVersion(18, 0, 2)], 2, id="listed"),
-        pytest.param([], 0, id="not listed"),
-        pytest.param([ApiVersion(3, 0, 9)], 0, id="others listed"),
-        pytest.param([ApiVersion(18, 0, 4)], 4, id="the refused one"),
-        pytest.param([ApiVersion(18, 0, 32_767)], 4, id="one that we do not know"),
-        pytest.param([ApiVersion(18, -5, -3)], 0, id="nonsense"),
-    ],
-)
-def test_a_refused_version_is_followed_by_the_one_that_the_node_lists(
-    listed: list[ApiVersion], asked_next: int
-) -> None:
-    bench = Bench()
-    bench.connect()
-    refusal = ApiVersionsResponse(UNSUPPORTED_VERSION, tuple(listed))
-    bench.answer(NODE.id, refusal, version=0)
-    bench.poll()
-    assert bench.client.has_in_flight_requests(NODE.id)
-    bench.poll()
-    assert [header.version for header in bench.headers()] == [4, asked_next]
-    bench.answer(NODE.id, api_versions_response())
-    bench.poll()
-    assert bench.client.is_ready(NODE, bench.now_ms)
-    assert not bench.sink.of(NodeDisconnected)
+def test_a_refused_version_is_followed_by_the_one_that_the_node_lists() -> None:
+    def listing(*listed: ApiVersion) -> bytes:
+        return ApiVersionsResponse(UNSUPPORTED_VERSION, listed).encode(0)
 
-
-@pytest.mark.parametrize(
-    ("refusal", "asked_next"),
-    [
-        pytest.param(
+    refusals = {
+        "listed": (listing(ApiVersion(18, 0, 2)), 2),
+        "not listed": (listing(), 0),
+        "others listed": (listing(ApiVersion(3, 0, 9)), 0),
+        "the refused one": (listing(ApiVersion(18, 0, 4)), 4),
+        "one that we do not know": (listing(ApiVersion(18, 0, 32_767)), 4),
+        "nonsense": (listing(ApiVersion(18, -5, -3)), 0),
+        "stray bytes": (
             b"\x00\x23"  # int16 error code: 35
             b"\x00\x00\x00\x01"  # int32 APIs: 1
             b"\x00\x12\x00\x00\x00\x02"  # int16 API 18, versions 0 to 2
             b"\x00\x00\x00\x00\x00",  # bytes of no known use
             2,
-            id="stray bytes",
         ),
-        pytest.param(
+        "librdkafka's mock cluster, 2.x": (
             b"\x00\x23"  # int16 error code: 35
             b"\x01"  # compact array of APIs: 0, though one follows
             b"\x00\x12\x00\x00\x00\x02\x00"  # int16 API 18, versions 0 to 2, no tags
             b"\x00\x00\x00\x00",  # int32 throttle time: 0
             0,
-            id="librdkafka's mock cluster, 2.x",
         ),
-    ],
-)
-def test_a_refusal_that_follows_no_schema_is_taken_in_stride(refusal: bytes, asked_next: int) -> None:
-    bench = Bench()
-    bench.connect()
-    bench.selector.receive(NODE.id, b"\x00\x00\x00\x00" + refusal)  # int32 correlation id
-    bench.poll()
-    bench.poll()
-    assert bench.headers()[-1].version == asked_next
-    bench.answer(NODE.id, api_versions_response())
-    bench.poll()
-    assert bench.client.is_ready(NODE, bench.now_ms)
+    }
+    for name, (refusal, asked_next) in refusals.items():
+        bench = Bench()
+        bench.connect()
+        bench.selector.receive(NODE.id, b"\x00\x00\x00\x00" + refusal)  # int32 correlation id
+        bench.poll()
+        assert bench.client.has_in_flight_requests(NODE.id), name
+        bench.poll()
+        assert [header.version for header in bench.headers()] == [4, asked_next], name
+        bench.answer(NODE.id, api_versions_response())
+        bench.poll()
+        assert bench.client.is_ready(NODE, bench.now_ms), name
+        assert not bench.sink.of(NodeDisconnected), name
 
 
 def test_a_node_that_refuses_what_it_lists_is_asked_with_version_0_and_then_left() -> None:
@@ -147,54 +122,54 @@ def test_a_node_that_refuses_what_it_lists_is_asked_with_version_0_and_then_left
 
 @pytest.mark.behaviour("NET-16")
 @pytest.mark.java("NetworkClientTest.InvalidApiVersionsRequest")
-@pytest.mark.parametrize("error_code", [42, -1, 999])
-def test_any_other_error_ends_the_connection(error_code: int, caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    bench.connect()
-    bench.answer(NODE.id, ApiVersionsResponse(error_code))
-    with caplog.at_level(logging.WARNING):
+def test_any_other_error_and_an_unreadable_list_of_versions_end_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    for error_code in (42, -1, 999, None):
+        bench = Bench()
+        bench.connect()
+        if error_code is None:
+            bench.selector.receive(NODE.id, b"\0\0\0\0\0\0\xff\xff\xff\xff\x7f")
+        else:
+            bench.answer(NODE.id, ApiVersionsResponse(error_code))
         assert bench.poll() == []
-    assert not bench.client.has_in_flight_requests(NODE.id)
-    assert not bench.client.is_ready(NODE, bench.now_ms)
-    assert bench.client.connection_failed(NODE)
-    assert not bench.selector.is_open(NODE.id)
-    assert f"({error_code}) to ApiVersions" in caplog.text
+        assert not bench.client.has_in_flight_requests(NODE.id)
+        assert not bench.client.is_ready(NODE, bench.now_ms)
+        assert bench.client.connection_failed(NODE)
+        assert not bench.selector.is_open(NODE.id)
+        [event] = bench.sink.of(NodeDisconnected)
+        assert isinstance(event, NodeDisconnected)
+        assert event.reason == ("protocol_error" if error_code is None else "local")
+        assert error_code is None or f"({error_code}) to ApiVersions" in caplog.text
 
 
-def test_an_unreadable_list_of_versions_ends_the_connection() -> None:
+@pytest.fixture
+def few_nodes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many nodes are remembered: fewer than in production, where a thousand take a while."""
+    assert node_connections.MOST_NODES == 1_000
+    monkeypatch.setattr(node_connections, "MOST_NODES", 20)
+    return 20
+
+
+def test_of_nodes_that_come_and_go_so_many_are_remembered(few_nodes: int) -> None:
     bench = Bench()
-    bench.connect()
-    bench.selector.receive(NODE.id, b"\0\0\0\0\0\0\xff\xff\xff\xff\x7f")
-    assert bench.poll() == []
-    assert bench.client.connection_failed(NODE)
-    [event] = bench.sink.of(NodeDisconnected)
-    assert isinstance(event, NodeDisconnected)
-    assert event.reason == "protocol_error"
-
-
-def test_of_nodes_that_come_and_go_so_many_are_remembered() -> None:
-    bench = Bench()
-    for node_id in range(1, MOST_NODES + 4):
+    for node_id in range(1, few_nodes + 4):
         bench.client.ready(Node(node_id, "broker", 9092), bench.now_ms)
         bench.poll()
         bench.selector.disconnect(node_id)
         bench.poll()
         bench.clock.advance(1)
     remembered = [status.node_id for status in bench.client.node_statuses(bench.now_ms)]
-    assert remembered == list(range(4, MOST_NODES + 4))
+    assert remembered == list(range(4, few_nodes + 4))
 
 
-def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten() -> None:
-    bench = Bench()
-    bench.ready()
-    for node_id in range(1, MOST_NODES + 4):
+def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten(bench: Bench, few_nodes: int) -> None:
+    for node_id in range(1, few_nodes + 4):
         bench.client.ready(Node(node_id, "broker", 9092), bench.now_ms)
         bench.selector.disconnect(node_id)
         bench.poll()
     assert bench.client.is_ready(NODE, bench.now_ms)
-
-
-# -- by themselves -------------------------------------------------------------------------------------------
 
 
 class Alone:
@@ -207,11 +182,11 @@ class Alone:
         self.selector = MockSelector(clock)
         self.connections = NodeConnections(self.selector, config, MockResolver(), Random(0), self.events)
 
-    def ready(self, node: Node = NODE) -> None:
+    def ready(self, node: Node = NODE, versions: ApiVersionsResponse | None = None) -> None:
         self.connections.connect(node, 0)
         self.connections.connected(node.id)
         self.connections.check_api_versions(node.id)
-        self.connections.api_versions_answered(node.id, api_versions_response(), 4)
+        self.connections.api_versions_answered(node.id, versions or api_versions_response(), 4)
 
     def end(self, ended: Disconnection = CLOSED, in_flight: int = 0, node: Node = NODE) -> None:
         self.connections.end(node.id, 0, ended, in_flight)
@@ -247,11 +222,11 @@ def test_each_change_of_a_state_is_shown() -> None:
     assert not connections.has_changed, "until the next change nothing is published"
 
 
-def test_where_all_nodes_have_a_connection_none_is_forgotten() -> None:
+def test_where_all_nodes_have_a_connection_none_is_forgotten(few_nodes: int) -> None:
     alone = Alone()
-    for node_id in range(MOST_NODES + 1):
+    for node_id in range(few_nodes + 1):
         alone.connections.connect(Node(node_id, "broker", 9092), 0)
-    assert len(alone.connections.states.nodes) == MOST_NODES + 1
+    assert len(alone.connections.states.nodes) == few_nodes + 1
 
 
 def test_where_versions_are_not_asked_for_a_connection_is_ready_at_once() -> None:
@@ -262,14 +237,13 @@ def test_where_versions_are_not_asked_for_a_connection_is_ready_at_once() -> Non
     assert not alone.connections.needing_api_versions
 
 
-@pytest.mark.parametrize(("version", "is_asked_again"), [(1, True), (0, False)])
-def test_only_version_0_can_not_be_refused(version: int, is_asked_again: bool) -> None:
-    alone = Alone()
-    alone.connections.connect(NODE, 0)
-    ended = alone.connections.api_versions_answered(
-        NODE.id, ApiVersionsResponse(UNSUPPORTED_VERSION, ()), version
-    )
-    assert (ended is None) is is_asked_again
+def test_only_version_0_can_not_be_refused() -> None:
+    refusal = ApiVersionsResponse(UNSUPPORTED_VERSION, ())
+    for version, is_asked_again in ((1, True), (0, False)):
+        alone = Alone()
+        alone.connections.connect(NODE, 0)
+        ended = alone.connections.api_versions_answered(NODE.id, refusal, version)
+        assert (ended is None) is is_asked_again
 
 
 def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> None:
@@ -279,16 +253,11 @@ def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> N
     assert alone.shown() == []
     alone.connections.connect(NODE, 0)
     assert alone.shown() == [ConnectionState.CONNECTING]
-
-
-def test_of_a_node_that_was_left_and_forgotten_nothing_is_kept() -> None:
-    alone = Alone()
-    alone.ready()
     alone.connections.leave(NODE.id, 0)
     alone.connections.forget(NODE.id)
     alone.connections.states.connecting(NODE.id, 0, NODE.host, NODE.port)
     alone.connections.publish()
-    assert alone.shown() == [ConnectionState.CONNECTING]
+    assert alone.shown() == [ConnectionState.CONNECTING], "of what was left nothing is kept"
 
 
 def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
@@ -301,27 +270,24 @@ def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
     assert alone.connections.states.throttle_delay_ms(NODE.id, 1_030) == 40
 
 
-@pytest.mark.parametrize("end", ["end", "leave", "forget", "renew"])
-def test_what_a_node_spoke_is_forgotten_with_its_connection(end: str) -> None:
-    alone = Alone()
-    alone.connections.connect(NODE, 0)
-    alone.connections.connected(NODE.id)
-    alone.connections.check_api_versions(NODE.id)
-    old = api_versions_response({ApiKey.PRODUCE: (3, 7)})
-    alone.connections.api_versions_answered(NODE.id, old, 4)
-    assert alone.connections.version_for(NODE.id, PlainBuilder()) == 7
-    alone.connections.needing_api_versions[NODE.id] = ApiVersionsRequestBuilder("pilotfish", "0.1.0")
-    match end:
-        case "end":
-            alone.end()
-        case "leave":
-            alone.connections.leave(NODE.id, 0)
-        case "forget":
-            alone.connections.forget(NODE.id)
-        case _:
-            alone.connections.renew(NODE, 0)
-    assert alone.connections.version_for(NODE.id, PlainBuilder()) == 13
-    assert NODE.id not in alone.connections.needing_api_versions
+def test_what_a_node_spoke_is_forgotten_with_its_connection() -> None:
+    for end in ("end", "leave", "forget", "renew"):
+        alone = Alone()
+        alone.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 7)}))
+        connections = alone.connections
+        assert connections.version_for(NODE.id, PlainBuilder()) == 7
+        connections.needing_api_versions[NODE.id] = ApiVersionsRequestBuilder("pilotfish", "0.1.0")
+        match end:
+            case "end":
+                alone.end()
+            case "leave":
+                connections.leave(NODE.id, 0)
+            case "forget":
+                connections.forget(NODE.id)
+            case "renew":
+                connections.renew(NODE, 0)
+        assert connections.version_for(NODE.id, PlainBuilder()) == 13, end
+        assert NODE.id not in connections.needing_api_versions, end
 
 
 def test_a_node_that_refused_a_version_is_asked_anew_in_its_next_connection() -> None:
@@ -337,93 +303,70 @@ def test_a_node_that_refused_a_version_is_asked_anew_in_its_next_connection() ->
     assert asked == [2, 0, 2, 0], "what it lists, and version 0 if it refuses that"
 
 
-@pytest.mark.parametrize(
-    ("uses_sasl", "served", "reason", "in_flight", "is_explained"),
-    [
-        pytest.param(False, False, "closed", 1, True, id="it answered nothing but ApiVersions"),
-        pytest.param(False, True, "closed", 1, False, id="it has answered a request"),
-        pytest.param(False, False, "closed", 0, False, id="it was asked nothing"),
-        pytest.param(False, False, "request_timeout", 1, False, id="it did not close"),
-        pytest.param(True, False, "closed", 1, False, id="SASL is spoken"),
-    ],
-)
-def test_who_closes_before_the_first_answer_may_want_sasl(
-    uses_sasl: bool, served: bool, reason: str, in_flight: int, is_explained: bool
-) -> None:
-    alone = Alone(uses_sasl=uses_sasl)
-    alone.ready()
-    if served:
-        alone.connections.served(NODE.id)
-    ended = replace(CLOSED, reason=reason)
-    assert ("may want SASL" in alone.connections.explained(NODE.id, ended, in_flight).detail) is is_explained
-    alone.end()
-    assert alone.connections.explained(NODE.id, ended, in_flight) == ended, "that was the last connection"
+def test_who_closes_before_the_first_answer_may_want_sasl() -> None:
+    for case, (uses_sasl, served, reason, in_flight, is_explained) in {
+        "it answered nothing but ApiVersions": (False, False, "closed", 1, True),
+        "it has answered a request": (False, True, "closed", 1, False),
+        "it was asked nothing": (False, False, "closed", 0, False),
+        "it did not close": (False, False, "request_timeout", 1, False),
+        "SASL is spoken": (True, False, "closed", 1, False),
+    }.items():
+        alone = Alone(uses_sasl=uses_sasl)
+        alone.ready()
+        if served:
+            alone.connections.served(NODE.id)
+        ended = replace(CLOSED, reason=reason)
+        said = alone.connections.explained(NODE.id, ended, in_flight).detail
+        assert ("may want SASL" in said) is is_explained, case
+        alone.end()
+        assert alone.connections.explained(NODE.id, ended, in_flight) == ended, "that was the last connection"
 
 
-@pytest.mark.parametrize(
-    ("node_id", "level"),
-    [
-        pytest.param(0, logging.INFO, id="a broker"),
-        pytest.param(-1, logging.WARNING, id="a bootstrap server, before it told of any broker"),
-        pytest.param(TRIAL_NODE_ID, logging.INFO, id="a trial"),
-    ],
-)
-def test_how_loudly_an_end_is_told(node_id: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    alone, node = Alone(), Node(node_id, "broker-0", 9092)
-    alone.ready(node)
-    caplog.clear()
-    alone.end(CLOSED, 2, node)
-    [record] = caplog.records
-    assert record.levelno == level
-    assert record.message.endswith(" disconnected (closed): it is gone; 2 requests in flight fail")
+    for node_id, level, called in (
+        (0, logging.INFO, "Node 0"),
+        (-1, logging.WARNING, "Bootstrap server broker-0:9092"),  # before it told of any broker
+        (TRIAL_NODE_ID, logging.INFO, "The trial of other credentials at broker-0:9092"),
+    ):
+        alone, node = Alone(), Node(node_id, "broker-0", 9092)
+        alone.ready(node)
+        caplog.clear()
+        alone.end(CLOSED, 2, node)
+        [record] = caplog.records
+        assert record.levelno == level
+        assert record.message == f"{called} disconnected (closed): it is gone; 2 requests in flight fail"
+        alone = Alone()
+        alone.connections.connect(node, 0)
+        alone.end(CLOSED, 0, node)
+        assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
-@pytest.mark.parametrize("how", ["served", "leave", "forget"])
-def test_the_same_end_is_told_again_once_the_node_was_at_work(
-    how: str, forgotten: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_same_end_is_told_again_once_the_node_was_at_work(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    alone = Alone()
-    alone.connections.connect(NODE, 0)
-    alone.end()
-    caplog.clear()
-    if forgotten:
+    for how in ("", "served", "leave", "forget"):
+        alone = Alone()
+        alone.connections.connect(NODE, 0)
+        alone.end()
         match how:
             case "served":
                 alone.connections.served(NODE.id)
             case "leave":
                 alone.connections.connect(NODE, 0)
                 alone.connections.leave(NODE.id, 0)
-            case _:
+            case "forget":
                 alone.connections.forget(NODE.id)
-    alone.connections.connect(NODE, 0)
-    caplog.clear()
-    alone.end()
-    assert len(caplog.records) == forgotten
-
-
-# -- what others see -----------------------------------------------------------------------------------------
+        alone.connections.connect(NODE, 0)
+        caplog.clear()
+        alone.end()
+        assert len(caplog.records) == (how != ""), how
 
 
 def states(bench: Bench) -> list[ConnectionState]:
     return [status.state for status in bench.client.node_statuses(bench.now_ms)]
 
 
-def test_the_life_of_a_connection_in_events() -> None:
-    bench = Bench()
-    bench.ready()
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    assert bench.sink.of(NodeConnecting, NodeReady, NodeDisconnected) == [
-        NodeConnecting(NODE.id),
-        NodeReady(NODE.id),
-        NodeDisconnected(NODE.id, "closed", "the peer closed the connection (10.0.0.1:9092)", 10_000),
-    ]
-
-
-def test_a_status_tells_state_load_and_waits() -> None:
+def test_a_status_tells_state_load_and_waits_and_events_the_life_of_a_connection() -> None:
     bench = Bench()
     assert bench.client.node_statuses(bench.now_ms) == ()
     bench.ready()
@@ -446,20 +389,18 @@ def test_a_status_tells_state_load_and_waits() -> None:
     assert status.state is ConnectionState.DISCONNECTED
     assert (status.in_flight_requests, status.oldest_in_flight_age_ms) == (0, None)
     assert status.backoff_left_ms == 9_900
-    assert status.last_error == "the peer closed the connection (10.0.0.1:9092)"
-    assert status.last_error_age_ms == 100
-
-
-def test_the_last_error_outlives_the_next_connection() -> None:
-    bench = Bench()
-    bench.ready()
-    bench.selector.disconnect(NODE.id)
-    bench.poll()
-    bench.clock.advance(10_000)
+    gone = "the peer closed the connection (10.0.0.1:9092)"
+    assert (status.last_error, status.last_error_age_ms) == (gone, 100)
+    assert bench.sink.of(NodeConnecting, NodeReady, NodeDisconnected) == [
+        NodeConnecting(NODE.id),
+        NodeReady(NODE.id),
+        NodeDisconnected(NODE.id, "closed", gone, 10_000),
+    ]
+    bench.clock.advance(9_900)
     bench.ready()
     [status] = bench.client.node_statuses(bench.now_ms)
     assert status.state is ConnectionState.READY
-    assert status.last_error_age_ms == 10_000
+    assert status.last_error_age_ms == 10_000, "it outlives the next connection"
 
 
 def test_a_state_that_changes_between_polls_is_seen_before_the_next_wait() -> None:
@@ -475,9 +416,7 @@ def test_a_state_that_changes_between_polls_is_seen_before_the_next_wait() -> No
     assert states(bench) == []
 
 
-def test_statuses_are_read_while_the_io_thread_goes_on() -> None:
-    bench = Bench()
-    bench.ready()
+def test_statuses_are_read_while_the_io_thread_goes_on(bench: Bench) -> None:
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -501,48 +440,24 @@ def test_statuses_are_read_while_the_io_thread_goes_on() -> None:
     assert failures == []
 
 
-def make_connections(selector: MockSelector, resolver: MockResolver | None = None) -> NodeConnections:
-    resolver = resolver or MockResolver("10.0.0.1")
-    return NodeConnections(selector, TEST_CONFIG, resolver, Random(0), RecordedEvents())
-
-
 def test_a_bug_while_connecting_is_no_disconnection() -> None:
     class Broken(MockSelector):
         def connect(self, *to: object) -> None:
             raise ValueError("a bug")
 
+    resolver, selector = MockResolver("10.0.0.1"), Broken(MockClock())
     with pytest.raises(ValueError, match="a bug"):
-        make_connections(Broken(MockClock())).connect(NODE, 0)
+        NodeConnections(selector, TEST_CONFIG, resolver, Random(0), RecordedEvents()).connect(NODE, 0)
 
 
-@pytest.mark.parametrize("end", ["leave", "forget"])
-def test_a_node_that_is_left_or_forgotten_is_not_shown_any_more(end: str) -> None:
-    connections, in_flight = make_connections(MockSelector(MockClock())), InFlightRequests(5)
-    connections.connect(NODE, 0)
-    connections.publish()
-    assert [status.node_id for status in connections.statuses(0, in_flight)] == [NODE.id]
-    if end == "leave":
-        connections.leave(NODE.id, 0)
-    else:
-        connections.forget(NODE.id)
-    assert connections.has_changed
-    connections.publish()
-    assert connections.statuses(0, in_flight) == ()
-
-
-@pytest.mark.parametrize(
-    ("node_id", "called"),
-    [
-        (3, "Node 3"),
-        (-1, "Bootstrap server broker-0:9092"),
-        (TRIAL_NODE_ID, "The trial of other credentials at broker-0:9092"),
-    ],
-)
-def test_each_connection_has_a_name_for_people(
-    node_id: int, called: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    connections = make_connections(MockSelector(MockClock()))
-    connections.connect(Node(node_id, "broker-0", 9092), 0)
-    connections.end(node_id, 5, CLOSED, 0)
-    assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
+def test_a_node_that_is_left_or_forgotten_is_not_shown_any_more() -> None:
+    for end in ("leave", "forget"):
+        alone = Alone()
+        alone.connections.connect(NODE, 0)
+        assert alone.shown() == [ConnectionState.CONNECTING]
+        if end == "leave":
+            alone.connections.leave(NODE.id, 0)
+        else:
+            alone.connections.forget(NODE.id)
+        assert alone.connections.has_changed
+        assert alone.shown() == [], end

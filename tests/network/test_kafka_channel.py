@@ -23,17 +23,22 @@ from tests.support.tcp_peers import frame
 
 
 def make(
-    transport: FakeTransport, authenticator: Authenticator | None = None, pool: MemoryPool | None = None
+    transport: FakeTransport,
+    authenticator: Authenticator | None = None,
+    pool: MemoryPool | None = None,
+    max_receive_bytes: int | None = 1024,
 ) -> KafkaChannel:
-    """A channel that is not connected yet."""
-    return KafkaChannel(
-        0, transport, authenticator or PlaintextAuthenticator(), 1024, pool or MemoryPool(1024)
-    )
-
-
-def ready(transport: FakeTransport, pool: MemoryPool | None = None) -> KafkaChannel:
-    channel = make(transport, pool=pool)
+    """A channel that is connected, and not ready yet."""
+    authenticator, pool = authenticator or PlaintextAuthenticator(), pool or MemoryPool(1024)
+    channel = KafkaChannel(0, transport, authenticator, max_receive_bytes, pool)
     channel.finish_connect()
+    return channel
+
+
+def ready(
+    transport: FakeTransport, pool: MemoryPool | None = None, max_receive_bytes: int | None = 1024
+) -> KafkaChannel:
+    channel = make(transport, pool=pool, max_receive_bytes=max_receive_bytes)
     channel.prepare(0)
     assert channel.ready
     return channel
@@ -77,12 +82,14 @@ def test_receiving() -> None:
     assert channel.maybe_complete_receive() is None
 
 
-def test_size_and_body_come_with_one_read() -> None:
-    transport = FakeTransport([frame(b"hello")])
+def test_size_and_body_come_with_one_read_and_half_a_frame_does_not_count_as_buffered() -> None:
+    transport = FakeTransport([frame(b"hello"), b"\x00\x00\x00\x09half"])
     channel = ready(transport)
     assert channel.read() == 9
     assert channel.maybe_complete_receive() == b"hello"
     assert len(transport.asked) == 1
+    channel.read()
+    assert not channel.has_bytes_buffered
 
 
 def test_the_transport_is_not_read_while_a_whole_frame_is_to_be_taken() -> None:
@@ -120,25 +127,17 @@ def test_a_frame_that_finds_no_memory_is_read_on_when_there_is_some() -> None:
 def test_a_closed_channel_holds_no_memory_and_no_place_in_line() -> None:
     pool = MemoryPool(10)
     holding = ready(FakeTransport([b"\x00\x00\x00\x09half", b"rest"]), pool)
-    holding.read()
-    holding.read()
+    for _ in range(2):
+        holding.read()
     assert pool.available_bytes == 1
     holding.close()
     assert pool.available_bytes == 10
 
 
-def test_half_a_frame_does_not_count_as_buffered() -> None:
-    channel = ready(FakeTransport([b"\x00\x00\x00\x09half"]))
-    channel.read()
-    assert not channel.has_bytes_buffered
-
-
 def test_a_large_frame_is_read_on_in_one_turn_but_not_without_end() -> None:
     size = 300 * 1024
     transport = FakeTransport([size.to_bytes(4, "big"), *[bytes(20_000)] * 16])
-    channel = KafkaChannel(0, transport, PlaintextAuthenticator(), None, MemoryPool(1))
-    channel.finish_connect()
-    channel.prepare(0)
+    channel = ready(transport, MemoryPool(1), max_receive_bytes=None)
     turns = 0
     while not channel.has_bytes_buffered:
         assert channel.read() < 150_000
@@ -154,13 +153,12 @@ def test_a_hostile_size_raises_when_the_frame_is_asked_for() -> None:
         channel.maybe_complete_receive()
 
 
-# -- states and interest -------------------------------------------------------------------------------------
-
-
 def test_a_channel_waits_for_its_connect_and_then_for_bytes() -> None:
-    channel = make(FakeTransport())
+    channel = KafkaChannel(0, FakeTransport(), PlaintextAuthenticator(), 1024, MemoryPool(1024))
     assert channel.interest == EVENT_WRITE
     assert channel.state.name is ChannelStateName.NOT_CONNECTED
+    assert repr(channel) == "<KafkaChannel node=0 NOT_CONNECTED 10.0.0.1:9092>"
+    assert not channel.is_at_rest
     channel.finish_connect()
     assert channel.is_connected
     assert not channel.ready
@@ -182,29 +180,20 @@ def test_write_interest_stands_only_while_the_system_has_not_taken_all_of_a_send
     assert channel.interest == EVENT_READ
 
 
-def test_a_muted_channel_waits_for_nothing() -> None:
+def test_a_channel_is_at_rest_while_it_only_waits_for_bytes_and_a_muted_one_waits_for_nothing() -> None:
     channel = ready(FakeTransport())
+    at_rest = [channel.is_at_rest]
     channel.mute()
-    assert channel.is_muted
-    assert channel.interest == 0
+    at_rest.append(channel.is_at_rest)
+    assert (channel.is_muted, channel.interest) == (True, 0)
     channel.unmute()
     assert channel.interest == EVENT_READ
-
-
-def test_a_channel_is_at_rest_while_it_only_waits_for_bytes() -> None:
-    transport = FakeTransport()
-    seen = [make(transport).is_at_rest]
-    channel = ready(transport)
-    seen.append(channel.is_at_rest)
-    channel.mute()
-    seen.append(channel.is_at_rest)
-    channel.unmute()
     channel.set_send(NetworkSend(0, [b"x"]))
     channel.write()
-    seen.append(channel.is_at_rest)
+    at_rest.append(channel.is_at_rest)
     channel.maybe_complete_send()
-    seen.append(channel.is_at_rest)
-    assert seen == [False, True, False, False, True]
+    at_rest.append(channel.is_at_rest)
+    assert at_rest == [True, False, False, True]
 
 
 def test_bytes_that_the_transport_holds_are_waited_for_and_flushed_without_a_send() -> None:
@@ -219,7 +208,6 @@ def test_bytes_that_the_transport_holds_are_waited_for_and_flushed_without_a_sen
 def test_a_channel_is_ready_only_after_the_handshake() -> None:
     transport = FakeTransport(handshake_steps=2)
     channel = make(transport)
-    channel.finish_connect()
     channel.prepare(0)
     assert channel.state.name is ChannelStateName.AUTHENTICATE
     channel.prepare(0)
@@ -231,49 +219,37 @@ def test_authentication_goes_frame_by_frame_before_the_channel_is_ready() -> Non
     transport = FakeTransport([None, frame(b"go on"), frame(b"welcome")])
     authenticator = ScriptedAuthenticator([b"first", b"second"])
     channel = make(transport, authenticator)
-    channel.finish_connect()
-
-    channel.prepare(0)
-    assert bytes(transport.written) == frame(b"first")
-    channel.prepare(0)  # nothing came
-    assert bytes(transport.written) == frame(b"first")
-    channel.prepare(0)
-    assert bytes(transport.written) == frame(b"first") + frame(b"second")
+    written = []
+    for _ in range(3):  # nothing comes at the second
+        channel.prepare(0)
+        written.append(bytes(transport.written))
+    assert written == [frame(b"first"), frame(b"first"), frame(b"first") + frame(b"second")]
     assert not channel.ready
     channel.prepare(0)
     assert channel.state.name is ChannelStateName.READY
     assert authenticator.received == [None, b"go on", b"welcome"]
 
 
-def test_an_authentication_frame_may_be_written_in_parts() -> None:
-    transport = FakeTransport([frame(b"welcome")], takes=[2])
+def test_an_authentication_frame_may_be_written_in_parts_and_what_the_transport_holds_is_flushed() -> None:
+    transport = FakeTransport([None, frame(b"welcome")], takes=[2])
     channel = make(transport, ScriptedAuthenticator([b"first"]))
-    channel.finish_connect()
     channel.prepare(0)
     assert channel.interest == EVENT_READ | EVENT_WRITE
     channel.prepare(0)
     assert bytes(transport.written) == frame(b"first")
     assert channel.interest == EVENT_READ
-    channel.prepare(0)
-    assert channel.ready
-
-
-def test_bytes_that_the_transport_holds_are_flushed_while_an_answer_is_awaited() -> None:
-    transport = FakeTransport([None, None])
-    channel = make(transport, ScriptedAuthenticator([b"first"]))
-    channel.finish_connect()
-    channel.prepare(0)
     transport.pending_writes = 5
     assert channel.interest == EVENT_READ | EVENT_WRITE
     channel.prepare(0)
     assert channel.interest == EVENT_READ
+    channel.prepare(0)
     assert bytes(transport.written) == frame(b"first")
+    assert channel.ready
 
 
 def test_a_refused_log_in_is_a_state_of_its_own() -> None:
     refusal = SaslAuthenticationError("who are you?")
     channel = make(FakeTransport([frame(b"no")]), ScriptedAuthenticator([b"first"], refuse=refusal))
-    channel.finish_connect()
     channel.prepare(0)
     with pytest.raises(SaslAuthenticationError):
         channel.prepare(0)
@@ -283,14 +259,10 @@ def test_a_refused_log_in_is_a_state_of_its_own() -> None:
     )
 
 
-# -- re-authentication ---------------------------------------------------------------------------------------
-
-
 def in_session(transport: FakeTransport) -> KafkaChannel:
     """A channel whose session is to be renewed from 100 ms on."""
     authenticator = ScriptedAuthenticator([b"who I am"], reauthenticates_at_ms=100)
     channel = make(transport, authenticator)
-    channel.finish_connect()
     channel.prepare(0)
     channel.prepare(0)
     assert channel.ready
@@ -336,60 +308,53 @@ def test_a_session_is_not_renewed_without_a_send_nor_amid_one_nor_on_a_muted_cha
 
 
 @pytest.mark.behaviour("SASL-06")
-def test_an_answer_to_an_earlier_request_is_set_aside_one_at_a_time() -> None:
-    transport = FakeTransport(
-        [frame(b"welcome"), frame(b"answer 1") + frame(b"answer 2") + frame(b"welcome back")]
-    )
-    channel = in_session(transport)
-    channel.set_send(NetworkSend(0, [b"request"]))
-    channel.maybe_begin_reauthentication(100)
-    assert channel.take_set_aside() is None
-    channel.prepare(100)
-    assert channel.take_set_aside() == b"answer 1"
-    assert channel.take_set_aside() is None
-    assert channel.has_bytes_buffered
-    channel.prepare(100)
-    assert channel.take_set_aside() == b"answer 2"
-    channel.prepare(100)
-    assert channel.ready
-
-
-@pytest.mark.behaviour("SASL-06")
-def test_the_beginning_of_an_earlier_answer_is_not_lost() -> None:
-    answer = frame(b"answer 1")
-    transport = FakeTransport([frame(b"welcome"), answer[:6], answer[6:] + frame(b"welcome back")])
-    channel = in_session(transport)
+def test_answers_to_earlier_requests_are_set_aside_one_at_a_time_and_the_beginning_of_one_is_not_lost() -> (
+    None
+):
+    begun = frame(b"answer 0")
+    rest = begun[6:] + frame(b"answer 1") + frame(b"answer 2") + frame(b"welcome back")
+    channel = in_session(FakeTransport([frame(b"welcome"), begun[:6], rest]))
     channel.read()
     channel.set_send(NetworkSend(0, [b"request"]))
     channel.maybe_begin_reauthentication(100)
-    channel.prepare(100)
-    assert channel.take_set_aside() == b"answer 1"
+    assert channel.take_set_aside() is None
+    for answer in (b"answer 0", b"answer 1", b"answer 2"):
+        channel.prepare(100)
+        assert channel.take_set_aside() == answer
+        assert channel.take_set_aside() is None
+        assert channel.has_bytes_buffered
     channel.prepare(100)
     assert channel.ready
 
 
 @pytest.mark.behaviour("SASL-06")
 def test_a_failed_renewal_is_a_failed_authentication() -> None:
-    refusal = SaslAuthenticationError("not you again")
-    transport = FakeTransport([frame(b"welcome")])
-    channel = in_session(transport)
+    channel = in_session(FakeTransport([frame(b"welcome")]))
     channel.set_send(NetworkSend(0, [b"request"]))
     channel.maybe_begin_reauthentication(100)
-    channel.fail(refusal)
+    channel.fail(SaslAuthenticationError("not you again"))
     assert channel.state.name is ChannelStateName.AUTHENTICATION_FAILED
 
 
-def test_tls_may_refuse_us_after_the_channel_was_ready() -> None:
+def test_a_failed_channel_keeps_its_state_and_remembers_why_but_tls_may_refuse_us_when_it_is_ready() -> None:
+    channel = ready(FakeTransport())
+    error = DisconnectError("the peer closed the connection")
+    channel.fail(error)
+    assert channel.state == ChannelState(ChannelStateName.READY, error, "10.0.0.1:9092", error.message)
     channel = ready(FakeTransport())
     channel.fail(SslAuthenticationError("certificate required"))
     assert channel.state.name is ChannelStateName.AUTHENTICATION_FAILED
 
 
-def test_a_failed_channel_keeps_its_state_and_remembers_why() -> None:
-    channel = ready(FakeTransport())
-    error = DisconnectError("the peer closed the connection")
-    channel.fail(error)
-    assert channel.state == ChannelState(ChannelStateName.READY, error, "10.0.0.1:9092", error.message)
+def test_an_ended_channel_can_not_end_again_and_close_closes_the_transport_and_leaves_the_state() -> None:
+    transport = FakeTransport()
+    channel = ready(transport)
+    channel.end(ChannelStateName.EXPIRED, "idle")
+    with pytest.raises(IllegalStateError, match="can't go from EXPIRED to LOCAL_CLOSE"):
+        channel.end(ChannelStateName.LOCAL_CLOSE, "closed")
+    channel.close()
+    assert transport.is_closed
+    assert channel.state.name is ChannelStateName.EXPIRED
 
 
 def test_a_kept_error_holds_no_frames() -> None:
@@ -408,32 +373,9 @@ def test_a_kept_error_holds_no_frames() -> None:
     assert kept.__cause__.__traceback__ is None
 
 
-def test_an_ended_channel_can_not_end_again() -> None:
-    channel = ready(FakeTransport())
-    channel.end(ChannelStateName.EXPIRED, "idle")
-    with pytest.raises(IllegalStateError, match="can't go from EXPIRED to LOCAL_CLOSE"):
-        channel.end(ChannelStateName.LOCAL_CLOSE, "closed")
-
-
-def test_close_closes_the_transport_and_leaves_the_state() -> None:
-    transport = FakeTransport()
-    channel = ready(transport)
-    channel.end(ChannelStateName.LOCAL_CLOSE, "closed by this client")
-    channel.close()
-    assert transport.is_closed
-    assert channel.state.name is ChannelStateName.LOCAL_CLOSE
-
-
-def test_repr_says_node_state_and_address() -> None:
-    assert repr(make(FakeTransport())) == "<KafkaChannel node=0 NOT_CONNECTED 10.0.0.1:9092>"
-
-
 def test_a_large_frame_is_read_so_many_bytes_a_turn() -> None:
     size_bytes = 4 * TURN_BYTES
     transport = FakeTransport([size_bytes.to_bytes(4, "big"), bytes(size_bytes)])
-    pool = MemoryPool(size_bytes)
-    channel = KafkaChannel(0, transport, PlaintextAuthenticator(), size_bytes, pool)
-    channel.finish_connect()
-    channel.prepare(0)
+    channel = ready(transport, MemoryPool(size_bytes), max_receive_bytes=size_bytes)
     turns = [channel.read() for _ in range(6)]
     assert turns == [4 + TURN_BYTES, TURN_BYTES, TURN_BYTES, TURN_BYTES, 0, 0]

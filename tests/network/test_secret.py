@@ -9,7 +9,7 @@ import pytest
 
 from client_core.errors import ConfigError
 from client_core.events import SecretReloaded
-from client_core.network.secret import Secret, SecretSource
+from client_core.network.secret import InForce, Secret, SecretSource
 from tests.support.recorded_events import RecordedEvents
 
 if TYPE_CHECKING:
@@ -25,37 +25,28 @@ def in_file(path: Path, events: RecordedEvents) -> Secret:
     return Secret(SecretSource("sasl.password", path=str(path)), events)
 
 
-def test_a_given_text_is_the_secret() -> None:
-    assert Secret(SecretSource("sasl.password", "s3cret")).read() == "s3cret"
-
-
 def test_a_file_holds_the_secret_without_the_line_end_that_editors_leave(
     tmp_path: Path, events: RecordedEvents
 ) -> None:
+    assert Secret(SecretSource("sasl.password", "s3cret")).read() == "s3cret", "given as text"
     (tmp_path / "password").write_text(" s3cret \r\n")
     assert in_file(tmp_path / "password", events).read() == " s3cret "
     assert not events.events
 
 
-def test_a_changed_file_is_read_again_and_told_once(tmp_path: Path, events: RecordedEvents) -> None:
-    path = tmp_path / "password"
+def test_a_changed_file_is_read_again_and_told_once_unless_its_text_is_the_same(
+    tmp_path: Path, events: RecordedEvents
+) -> None:
+    path, other = tmp_path / "password", tmp_path / "other"
     path.write_text("old")
     secret = in_file(path, events)
-    path.write_text("newer")
-    assert secret.read() == "newer"
-    assert secret.read() == "newer"
-    assert events.events == [SecretReloaded("sasl.password", None)]
-
-
-def test_a_file_written_again_with_the_same_text_is_no_news(tmp_path: Path, events: RecordedEvents) -> None:
-    path = tmp_path / "password"
-    path.write_text("same")
-    secret = in_file(path, events)
-    other = tmp_path / "other"
-    other.write_text("same")
+    other.write_text("old")
     os.replace(other, path)
-    assert secret.read() == "same"
+    assert secret.read() == "old"
     assert not events.events
+    path.write_text("newer")
+    assert (secret.read(), secret.read()) == ("newer", "newer")
+    assert events.events == [SecretReloaded("sasl.password", None)]
 
 
 def test_a_secret_that_a_kubelet_renews_is_seen(tmp_path: Path, events: RecordedEvents) -> None:
@@ -70,65 +61,44 @@ def test_a_secret_that_a_kubelet_renews_is_seen(tmp_path: Path, events: Recorded
     assert secret.read() == "new"
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"), [(None, "no such file"), (b"\n", "is empty"), (b"\xff\xfe", "not UTF-8")]
-)
 def test_a_file_that_can_not_be_read_any_more_leaves_the_last_text_in_force_and_is_complained_of_once(
-    content: bytes | None,
-    reason: str,
-    tmp_path: Path,
-    events: RecordedEvents,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, events: RecordedEvents, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "password"
-    path.write_text("old")
+    path, in_force = tmp_path / "password", "old"
+    path.write_text(in_force)
     secret = in_file(path, events)
+    faults = {"no such file": None, "is empty": b"\n", "not UTF-8": b"\xff\xfe"}
+    for number, (reason, content) in enumerate(faults.items()):
+        caplog.clear()
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        assert [secret.read(), secret.read()] == [in_force, in_force]
+        event = events.of(SecretReloaded)[-1]
+        assert event.name == "sasl.password"
+        assert event.failure is not None
+        assert reason in event.failure
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        in_force = f"new {number}"
+        path.write_text(in_force)
+        assert secret.read() == in_force
     path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    assert secret.read() == "old"
-    assert secret.read() == "old"
-    (event,) = events.of(SecretReloaded)
-    assert event.name == "sasl.password"
-    assert event.failure is not None
-    assert reason in event.failure
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-
-    path.write_text("new")
-    assert secret.read() == "new"
-    assert [event.failure is None for event in events.of(SecretReloaded)] == [False, True]
+    secret.read()
+    told = [event.failure is None for event in events.of(SecretReloaded)]
+    assert told == [False, True] * 3 + [False], "the first fault is told again when it comes back"
 
 
-def test_a_fault_that_comes_back_after_a_good_read_is_told_again(
+def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(
     tmp_path: Path, events: RecordedEvents
 ) -> None:
     path = tmp_path / "password"
-    path.write_text("one")
-    secret = in_file(path, events)
-    for text in ("two", "three"):
-        path.unlink()
-        secret.read()
-        path.write_text(text)
-        assert secret.read() == text
-    assert [event.failure is None for event in events.of(SecretReloaded)] == [False, True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"), [(None, "no such file"), (b"", "is empty"), (b"\xff", "not UTF-8")]
-)
-def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(
-    content: bytes | None, reason: str, tmp_path: Path, events: RecordedEvents
-) -> None:
-    path = tmp_path / "password"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"^sasl.password: .*{reason}") as caught:
-        in_file(path, events)
-    assert not isinstance(caught.value.__cause__, ValueError)  # a UnicodeDecodeError holds the file's bytes
-
-
-def test_an_empty_text_is_a_config_error() -> None:
+    for content, reason in ((None, "no such file"), (b"", "is empty"), (b"\xff", "not UTF-8")):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ConfigError, match=f"^sasl.password: .*{reason}") as caught:
+            in_file(path, events)
+        assert not isinstance(caught.value.__cause__, ValueError)  # UnicodeDecodeErrors hold the file's bytes
     with pytest.raises(ConfigError, match=r"^sasl\.password is empty$"):
         Secret(SecretSource("sasl.password", ""))
 
@@ -139,3 +109,52 @@ def test_neither_source_nor_secret_shows_the_text(tmp_path: Path, events: Record
     shown = f"{given!r} {given} {Secret(given)!r} {in_file(tmp_path / 'password', events)!r}"
     assert "s3cret" not in shown
     assert str(tmp_path / "password") in shown
+
+
+# -- what is made of texts that change -----------------------------------------------------------------------
+
+
+class Given:
+    """A text that a test changes, and how often something was made of it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.made = 0
+
+    def read(self) -> str:
+        return self.text
+
+    def make(self, text: str) -> int:
+        self.made += 1
+        if not text.isdigit():
+            raise ConfigError(f"a.number: {text} is none", name="a.number")
+        return int(text)
+
+
+def test_it_is_made_anew_when_the_text_changed_and_only_then() -> None:
+    given = Given("1")
+    number = InForce(given.read, given.make, RecordedEvents())
+    assert (number.now(), number.now(), given.made) == (1, 1, 1)
+    given.text = "2"
+    assert (number.now(), number.now(), given.made) == (2, 2, 2)
+
+
+def test_what_will_not_do_is_told_once_and_the_last_good_one_stays() -> None:
+    given, events = Given("1"), RecordedEvents()
+    number = InForce(given.read, given.make, events)
+    given.text = "one"
+    assert (number.now(), number.now(), given.made) == (1, 1, 2)
+    assert events.events == [SecretReloaded("a.number", "a.number: one is none")]
+    given.text = "1"
+    assert (number.now(), given.made) == (1, 2)
+    for text in ("2", "one"):
+        given.text = text
+        number.now()
+    assert number.now() == 2
+    assert len(events.events) == 2, "after a good one it is told again"
+
+
+def test_without_a_first_one_there_is_none() -> None:
+    given = Given("one")
+    with pytest.raises(ConfigError, match=r"a\.number: one is none"):
+        InForce(given.read, given.make, RecordedEvents())

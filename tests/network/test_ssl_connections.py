@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from client_core.network.channel_builder import ChannelBuilder
     from client_core.network.selectable import ChannelState
-    from tests.support.certificates import Identity
 
 LEFT_OUT: Final = {
     "SslTransportLayerTest.SelectorPollReadSize": (
@@ -62,6 +61,10 @@ STRANGE_CLIENT = STRANGER.issue("client")
 FAILED = ChannelStateName.AUTHENTICATION_FAILED
 
 both_versions = pytest.mark.parametrize("version", [TLS12, TLS13])
+
+
+def wanting_a_certificate(version: str) -> ssl.SSLContext:
+    return server_context(BROKER, client_auth="required", trusts=AUTHORITY.certificate, protocols=[version])
 
 
 def assert_connects(
@@ -87,9 +90,6 @@ def assert_refused(
         assert peer.next_handshake().error is not None
     assert isinstance(state.error, SslAuthenticationError)
     return state.error
-
-
-# -- whom we believe -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("SSL-01", "SSL-02")
@@ -120,114 +120,79 @@ def test_a_certificate_for_the_address_is_accepted(version: str) -> None:
 
 
 @pytest.mark.behaviour("SSL-02")
-@pytest.mark.java("SslTransportLayerTest.ValidEndpointIdentificationCN")
+@pytest.mark.java(
+    "SslTransportLayerTest.ValidEndpointIdentificationCN",
+    "SslTransportLayerTest.EndpointIdentificationDisabled",
+)
 @both_versions
-def test_a_certificate_without_names_is_for_its_common_name(version: str) -> None:
-    broker = AUTHORITY.issue(common_name="localhost")
-    assert_connects(ssl_config(AUTHORITY.certificate), server_context(broker, protocols=[version]))
-
-
-@pytest.mark.behaviour("SSL-02")
-def test_a_certificate_with_names_is_not_for_its_common_name() -> None:
-    broker = AUTHORITY.issue("elsewhere", common_name="localhost")
-    assert_refused(ssl_config(AUTHORITY.certificate), server_context(broker))
-
-
-@pytest.mark.behaviour("SSL-02")
-@pytest.mark.java("SslTransportLayerTest.EndpointIdentificationNoReverseLookup")
-@both_versions
-def test_an_address_is_not_looked_up_to_find_a_name(version: str) -> None:
-    error = assert_refused(
-        ssl_config(AUTHORITY.certificate), server_context(BROKER, protocols=[version]), "127.0.0.1"
+def test_a_certificate_without_names_is_for_its_common_name_and_any_will_do_where_names_do_not_count(
+    version: str,
+) -> None:
+    config, names_do_not_count = (
+        ssl_config(AUTHORITY.certificate, verify_host_name=it) for it in (True, False)
     )
-    assert "the broker's certificate is not for 127.0.0.1" in error.message
+    nameless, other = AUTHORITY.issue(common_name="localhost"), AUTHORITY.issue("notahost")
+    assert_connects(config, server_context(nameless, protocols=[version]))
+    assert_connects(names_do_not_count, server_context(other, protocols=[version]))
 
 
 @pytest.mark.behaviour("SSL-02", "SSL-03")
-@pytest.mark.java("SslTransportLayerTest.InvalidEndpointIdentification")
+@pytest.mark.java(
+    "SslTransportLayerTest.InvalidEndpointIdentification",
+    "SslTransportLayerTest.EndpointIdentificationNoReverseLookup",
+)
 @both_versions
 def test_a_certificate_for_another_name_is_refused(version: str) -> None:
-    broker = AUTHORITY.issue("notahost")
-    error = assert_refused(ssl_config(AUTHORITY.certificate), server_context(broker, protocols=[version]))
-    assert "the broker's certificate is not for localhost" in error.message
-
-
-@pytest.mark.behaviour("SSL-02")
-@pytest.mark.java("SslTransportLayerTest.EndpointIdentificationDisabled")
-@both_versions
-def test_a_certificate_for_another_name_is_accepted_where_names_do_not_count(version: str) -> None:
-    broker = AUTHORITY.issue("notahost")
-    assert_connects(
-        ssl_config(AUTHORITY.certificate, verify_host_name=False), server_context(broker, protocols=[version])
-    )
-    assert_refused(ssl_config(AUTHORITY.certificate), server_context(broker, protocols=[version]))
+    elsewhere = AUTHORITY.issue("elsewhere", common_name="localhost")
+    for broker, host in (
+        (AUTHORITY.issue("notahost"), "localhost"),
+        (elsewhere, "localhost"),  # one with names is not for its common name
+        (BROKER, "127.0.0.1"),  # an address is not looked up to find a name
+    ):
+        context = server_context(broker, protocols=[version])
+        error = assert_refused(ssl_config(AUTHORITY.certificate), context, host)
+        assert f"the broker's certificate is not for {host}" in error.message
 
 
 @pytest.mark.java("SslTransportLayerTest.ClientEndpointNotValidated")
 @both_versions
 def test_a_client_certificate_is_for_no_host(version: str) -> None:
     client = AUTHORITY.issue("non-existent.com")
-    context = server_context(
-        BROKER, client_auth="required", trusts=AUTHORITY.certificate, protocols=[version]
-    )
+    context = wanting_a_certificate(version)
     _, shown = assert_connects(ssl_config(AUTHORITY.certificate, client), context)
     assert shown == client.der
 
 
-# -- who believes us -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("client_auth", "trusts", "client"),
-    [
-        pytest.param(
-            "required",
-            AUTHORITY,
-            CLIENT,
-            marks=pytest.mark.java("SslTransportLayerTest.ClientAuthenticationRequiredValidProvided"),
-        ),
-        pytest.param(
-            "requested",
-            AUTHORITY,
-            CLIENT,
-            marks=pytest.mark.java("SslTransportLayerTest.ClientAuthenticationRequestedValidProvided"),
-        ),
-        pytest.param(
-            "requested",
-            AUTHORITY,
-            None,
-            marks=pytest.mark.java("SslTransportLayerTest.ClientAuthenticationRequestedNotProvided"),
-        ),
-        pytest.param(
-            "none",
-            STRANGER,
-            CLIENT,
-            marks=pytest.mark.java("SslTransportLayerTest.ClientAuthenticationDisabledUntrustedProvided"),
-        ),
-        pytest.param(
-            "none",
-            AUTHORITY,
-            None,
-            marks=pytest.mark.java("SslTransportLayerTest.ClientAuthenticationDisabledNotProvided"),
-        ),
-    ],
+@pytest.mark.java(
+    "SslTransportLayerTest.ClientAuthenticationRequiredValidProvided",
+    "SslTransportLayerTest.ClientAuthenticationRequestedValidProvided",
+    "SslTransportLayerTest.ClientAuthenticationRequestedNotProvided",
+    "SslTransportLayerTest.ClientAuthenticationDisabledUntrustedProvided",
+    "SslTransportLayerTest.ClientAuthenticationDisabledNotProvided",
+    "SslTransportLayerTest.ECKeyPair",
 )
 @both_versions
-def test_a_client_is_believed(
-    client_auth: str, trusts: Authority, client: Identity | None, version: str
-) -> None:
-    context = server_context(BROKER, client_auth=client_auth, trusts=trusts.certificate, protocols=[version])
-    _, shown = assert_connects(ssl_config(AUTHORITY.certificate, client), context)
-    assert shown == (client.der if client is not None and client_auth != "none" else None)
+def test_a_client_is_believed(version: str) -> None:
+    assert "PRIVATE KEY" in CLIENT.key  # trustme's EC keys
+    for client_auth, trusts, client, seen in (
+        ("required", AUTHORITY, CLIENT, CLIENT.der),
+        ("requested", AUTHORITY, CLIENT, CLIENT.der),
+        ("requested", AUTHORITY, None, None),
+        ("none", STRANGER, CLIENT, None),
+        ("none", AUTHORITY, None, None),
+    ):
+        context = server_context(
+            BROKER, client_auth=client_auth, trusts=trusts.certificate, protocols=[version]
+        )
+        _, shown = assert_connects(ssl_config(AUTHORITY.certificate, client), context)
+        assert shown == seen
 
 
 @pytest.mark.behaviour("SSL-03", "SSL-04")
 @pytest.mark.java("SslTransportLayerTest.ClientAuthenticationRequiredUntrustedProvided")
 @both_versions
 def test_a_client_certificate_of_an_unknown_authority_is_refused(version: str) -> None:
-    context = server_context(
-        BROKER, client_auth="required", trusts=AUTHORITY.certificate, protocols=[version]
-    )
+    context = wanting_a_certificate(version)
     error = assert_refused(ssl_config(AUTHORITY.certificate, STRANGE_CLIENT), context)
     assert "the broker does not know the authority of our client certificate" in error.message
 
@@ -242,9 +207,7 @@ def test_a_client_certificate_of_an_unknown_authority_is_refused(version: str) -
 def test_a_client_without_a_certificate_is_refused_where_one_is_required(
     version: str, has_delay: bool
 ) -> None:
-    context = server_context(
-        BROKER, client_auth="required", trusts=AUTHORITY.certificate, protocols=[version]
-    )
+    context = wanting_a_certificate(version)
     with TlsPeer(context, echo) as peer, selector_over(tls(ssl_config(AUTHORITY.certificate))) as selector:
         connect(selector, 0, peer)
         if has_delay:  # all that the server has to say is here before we look again
@@ -255,17 +218,6 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_required(
     assert state.name is FAILED
     assert isinstance(state.error, SslAuthenticationError)
     assert "wants a client certificate" in state.error.message
-
-
-@pytest.mark.java("SslTransportLayerTest.ECKeyPair")
-@both_versions
-def test_keys_may_be_elliptic(version: str) -> None:
-    assert "PRIVATE KEY" in CLIENT.key  # trustme's EC keys
-    context = server_context(
-        BROKER, client_auth="required", trusts=AUTHORITY.certificate, protocols=[version]
-    )
-    _, shown = assert_connects(ssl_config(AUTHORITY.certificate, CLIENT), context)
-    assert shown == CLIENT.der
 
 
 @pytest.mark.java("SslTransportLayerTest.PemFiles", "SslTransportLayerTest.PemFilesWithoutClientKeyPassword")
@@ -282,9 +234,7 @@ def test_stores_may_be_files(tmp_path: Path, password: str | None, version: str)
         certificate_chain=keystore,
         key_password=None if password is None else key_password(password),
     )
-    context = server_context(
-        BROKER, client_auth="required", trusts=AUTHORITY.certificate, protocols=[version]
-    )
+    context = wanting_a_certificate(version)
     _, shown = assert_connects(config, context)
     assert shown == CLIENT.der
 
@@ -318,92 +268,75 @@ _ONE_OR_BOTH = [(TLS12,), (TLS13,), (TLS12, TLS13), (TLS13, TLS12)]
 
 @pytest.mark.java("SslTransportLayerTest.TlsDefaults")
 def test_by_default_the_newest_version_is_spoken() -> None:
-    version, _ = assert_connects(
-        SslConfig(truststore=truststore(AUTHORITY.certificate)), server_context(BROKER)
-    )
+    config = SslConfig(truststore=truststore(AUTHORITY.certificate))
+    version, _ = assert_connects(config, server_context(BROKER))
     assert version == TLS13
 
 
 @pytest.mark.java("SslVersionsTransportLayerTest.TlsDefaults")
-@pytest.mark.parametrize("servers", _ONE_OR_BOTH)
 @pytest.mark.parametrize("clients", _ONE_OR_BOTH)
-def test_versions_that_meet_connect_and_others_do_not(servers: Sequence[str], clients: Sequence[str]) -> None:
+def test_versions_that_meet_connect_and_others_do_not(clients: Sequence[str]) -> None:
     """Unlike Java's, a client of both versions that names 1.2 first meets a server of 1.3: there is no
     ssl.protocol that would keep it from that.
     """
     config = ssl_config(AUTHORITY.certificate, protocols=clients)
-    context = server_context(BROKER, protocols=servers)
-    common = set(servers) & set(clients)
-    if not common:
-        error = assert_refused(config, context)
-        assert "speaks none of the versions of ssl.enabled.protocols" in error.message
-        return
-    with TlsPeer(context, echo) as peer, selector_over(tls(config)) as selector:
-        connect(selector, 0, peer)
-        wait_until_ready(selector, 0)
-        message = os.urandom(1024 * 1024)
-        assert exchange(selector, 0, message) == message
-        assert peer.next_handshake().version == max(common)
+    for servers in _ONE_OR_BOTH:
+        context = server_context(BROKER, protocols=servers)
+        common = set(servers) & set(clients)
+        if not common:
+            error = assert_refused(config, context)
+            assert "speaks none of the versions of ssl.enabled.protocols" in error.message
+            continue
+        with TlsPeer(context, echo) as peer, selector_over(tls(config)) as selector:
+            connect(selector, 0, peer)
+            wait_until_ready(selector, 0)
+            message = os.urandom(1024 * 1024)
+            assert exchange(selector, 0, message) == message
+            assert peer.next_handshake().version == max(common)
 
 
-@pytest.mark.java("SslTransportLayerTest.UnsupportedCiphers")
-@pytest.mark.behaviour("SSL-03")
-@pytest.mark.parametrize(
-    ("version", "ours"), [(TLS12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"), (TLS13, "TLS_AES_128_CCM_SHA256")]
+@pytest.mark.java(
+    "SslTransportLayerTest.UnsupportedCiphers",
+    "SslTransportTls12Tls13Test.CiphersSuiteFailForServerTls12ClientTls13",
 )
-def test_cipher_suites_that_do_not_meet(version: str, ours: str) -> None:
-    context = server_context(RSA_BROKER, protocols=[version], ciphers="ECDHE-RSA-AES256-GCM-SHA384")
-    config = ssl_config(AUTHORITY.certificate, protocols=[version], ciphers=[ours])
-    with TlsPeer(context, echo) as peer, selector_over(tls(config)) as selector:
-        connect(selector, 0, peer)
-        state = wait_for_end(selector, 0, FAILED)
-    assert isinstance(state.error, SslAuthenticationError)
-    assert "ssl.cipher.suites" in state.error.message
+@pytest.mark.behaviour("SSL-03")
+def test_cipher_suites_that_do_not_meet() -> None:
+    for servers, clients, ours, said in (
+        (TLS12, TLS12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ssl.cipher.suites"),
+        (TLS13, TLS13, "TLS_AES_128_CCM_SHA256", "ssl.cipher.suites"),
+        (TLS12, TLS13, "TLS_AES_128_GCM_SHA256", "speaks none of the versions"),
+    ):
+        context = server_context(RSA_BROKER, protocols=[servers], ciphers="ECDHE-RSA-AES256-GCM-SHA384")
+        config = ssl_config(AUTHORITY.certificate, protocols=[clients], ciphers=[ours])
+        with TlsPeer(context, echo) as peer, selector_over(tls(config)) as selector:
+            connect(selector, 0, peer)
+            state = wait_for_end(selector, 0, FAILED)
+            assert servers == clients or peer.next_handshake().error is not None
+        assert isinstance(state.error, SslAuthenticationError)
+        assert said in state.error.message
 
 
 @pytest.mark.java("SslTransportTls12Tls13Test.CiphersSuiteForTls12FailsForTls13")
 def test_a_suite_of_tls12_will_not_do_for_tls13() -> None:
     """Java tries to connect and fails; here it is known before."""
-    config = ssl_config(
-        AUTHORITY.certificate, protocols=[TLS13], ciphers=["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]
-    )
-    with pytest.raises(ConfigError, match="none of TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 works with"):
-        SslContexts(config)
+    suite = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
+    with pytest.raises(ConfigError, match=f"none of {suite} works with"):
+        SslContexts(ssl_config(AUTHORITY.certificate, protocols=[TLS13], ciphers=[suite]))
 
 
-@pytest.mark.java("SslTransportTls12Tls13Test.CiphersSuiteFailForServerTls12ClientTls13")
-@pytest.mark.behaviour("SSL-03")
-def test_a_suite_of_tls13_does_not_meet_a_server_of_tls12() -> None:
-    context = server_context(RSA_BROKER, protocols=[TLS12], ciphers="ECDHE-RSA-AES256-GCM-SHA384")
-    config = ssl_config(AUTHORITY.certificate, protocols=[TLS13], ciphers=["TLS_AES_128_GCM_SHA256"])
-    error = assert_refused(config, context)
-    assert "speaks none of the versions" in error.message
-
-
-@pytest.mark.parametrize(
-    ("suite", "chosen"),
-    [
-        pytest.param(
-            "TLS_AES_256_GCM_SHA384",
-            "TLS_AES_256_GCM_SHA384",
-            marks=pytest.mark.java("SslTransportTls12Tls13Test.CiphersSuiteForTls13"),
-        ),
-        pytest.param(
-            "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-            "ECDHE-RSA-AES256-GCM-SHA384",
-            marks=pytest.mark.java("SslTransportTls12Tls13Test.CiphersSuiteForTls12"),
-        ),
-    ],
+@pytest.mark.java(
+    "SslTransportTls12Tls13Test.CiphersSuiteForTls13", "SslTransportTls12Tls13Test.CiphersSuiteForTls12"
 )
-def test_one_suite_is_enough_to_connect(suite: str, chosen: str) -> None:
-    config = ssl_config(AUTHORITY.certificate, ciphers=[suite])
-    with TlsPeer(server_context(RSA_BROKER), echo) as peer, selector_over(tls(config)) as selector:
-        connect(selector, 0, peer)
-        check_connection(selector, 0)
-        assert peer.next_handshake().cipher == chosen
-
-
-# -- the end -------------------------------------------------------------------------------------------------
+def test_one_suite_is_enough_to_connect() -> None:
+    for suite, chosen in (
+        ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+    ):
+        config = ssl_config(AUTHORITY.certificate, ciphers=[suite])
+        with TlsPeer(server_context(RSA_BROKER), echo) as peer, selector_over(tls(config)) as selector:
+            connect(selector, 0, peer)
+            check_connection(selector, 0)
+            assert peer.next_handshake().cipher == chosen
 
 
 class HeldReader:
@@ -468,7 +401,9 @@ def ended(peer: ScriptedPeer) -> ChannelState:
 
 
 @pytest.mark.behaviour("SSL-03")
-def test_a_plaintext_broker_closes_a_connection_that_begins_with_tls() -> None:
+def test_a_plaintext_broker_closes_a_connection_that_begins_with_tls_and_http_is_told_from_a_refusal() -> (
+    None
+):
     def close_on_a_huge_size(connection: socket.socket) -> None:
         """As a broker does: a ClientHello, read as a frame's size, is 369 MB."""
         connection.recv(65536)
@@ -478,10 +413,6 @@ def test_a_plaintext_broker_closes_a_connection_that_begins_with_tls() -> None:
     assert state.detail is not None
     assert "terminated during the TLS handshake" in state.detail
     assert "may be a plaintext one (security.protocol)" in state.detail
-
-
-@pytest.mark.behaviour("SSL-03")
-def test_a_peer_that_speaks_another_protocol_is_told_from_a_refusal() -> None:
     state = ended(ScriptedPeer(speak_http))
     assert state.name is FAILED
     assert state.detail is not None

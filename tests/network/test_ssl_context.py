@@ -30,9 +30,10 @@ from tests.support.tls_peers import TlsPipe, server_context
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.certificates import Identity
 
 AUTHORITY = Authority()
+STRANGER = Authority()
+BROKER = AUTHORITY.issue("localhost")
 CLIENT = AUTHORITY.issue("client")
 OTHER = AUTHORITY.issue("other-client")
 RSA_CLIENT = AUTHORITY.issue("client", is_rsa=True)
@@ -62,30 +63,19 @@ def complaint(config: SslConfig) -> ConfigError:
 
 def certificate_shown(contexts: SslContexts) -> bytes | None:
     """The client certificate that a broker sees on a new connection, DER."""
-    pipe = TlsPipe(
-        server_context(AUTHORITY.issue("localhost"), client_auth="required", trusts=AUTHORITY.certificate)
-    )
+    pipe = TlsPipe(server_context(BROKER, client_auth="required", trusts=AUTHORITY.certificate))
     transport = SslTransportLayer(pipe, contexts.context(), "localhost")
     transport.finish_connect()
     shake_hands(transport)
     return pipe.client_certificate
 
 
-# -- the context ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-02")
-def test_names_and_chains_are_verified_by_default() -> None:
-    context = SslContexts(SslConfig()).context()
-    assert context.check_hostname
-    assert context.verify_mode is ssl.CERT_REQUIRED
-
-
-@pytest.mark.behaviour("SSL-02")
-def test_the_chain_is_verified_even_if_the_name_is_not() -> None:
-    context = SslContexts(SslConfig(verify_host_name=False)).context()
-    assert not context.check_hostname
-    assert context.verify_mode is ssl.CERT_REQUIRED
+def test_the_chain_is_verified_even_if_the_name_is_not_which_it_is_by_default() -> None:
+    for config, verifies_names in ((SslConfig(), True), (SslConfig(verify_host_name=False), False)):
+        context = SslContexts(config).context()
+        assert context.check_hostname is verifies_names
+        assert context.verify_mode is ssl.CERT_REQUIRED
 
 
 @pytest.mark.behaviour("SSL-04")
@@ -95,56 +85,38 @@ def test_renegotiation_and_compression_are_off() -> None:
     assert options & ssl.OP_NO_COMPRESSION
 
 
-def test_without_a_truststore_the_systems_authorities_are_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    bundle = tmp_path / "system.pem"
-    bundle.write_text(AUTHORITY.certificate)
-    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    assert len(SslContexts(SslConfig()).context().get_ca_certs()) == 1
-
-
 def test_a_truststore_stands_in_place_of_the_systems_authorities(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bundle = tmp_path / "system.pem"
-    bundle.write_text(Authority().certificate)
+    systems, ours = STRANGER.certificate, AUTHORITY.certificate
+    bundle.write_text(systems)
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    context = SslContexts(ssl_config(AUTHORITY.certificate)).context()
-    (trusted,) = context.get_ca_certs(binary_form=True)
-    assert trusted == ssl.PEM_cert_to_DER_cert(AUTHORITY.certificate)
+    for config, authority in ((SslConfig(), systems), (ssl_config(ours), ours)):
+        (trusted,) = SslContexts(config).context().get_ca_certs(binary_form=True)
+        assert trusted == ssl.PEM_cert_to_DER_cert(authority)
 
 
 def test_all_authorities_of_a_truststore_are_trusted_also_if_one_stands_there_twice() -> None:
-    text = AUTHORITY.certificate + Authority().certificate + AUTHORITY.certificate
-    assert len(SslContexts(ssl_config(text)).context().get_ca_certs()) == 2
+    text = AUTHORITY.certificate + STRANGER.certificate + AUTHORITY.certificate
+    contexts = SslContexts(ssl_config(text, CLIENT))
+    assert len(contexts.context().get_ca_certs()) == 2
+    assert contexts.context() is contexts.context(), "while nothing changes"
 
 
-def test_the_context_stays_the_same_while_nothing_changes() -> None:
-    contexts = SslContexts(ssl_config(AUTHORITY.certificate, CLIENT))
-    assert contexts.context() is contexts.context()
-
-
-# -- our certificate -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key_text", "password"),
-    [
-        (CLIENT.key, None),
-        (CLIENT.key, PASSWORD),  # one too many does no harm
-        (CLIENT.traditional_key, None),
-        (CLIENT.key_encrypted_with(PASSWORD), PASSWORD),
-        (CLIENT.key_encrypted_with(PASSWORD, traditional=True), PASSWORD),
-        (CLIENT.key_encrypted_with(PASSWORD).replace("\n", " "), PASSWORD),
-    ],
-    ids=["plain", "password unused", "traditional", "encrypted", "encrypted traditional", "on one line"],
-)
-def test_keys_are_read_in_every_form(key_text: str, password: str | None) -> None:
-    assert certificate_shown(SslContexts(identified(key_text, CLIENT.chain, password))) == CLIENT.der
-
-
-def test_an_rsa_key_is_read() -> None:
+def test_keys_are_read_in_every_form() -> None:
+    encrypted = CLIENT.key_encrypted_with(PASSWORD)
+    forms: dict[str, tuple[str, str | None]] = {
+        "plain": (CLIENT.key, None),
+        "password unused": (CLIENT.key, PASSWORD),  # one too many does no harm
+        "traditional": (CLIENT.traditional_key, None),
+        "encrypted": (encrypted, PASSWORD),
+        "encrypted traditional": (CLIENT.key_encrypted_with(PASSWORD, traditional=True), PASSWORD),
+        "on one line": (encrypted.replace("\n", " "), PASSWORD),
+    }
+    for form, (key_text, password) in forms.items():
+        shown = certificate_shown(SslContexts(identified(key_text, CLIENT.chain, password)))
+        assert shown == CLIENT.der, form
     assert certificate_shown(SslContexts(identified(RSA_CLIENT.key, RSA_CLIENT.chain))) == RSA_CLIENT.der
 
 
@@ -168,31 +140,11 @@ def test_it_is_known_when_our_certificate_expires() -> None:
     assert contexts.certificate_expires_at_s == certificate_expires_at_s(CLIENT.der)
 
 
-def test_who_listens_is_told_when_our_certificate_expires_and_again_when_it_is_replaced(files: Files) -> None:
-    events = RecordedEvents()
-    SslContexts(ssl_config(None), events)
-    assert events.of(CertificateLoaded) == []
-    contexts = SslContexts(files.config, events)
-    contexts.context()
-    first = CertificateLoaded(certificate_expires_at_s(CLIENT.der))
-    assert events.of(CertificateLoaded) == [first]
-    write(files.key, RSA_CLIENT.key)
-    contexts.context()  # the certificate is still to come
-    assert events.of(CertificateLoaded) == [first]
-    write(files.chain, RSA_CLIENT.chain)
-    contexts.context()
-    second = CertificateLoaded(certificate_expires_at_s(RSA_CLIENT.der))
-    assert events.of(CertificateLoaded) == [first, second]
-
-
 def test_nothing_is_left_behind_by_reading_keys() -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     SslContexts(identified(CLIENT.key, CLIENT.chain))
     complaint(identified(CLIENT.key, OTHER.chain))
     assert sorted(os.listdir("/proc/self/fd")) == before
-
-
-# -- complaints ----------------------------------------------------------------------------------------------
 
 
 def test_a_key_without_a_certificate_is_refused_and_the_other_way_round() -> None:
@@ -207,42 +159,44 @@ def test_a_key_without_a_certificate_is_refused_and_the_other_way_round() -> Non
 
 
 @pytest.mark.java("SslTransportLayerTest.InvalidKeyPassword")
-@pytest.mark.parametrize("traditional", [False, True])
-@pytest.mark.parametrize("password", ["invalid", "x", "ä" * 400])
-def test_a_wrong_key_password_is_told_from_a_missing_one(traditional: bool, password: str) -> None:
-    encrypted = CLIENT.key_encrypted_with(PASSWORD, traditional=traditional)
-    error = complaint(identified(encrypted, CLIENT.chain, password))
-    assert error.message == (
-        "ssl.key.password: it does not open ssl.keystore.key; the password is wrong, or the key damaged"
-    )
-    assert error.name == "ssl.key.password"
-    assert complaint(identified(encrypted, CLIENT.chain)).message == (
-        "ssl.keystore.key: the private key is encrypted; give ssl.key.password"
-    )
-    from_a_file = SecretSource("ssl.key.password.file", text=password)
-    of_a_file = replace(identified(encrypted, CLIENT.chain), key_password=from_a_file)
-    assert complaint(of_a_file).message.startswith("ssl.key.password.file: it does not open ssl.keystore.key")
+def test_a_wrong_key_password_is_told_from_a_missing_one() -> None:
+    opens = "it does not open ssl.keystore.key; the password is wrong, or the key damaged"
+    for traditional in (False, True):
+        encrypted = CLIENT.key_encrypted_with(PASSWORD, traditional=traditional)
+        assert complaint(identified(encrypted, CLIENT.chain)).message == (
+            "ssl.keystore.key: the private key is encrypted; give ssl.key.password"
+        )
+        for password in ("invalid", "x", "ä" * 400):
+            error = complaint(identified(encrypted, CLIENT.chain, password))
+            assert (error.name, error.message) == ("ssl.key.password", f"ssl.key.password: {opens}")
+            from_a_file = SecretSource("ssl.key.password.file", text=password)
+            error = complaint(replace(identified(encrypted, CLIENT.chain), key_password=from_a_file))
+            assert error.message.startswith("ssl.key.password.file: it does not open ssl.keystore.key")
 
 
-def test_a_password_beyond_openssls_buffer_is_refused() -> None:
+def test_a_password_beyond_openssls_buffer_or_that_is_no_text_is_refused() -> None:
+    """An environment variable may hold any bytes."""
     error = complaint(identified(CLIENT.key, CLIENT.chain, "x" * 1024))
     assert error.message == "ssl.key.password: it must be shorter than 1024 bytes"
+    error = complaint(identified(CLIENT.key_encrypted_with(PASSWORD), CLIENT.chain, "\udcff secret"))
+    assert error.message == "ssl.key.password is not Unicode text"
 
 
-@pytest.mark.parametrize("other", [OTHER, RSA_CLIENT], ids=["of its kind", "of another kind"])
-def test_a_key_of_another_pair_is_refused(other: Identity) -> None:
-    error = complaint(identified(CLIENT.key, other.chain))
-    assert error.message == (
-        "ssl.keystore.key: the private key does not belong to the first certificate of"
-        " ssl.keystore.certificate.chain, which must be our own"
-    )
+def test_a_key_of_another_pair_is_refused() -> None:
+    for other in (OTHER, RSA_CLIENT):  # of its kind, and of another kind
+        error = complaint(identified(CLIENT.key, other.chain))
+        assert error.message == (
+            "ssl.keystore.key: the private key does not belong to the first certificate of"
+            " ssl.keystore.certificate.chain, which must be our own"
+        )
 
 
-def test_a_damaged_key_is_refused() -> None:
+def test_a_damaged_key_is_refused_and_one_with_a_character_that_no_pem_has() -> None:
     begin, body, end = CLIENT.key.partition("\n")
-    damaged = begin + body + "MIGH" * 20 + end[60:]
-    error = complaint(identified(damaged, CLIENT.chain))
-    assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged"
+    foreign = [CLIENT.key.replace("-----END", f"{it}-----END") for it in ("\u00e9", "\u201c", "\udcff")]
+    for text in (begin + body + "MIGH" * 20 + end[60:], *foreign):
+        error = complaint(identified(text, CLIENT.chain))
+        assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged"
 
 
 def test_a_damaged_certificate_is_told_by_its_place() -> None:
@@ -253,21 +207,16 @@ def test_a_damaged_certificate_is_told_by_its_place() -> None:
     assert "ssl.keystore.certificate.chain: certificate 2 of 2 can't be read" in error.message
 
 
-@pytest.mark.parametrize(
-    ("beginning", "kind"),
-    [
-        (b"\xfe\xed\xfe\xed\x00\x00\x00\x02", "a JKS store"),
-        (b"\x30\x82\x0a\x3c\x02\x01\x03\xff", r"a PKCS#12 store or a DER file"),
-    ],
-)
-def test_a_java_store_is_told_from_a_broken_file(tmp_path: Path, beginning: bytes, kind: str) -> None:
+def test_a_java_store_is_told_from_a_broken_file(tmp_path: Path) -> None:
     store = tmp_path / "truststore.jks"
-    store.write_bytes(beginning)
     config = replace(ssl_config(None), truststore=SecretSource("ssl.truststore.location", path=str(store)))
-    error = complaint(config)
-    assert error.message.startswith(
-        f"ssl.truststore.location: {store} is {kind}; convert it to PEM (keytool "
-    )
+    for beginning, kind in (
+        (b"\xfe\xed\xfe\xed\x00\x00\x00\x02", "a JKS store"),
+        (b"\x30\x82\x0a\x3c\x02\x01\x03\xff", "a PKCS#12 store or a DER file"),
+    ):
+        store.write_bytes(beginning)
+        said = f"ssl.truststore.location: {store} is {kind}; convert it to PEM (keytool "
+        assert complaint(config).message.startswith(said)
     store.write_bytes(b"\xff\xfe")
     assert complaint(config).message == "ssl.truststore.location: the file is not UTF-8"
     store.unlink()
@@ -282,30 +231,24 @@ def test_a_weak_certificate_is_refused_in_openssls_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
+def test_no_complaint_shows_a_secret() -> None:
+    for config in (
         identified(CLIENT.key_encrypted_with(PASSWORD), CLIENT.chain, "a wrong password"),
         identified(CLIENT.key, OTHER.chain),
         identified(CLIENT.key + OTHER.key, CLIENT.chain),
         identified(CLIENT.key, "no certificate"),
         identified("no key", CLIENT.chain),
-    ],
-)
-def test_no_complaint_shows_a_secret(config: SslConfig) -> None:
-    error: BaseException | None = complaint(config)
-    while error is not None:
-        said = repr(error) + str(error)
-        assert CLIENT.key.splitlines()[1] not in said
-        assert "a wrong password" not in said
-        error = error.__cause__
+    ):
+        error: BaseException | None = complaint(config)
+        while error is not None:
+            said = repr(error) + str(error)
+            assert CLIENT.key.splitlines()[1] not in said
+            assert "a wrong password" not in said
+            error = error.__cause__
     contexts = SslContexts(identified(CLIENT.key_encrypted_with(PASSWORD), CLIENT.chain, PASSWORD))
     shown = repr(contexts) + repr(contexts._in_force) + repr(contexts._in_force._made_of)
     assert PASSWORD not in shown
     assert "-----BEGIN" not in shown
-
-
-# -- files that change ---------------------------------------------------------------------------------------
 
 
 def write(path: Path, text: str) -> None:
@@ -354,10 +297,9 @@ def test_the_next_connection_has_the_certificate_that_lies_there_now(files: File
 
 def test_a_truststore_that_changes_is_trusted_from_then_on(files: Files) -> None:
     contexts = SslContexts(files.config)
-    other = Authority()
-    write(files.truststore, other.certificate)
+    write(files.truststore, STRANGER.certificate)
     (trusted,) = contexts.context().get_ca_certs(binary_form=True)
-    assert trusted == ssl.PEM_cert_to_DER_cert(other.certificate)
+    assert trusted == ssl.PEM_cert_to_DER_cert(STRANGER.certificate)
 
 
 def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_complained_of_once(
@@ -383,11 +325,17 @@ def test_a_key_and_a_certificate_that_are_replaced_one_after_the_other_are_used_
     files: Files,
 ) -> None:
     events = RecordedEvents()
+    SslContexts(ssl_config(None), events)
+    assert events.of(CertificateLoaded) == []
     contexts = SslContexts(files.config, events)
-    write(files.key, OTHER.key)
-    assert certificate_shown(contexts) == CLIENT.der
-    write(files.chain, OTHER.chain)
-    assert certificate_shown(contexts) == OTHER.der
+    first, second = (CertificateLoaded(certificate_expires_at_s(it.der)) for it in (CLIENT, RSA_CLIENT))
+    assert events.of(CertificateLoaded) == [first]
+    write(files.key, RSA_CLIENT.key)
+    assert certificate_shown(contexts) == CLIENT.der  # the new certificate is still to come
+    assert events.of(CertificateLoaded) == [first]
+    write(files.chain, RSA_CLIENT.chain)
+    assert certificate_shown(contexts) == RSA_CLIENT.der
+    assert events.of(CertificateLoaded) == [first, second]
     assert [(event.name, event.failure is None) for event in events.of(SecretReloaded)] == [
         ("ssl.keystore.key", True),
         ("ssl.keystore.key", False),
@@ -395,7 +343,7 @@ def test_a_key_and_a_certificate_that_are_replaced_one_after_the_other_are_used_
     ]
 
 
-def test_a_file_that_is_gone_leaves_the_old_certificate_in_force(files: Files) -> None:
+def test_a_file_that_is_gone_or_is_no_pem_any_more_leaves_the_old_certificate_in_force(files: Files) -> None:
     events = RecordedEvents()
     contexts = SslContexts(files.config, events)
     files.key.unlink()
@@ -403,6 +351,8 @@ def test_a_file_that_is_gone_leaves_the_old_certificate_in_force(files: Files) -
     (event,) = events.of(SecretReloaded)
     assert event.name == "ssl.keystore.key"
     assert event.failure is not None
+    write(files.key, CLIENT.key.replace("-----END", "\u00e9-----END"))
+    assert certificate_shown(contexts) == CLIENT.der
 
 
 def test_a_text_that_returns_to_what_it_was_makes_no_new_context(files: Files) -> None:
@@ -412,26 +362,6 @@ def test_a_text_that_returns_to_what_it_was_makes_no_new_context(files: Files) -
     assert contexts.context() is before
     write(files.key, CLIENT.key)
     assert contexts.context() is before
-
-
-@pytest.mark.parametrize("foreign", ["\u00e9", "\u201c", "\udcff"])
-def test_a_key_with_a_character_that_no_pem_has_is_damaged(foreign: str) -> None:
-    text = CLIENT.key.replace("-----END", f"{foreign}-----END")
-    error = complaint(identified(text, CLIENT.chain))
-    assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged"
-
-
-def test_a_key_that_gets_such_a_character_leaves_the_old_one_in_force(files: Files) -> None:
-    contexts = SslContexts(files.config)
-    write(files.key, CLIENT.key.replace("-----END", "\u00e9-----END"))
-    assert certificate_shown(contexts) == CLIENT.der
-
-
-def test_a_password_that_is_no_text_is_refused() -> None:
-    """An environment variable may hold any bytes."""
-    encrypted = CLIENT.key_encrypted_with(PASSWORD)
-    error = complaint(identified(encrypted, CLIENT.chain, "\udcff secret"))
-    assert error.message == "ssl.key.password is not Unicode text"
 
 
 def test_a_damaged_certificate_of_our_own_chain_is_told_by_its_place() -> None:

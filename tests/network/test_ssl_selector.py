@@ -21,7 +21,6 @@ from tests.network.tls_selector import (
     WatchedChannels,
     check_connection,
     connect,
-    exchange,
     selector_over,
     tls,
     wait_for_end,
@@ -34,7 +33,6 @@ from tests.support.tls_peers import TLS12, TLS13, OpensslServer, TlsPeer, server
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
     from client_core.network.selector import Selector
 
@@ -56,6 +54,14 @@ def assert_empty(selector: Selector, node_id: int) -> None:
     assert not selector.disconnected
 
 
+def send_each(selector: Selector, *payloads: bytes) -> None:
+    for payload in payloads:
+        selector.send(0, [payload])
+        selector.poll(PATIENCE_MS)
+        while not selector.completed_sends:
+            selector.poll(PATIENCE_MS)
+
+
 def answer_two_at_once(connection: socket.socket) -> None:
     """Sends frames back two by two, so that a read brings both."""
     while (one := receive_frame(connection)) is not None and (other := receive_frame(connection)) is not None:
@@ -71,20 +77,13 @@ def test_a_close_drops_what_is_buffered(version: str) -> None:
     with TlsPeer(context, answer_two_at_once) as peer, selector_over(builder) as selector:
         connect(selector, 0, peer)
         wait_until_ready(selector, 0)
-        for payload in (b"one", b"other"):
-            selector.send(0, [payload])
-            selector.poll(PATIENCE_MS)
-            while not selector.completed_sends:
-                selector.poll(PATIENCE_MS)
+        send_each(selector, b"one", b"other")
         while not selector.completed_receives:
             selector.poll(PATIENCE_MS)
         assert [receive.payload for receive in selector.completed_receives] == [b"one"]
         assert builder.channel(0).has_bytes_buffered
         selector.close_connection(0)
         assert_empty(selector, 0)
-
-
-# -- bytes that are not enough -------------------------------------------------------------------------------
 
 
 class CountingTransport(SslTransportLayer):
@@ -139,61 +138,35 @@ class TlsByHand:
         return self._outgoing.read()
 
 
-def no_need_to_read(
-    peer: TlsPeer, make_idle: Callable[[Selector, WatchedChannels, socket.socket, TlsByHand], None]
-) -> None:
+@pytest.mark.behaviour("SEL-05")
+@pytest.mark.java(
+    "SslSelectorTest.BytesBufferedChannelWithNoIncomingBytes", "SslSelectorTest.BytesBufferedChannelAfterMute"
+)
+@pytest.mark.parametrize("is_muted", [False, True])
+def test_half_a_record_and_buffered_bytes_of_a_muted_channel_are_not_asked_for(is_muted: bool) -> None:
     """One connection has bytes and can make nothing of them; nobody asks for them while another one works."""
     transports = CountingTransports()
     builder = WatchedChannels(transports)
-    with TcpPeer() as half_peer, selector_over(builder) as selector:
+    peer = TlsPeer(server_context(BROKER, protocols=[TLS12]), echo)
+    with peer, TcpPeer() as half_peer, selector_over(builder) as selector:
         connect(selector, 1, half_peer)
         connection = half_peer.accept()
         by_hand = TlsByHand(connection)
         while not by_hand.step():
             selector.poll(1)
         wait_until_ready(selector, 1)
-        make_idle(selector, builder, connection, by_hand)
+        record = by_hand.encrypt(frame(b"one") + frame(b"other") if is_muted else frame(b"x" * 1000))
+        connection.sendall(record if is_muted else record[:500])
+        selector.poll(PATIENCE_MS)
+        received = [receive.payload for receive in selector.completed_receives]
+        assert received == ([b"one"] if is_muted else [])
+        assert builder.channel(1).has_bytes_buffered is is_muted
+        if is_muted:
+            selector.mute(1)
         reads = transports.made[0].reads
         connect(selector, 2, peer)
         check_connection(selector, 2, size=10, count=100)
         assert transports.made[0].reads == reads
-
-
-@pytest.fixture
-def peer() -> TlsPeer:
-    return TlsPeer(server_context(BROKER, protocols=[TLS12]), echo)
-
-
-@pytest.mark.behaviour("SEL-05")
-@pytest.mark.java("SslSelectorTest.BytesBufferedChannelWithNoIncomingBytes")
-def test_half_a_record_is_not_asked_for_until_the_rest_comes(peer: TlsPeer) -> None:
-    def send_half_a_record(
-        selector: Selector, builder: WatchedChannels, connection: socket.socket, by_hand: TlsByHand
-    ) -> None:
-        record = by_hand.encrypt(frame(b"x" * 1000))
-        connection.sendall(record[:500])
-        selector.poll(PATIENCE_MS)
-        assert not selector.completed_receives
-        assert not builder.channel(1).has_bytes_buffered
-
-    with peer:
-        no_need_to_read(peer, send_half_a_record)
-
-
-@pytest.mark.behaviour("SEL-05")
-@pytest.mark.java("SslSelectorTest.BytesBufferedChannelAfterMute")
-def test_buffered_bytes_of_a_muted_channel_are_not_asked_for(peer: TlsPeer) -> None:
-    def buffer_a_frame_and_mute(
-        selector: Selector, builder: WatchedChannels, connection: socket.socket, by_hand: TlsByHand
-    ) -> None:
-        connection.sendall(by_hand.encrypt(frame(b"one") + frame(b"other")))
-        selector.poll(PATIENCE_MS)
-        assert [receive.payload for receive in selector.completed_receives] == [b"one"]
-        assert builder.channel(1).has_bytes_buffered
-        selector.mute(1)
-
-    with peer:
-        no_need_to_read(peer, buffer_a_frame_and_mute)
 
 
 @pytest.mark.behaviour("SEL-05")
@@ -203,11 +176,7 @@ def test_buffered_bytes_are_delivered_without_another_byte_from_the_network() ->
         connect(selector, 0, peer)
         wait_until_ready(selector, 0)
         received: list[bytes] = []
-        for payload in (b"one", b"other"):
-            selector.send(0, [payload])
-            selector.poll(PATIENCE_MS)
-            while not selector.completed_sends:
-                selector.poll(PATIENCE_MS)
+        send_each(selector, b"one", b"other")
         while len(received) < 2:
             selector.poll(PATIENCE_MS)
             assert len(selector.completed_receives) <= 1  # at most one per poll
@@ -236,20 +205,6 @@ def test_answers_that_came_before_the_end_are_delivered_before_it(version: str) 
             received += [receive.payload for receive in selector.completed_receives]
         assert received == [b"one", b"two", b"three"]
         assert selector.disconnected[0].name is ChannelStateName.READY
-
-
-@both_versions
-def test_large_frames_go_both_ways(version: str) -> None:
-    context = server_context(BROKER, protocols=[version])
-    builder = tls(ssl_config(AUTHORITY.certificate))
-    with TlsPeer(context, echo) as peer, selector_over(builder) as selector:
-        selector.connect(0, "localhost", peer.address, -1, -1)
-        wait_until_ready(selector, 0)
-        payload = bytes(range(256)) * 40_000
-        assert exchange(selector, 0, payload) == payload
-
-
-# -- of one version ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("SSL-04")

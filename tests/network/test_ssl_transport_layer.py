@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_core.errors import DisconnectError, SslAuthenticationError
@@ -67,9 +67,6 @@ def read_all(transport: SslTransportLayer, max_bytes: int) -> bytes:
     return bytes(received)
 
 
-# -- reading -------------------------------------------------------------------------------------------------
-
-
 @both_versions
 def test_bytes_come_out_as_they_were_sent(version: str) -> None:
     transport, pipe = connected(version)
@@ -81,16 +78,10 @@ def test_bytes_come_out_as_they_were_sent(version: str) -> None:
 @pytest.mark.java("SslTransportLayerTest.ScatteringRead")
 def test_a_read_brings_what_was_asked_for_and_the_next_one_goes_on_behind_it() -> None:
     transport, pipe = connected()
+    assert transport.read(KIB) is None  # nothing is there
     pipe.send(b"Hello, World!")
-    assert transport.read(3) == b"Hel"
-    assert transport.read(4) == b"lo, "
-    assert transport.read(100) == b"World!"
-    assert transport.read(100) is None
-
-
-def test_nothing_there_is_none() -> None:
-    transport, _ = connected()
-    assert transport.read(KIB) is None
+    read = [transport.read(size) for size in (3, 4, 100, 100)]
+    assert read == [b"Hel", b"lo, ", b"World!", None]
 
 
 def test_a_read_asks_the_network_once_and_not_at_all_while_bytes_are_buffered() -> None:
@@ -112,10 +103,8 @@ def test_a_whole_record_that_is_here_counts_as_buffered() -> None:
     transport, pipe = connected()
     pipe.send(b"a" * KIB)
     pipe.send(b"b" * KIB)
-    assert transport.read(KIB) == b"a" * KIB
-    assert transport.has_bytes_buffered
-    assert transport.read(KIB) == b"b" * KIB
-    assert not transport.has_bytes_buffered
+    read = [(transport.read(KIB), transport.has_bytes_buffered) for _ in range(2)]
+    assert read == [(b"a" * KIB, True), (b"b" * KIB, False)]
 
 
 @pytest.mark.behaviour("SEL-05")
@@ -134,6 +123,7 @@ SIZES = st.lists(st.integers(1, 40_000), min_size=1, max_size=12)
 
 
 @pytest.mark.behaviour("SEL-05")
+@settings(max_examples=40)
 @given(records=SIZES, gives=SIZES, reads=SIZES, version=st.sampled_from([TLS12, TLS13]))
 def test_bytes_are_buffered_exactly_when_a_read_yields_some_without_the_network(
     records: list[int], gives: list[int], reads: list[int], version: str
@@ -209,38 +199,28 @@ def test_a_large_frame_takes_few_reads_of_the_network_and_no_byte_twice() -> Non
     assert max(pipe.asked) <= 256 * KIB
 
 
-# -- TLS 1.3: refused when the handshake is over -------------------------------------------------------------
-
-
-@pytest.mark.behaviour("SSL-04", "SSL-03")
-def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake() -> None:
+@pytest.mark.behaviour("SSL-03", "SSL-04")
+def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake_to_a_read_or_a_write() -> None:
     transport, pipe = refused_after_handshake()
     pipe.is_holding = False
     pipe.release()
     with pytest.raises(SslAuthenticationError, match=r"wants a client certificate.*ssl\.keystore"):
         transport.read(KIB)
-
-
-@pytest.mark.behaviour("SSL-04")
-def test_a_write_that_fails_looks_for_the_reason_in_what_came_before() -> None:
     transport, pipe = refused_after_handshake()
     pipe.is_holding = False
     pipe.release()
-    pipe.end()
+    pipe.end()  # a write that fails looks for the reason in what came before
     with pytest.raises(SslAuthenticationError, match="wants a client certificate"):
         transport.write([b"a request"])
 
 
-def test_a_write_that_fails_for_no_reason_told_is_a_disconnection() -> None:
+def test_a_write_that_fails_for_no_reason_told_and_a_failure_once_bytes_came_are_disconnections() -> None:
     transport, pipe = connected()
     pipe.send(b"an answer that nobody will read")
     pipe.end()
     with pytest.raises(DisconnectError, match="the peer closed the connection"):
         transport.write([b"a request"])
-
-
-def test_once_bytes_came_a_failure_is_no_longer_one_of_authentication() -> None:
-    transport, pipe = connected(TLS13)
+    transport, pipe = connected()
     pipe.send(b"good")
     assert transport.read(KIB) == b"good"
     pipe.say(b"\x17\x03\x03\x00\x20" + bytes(32))
@@ -248,29 +228,17 @@ def test_once_bytes_came_a_failure_is_no_longer_one_of_authentication() -> None:
         transport.read(KIB)
 
 
-# -- writing -------------------------------------------------------------------------------------------------
-
-
+@pytest.mark.java("SslTransportLayerTest.GatheringWrite")
 @both_versions
 def test_pieces_arrive_in_their_order(version: str) -> None:
     transport, pipe = connected(version)
-    pieces: Sequence[bytes | memoryview] = [
-        b"size",
-        b"",
-        os.urandom(100_000),
-        memoryview(b"abc"),
-        b"z" * RECORD_BYTES,
-    ]
+    pieces: Sequence[bytes | memoryview]
+    pieces = [b"size", b"", os.urandom(100_000), memoryview(b"abc"), b"z" * RECORD_BYTES]
     assert transport.write(pieces) == sum(map(len, pieces))
     assert pipe.received == b"".join(pieces)
     assert not transport.has_pending_writes
-
-
-@pytest.mark.java("SslTransportLayerTest.GatheringWrite")
-def test_a_write_gathers_the_pieces_that_it_is_given() -> None:
-    transport, pipe = connected()
-    pieces = [b"Hello, ", b"World", b"!"]
-    assert transport.write(pieces[1:]) == len(b"World!")
+    pipe.received.clear()
+    assert transport.write([b"Hello, ", b"World", b"!"][1:]) == len(b"World!")
     assert pipe.received == b"World!"
 
 
@@ -301,6 +269,16 @@ def test_a_large_write_goes_on_as_long_as_the_system_takes_it() -> None:
     assert max(pipe.writes) < 9 * RECORD_BYTES
 
 
+def test_a_write_of_nothing_sends_what_is_pending() -> None:
+    transport, pipe = connected()
+    pipe.takes = [10]
+    transport.write([b"request"])
+    assert not pipe.received
+    assert transport.write(()) == 0
+    assert not transport.has_pending_writes
+    assert pipe.received == b"request"
+
+
 @pytest.mark.behaviour("SEL-17")
 def test_a_send_is_complete_when_no_encrypted_byte_is_left() -> None:
     transport, pipe = connected()
@@ -314,16 +292,7 @@ def test_a_send_is_complete_when_no_encrypted_byte_is_left() -> None:
     assert pipe.received == b"\x00\x00\x00\x07request"
 
 
-def test_a_write_of_nothing_sends_what_is_pending() -> None:
-    transport, pipe = connected()
-    pipe.takes = [10]
-    transport.write([b"request"])
-    assert not pipe.received
-    assert transport.write(()) == 0
-    assert not transport.has_pending_writes
-    assert pipe.received == b"request"
-
-
+@settings(max_examples=40)
 @given(takes=SIZES, sizes=SIZES)
 def test_whatever_the_system_takes_every_byte_arrives_once(takes: list[int], sizes: list[int]) -> None:
     transport, pipe = connected()
@@ -335,29 +304,28 @@ def test_whatever_the_system_takes_every_byte_arrives_once(takes: list[int], siz
     assert pipe.received[4:] == b"".join(pieces)
 
 
-# -- the end -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SSL-04")
 @both_versions
-def test_close_says_goodbye(version: str) -> None:
+def test_close_says_goodbye_once(version: str) -> None:
     transport, pipe = connected(version)
     transport.close()
     assert pipe.has_goodbye
     assert pipe.is_closed
     assert not transport.ready
+    said = list(pipe.writes)
+    transport.close()
+    assert pipe.writes == said
 
 
-def test_close_sends_what_is_pending_before_the_goodbye() -> None:
+def test_close_sends_what_is_pending_before_the_goodbye_but_does_not_wait_for_a_peer_that_takes_nothing() -> (
+    None
+):
     transport, pipe = connected()
     pipe.takes = [10]
     transport.write([b"request"])
     transport.close()
     assert pipe.received == b"request"
     assert pipe.has_goodbye
-
-
-def test_close_does_not_wait_for_a_peer_that_takes_nothing() -> None:
     transport, pipe = connected()
     pipe.takes = [0, 0]
     transport.write([b"request"])
@@ -377,25 +345,13 @@ def test_close_frees_the_socket_even_if_tls_and_the_network_object() -> None:
     assert pipe.is_closed
 
 
-def test_close_twice_says_goodbye_once() -> None:
-    transport, pipe = connected()
-    transport.close()
-    said = list(pipe.writes)
-    transport.close()
-    assert pipe.writes == said
-
-
-# -- what it is ----------------------------------------------------------------------------------------------
-
-
 def test_what_is_not_of_tls_is_the_transport_below() -> None:
     transport, _ = connected()
-    assert transport.fileno() == 99
-    assert transport.remote_address == "10.0.0.1:9093"
+    assert (transport.fileno(), transport.remote_address) == (99, "10.0.0.1:9093")
 
 
-@pytest.mark.parametrize("host", ["", ".example.com", "a" * 64 + ".example.com"])
-def test_a_host_that_no_certificate_can_be_for_is_refused(host: str) -> None:
+def test_a_host_that_no_certificate_can_be_for_is_refused() -> None:
     contexts = SslContexts(ssl_config(AUTHORITY.certificate))
-    with pytest.raises(SslAuthenticationError, match="no certificate can be for the host name"):
-        SslTransportLayer(TlsPipe(server_context(BROKER)), contexts.context(), host)
+    for host in ("", ".example.com", "a" * 64 + ".example.com"):
+        with pytest.raises(SslAuthenticationError, match="no certificate can be for the host name"):
+            SslTransportLayer(TlsPipe(server_context(BROKER)), contexts.context(), host)

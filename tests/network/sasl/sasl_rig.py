@@ -22,12 +22,12 @@ from client_core.network.security_config import SaslConfig, SslConfig
 from client_core.network.selector import NetworkConfig, Selector
 from client_core.network.ssl_context import SslContexts
 from client_core.network.ssl_transport_layer import SslTransports
+from tests.network.tls_selector import BUFFER_BYTES, PATIENCE_MS
 from tests.support.certificates import Authority
 from tests.support.mock_clock import MockClock
 from tests.support.sasl_server import SaslServer, play
 from tests.support.tcp_peers import ScriptedPeer
 from tests.support.tls_peers import TlsPeer, server_context
-from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,11 +44,6 @@ SESSION_MS: Final = 100
 HOST: Final = "localhost"
 NODE: Final = 0
 CLIENT_ID: Final = "pilotfish"
-
-#: Polls wait for the system, never longer than this; the test's own time limit ends what never comes.
-PATIENCE_MS: Final = patient(10_000)
-
-_BUFFER_BYTES: Final = 4 * 1024
 
 
 @cache
@@ -113,7 +108,7 @@ class SaslRig:
         return self._peer.address[1]
 
     def connect(self, selector: Selector, node: int = NODE) -> None:
-        selector.connect(node, HOST, self._peer.address, _BUFFER_BYTES, _BUFFER_BYTES)
+        selector.connect(node, HOST, self._peer.address, BUFFER_BYTES, BUFFER_BYTES)
 
     def connect_and_check(self, selector: Selector, node: int = NODE) -> None:
         self.connect(selector, node)

@@ -106,108 +106,80 @@ def test_the_request_on_the_wire(ask: Ask) -> None:
     assert body == "grant_type=client_credentials"
 
 
-@pytest.mark.parametrize(
-    ("header_urlencode", "id_and_secret", "body"),
-    [
+def test_scope_and_encoding() -> None:
+    for header_urlencode, id_and_secret, body in (
         (False, f"{CLIENT_ID}:{CLIENT_SECRET}", "grant_type=client_credentials&scope=a b"),
         (True, f"{CLIENT_ID}:fish%2F%2B%3A+secret", "grant_type=client_credentials&scope=a+b"),
-    ],
-)
-def test_scope_and_encoding(header_urlencode: bool, id_and_secret: str, body: str) -> None:
-    script = HttpAnswers(answer("201 Created", b'{"id_token": "a.b.c"}'))
-    with ScriptedPeer(script) as peer:
-        url = f"http://127.0.0.1:{peer.address[1]}"
-        asking = retriever(url, scope=" a b ", header_urlencode=header_urlencode)
-        assert asking.retrieve() == "a.b.c"
-    assert f"Basic {base64.b64encode(id_and_secret.encode()).decode()}\r\n".encode() in script.request
-    assert script.request.endswith(body.encode())
-    assert script.request.startswith(b"POST / ")
+    ):
+        script = HttpAnswers(answer("201 Created", b'{"id_token": "a.b.c"}'))
+        with ScriptedPeer(script) as peer:
+            url = f"http://127.0.0.1:{peer.address[1]}"
+            asking = retriever(url, scope=" a b ", header_urlencode=header_urlencode)
+            assert asking.retrieve() == "a.b.c"
+        basic = base64.b64encode(id_and_secret.encode()).decode()
+        assert f"Basic {basic}\r\n".encode() in script.request
+        assert script.request.endswith(body.encode())
+        assert script.request.startswith(b"POST / ")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{}",
-        b"not json",
-        b"[1]",
-        b'{"access_token": ""}',
-        b'{"access_token": 7}',
-        b"[" * 100_000,
-        b"\xff",
-    ],
-)
-def test_an_answer_without_a_token_is_a_refusal_and_is_not_shown(ask: Ask, body: bytes) -> None:
-    error, _, where = ask(answer("200 OK", body))
+def assert_refused(ask: Ask, literal: bytes, said: str) -> None:
+    error, _, where = ask(literal)
     assert isinstance(error, SaslAuthenticationError)
-    assert error.message == f"the answer of {where}/token did not contain a token"
+    assert error.message == said.format(where=where)
 
 
-def test_an_answer_without_an_end_is_not_read_to_it(
-    ask: Ask,
-) -> None:
-    error, _, where = ask(answer("200 OK", b"x" * (1024 * 1024 + 1)))
-    assert isinstance(error, SaslAuthenticationError)
-    assert error.message == f"{where}/token answered more than 1048576 bytes"
+def test_an_answer_without_a_token_is_a_refusal_and_is_not_shown(ask: Ask) -> None:
+    no_object = (b"", b"not json", b"[1]", b"[" * 100_000, b"\xff")
+    for body in (*no_object, b"{}", b'{"access_token": ""}', b'{"access_token": 7}'):
+        assert_refused(ask, answer("200 OK", body), "the answer of {where}/token did not contain a token")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 422, 501, 505])
-def test_what_asking_again_will_not_mend_is_a_refusal(ask: Ask, status: int) -> None:
+def test_an_answer_without_an_end_is_not_read_to_it(ask: Ask) -> None:
+    endless = answer("200 OK", b"x" * (1024 * 1024 + 1))
+    assert_refused(ask, endless, "{where}/token answered more than 1048576 bytes")
+
+
+def test_what_asking_again_will_not_mend_is_a_refusal(ask: Ask) -> None:
     body = b'{"error": "invalid_client", "error_description": "bad\\n client"}'
-    error, _, where = ask(answer(f"{status} No", body))
-    assert isinstance(error, SaslAuthenticationError)
-    assert error.message == f"{where}/token answered {status} (invalid_client - bad  client)"
+    for status in (400, 401, 403, 404, 405, 409, 422, 501, 505):
+        said = f"{{where}}/token answered {status} (invalid_client - bad  client)"
+        assert_refused(ask, answer(f"{status} No", body), said)
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
-def test_what_may_pass_is_temporary_trouble(ask: Ask, status: int) -> None:
-    error, _, where = ask(answer(f"{status} Later", b"<html>"))
-    assert isinstance(error, DisconnectError)
-    assert error.message == f"{where}/token answered {status}"
+def test_what_may_pass_is_temporary_trouble(ask: Ask) -> None:
+    half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
+    troubles = {half: "can't be asked: the connection ended amid the answer"}
+    for status in (408, 425, 429, 500, 502, 503, 504):
+        troubles[answer(f"{status} Later", b"<html>")] = f"answered {status}"
+    for literal, said in troubles.items():
+        error, _, where = ask(literal)
+        assert isinstance(error, DisconnectError)
+        assert error.message == f"{where}/token {said}"
 
 
 def test_a_redirect_is_not_followed(ask: Ask) -> None:
-    error, _, where = ask(answer("302 Found", b"", "Location: http://127.0.0.1:1/"))
-    assert isinstance(error, SaslAuthenticationError)
-    assert error.message == (
-        f"{where}/token answered 302: redirects are not followed; set sasl.oauthbearer.token.endpoint.url"
-    )
+    elsewhere = answer("302 Found", b"", "Location: http://127.0.0.1:1/")
+    remedy = "redirects are not followed; set sasl.oauthbearer.token.endpoint.url"
+    assert_refused(ask, elsewhere, f"{{where}}/token answered 302: {remedy}")
 
 
-def test_an_error_that_repeats_what_was_sent_is_masked(
-    ask: Ask,
-) -> None:
-    error, _, _ = ask(answer("401 No", f'{{"errorCode":"E1","errorSummary":"not {CLIENT_SECRET}"}}'.encode()))
-    assert isinstance(error, SaslAuthenticationError)
-    assert error.message.endswith("answered 401 (E1 - not [hidden])")
+def test_an_error_that_repeats_what_was_sent_is_masked(ask: Ask) -> None:
+    repeating = answer("401 No", f'{{"errorCode":"E1","errorSummary":"not {CLIENT_SECRET}"}}'.encode())
+    assert_refused(ask, repeating, "{where}/token answered 401 (E1 - not [hidden])")
 
 
-def test_something_that_is_no_http_is_a_refusal(
-    ask: Ask,
-) -> None:
-    error, _, where = ask(b"SSH-2.0-OpenSSH_9.0\r\n\r\n")
-    assert isinstance(error, SaslAuthenticationError)
-    assert error.message == f"{where}/token does not speak HTTP (BadStatusLine)"
+def test_something_that_is_no_http_is_a_refusal(ask: Ask) -> None:
+    literal = b"SSH-2.0-OpenSSH_9.0\r\n\r\n"
+    assert_refused(ask, literal, "{where}/token does not speak HTTP (BadStatusLine)")
 
 
-def test_half_an_answer_is_temporary_trouble(
-    ask: Ask,
-) -> None:
-    error, _, where = ask(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
-    assert isinstance(error, DisconnectError)
-    assert error.message == f"{where}/token can't be asked: the connection ended amid the answer"
-
-
-def test_nobody_there_is_temporary_trouble() -> None:
+def test_nobody_there_and_a_peer_that_hangs_up_are_temporary_trouble() -> None:
     with TcpPeer() as peer:
         port = peer.address[1]
     with pytest.raises(DisconnectError, match="can't be asked: connection refused"):
         retriever(f"http://127.0.0.1:{port}").retrieve()
-
-
-def test_a_peer_that_hangs_up_is_temporary_trouble() -> None:
-    with ScriptedPeer(close_at_once) as peer, pytest.raises(DisconnectError, match="can't be asked"):
-        retriever(f"http://127.0.0.1:{peer.address[1]}").retrieve()
+    with ScriptedPeer(close_at_once) as closing, pytest.raises(DisconnectError, match="can't be asked"):
+        retriever(f"http://127.0.0.1:{closing.address[1]}").retrieve()
 
 
 def test_a_certificate_that_nobody_here_trusts_is_a_refusal() -> None:
@@ -216,14 +188,6 @@ def test_a_certificate_that_nobody_here_trusts_is_a_refusal() -> None:
     with OAuthEndpoint({}, tls=context) as endpoint, refused as caught:
         retriever(endpoint.url).retrieve()
     assert "self-signed" in caught.value.message or "unable to get" in caught.value.message
-
-
-def test_an_endpoint_gives_a_token() -> None:
-    with OAuthEndpoint({CLIENT_ID: CLIENT_SECRET}) as endpoint:
-        assert retriever(endpoint.url).retrieve().count(".") == 2
-        endpoint.clients.clear()
-        with pytest.raises(SaslAuthenticationError, match="answered 401 \\(invalid_client - Invalid client"):
-            retriever(endpoint.url).retrieve()
 
 
 def test_cancel_ends_a_question_that_is_not_answered() -> None:
@@ -254,25 +218,22 @@ def test_cancel_ends_a_question_that_is_not_answered() -> None:
             asking.retrieve()
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("", "must begin with https://"),
-        ("ftp://host/", "must begin with https://"),
-        ("https://", "must begin with https://"),
-        ("https://host:99999/", "is no address"),
-        ("https://[::1/", "is no address"),
-        ("https://a..b/", "is no address"),
-        ("https://user:hunter2@host/", "holds a user name"),
-        ("https://host/a b", "holds characters that no address has"),
-    ],
-)
-def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it(url: str, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        retriever(url)
-    assert caught.value.name == "sasl.oauthbearer.token.endpoint.url"
-    assert said in caught.value.message
-    assert "hunter2" not in caught.value.message
+def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it() -> None:
+    for url, said in {
+        "": "must begin with https://",
+        "ftp://host/": "must begin with https://",
+        "https://": "must begin with https://",
+        "https://host:99999/": "is no address",
+        "https://[::1/": "is no address",
+        "https://a..b/": "is no address",
+        "https://user:hunter2@host/": "holds a user name",
+        "https://host/a b": "holds characters that no address has",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            retriever(url)
+        assert caught.value.name == "sasl.oauthbearer.token.endpoint.url"
+        assert said in caught.value.message
+        assert "hunter2" not in caught.value.message
 
 
 def test_what_is_shown_of_an_address_has_no_query() -> None:

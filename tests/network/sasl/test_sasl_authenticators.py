@@ -1,34 +1,62 @@
-"""What a client's SASL must be told, and what becomes of it. Twins of SaslChannelBuilderTest (Kafka 4.3)."""
+"""What a client's SASL must be told, channels that wait for it, and brokers that mean no good.
+
+Twins of SaslChannelBuilderTest (Kafka 4.3).
+"""
 
 from __future__ import annotations
 
 import queue
 import random
 import threading
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
+from client_core.errors import ConfigError, DisconnectError, InvalidReceiveError, SaslAuthenticationError
 from client_core.events import NO_EVENTS, SecretReloaded
 from client_core.network.sasl import SaslAuthenticators
+from client_core.network.sasl.sasl_client import PlainSaslClient
+from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from client_core.network.selectable import ChannelStateName
 from tests.network.sasl.jwts import jwt_of
-from tests.network.sasl.sasl_rig import password_config
+from tests.network.sasl.sasl_rig import (
+    CLIENT_ID,
+    NODE,
+    PASSWORD,
+    SESSION_MS,
+    USERNAME,
+    SaslRig,
+    password_config,
+    wait_for_channel_close,
+    wait_for_channel_ready,
+)
 from tests.support.mock_clock import MockClock
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.sasl_server import SaslServer
-from tests.support.tcp_peers import ScriptedPeer, TcpPeer, stay_silent
+from tests.support.tcp_peers import ScriptedPeer, TcpPeer, receive_frame, stay_silent
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
     from pathlib import Path
 
     from client_core.events import Event, EventSink
     from client_core.network.authenticator import Authenticator
+    from client_core.network.sasl.sasl_client import SaslClient
+    from client_core.network.selector import Selector
     from tests.support.sasl_server import SaslConversation
 
+LEFT_OUT: Final = {
+    "SaslChannelBuilderTest.CloseBeforeConfigureIsIdempotent": "there is no state before configuring: making"
+    " SaslAuthenticators configures them",
+}
+
+JAAS: Final = "sasl.jaas.config"
 URL_SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
 OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
@@ -65,22 +93,21 @@ def oauth(url: str, jaas: str | None = None, **settings: str) -> SaslConfig:
     )
 
 
+def pilot(url: str) -> SaslConfig:
+    """A client's with an id and a secret."""
+    return oauth(url, client_id="pilot", client_secret="fish")
+
+
+def url_of(peer: TcpPeer) -> str:
+    return f"http://127.0.0.1:{peer.address[1]}/"
+
+
 def converse(authenticator: Authenticator, conversation: SaslConversation) -> None:
     """Both sides, until one of them has nothing more to say."""
     received: bytes | None = None
     while (sent := authenticator.authenticate(received, 0)) is not None:
         answers = conversation.receive(b"".join(sent))
         received = answers[0]
-
-
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_password_mechanisms(mechanism: str) -> None:
-    server = SaslServer(MockClock(), (mechanism,), passwords={"myuser": "mypassword"})
-    conversation = server.connect()
-    authenticator = made(password_config(mechanism)).authenticator("localhost")
-    converse(authenticator, conversation)
-    assert authenticator.complete
-    assert conversation.principal == "myuser"
 
 
 def test_oauth_bearer_with_a_token_from_a_file(tmp_path: Path) -> None:
@@ -136,8 +163,7 @@ def assert_waits(authenticator: Authenticator) -> None:
 
 def test_as_long_as_there_is_no_token_yet_authenticators_wait_for_it() -> None:
     with ScriptedPeer(stay_silent) as peer:
-        url = f"http://127.0.0.1:{peer.address[1]}/"
-        authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
+        authenticators = made(pilot(url_of(peer)))
         authenticator = authenticators.authenticator("localhost")
         assert not authenticator.awaits_credentials  # nothing was wanted of it so far
         for _ in range(2):
@@ -152,7 +178,7 @@ def test_as_long_as_there_is_no_token_yet_authenticators_wait_for_it() -> None:
 def test_nothing_is_asked_and_no_thread_begins_before_the_first_connection() -> None:
     with OAuthEndpoint({"pilot": "fish"}) as endpoint:
         before = set(threading.enumerate())
-        authenticators = made(oauth(endpoint.url, client_id="pilot", client_secret="fish"))
+        authenticators = made(pilot(endpoint.url))
         assert not [thread for thread in threading.enumerate() if thread not in before]
         authenticators.close()
         assert endpoint.requests == []
@@ -160,9 +186,9 @@ def test_nothing_is_asked_and_no_thread_begins_before_the_first_connection() -> 
 
 def test_an_endpoint_that_is_down_is_waited_for() -> None:
     with TcpPeer() as peer:
-        url = f"http://127.0.0.1:{peer.address[1]}/"
+        url = url_of(peer)
     events = NextEvents()
-    authenticators = made(oauth(url, client_id="pilot", client_secret="fish"), events=events)
+    authenticators = made(pilot(url), events=events)
     waiting = authenticators.authenticator("localhost")
     assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be asked: connection refused")
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
@@ -175,7 +201,7 @@ def test_an_endpoint_that_is_down_is_waited_for() -> None:
 def test_a_refusal_of_the_endpoint_fails_the_authentication() -> None:
     with OAuthEndpoint({}) as endpoint:
         events = NextEvents()
-        authenticators = made(oauth(endpoint.url, client_id="pilot", client_secret="fish"), events=events)
+        authenticators = made(pilot(endpoint.url), events=events)
         authenticator = authenticators.authenticator("localhost")
         assert isinstance(events.next(), SecretReloaded)
         with pytest.raises(SaslAuthenticationError, match=r"answered 401 \(invalid_client - Invalid client"):
@@ -188,7 +214,7 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
     with ScriptedPeer(stay_silent) as peer:
         before = set(threading.enumerate())
         url = f"http://127.0.0.1:{peer.address[1]}/"
-        authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
+        authenticators = made(pilot(url))
         authenticators.authenticator("localhost")
         started = [thread for thread in threading.enumerate() if thread not in before]
         assert "pilotfish-oauthbearer-login" in {thread.name for thread in started}
@@ -199,65 +225,184 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         )
 
 
-LEFT_OUT: Final = {
-    "SaslChannelBuilderTest.CloseBeforeConfigureIsIdempotent": "there is no state before configuring: making"
-    " SaslAuthenticators configures them",
-}
+def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None:
+    def in_jaas(text: str) -> SaslConfig:
+        return oauth("https://idp", f"{OAUTH_MODULE} required {text};")
 
-
-@pytest.mark.parametrize(
-    ("config", "setting", "said"),
-    [
+    credentials = "sasl.oauthbearer.client.credentials.client"
+    other_module = oauth("https://idp", "PlainLoginModule required username=a password=b;")
+    unsupported = "unsecuredLoginStringClaim_sub is not supported"
+    assert repr(made(password_config("PLAIN"))) == "<SaslAuthenticators PLAIN>"
+    for config, setting, said in (
         (password_config("GSSAPI"), "sasl.mechanism", "GSSAPI (Kerberos) is not supported"),
         (password_config("DIGEST-MD5"), "sasl.mechanism", "sasl.mechanism=DIGEST-MD5 is unknown"),
         (SaslConfig("PLAIN"), "sasl.username", "sasl.username is missing"),
-        (SaslConfig("OAUTHBEARER"), "sasl.oauthbearer.token.endpoint.url", "is missing"),
-        (oauth("nonsense", client_id="a", client_secret="b"), "sasl.oauthbearer.token.endpoint.url", "https"),
-        (
-            oauth("https://idp"),
-            "sasl.oauthbearer.client.credentials.client.id",
-            "set it, or clientId in sasl.jaas.config",
-        ),
-        (
-            oauth("https://idp", f"{OAUTH_MODULE} required clientId=a;"),
-            "sasl.oauthbearer.client.credentials.client.secret",
-            "set it, or clientSecret in sasl.jaas.config",
-        ),
-        (
-            oauth("https://idp", f"{OAUTH_MODULE} required clientId=a clientSecret=b extension_auth=c;"),
-            "sasl.jaas.config",
-            "Extension name auth is invalid",
-        ),
-        (
-            oauth("https://idp", f'{OAUTH_MODULE} required unsecuredLoginStringClaim_sub="alice";'),
-            "sasl.jaas.config",
-            "unsecuredLoginStringClaim_sub is not supported",
-        ),
-        (
-            oauth("https://idp", f'{OAUTH_MODULE} required ssl.truststore.location="/ca.pem";'),
-            "sasl.jaas.config",
-            "SSL_CERT_FILE",
-        ),
-        (
-            oauth("https://idp", "PlainLoginModule required username=a password=b;"),
-            "sasl.jaas.config",
-            f"sasl.mechanism=OAUTHBEARER needs {OAUTH_MODULE}",
-        ),
-        (
-            oauth("https://idp", f'{OAUTH_MODULE} required clientId=a clientSecret=b scope="é";'),
-            "sasl.oauthbearer.scope",
-            "must be ASCII",
-        ),
-    ],
-)
-def test_what_is_missing_or_wrong_is_told_before_anything_is_connected(
-    config: SaslConfig, setting: str, said: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        made(config)
-    assert caught.value.name == setting
-    assert said in caught.value.message
+        (SaslConfig("OAUTHBEARER"), URL_SETTING, "is missing"),
+        (oauth("nonsense", client_id="a", client_secret="b"), URL_SETTING, "https"),
+        (oauth("https://idp"), f"{credentials}.id", "set it, or clientId in sasl.jaas.config"),
+        (in_jaas("clientId=a"), f"{credentials}.secret", "set it, or clientSecret in sasl.jaas.config"),
+        (in_jaas("clientId=a clientSecret=b extension_auth=c"), JAAS, "Extension name auth is invalid"),
+        (in_jaas('unsecuredLoginStringClaim_sub="alice"'), JAAS, unsupported),
+        (in_jaas('ssl.truststore.location="/ca.pem"'), JAAS, "SSL_CERT_FILE"),
+        (other_module, JAAS, f"sasl.mechanism=OAUTHBEARER needs {OAUTH_MODULE}"),
+        (in_jaas('clientId=a clientSecret=b scope="é"'), "sasl.oauthbearer.scope", "must be ASCII"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            made(config)
+        assert caught.value.name == setting
+        assert said in caught.value.message
 
 
-def test_repr_says_the_mechanism() -> None:
-    assert repr(made(password_config("PLAIN"))) == "<SaslAuthenticators PLAIN>"
+# -- channels whose token is still being fetched -------------------------------------------------------------
+
+
+LONG_MS: Final = 10_000
+OVER: Final = pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+
+
+class SlowCredentials:
+    """Authenticators with PLAIN; there is a password from `are_here` on."""
+
+    def __init__(self) -> None:
+        self.are_here = False
+        self.failure: DisconnectError | None = None
+        self.looks = 0
+
+    def authenticator(self, host: str) -> Authenticator:
+        return SaslClientAuthenticator("PLAIN", self._new_client, CLIENT_ID, random.Random(1))
+
+    def _new_client(self) -> SaslClient | None:
+        self.looks += 1
+        if self.failure is not None:
+            raise self.failure
+        return PlainSaslClient(USERNAME, PASSWORD) if self.are_here else None
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def poll_until_looked(selector: Selector, credentials: SlowCredentials, looks: int) -> None:
+    while credentials.looks < looks:
+        selector.poll(LONG_MS)
+        assert not selector.disconnected
+
+
+@contextmanager
+def waiting_channel(tls: bool = False) -> Iterator[tuple[SaslRig, SlowCredentials, Selector]]:
+    """One that has looked for its credentials some times."""
+    with SaslRig("PLAIN", tls=tls) as rig:
+        credentials = SlowCredentials()
+        selector = rig.client_with(credentials)
+        rig.connect(selector)
+        poll_until_looked(selector, credentials, 3)
+        yield rig, credentials, selector
+
+
+@OVER
+def test_a_channel_waits_for_its_credentials_and_goes_on_by_itself(tls: bool) -> None:
+    with waiting_channel(tls) as (rig, credentials, selector):
+        assert not selector.is_channel_ready(NODE)
+        assert rig.server.requests == []
+        credentials.are_here = True
+        wait_for_channel_ready(selector)
+        looks = credentials.looks
+        rig.check_client_connection(selector)
+        assert credentials.looks == looks
+
+
+@OVER
+def test_a_failure_to_get_them_ends_the_connection_with_the_reason(tls: bool) -> None:
+    with waiting_channel(tls) as (_, credentials, selector):
+        credentials.failure = DisconnectError("https://idp can't be asked")
+        state = wait_for_channel_close(selector)
+        assert state.name is ChannelStateName.AUTHENTICATE
+        assert state.detail == "https://idp can't be asked"
+
+
+def test_waiting_costs_no_turns_whatever_the_peer_does_meanwhile() -> None:
+    """The end of the stream, and bytes that nobody asked for, stay with the system: no poll ends for them."""
+
+    def talks_too_early(connection: socket.socket) -> None:
+        connection.sendall(b"\0\0\0\4abcd" * 100)
+
+    with ScriptedPeer(talks_too_early) as peer, SaslRig("PLAIN", tls=False) as rig:
+        credentials = SlowCredentials()
+        selector = rig.client_with(credentials)
+        selector.connect(NODE, "localhost", peer.address, 4096, 4096)
+        poll_until_looked(selector, credentials, 2)
+        begin_s = time.monotonic()
+        poll_until_looked(selector, credentials, 6)
+        # Four polls, and each of them slept: nothing else made it return.
+        assert time.monotonic() - begin_s > 0.15
+        credentials.are_here = True
+        assert wait_for_channel_close(selector).error is not None
+
+
+@OVER
+def test_a_renewal_waits_as_well(tls: bool) -> None:
+    with SaslRig("PLAIN", tls=tls) as rig:
+        rig.server.session_lifetime_ms = SESSION_MS
+        credentials = SlowCredentials()
+        credentials.are_here = True
+        selector = rig.client_with(credentials)
+        rig.connect(selector)
+        wait_for_channel_ready(selector)
+        rig.let_the_session_run_out()
+        credentials.are_here = False
+        selector.send(NODE, [b"this waits for the renewal"])
+        poll_until_looked(selector, credentials, credentials.looks + 3)
+        credentials.are_here = True
+        while not selector.completed_receives:
+            selector.poll(LONG_MS)
+            assert not selector.disconnected
+        assert selector.completed_receives[0].payload == b"this waits for the renewal"
+        assert rig.server.reauthentications == 1
+
+
+def test_closing_a_channel_that_waits_leaves_nothing() -> None:
+    with waiting_channel() as (_, credentials, selector):
+        selector.close_connection(NODE)
+        looks = credentials.looks
+        selector.poll(0)
+        assert credentials.looks == looks
+        assert not selector.disconnected
+
+
+# -- brokers that mean no good to who logs in ----------------------------------------------------------------
+
+
+def test_an_answer_of_megabytes_is_refused_as_soon_as_its_size_is_known() -> None:
+    """No step of an authentication needs more than some kilobytes; whoever sends it is nobody known yet."""
+    reported = threading.Event()
+
+    def announces_64_megabytes(connection: socket.socket) -> None:
+        receive_frame(connection)
+        connection.sendall((64 * 1024 * 1024).to_bytes(4, "big") + bytes(1000))
+        reported.wait(30)
+
+    with ScriptedPeer(announces_64_megabytes) as peer, SaslRig("PLAIN", tls=False) as rig:
+        selector = rig.client("PLAIN")
+        selector.connect(NODE, "localhost", peer.address, 4096, 4096)
+        state = wait_for_channel_close(selector)
+        reported.set()
+        assert isinstance(state.error, InvalidReceiveError)
+        assert "67108864 larger than 524288" in state.error.message
+
+
+def test_a_size_that_a_log_in_may_not_have_is_fine_for_an_answer_thereafter() -> None:
+    with SaslRig("PLAIN", tls=True) as rig:
+        selector = rig.client("PLAIN")
+        rig.connect(selector)
+        wait_for_channel_ready(selector)
+        message = b"x" * 600_000
+        assert rig.exchange(selector, message) == message
+
+
+def test_what_a_broker_says_of_a_refusal_is_one_line_of_some_length() -> None:
+    with SaslRig("PLAIN", tls=False) as rig:
+        rig.server.authenticate_error = (58, "no\r\nlevel=info msg=\x1b[2Jforged " + "x" * 30_000)
+        state = rig.connect_and_fail(rig.client("PLAIN"))
+        assert state.error is not None
+        assert state.error.message.startswith("no  level=info msg= [2Jforged xxx")
+        assert state.error.message.isprintable()
+        assert len(state.error.message) <= 1_100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -88,9 +89,6 @@ def authenticated(lifetime_ms: int, seed: int = 1, now_ms: int = 0) -> SaslClien
     return authenticator
 
 
-# -- the order -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SASL-01", "SASL-05", "NET-24")
 def test_plain_byte_for_byte() -> None:
     authenticator = plain()
@@ -122,7 +120,7 @@ def test_plain_byte_for_byte() -> None:
 
 
 @pytest.mark.behaviour("SASL-01")
-def test_a_broker_before_kafka_1_0_gets_its_tokens_raw() -> None:
+def test_a_broker_before_kafka_1_0_gets_its_tokens_raw_and_one_may_know_first_versions_only() -> None:
     authenticator = plain()
     say(authenticator, None)
     handshake = say(authenticator, ID_0 + OLD_VERSIONS)
@@ -131,10 +129,6 @@ def test_a_broker_before_kafka_1_0_gets_its_tokens_raw() -> None:
     assert say(authenticator, ID_1 + HANDSHAKE_OK) == b"\x00alice\x00secret"
     assert say(authenticator, b"") is None
     assert authenticator.complete
-
-
-@pytest.mark.behaviour("SASL-01")
-def test_a_broker_may_know_the_first_version_of_each_only() -> None:
     authenticator = plain()
     say(authenticator, None)
     first_versions = b"\x00\x00\x00\x00\x00\x02\x00\x11\x00\x00\x00\x00\x00\x24\x00\x00\x00\x00"
@@ -158,61 +152,36 @@ def test_credentials_are_asked_for_when_it_begins_and_may_be_missing() -> None:
         authenticator.authenticate(None, 0)
 
 
-# -- refusals ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("SASL-02")
-@pytest.mark.parametrize(
-    ("code", "kind", "said"),
-    [
-        (
-            33,
-            UnsupportedSaslMechanismError,
-            "Client SASL mechanism 'PLAIN' not enabled in the server, enabled mechanisms are"
-            " [GSSAPI, SCRAM-SHA-256]",
-        ),
-        (
-            34,
-            IllegalSaslStateError,
-            "Unexpected handshake request with client mechanism PLAIN, enabled mechanisms are"
-            " [GSSAPI, SCRAM-SHA-256]",
-        ),
-        (
-            -1,
-            IllegalSaslStateError,
-            "Unknown error code UNKNOWN_SERVER_ERROR, client mechanism is PLAIN, enabled mechanisms are"
-            " [GSSAPI, SCRAM-SHA-256]",
-        ),
-    ],
-)
-def test_a_handshake_is_refused(code: int, kind: type[ApiError], said: str) -> None:
-    authenticator = handshaken()
-    response = SaslHandshakeResponse(code, ("GSSAPI", "SCRAM-SHA-256")).encode(1)
-    with pytest.raises(kind) as caught:
-        say(authenticator, ID_1 + response)
-    assert caught.value.message == said
+def test_a_handshake_is_refused() -> None:
+    enabled = "enabled mechanisms are [GSSAPI, SCRAM-SHA-256]"
+    refusals: dict[int, tuple[type[ApiError], str]] = {
+        33: (UnsupportedSaslMechanismError, "Client SASL mechanism 'PLAIN' not enabled in the server"),
+        34: (IllegalSaslStateError, "Unexpected handshake request with client mechanism PLAIN"),
+        -1: (IllegalSaslStateError, "Unknown error code UNKNOWN_SERVER_ERROR, client mechanism is PLAIN"),
+    }
+    for code, (kind, said) in refusals.items():
+        response = SaslHandshakeResponse(code, ("GSSAPI", "SCRAM-SHA-256")).encode(1)
+        with pytest.raises(kind) as caught:
+            say(handshaken(), ID_1 + response)
+        assert caught.value.message == f"{said}, {enabled}"
 
 
 @pytest.mark.behaviour("SASL-03")
-@pytest.mark.parametrize(
-    ("code", "message", "kind", "said"),
-    [
-        (58, "the broker's own words", SaslAuthenticationError, "the broker's own words"),
-        (58, None, SaslAuthenticationError, Errors.SASL_AUTHENTICATION_FAILED.message),
-        (34, "not now", IllegalSaslStateError, "not now"),
-        (33, "not that one", UnsupportedSaslMechanismError, "not that one"),
-        (-1, "oops", UnknownServerError, "oops"),
-    ],
-)
-def test_an_authentication_is_refused(
-    code: int, message: str | None, kind: type[ApiError], said: str
-) -> None:
-    authenticator = awaiting_the_verdict()
-    with pytest.raises(kind) as caught:
-        say(authenticator, outcome(0, code, message))
-    assert caught.value.message == said
-    assert caught.value.code == code
-    assert not authenticator.complete
+def test_an_authentication_is_refused() -> None:
+    refusals: dict[tuple[int, str | None], tuple[type[ApiError], str]] = {
+        (58, "the broker's own words"): (SaslAuthenticationError, "the broker's own words"),
+        (58, None): (SaslAuthenticationError, Errors.SASL_AUTHENTICATION_FAILED.message),
+        (34, "not now"): (IllegalSaslStateError, "not now"),
+        (33, "not that one"): (UnsupportedSaslMechanismError, "not that one"),
+        (-1, "oops"): (UnknownServerError, "oops"),
+    }
+    for (code, message), (kind, said) in refusals.items():
+        authenticator = awaiting_the_verdict()
+        with pytest.raises(kind) as caught:
+            say(authenticator, outcome(0, code, message))
+        assert (caught.value.message, caught.value.code) == (said, code)
+        assert not authenticator.complete
 
 
 def test_what_a_mechanism_objects_to_is_said_in_javas_words() -> None:
@@ -233,36 +202,29 @@ def test_what_a_mechanism_objects_to_is_said_in_javas_words() -> None:
     )
 
 
-@pytest.mark.parametrize("frame", [b"", b"\x7f", ID_1, ID_1 + b"\x00", b"\x00\x00\x00\x05" + HANDSHAKE_OK])
-def test_a_frame_that_is_no_answer_hints_at_another_protocol(frame: bytes) -> None:
-    authenticator = handshaken()
-    assert authenticator.expects(frame)
-    with pytest.raises(IllegalSaslStateError) as caught:
-        say(authenticator, frame)
-    assert caught.value.message == (
-        "Invalid SASL mechanism response, server may be expecting a different protocol"
-    )
-    assert isinstance(caught.value.__cause__, SchemaError)
-
-
-# -- sessions ------------------------------------------------------------------------------------------------
+def test_a_frame_that_is_no_answer_hints_at_another_protocol() -> None:
+    for frame in (b"", b"\x7f", ID_1, ID_1 + b"\x00", b"\x00\x00\x00\x05" + HANDSHAKE_OK):
+        authenticator = handshaken()
+        assert authenticator.expects(frame)
+        with pytest.raises(IllegalSaslStateError) as caught:
+            say(authenticator, frame)
+        assert caught.value.message == (
+            "Invalid SASL mechanism response, server may be expecting a different protocol"
+        )
+        assert isinstance(caught.value.__cause__, SchemaError)
 
 
 @pytest.mark.behaviour("SASL-06")
-@pytest.mark.parametrize("seed", range(50))
-def test_a_session_is_renewed_after_85_to_95_per_cent_of_it(seed: int) -> None:
-    authenticator = authenticated(lifetime_ms=100_000, seed=seed, now_ms=7)
-    at_ms = authenticator.reauthenticates_at_ms
-    assert at_ms is not None
-    assert 85_000 <= at_ms - 7 <= 95_000
-
-
-@pytest.mark.behaviour("SASL-06")
-def test_moments_differ_from_connection_to_connection() -> None:
-    assert len({authenticated(100_000, seed).reauthenticates_at_ms for seed in range(20)}) > 15
-
-
-def test_a_lifetime_of_nothing_is_none() -> None:
+def test_a_session_is_renewed_after_85_to_95_per_cent_of_it_differently_from_connection_to_connection() -> (
+    None
+):
+    moments_ms = []
+    for seed in range(50):
+        at_ms = authenticated(lifetime_ms=100_000, seed=seed, now_ms=7).reauthenticates_at_ms
+        assert at_ms is not None
+        assert 85_000 <= at_ms - 7 <= 95_000, seed
+        moments_ms.append(at_ms)
+    assert len(set(moments_ms[:20])) > 15
     assert authenticated(lifetime_ms=0).reauthenticates_at_ms is None
     assert authenticated(lifetime_ms=-1).reauthenticates_at_ms is None
 
@@ -286,25 +248,17 @@ def test_a_reauthentication_begins_with_the_handshake() -> None:
 
 
 @pytest.mark.behaviour("SASL-06")
-def test_a_session_that_is_not_limited_any_more_has_no_end() -> None:
-    authenticator = authenticated(lifetime_ms=10_000)
-    authenticator.reauthenticate()
-    say(authenticator, None, 9_000)
-    say(authenticator, ID_0 + HANDSHAKE_OK, 9_000)
-    say(authenticator, outcome(0, correlation_id=ID_1), 9_000)
-    assert authenticator.complete
-    assert authenticator.reauthenticates_at_ms is None
-
-
-@pytest.mark.behaviour("SASL-06")
-def test_the_second_reauthentication_is_at_least_a_second_after_the_first() -> None:
-    authenticator = authenticated(lifetime_ms=10)
-    assert authenticator.reauthenticates_at_ms in (8, 9)
-    authenticator.reauthenticate()
-    say(authenticator, None, 10)
-    say(authenticator, ID_0 + HANDSHAKE_OK, 10)
-    say(authenticator, outcome(10, correlation_id=ID_1), 10)
-    assert authenticator.reauthenticates_at_ms == 1_010
+def test_a_renewed_session_may_have_no_end_and_is_renewed_again_after_a_second_at_least() -> None:
+    for lifetime_ms, now_ms, next_lifetime_ms, next_ms in ((10_000, 9_000, 0, None), (10, 10, 10, 1_010)):
+        authenticator = authenticated(lifetime_ms)
+        if lifetime_ms == 10:
+            assert authenticator.reauthenticates_at_ms in (8, 9)
+        authenticator.reauthenticate()
+        say(authenticator, None, now_ms)
+        say(authenticator, ID_0 + HANDSHAKE_OK, now_ms)
+        say(authenticator, outcome(next_lifetime_ms, correlation_id=ID_1), now_ms)
+        assert authenticator.complete
+        assert authenticator.reauthenticates_at_ms == next_ms
 
 
 @pytest.mark.behaviour("SASL-06", "NET-24")
@@ -333,15 +287,13 @@ def test_each_authentication_asks_for_the_credentials_anew() -> None:
     assert b"\0alice\0new" in (say(authenticator, ID_0 + HANDSHAKE_OK) or b"")
 
 
-@pytest.mark.parametrize("version", [-2, -1])
-@pytest.mark.parametrize("api", [b"\x00\x11", b"\x00\x24"])
-def test_a_broker_that_lists_versions_below_zero_is_refused(api: bytes, version: int) -> None:
+def test_a_broker_that_lists_versions_below_zero_is_refused() -> None:
     """They were taken for versions to ask in, and the error spoke of our own limits."""
-    authenticator = plain()
-    say(authenticator, None)
-    listed = ID_0 + b"\x00\x00\x00\x00\x00\x01" + api + b"\x00\x00" + version.to_bytes(2, "big", signed=True)
-    with pytest.raises(
-        IllegalSaslStateError, match=rf"the broker lists Sasl[A-Za-z]+ up to version {version}"
-    ):
-        say(authenticator, listed)
-    assert not authenticator.complete
+    for version, api in product((-2, -1), (b"\x00\x11", b"\x00\x24")):
+        authenticator = plain()
+        say(authenticator, None)
+        listed = api + b"\x00\x00" + version.to_bytes(2, "big", signed=True)
+        said = rf"the broker lists Sasl[A-Za-z]+ up to version {version}"
+        with pytest.raises(IllegalSaslStateError, match=said):
+            say(authenticator, ID_0 + b"\x00\x00\x00\x00\x00\x01" + listed)
+        assert not authenticator.complete

@@ -1,4 +1,4 @@
-"""Two hundred secrets, and every way that a text could leave: repr, error, log, event.
+"""Hundreds of secrets, and every way that a text could leave: repr, error, log, event.
 
 What a broker itself says is passed on as it is, and not looked at here.
 """
@@ -23,6 +23,7 @@ from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
 from client_core.network.sasl.jaas_config import JaasConfig
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from client_core.protocol.api_keys import ApiKey
 from tests.network.sasl.jwts import jwt_of
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
@@ -33,15 +34,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client_core.network.authenticator import Authenticator
-    from client_core.protocol.api_keys import ApiKey
 
 #: Long enough not to be in a text by chance, with what makes trouble in grammars and encodings.
 SECRETS = st.text(st.sampled_from("kQzJ7_+/=\"'\\;,:% \u00fc\u65e5\n"), min_size=12, max_size=24).filter(
     lambda text: len(set(text)) > 4 and text.strip() == text
 )
 
-TWO_HUNDRED = hypothesis.settings(
-    max_examples=200, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+APIS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+
+A_HUNDRED = hypothesis.settings(
+    max_examples=100, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
 
 
@@ -123,7 +125,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-@TWO_HUNDRED
+@A_HUNDRED
 @given(
     username=SECRETS,
     password=SECRETS,
@@ -146,7 +148,7 @@ def test_user_names_and_passwords(
     ear = overheard()
     server = SaslServer(MockClock(), (mechanism,), passwords={username: password} if is_known else {})
     if fault is not None:
-        server.faults[data.draw(st.sampled_from(_apis()))] = fault
+        server.faults[data.draw(st.sampled_from(APIS))] = fault
     config = password_config(mechanism, username, password, in_jaas=in_jaas)
     ear.hear(config)
     authenticators = SaslAuthenticators(
@@ -159,13 +161,7 @@ def test_user_names_and_passwords(
     ear.assert_without(username, password)
 
 
-def _apis() -> list[ApiKey]:
-    from client_core.protocol.api_keys import ApiKey
-
-    return [ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
-
-
-@TWO_HUNDRED
+@A_HUNDRED
 @given(secret=SECRETS, before=st.text("Module required=;\"' ", max_size=12), data=st.data())
 def test_a_jaas_config_that_can_not_be_read(
     overheard: Callable[[], Overheard], secret: str, before: str, data: Any
@@ -187,7 +183,7 @@ def test_a_jaas_config_that_can_not_be_read(
     ear.assert_without(secret, *words)
 
 
-@TWO_HUNDRED
+@A_HUNDRED
 @given(secret=SECRETS, cut=st.integers(0, 200))
 def test_a_token_in_a_file(overheard: Callable[[], Overheard], tmp_path: Path, secret: str, cut: int) -> None:
     ear, clock, file = overheard(), MockClock(), tmp_path / "token"
