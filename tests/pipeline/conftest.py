@@ -1,6 +1,6 @@
 """The pipeline's tests: which of them need Spark, and the session that they share.
 
-    spark    the session of this process (tests/support/spark.py): `local[2]`, UTC, four shuffle partitions,
+    spark    the session of this process (tests/support/spark.py): `local[2]`, UTC, two shuffle partitions,
              Kafka's connector and Delta on its class path. Its start is paid for by the first test that takes
              it. Leave it as it was: no setting changed, no view or cache left behind.
     whole_run    the whole job, run once by its command: over simulated events, in a folder whose bronze holds

@@ -53,7 +53,7 @@ def test_the_session_has_the_settings_that_the_tables_depend_on_and_listens_on_t
         "spark.sql.ansi.enabled": "true",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.variant.allowDuplicateKeys": "true",
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -67,7 +67,7 @@ def test_workers_run_the_python_that_runs_the_driver(spark: SparkSession) -> Non
 
 def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
     assert spark_session("another", master="local[7]", shuffle_partitions=99) is spark
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
 def test_delta_is_set_up_by_its_jar_alone(spark: SparkSession, tmp_path: Path) -> None:

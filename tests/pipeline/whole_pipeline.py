@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.dataset
 from click.testing import CliRunner
 from pyspark.sql import DataFrame
 
@@ -29,10 +31,10 @@ from tests.pipeline.oracle import Oracle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from pipeline.stores.store import Store
     from tests.pipeline.fleets import Event
 
 Row = dict[str, Any]
@@ -45,8 +47,9 @@ class Tables:
 
     def __init__(self, spark: SparkSession, events: Iterable[Event] = (), **given: DataFrame) -> None:
         self._spark = spark
-        self._there = dict(given)
-        self._there.setdefault(BRONZE_EVENTS, bronze(spark, events))
+        self._there = (
+            dict(given) if BRONZE_EVENTS in given else {BRONZE_EVENTS: bronze(spark, events), **given}
+        )
         self._rows: dict[str, list[Row]] = {}
 
     def __call__(self, name: str) -> DataFrame:
@@ -65,12 +68,17 @@ class Tables:
                 part[table.name] = table.of(part[table.source])
             rows = reduce(DataFrame.unionByName, [part[table.name] for part in made])
             self._there[table.name] = table.merge(rows).localCheckpoint()
+        self._rows.clear()
 
     def rows(self, name: str) -> list[Row]:
         """The rows of a table in an order of their own: that of their values, not of how they came about."""
         if name not in self._rows:
-            self._rows[name] = in_order(self(name).toArrow().to_pylist())
+            self._rows[name] = in_order(self._all_rows(name))
         return self._rows[name]
+
+    def _all_rows(self, name: str) -> list[Row]:
+        rows: list[Row] = self(name).toArrow().to_pylist()
+        return rows
 
     def _made(self, name: str) -> DataFrame:
         if name in _SILVER:
@@ -78,6 +86,20 @@ class Tables:
         if name == BRONZE_REJECTS:
             return self._spark.createDataFrame([], REJECTS_SCHEMA)
         return GOLD[name](self)
+
+
+class TablesOnDisk(Tables):
+    """The tables of a Parquet store; their rows as others than Spark read them."""
+
+    def __init__(self, spark: SparkSession, store: Store) -> None:
+        names = [BRONZE_EVENTS, BRONZE_REJECTS, *_SILVER, *GOLD]
+        super().__init__(spark, (), **{name: store.read(name) for name in names})
+        self._out = Path(store.out)
+
+    def _all_rows(self, name: str) -> list[Row]:
+        files = [str(path) for path in (self._out / name).rglob("part-*.parquet")]
+        rows: list[Row] = pyarrow.dataset.dataset(files, format="parquet").to_table().to_pylist()
+        return rows
 
 
 class WholeRun:
@@ -95,8 +117,7 @@ class WholeRun:
         self.words = ["run", "--source", "files", "--input", str(self.events), "--out", str(self.out)]
         self.said = CliRunner().invoke(main, [*self.words, "--progress"])
         assert self.said.exit_code == 0, self.said.output
-        names = [BRONZE_REJECTS, *_SILVER, *GOLD]
-        self.tables: Final = Tables(spark, already, **{name: store.read(name) for name in names})
+        self.tables: Final = TablesOnDisk(spark, store)
 
 
 class ManyFleets:
