@@ -11,6 +11,7 @@ from client_core.record.memory_records_builder import MemoryRecordsBuilder
 
 if TYPE_CHECKING:
     from client_core.record.record_batch import RecordHeaders
+    from tests.golden.conftest import Cases
 
 
 def _content(step: dict[str, Any]) -> tuple[bytes | None, bytes | None, RecordHeaders]:
@@ -19,29 +20,31 @@ def _content(step: dict[str, Any]) -> tuple[bytes | None, bytes | None, RecordHe
 
 
 @pytest.mark.golden("batch_room.json")
-def test_a_batch_has_room_for_what_javas_has(case: dict[str, Any]) -> None:
-    builder = MemoryRecordsBuilder(case["write_limit"])
-    for step in case["steps"]:
-        content = _content(step)
-        assert builder.has_room_for(step["timestamp"], *content) == step["has_room"]
-        if step["has_room"]:
-            builder.append(step["timestamp"], *content)
-            assert builder.estimated_size_bytes == step["estimated_size_after"]
-            assert builder.is_full == step["is_full_after"]
-    assert builder.record_count == case["num_records"]
-    assert len(builder.build()) == case["final_size"]
+def test_a_batch_has_room_for_what_javas_has(cases: Cases) -> None:
+    for case in cases:
+        builder = MemoryRecordsBuilder(case["write_limit"])
+        for step in case["steps"]:
+            content = _content(step)
+            assert builder.has_room_for(step["timestamp"], *content) == step["has_room"]
+            if step["has_room"]:
+                builder.append(step["timestamp"], *content)
+                assert builder.estimated_size_bytes == step["estimated_size_after"]
+                assert builder.is_full == step["is_full_after"]
+        assert builder.record_count == case["num_records"]
+        assert len(builder.build()) == case["final_size"]
 
 
 @pytest.mark.golden("batch_room.json")
-def test_append_many_takes_what_javas_has_room_for(case: dict[str, Any]) -> None:
-    builder = MemoryRecordsBuilder(case["write_limit"])
-    records = []
-    for step in case["steps"]:
-        key, value, headers = _content(step)
-        records.append(ProducerRecord("t", value, key, timestamp_ms=step["timestamp"], headers=headers))
-    taken, refused = 0, 0
-    while taken + refused < len(records):
-        count = builder.append_many(records, range(len(records)), taken + refused, 0)
-        taken, refused = taken + count, refused + (count == 0)
-    assert taken == case["num_records"]
-    assert len(builder.build()) == case["final_size"]
+def test_append_many_takes_what_javas_has_room_for(cases: Cases) -> None:
+    for case in cases:
+        builder = MemoryRecordsBuilder(case["write_limit"])
+        records = []
+        for step in case["steps"]:
+            key, value, headers = _content(step)
+            records.append(ProducerRecord("t", value, key, timestamp_ms=step["timestamp"], headers=headers))
+        taken, refused = 0, 0
+        while taken + refused < len(records):
+            count = builder.append_many(records, range(len(records)), taken + refused, 0)
+            taken, refused = taken + count, refused + (count == 0)
+        assert taken == case["num_records"]
+        assert len(builder.build()) == case["final_size"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -24,6 +24,9 @@ from tests.golden.adapters import (
     message_class,
     message_from_json,
 )
+
+if TYPE_CHECKING:
+    from tests.golden.conftest import Cases
 
 #: The files of frames are those named for an API, and special.json.
 _FRAMES: Final = "messages/[A-Zs]*.json"
@@ -53,9 +56,10 @@ def _encoded_header(case: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.golden(_FRAMES)
-def test_encodes_to_javas_bytes(case: dict[str, Any]) -> None:
-    frame = _encoded_header(case) + _expected(case).encode(case["version"])
-    assert frame.hex() == _without_unknown_tags(case, frame)
+def test_encodes_to_javas_bytes(cases: Cases) -> None:
+    for case in cases:
+        frame = _encoded_header(case) + _expected(case).encode(case["version"])
+        assert frame.hex() == _without_unknown_tags(case, frame)
 
 
 def _without_unknown_tags(case: dict[str, Any], ours: bytes) -> str:
@@ -78,41 +82,45 @@ def _without_unknown_tags(case: dict[str, Any], ours: bytes) -> str:
 
 
 @pytest.mark.golden(_FRAMES)
-def test_decodes_to_what_java_wrote(case: dict[str, Any]) -> None:
-    frame = bytes.fromhex(case["bytes"])
-    if case["type"] == "request":
-        header = decode_request_header(frame)
-        assert header[:4] == (_api(case), case["version"], case["correlation_id"], case["client_id"])
-        offset = header.body_offset
-    else:
-        correlation_id, offset = decode_response_header(frame, _api(case), case["version"])
-        assert correlation_id == case["correlation_id"]
-    assert _class(case).decode(frame, case["version"], offset) == _expected(case)
+def test_decodes_to_what_java_wrote(cases: Cases) -> None:
+    for case in cases:
+        frame = bytes.fromhex(case["bytes"])
+        if case["type"] == "request":
+            header = decode_request_header(frame)
+            assert header[:4] == (_api(case), case["version"], case["correlation_id"], case["client_id"])
+            offset = header.body_offset
+        else:
+            correlation_id, offset = decode_response_header(frame, _api(case), case["version"])
+            assert correlation_id == case["correlation_id"]
+        assert _class(case).decode(frame, case["version"], offset) == _expected(case)
 
 
 @pytest.mark.golden(_FRAMES)
-def test_has_javas_header_version(case: dict[str, Any]) -> None:
-    api, version = _api(case), case["version"]
-    ours = api.request_header_version if case["type"] == "request" else api.response_header_version
-    assert ours(version) == case["header_version"]
+def test_has_javas_header_version(cases: Cases) -> None:
+    for case in cases:
+        api, version = _api(case), case["version"]
+        ours = api.request_header_version if case["type"] == "request" else api.response_header_version
+        assert ours(version) == case["header_version"]
 
 
 @pytest.mark.golden(_FRAMES)
-def test_passes_over_trailing_bytes(case: dict[str, Any]) -> None:
-    frame = bytes.fromhex(case["bytes"]) + b"\x01\xff\xff\xff\xff"
-    offset = len(_encoded_header(case))
-    assert _class(case).decode(frame, case["version"], offset) == _expected(case)
+def test_passes_over_trailing_bytes(cases: Cases) -> None:
+    for case in cases:
+        frame = bytes.fromhex(case["bytes"]) + b"\x01\xff\xff\xff\xff"
+        offset = len(_encoded_header(case))
+        assert _class(case).decode(frame, case["version"], offset) == _expected(case)
 
 
 @pytest.mark.golden("messages/unrepresentable.json")
-def test_refuses_what_a_version_has_no_room_for(case: dict[str, Any]) -> None:
-    body = json_from_java_string(case["data"])
-    spoken = {name: value for name, value in body.items() if name not in _NOT_SPOKEN}
-    message = message_from_json(message_class(case["message"]), spoken)
-    with pytest.raises(
-        UnsupportedVersionError, match=rf"v{case['version']} can't carry ({_refused_field(case)})\b"
-    ):
-        message.encode(case["version"])
+def test_refuses_what_a_version_has_no_room_for(cases: Cases) -> None:
+    for case in cases:
+        body = json_from_java_string(case["data"])
+        spoken = {name: value for name, value in body.items() if name not in _NOT_SPOKEN}
+        message = message_from_json(message_class(case["message"]), spoken)
+        with pytest.raises(
+            UnsupportedVersionError, match=rf"v{case['version']} can't carry ({_refused_field(case)})\b"
+        ):
+            message.encode(case["version"])
 
 
 def _refused_field(case: dict[str, Any]) -> str:
@@ -124,10 +132,11 @@ def _refused_field(case: dict[str, Any]) -> str:
 
 
 @pytest.mark.golden("messages/api_versions_fallback.json")
-def test_reads_the_refusal_of_a_version_as_version_0(case: dict[str, Any]) -> None:
-    frame, version = bytes.fromhex(case["bytes"]), case["request_version"]
-    correlation_id, offset = decode_response_header(frame, ApiKey.API_VERSIONS, version)
-    response = ApiVersionsRequestBuilder("pilotfish", "1").decode_response(frame[offset:], version)
-    assert correlation_id == case["correlation_id"]
-    assert response.error_code == case["java_parsed_error"]
-    assert version_to_ask_next(response) == case["next_request_version"]
+def test_reads_the_refusal_of_a_version_as_version_0(cases: Cases) -> None:
+    for case in cases:
+        frame, version = bytes.fromhex(case["bytes"]), case["request_version"]
+        correlation_id, offset = decode_response_header(frame, ApiKey.API_VERSIONS, version)
+        response = ApiVersionsRequestBuilder("pilotfish", "1").decode_response(frame[offset:], version)
+        assert correlation_id == case["correlation_id"]
+        assert response.error_code == case["java_parsed_error"]
+        assert version_to_ask_next(response) == case["next_request_version"]

@@ -1,12 +1,13 @@
 """The pipeline's tests: which of them need Spark, and the session that they share.
 
-    spark    the session of this process (tests/support/spark.py): `local[2]`, UTC, four shuffle partitions,
+    spark    the session of this process (tests/support/spark.py): `local[2]`, UTC, two shuffle partitions,
              Kafka's connector and Delta on its class path. Its start is paid for by the first test that takes
              it. Leave it as it was: no setting changed, no view or cache left behind.
-    told, tables   the stories of all test modules that were collected (stories.py), and what is in silver and
-                   gold of them; computed once.
-    many_fleets    the same with 120 fleets more that hypothesis draws, each as it was told and mangled, and
-                   their oracle (whole_pipeline.py).
+    whole_run    the whole job, run once by its command: over simulated events, in a folder whose bronze holds
+                 the stories of all test modules that were collected already (stories.py).
+    tables       what is in that folder.
+    many_fleets  silver and gold of the stories and of 120 fleets that hypothesis draws, each as it was told
+                 and mangled, in memory; and their oracle (whole_pipeline.py).
 
 A test that takes `spark`, itself or through a fixture, bears the mark `spark` by that; one that starts a
 Spark of its own says it of itself. Either has 300 s before it counts as hung, and runs in the same process as
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.pipeline.fleets import examples_of, fleets
+from tests.pipeline.fleets import examples_of, fleets, numbered
 from tests.pipeline.stories import Outcome
-from tests.pipeline.whole_pipeline import ManyFleets, Tables
+from tests.pipeline.whole_pipeline import ManyFleets, Tables, WholeRun
 from tests.support.spark import LEFT_SOCKETS, spark_of_the_session
 
 if TYPE_CHECKING:
@@ -60,20 +61,20 @@ def reported() -> Outcome:
 
 
 @pytest.fixture(scope="session")
-def everything(request: pytest.FixtureRequest, spark: SparkSession, reported: Outcome) -> ManyFleets:
-    """The stories; and fleets to compare all tables by, if there is a test that does."""
-    compares = any("many_fleets" in getattr(item, "fixturenames", ()) for item in request.session.items)
-    drawn = examples_of(fleets(), 120) if compares else []
-    return ManyFleets(spark, {**dict(enumerate(drawn)), **reported.events}, mangles=compares)
+def whole_run(spark: SparkSession, reported: Outcome, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    """The whole job, run once; see the module's docstring."""
+    events = [event for n, fleet in reported.events.items() for event in numbered(fleet, n)]
+    return WholeRun(spark, tmp_path_factory.mktemp("whole"), events)
 
 
 @pytest.fixture(scope="session")
-def tables(everything: ManyFleets) -> Tables:
-    """What became of the stories."""
-    return everything.tables
+def tables(whole_run: WholeRun) -> Tables:
+    """What the job made of the stories."""
+    return whole_run.tables
 
 
 @pytest.fixture(scope="session")
-def many_fleets(everything: ManyFleets) -> ManyFleets:
+def many_fleets(spark: SparkSession, reported: Outcome) -> ManyFleets:
     """Fleets to compare all tables by."""
-    return everything
+    drawn = examples_of(fleets(), 120)
+    return ManyFleets(spark, {**dict(enumerate(drawn)), **reported.compared})

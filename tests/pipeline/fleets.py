@@ -254,7 +254,7 @@ def number_of(row: Event) -> int | None:
     """The fleet that a row of any table is of; None where it has no name of a fleet's own."""
     window = row.get("window") or {}
     names = (row.get("cluster_id"), row.get("sidecar_id"), row.get("topic"), window.get("topic"))
-    return next((int(name.rpartition("#")[2]) for name in names if name), None)
+    return next((int(name.rpartition("#")[2]) for name in names if name and "#" in name), None)
 
 
 def without_number(number: int, value: Any) -> Any:

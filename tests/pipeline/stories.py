@@ -11,8 +11,8 @@
         assert [row["valid_to"] for row in rows(GOLD_LEADER_HISTORY)] == [at(9), None]
 
     @story.test
-    def test_leader_history(story: Tale, told: Told, tables: Tables) -> None:
-        told.check(story, tables)
+    def test_leader_history(story: Tale, reported: Outcome, tables: Tables) -> None:
+        reported.check(story, tables)
 
 Each story has a cluster of its own, so that those of all modules are told together: a Spark job takes half a
 second, and all stories need no more jobs than one. Time is one for all of them: a story may rely on what
@@ -39,6 +39,8 @@ Tale: TypeAlias = Callable[[], Story]
 LATEST_S: Final = 30 * 24 * 3_600
 
 _ALL: Final[list[Tale]] = []
+#: Those whose sums are more than Spark has room for, and less than the oracle has.
+_BEYOND_THE_ORACLE: Final[set[Tale]] = set()
 #: The number of the first story; below it are fleets that nobody made up.
 _FIRST: Final = 500
 
@@ -54,6 +56,10 @@ class Stories:
         _ALL.append(tale)
         return tale
 
+    def beyond_the_oracle(self, tale: Tale) -> Tale:
+        _BEYOND_THE_ORACLE.add(tale)
+        return self(tale)
+
     def test(self, function: Callable[..., None]) -> Callable[..., None]:
         """Makes a test of a function that takes each `story` in turn."""
         ids = [tale.__name__ for tale in self._own]
@@ -68,6 +74,11 @@ class Outcome:
         self._begun = {tale: tale() for tale in _ALL}
         self._numbers = {tale: _FIRST + n for n, tale in enumerate(_ALL)}
         self.events = {self._numbers[tale]: next(story) for tale, story in self._begun.items()}
+        self.compared = {
+            number: self.events[number]
+            for tale, number in self._numbers.items()
+            if tale not in _BEYOND_THE_ORACLE
+        }
         self._rows: dict[str, dict[int | None, list[Row]]] = {}
 
     def check(self, tale: Tale, tables: Tables) -> None:

@@ -168,34 +168,28 @@ def test_topics_that_a_tenth_of_the_producing_boots_used_are_warmed_most_used_fi
     assert (evidence["boots"], evidence["boots_that_produced"], evidence["topics_produced_to"]) == (22, 20, 8)
 
 
-def test_there_are_so_many_of_them_at_most(advised: dict[str, dict[str, Any]]) -> None:
+def test_there_are_so_many_of_them_at_most_and_none_for_who_only_looks_up(
+    advised: dict[str, dict[str, Any]],
+) -> None:
     assert advised["broad"]["warm_topics"] == [f"t{number:03}" for number in range(MOST_WARM_TOPICS)]
-
-
-def test_a_service_that_only_looks_up_has_no_topics_to_warm(advised: dict[str, dict[str, Any]]) -> None:
     assert advised["moves-1"]["warm_topics"] == []
 
 
-@pytest.mark.parametrize(
-    ("service", "refresh_max_age_ms"),
-    [
-        ("billing", LONGEST_MAX_AGE_MS),
-        ("moves-0", LONGEST_MAX_AGE_MS),
-        ("moves-1", LONGEST_MAX_AGE_MS),
-        ("moves-2", 180_000),
-        ("moves-10", 36_000),
-        ("moves-40", SHORTEST_MAX_AGE_MS),
+def test_the_interval_is_as_short_as_moves_and_staleness_ask_for(advised: dict[str, dict[str, Any]]) -> None:
+    wanted = {
+        "billing": LONGEST_MAX_AGE_MS,
+        "moves-0": LONGEST_MAX_AGE_MS,
+        "moves-1": LONGEST_MAX_AGE_MS,
+        "moves-2": 180_000,
+        "moves-10": 36_000,
+        "moves-40": SHORTEST_MAX_AGE_MS,
         # A quarter of the interval and the whole of it: 625 thousandths on average.
-        ("waits", 144_000),
-        ("produces", LONGEST_MAX_AGE_MS),
+        "waits": 144_000,
+        "produces": LONGEST_MAX_AGE_MS,
         # Watched for a minute, which counts as an hour.
-        ("younger", 180_000),
-    ],
-)
-def test_the_interval_is_as_short_as_moves_and_staleness_ask_for(
-    advised: dict[str, dict[str, Any]], service: str, refresh_max_age_ms: int
-) -> None:
-    assert advised[service]["refresh_max_age_ms"] == refresh_max_age_ms
+        "younger": 180_000,
+    }
+    assert {service: advised[service]["refresh_max_age_ms"] for service in wanted} == wanted
 
 
 def test_the_evidence_is_what_was_counted(advised: dict[str, dict[str, Any]]) -> None:

@@ -85,16 +85,13 @@ def test_they_lie_below_the_cache_by_the_version_of_spark() -> None:
     assert default_folder(Path("/project")) == Path("/project/.cache/spark/4.0.0")
 
 
-@pytest.mark.parametrize(
-    ("file_name", "artifact"),
-    [
-        ("delta-spark_2.13-4.0.0.jar", "delta-spark_2.13"),
-        ("spark-token-provider-kafka-0-10_2.13-4.0.0.jar", "spark-token-provider-kafka-0-10_2.13"),
-        ("scala-library-2.13.13.jar", "scala-library"),
-        ("jakarta.servlet-api-5.0.0.jar", "jakarta.servlet-api"),
-        ("netty-transport-native-epoll-4.1.118.Final-linux-x86_64.jar", "netty-transport-native-epoll"),
-        ("plain.jar", "plain"),
-    ],
-)
-def test_a_jar_is_known_by_its_name_without_the_version(file_name: str, artifact: str) -> None:
-    assert artifact_of(file_name) == artifact
+def test_a_jar_is_known_by_its_name_without_the_version() -> None:
+    artifacts = {
+        "delta-spark_2.13-4.0.0.jar": "delta-spark_2.13",
+        "spark-token-provider-kafka-0-10_2.13-4.0.0.jar": "spark-token-provider-kafka-0-10_2.13",
+        "scala-library-2.13.13.jar": "scala-library",
+        "jakarta.servlet-api-5.0.0.jar": "jakarta.servlet-api",
+        "netty-transport-native-epoll-4.1.118.Final-linux-x86_64.jar": "netty-transport-native-epoll",
+        "plain.jar": "plain",
+    }
+    assert {name: artifact_of(name) for name in artifacts} == artifacts

@@ -75,9 +75,8 @@ OK: dict[str, Any] = {"partition": 0, "offset": 1, "timestamp": 2}
 # -- options and columns -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given_options", "sentence"),
-    [
+def test_an_option_that_makes_no_sense_is_refused_with_a_sentence() -> None:
+    cases: list[tuple[dict[str, str], str]] = [
         ({"table": "topic"}, "option table can't be 'topic'; it is one of topics, partitions, brokers"),
         ({"table": "topics", "topics": "a*b"}, "has a star inside"),
         ({"table": "brokers", "topics": "a"}, "leave it out"),
@@ -88,20 +87,17 @@ OK: dict[str, Any] = {"partition": 0, "offset": 1, "timestamp": 2}
         ({"table": "topics", "token": "a b"}, "is no token"),
         ({"table": "topics", "path": "x"}, "takes no path"),
         ({"table": "topics", "topic": "x"}, "a read has no option topic; it has url"),
-    ],
-)
-def test_an_option_that_makes_no_sense_is_refused_with_a_sentence(
-    given_options: dict[str, str], sentence: str
-) -> None:
-    with pytest.raises(InvalidOptionError) as raised:
-        read_options(given_options)
-    assert sentence in str(raised.value)
+    ]
+    for given_options, sentence in cases:
+        with pytest.raises(InvalidOptionError) as raised:
+            read_options(given_options)
+        assert sentence in str(raised.value)
 
 
-@pytest.mark.parametrize("write_id", ["", "a b", "x" * 121, "ä"])
-def test_a_write_id_must_fit_into_a_key(write_id: str) -> None:
-    with pytest.raises(InvalidOptionError, match="write_id"):
-        write_options({"write_id": write_id})
+def test_a_write_id_must_fit_into_a_key() -> None:
+    for write_id in ("", "a b", "x" * 121, "ä"):
+        with pytest.raises(InvalidOptionError, match="write_id"):
+            write_options({"write_id": write_id})
 
 
 def test_names_count_without_case_and_sparks_own_pass() -> None:
@@ -109,26 +105,18 @@ def test_names_count_without_case_and_sparks_own_pass() -> None:
     assert options.batch_records == 7
 
 
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("http://127.0.0.1:8085", "http://127.0.0.1:8085"),
-        ("http://sidecar/", "http://sidecar:8085"),
-        ("https://[::1]:9443", "https://[::1]:9443"),
-        ("unix:/run/p.sock", "unix:/run/p.sock"),
-        ("unix:///run/p.sock", "unix:/run/p.sock"),
-    ],
-)
-def test_an_address_is_a_host_and_port_or_a_socket(url: str, address: str) -> None:
-    assert str(address_of(url)) == address
-
-
-@pytest.mark.parametrize(
-    "url", ["", "sidecar:8085", "ftp://x", "http://x/v1", "http://u@x", "http://x:99999", "unix:"]
-)
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(InvalidOptionError, match="not the address of a sidecar"):
-        address_of(url)
+def test_an_address_is_a_host_and_port_or_a_socket() -> None:
+    addresses = {
+        "http://127.0.0.1:8085": "http://127.0.0.1:8085",
+        "http://sidecar/": "http://sidecar:8085",
+        "https://[::1]:9443": "https://[::1]:9443",
+        "unix:/run/p.sock": "unix:/run/p.sock",
+        "unix:///run/p.sock": "unix:/run/p.sock",
+    }
+    assert {url: str(address_of(url)) for url in addresses} == addresses
+    for url in ("", "sidecar:8085", "ftp://x", "http://x/v1", "http://u@x", "http://x:99999", "unix:"):
+        with pytest.raises(InvalidOptionError, match="not the address of a sidecar"):
+            address_of(url)
 
 
 def test_a_token_shows_nowhere_and_is_read_from_its_file_each_time(tmp_path: Path) -> None:
@@ -142,9 +130,8 @@ def test_a_token_shows_nowhere_and_is_read_from_its_file_each_time(tmp_path: Pat
         assert access.current_token() == token
 
 
-@pytest.mark.parametrize(
-    ("columns", "sentence"),
-    [
+def test_rows_that_can_be_no_records_are_refused() -> None:
+    cases: list[tuple[dict[str, DataType], str]] = [
         ({"key": TEXT}, "there is no column value; the columns are key"),
         ({"value": LongType()}, "column value is bigint, and must be string or binary; cast it"),
         ({"value": TEXT, "Keys": TEXT}, "column Keys is none of value, key"),
@@ -154,12 +141,11 @@ def test_a_token_shows_nowhere_and_is_read_from_its_file_each_time(tmp_path: Pat
             {"value": TEXT, "headers": MapType(TEXT, BinaryType())},
             "must be array<struct<key:string,value:binary>>",
         ),
-    ],
-)
-def test_rows_that_can_be_no_records_are_refused(columns: dict[str, DataType], sentence: str) -> None:
-    with pytest.raises(InvalidOptionError) as raised:
-        columns_of(schema_of(**columns), "orders")
-    assert sentence in str(raised.value)
+    ]
+    for columns, sentence in cases:
+        with pytest.raises(InvalidOptionError) as raised:
+            columns_of(schema_of(**columns), "orders")
+        assert sentence in str(raised.value)
 
 
 def test_a_topic_is_not_overwritten() -> None:
@@ -257,9 +243,8 @@ def test_a_key_is_of_the_write_the_place_and_the_rows() -> None:
 # -- what an answer means ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("answer", "outcome"),
-    [
+def test_what_an_answer_means() -> None:
+    cases: list[tuple[Answer, object]] = [
         (results(200, OK, OK), Written((), False)),
         (results(202, OK, OK, replayed=True), Written((), True)),
         (results(207, OK, error("no")), Written([Item(1, "why [NAME]", True, False)], False)),
@@ -287,10 +272,9 @@ def test_a_key_is_of_the_write_the_place_and_the_rows() -> None:
         ),
         (Answer(502, {}, b"<html>"), Again(0, "502, and not as Pilotfish's API answers")),
         (Answer(404, {}, b"[]"), Refused("404, and not as Pilotfish's API answers")),
-    ],
-)
-def test_what_an_answer_means(answer: Answer, outcome: object) -> None:
-    assert delivery_outcome_of(answer, 2) == outcome
+    ]
+    for answer, outcome in cases:
+        assert delivery_outcome_of(answer, 2) == outcome, answer
 
 
 # -- a chunk until it has an outcome -------------------------------------------------------------------------

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.pipeline.whole_pipeline import WholeRun
+
 
 def _refused(*words: object) -> str:
     """What a call says that is wrong: one line."""
@@ -63,62 +65,37 @@ def test_the_list_of_commands_and_the_help_of_run_need_no_spark() -> None:
     assert "--bootstrap-servers" in done.stdout
 
 
-def test_a_source_without_its_place_is_refused(tmp_path: Path) -> None:
-    assert "--source files reads a folder: give it by --input" in _refused(
-        "run", "--source", "files", "--out", tmp_path
-    )
-    assert "give them by --bootstrap-servers host:port" in _refused(
-        "run", "--source", "kafka", "--out", tmp_path
-    )
+def test_a_source_without_its_place_or_with_options_of_the_other_one_is_refused(tmp_path: Path) -> None:
+    cases: dict[tuple[str, ...], str] = {
+        ("files",): "--source files reads a folder: give it by --input",
+        ("kafka",): "give them by --bootstrap-servers host:port",
+        ("kafka", "--bootstrap-servers", "h:1", "--input", "x"): "--input is for --source files",
+        ("files", "--input", "x", "--bootstrap-servers", "h:1"): "--bootstrap-servers is for",
+        ("files", "--input", "x", "--kafka", "a=b"): "--kafka is for --source kafka, and this is",
+        ("files", "--input", "x", "--max-records-per-batch", "1"): "--max-records-per-batch is for",
+    }
+    said = {words: _refused("run", "--source", *words, "--out", tmp_path) for words in cases}
+    assert {words: sentence for words, sentence in cases.items() if sentence not in said[words]} == {}, said
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            ("--source", "kafka", "--bootstrap-servers", "h:1", "--input", "x"),
-            "--input is for --source files",
-        ),
-        (("--source", "files", "--input", "x", "--bootstrap-servers", "h:1"), "--bootstrap-servers is for"),
-        (
-            ("--source", "files", "--input", "x", "--kafka", "a=b"),
-            "--kafka is for --source kafka, and this is",
-        ),
-        (
-            ("--source", "files", "--input", "x", "--max-records-per-batch", "1"),
-            "--max-records-per-batch is for",
-        ),
-    ],
-)
-def test_options_of_the_other_source_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    assert said in _refused("run", *words, "--out", tmp_path)
-
-
-def test_an_input_that_is_no_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    assert f"--input {tmp_path / 'none'} is not there: it may be empty, but make it first" in _refused(
-        "run", "--source", "files", "--input", tmp_path / "none", "--out", tmp_path / "out"
-    )
-    assert f"--input {tmp_path / 'file'} is a file: give the folder" in _refused(
-        "run", "--source", "files", "--input", tmp_path / "file", "--out", tmp_path / "out"
-    )
-
-
-def test_tables_in_the_folder_of_events_are_refused_by_any_name(events: Path, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_read_or_written_is_refused(events: Path, tmp_path: Path) -> None:
+    file, none, out = tmp_path / "file", tmp_path / "none", tmp_path / "out"
+    file.write_text("")
     (tmp_path / "link").symlink_to(events)
-    for out in (events, events / "tables", tmp_path / "link" / "tables"):
-        assert "where tables would be read as events: put it elsewhere" in _refused(
-            "run", "--source", "files", "--input", events, "--out", out
-        )
-
-
-def test_an_out_that_is_a_file_is_refused(events: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    assert f"--out {tmp_path / 'file'} is a file" in _refused(
-        "run", "--source", "files", "--input", events, "--out", tmp_path / "file"
-    )
+    among_events = "where tables would be read as events: put it elsewhere"
+    cases = {
+        (none, out): f"--input {none} is not there: it may be empty, but make it first",
+        (file, out): f"--input {file} is a file: give the folder",
+        (events, events): among_events,
+        (events, events / "tables"): among_events,
+        (events, tmp_path / "link" / "tables"): among_events,
+        (events, file): f"--out {file} is a file",
+        (events, file / "out"): f"--out {file / 'out'} can't be written: Not a directory.",
+    }
+    said = {
+        each: _refused("run", "--source", "files", "--input", each[0], "--out", each[1]) for each in cases
+    }
+    assert {each: sentence for each, sentence in cases.items() if sentence not in said[each]} == {}, said
 
 
 def test_tables_of_the_other_store_or_layout_are_refused(events: Path, tmp_path: Path) -> None:
@@ -141,15 +118,6 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_one_is_the
         assert f"Another run is writing into {tmp_path / 'out'}: let it end" in _refused(*words)
     with one_writer(str(tmp_path / "out")):
         pass
-
-
-def test_a_folder_that_cannot_be_made_is_refused(events: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    out = tmp_path / "file" / "out"
-
-    assert f"--out {out} can't be written: Not a directory." in _refused(
-        "run", "--source", "files", "--input", events, "--out", out
-    )
 
 
 def test_missing_connector_jars_are_told_with_the_command_that_fetches_them(
@@ -206,27 +174,30 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_one_does_not_wait() -> 
         assert signal.getsignal(number) is before
 
 
-def test_a_run_ends_with_what_it_read_and_where_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    events, out = tmp_path / "events", tmp_path / "out"
-    truth = write(plan_for(1_000, seed=5, duplicates=0.01, broken=0.05), events, tmp_path / "truth.json")
-    rejects = cast("dict[str, int]", truth["rejects"])
+def test_a_run_ends_with_what_it_read_and_where_it_is(whole_run: WholeRun, tmp_path: Path) -> None:
+    """Every table is made of those before it alone: the folder held none of them."""
+    rejects = cast("dict[str, int]", whole_run.truth["rejects"])
     broken = sum(rejects.values())
-    words = ["run", "--source", "files", "--input", str(events), "--out", str(out)]
-
-    done = CliRunner().invoke(main, [*words, "--progress"])
-    assert done.exit_code == 0, done.output
-    first, where, *lines = done.stdout.splitlines()
+    first, where, *lines = whole_run.said.stdout.splitlines()
     why = ", ".join(f"{reason} {count}" for reason, count in rejects.items())
     assert first.startswith(f"{1_010 + broken:,} lines in 1 batch: 1,010 events, {broken} rejects ({why}); ")
-    assert where == f"Tables in {out} (parquet):"
+    assert where == f"Tables in {whole_run.out} (parquet):"
     rows = dict(line.split() for line in lines)
     assert list(rows) == [BRONZE_EVENTS, BRONZE_REJECTS, *(table.name for table in SILVER), *GOLD]
-    assert (rows[BRONZE_EVENTS], rows[BRONZE_REJECTS]) == ("1,010", f"{broken}")
-    assert "batch 0: " in done.stderr
+    assert (rows[BRONZE_EVENTS], rows[BRONZE_REJECTS]) == (f"{whole_run.already + 1_010:,}", f"{broken}")
+    assert "batch 0: " in whole_run.said.stderr
 
-    other = tmp_path / "other"
+    again = CliRunner().invoke(main, whole_run.words)
+    assert again.exit_code == 0, again.output
+    first, *same = again.stdout.splitlines()
+    assert first.startswith("0 lines in 0 batches: 0 events, 0 rejects; ")
+    assert same == [where, *lines]
+
+    out, other = whole_run.out, tmp_path / "other"
     other.mkdir()
-    assert f"{out} has read {events} so far, and not {other}" in _refused(*words[:4], other, "--out", out)
+    assert f"{out} has read {whole_run.events} so far, and not {other}" in _refused(
+        *whole_run.words[:4], other, "--out", out
+    )
     assert "No broker at 127.0.0.1:9 answered" in _refused(
         "run", "--source", "kafka", "--bootstrap-servers", "127.0.0.1:9", "--out", out
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pipeline.silver import SILVER
 from pipeline.tables import (
     SILVER_EPOCH_SIGHTS,
@@ -20,7 +18,6 @@ from tests.pipeline.fleets import ID, NEXT_ID, Boot, at
 from tests.pipeline.stories import Stories
 
 if TYPE_CHECKING:
-    from pipeline.silver import SilverTable
     from tests.pipeline.stories import Outcome, Story, Tale
     from tests.pipeline.whole_pipeline import Tables
 
@@ -188,12 +185,12 @@ def test_silver(story: Tale, reported: Outcome, tables: Tables) -> None:
     reported.check(story, tables)
 
 
-@pytest.mark.parametrize("table", SILVER, ids=lambda table: table.name)
-def test_a_table_has_its_columns_and_one_row_a_key(table: SilverTable, tables: Tables) -> None:
-    rows = tables(table.name)
-    assert tuple(rows.columns) == table.columns
-    assert rows.groupBy(*table.keys).count().where("count > 1").isEmpty()
-    assert rows.where(" OR ".join(f"{key} IS NULL" for key in table.keys)).isEmpty()
+def test_a_table_has_its_columns_and_one_row_a_key(tables: Tables) -> None:
+    for table in SILVER:
+        assert tuple(tables(table.name).columns) == table.columns
+        keys = [tuple(row[key] for key in table.keys) for row in tables.rows(table.name)]
+        assert len(set(keys)) == len(keys) > 0, table.name
+        assert not [key for key in keys if None in key], table.name
 
 
 def test_a_table_stands_behind_its_source() -> None:

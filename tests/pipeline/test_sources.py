@@ -157,19 +157,15 @@ _TLS: Final = {
 }
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        pytest.param(_LOGIN, "JAAS", id="a login without its semicolon"),
-        pytest.param(_TLS | {"ssl.key.password": _SECRET}, "made or used", id="a password for certificate"),
-        pytest.param({"request.timeout.ms": "soon"}, "request.timeout.ms", id="a word for a number"),
-    ],
-)
-def test_settings_that_make_no_client_are_refused_without_their_secrets(
-    spark: SparkSession, settings: dict[str, str], said: str
-) -> None:
-    with pytest.raises(KafkaCheckError) as caught:
-        KafkaSource("127.0.0.1:9", "t", settings=settings).check()
-    assert said in str(caught.value)
-    assert _SECRET not in str(caught.value)
+def test_settings_that_make_no_client_are_refused_without_their_secrets(spark: SparkSession) -> None:
+    cases: dict[str, tuple[dict[str, str], str]] = {
+        "a login without its semicolon": (_LOGIN, "JAAS"),
+        "a password for certificate": (_TLS | {"ssl.key.password": _SECRET}, "made or used"),
+        "a word for a number": ({"request.timeout.ms": "soon"}, "request.timeout.ms"),
+    }
+    for name, (settings, said) in cases.items():
+        with pytest.raises(KafkaCheckError) as caught:
+            KafkaSource("127.0.0.1:9", "t", settings=settings).check()
+        assert said in str(caught.value), name
+        assert _SECRET not in str(caught.value), name
     assert spark.range(1).count() == 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pipeline.gold.staleness import staleness_summary
 from pipeline.tables import GOLD_STALENESS, GOLD_STALENESS_SUMMARY
 from tests.pipeline.fleets import INTERVAL_MS, Boot, at
@@ -221,21 +219,21 @@ _REMISSIONS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def summaries(spark: SparkSession) -> dict[str, dict[str, int | None]]:
-    """The quantiles of some waits whose quantiles are known, by the cluster's name."""
-    waits = {
-        "textbook": _REMISSIONS,
-        "hundred": [(n, False) for n in range(1, 101)],
-        "nobody": [(5, True), (9, True)],
-        "everybody at once": [(7, False)] * 3,
-        "censored with the last": [(1, False), (2, False), (2, True)],
-        "thousands": [(n % 1_000, n % 7 == 0) for n in range(5_000)],
+def test_quantiles_are_those_of_kaplan_and_meier(spark: SparkSession) -> None:
+    """Thousands of factors do not move one either."""
+    thousands = [(n % 1_000, n % 7 == 0) for n in range(5_000)]
+    cases: dict[str, tuple[list[tuple[int, bool]], tuple[int | None, ...]]] = {
+        "textbook": (_REMISSIONS, (23, None, None)),
+        "hundred": ([(n, False) for n in range(1, 101)], (50, 95, 99)),
+        "nobody": ([(5, True), (9, True)], (None, None, None)),
+        "everybody at once": ([(7, False)] * 3, (7, 7, 7)),
+        "censored with the last": ([(1, False), (2, False), (2, True)], (2, None, None)),
+        "thousands": (thousands, tuple(kaplan_meier(thousands).values())),
     }
     rows = [
         (cluster, "s", "a", delay, is_censored, False)
-        for cluster, of_cluster in waits.items()
-        for delay, is_censored in of_cluster
+        for cluster, (waits, _) in cases.items()
+        for delay, is_censored in waits
     ]
     staleness = spark.createDataFrame(
         rows,
@@ -243,27 +241,9 @@ def summaries(spark: SparkSession) -> dict[str, dict[str, int | None]]:
         " is_beyond_twice_the_interval boolean",
     )
     found = staleness_summary(lambda _: staleness).where("service IS NULL").collect()
-    return {row["cluster_id"]: {name: row[name] for name in ("p50_ms", "p95_ms", "p99_ms")} for row in found}
-
-
-@pytest.mark.parametrize(
-    ("waits", "quantiles"),
-    [
-        ("textbook", (23, None, None)),
-        ("hundred", (50, 95, 99)),
-        ("nobody", (None, None, None)),
-        ("everybody at once", (7, 7, 7)),
-        ("censored with the last", (2, None, None)),
-    ],
-)
-def test_quantiles_are_those_of_kaplan_and_meier(
-    waits: str, quantiles: tuple[int | None, ...], summaries: dict[str, dict[str, int | None]]
-) -> None:
-    assert tuple(summaries[waits].values()) == quantiles
-
-
-def test_thousands_of_factors_do_not_move_a_quantile(summaries: dict[str, dict[str, int | None]]) -> None:
-    assert summaries["thousands"] == kaplan_meier([(n % 1_000, n % 7 == 0) for n in range(5_000)])
+    assert {row["cluster_id"]: (row["p50_ms"], row["p95_ms"], row["p99_ms"]) for row in found} == {
+        cluster: quantiles for cluster, (_, quantiles) in cases.items()
+    }
 
 
 def test_the_oracle_knows_the_textbook_too() -> None:

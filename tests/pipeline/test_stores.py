@@ -92,13 +92,12 @@ def test_a_batch_that_is_added_again_is_there_once_and_the_others_stay(
 
 
 def test_facts_merged_late_and_twice_are_the_facts_merged_at_once(store: Store, spark: SparkSession) -> None:
-    early, late = _facts(spark, _EARLY), _facts(spark, _LATE)
+    late, all_of_them = _facts(spark, _LATE), _facts(spark, [*_EARLY, *_LATE])
     store.merge(_FACTS, late)
-    store.merge(_FACTS, early)
-    store.merge(_FACTS, late)
+    store.merge(_FACTS, all_of_them)
 
     assert _rows(store.read("silver_facts")) == _MERGED
-    assert _rows(_FACTS.of(early.union(late))) == _MERGED
+    assert _rows(_FACTS.of(all_of_them)) == _MERGED
 
 
 def test_a_table_is_replaced_whole_whatever_a_killed_driver_left_beside_it(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import pytest
 import yaml  # type: ignore[import-untyped]
 
 from pipeline.cli import main
@@ -87,7 +86,7 @@ def test_the_submitted_file_is_the_command(tmp_path: Path) -> None:
     assert "Read events, and bring every table up to date." in asked.stdout
 
 
-@pytest.mark.parametrize("name", ["spark-application.yaml", "scheduled-spark-application.yaml"])
-def test_a_manifest_says_where_its_surroundings_are_described(name: str) -> None:
+def test_a_manifest_says_where_its_surroundings_are_described() -> None:
     assert (ROOT / "docs" / "pipeline-cluster.md").exists()
-    assert "docs/pipeline-cluster.md" in (MANIFESTS / name).read_text(encoding="utf-8")
+    for name in ("spark-application.yaml", "scheduled-spark-application.yaml"):
+        assert "docs/pipeline-cluster.md" in (MANIFESTS / name).read_text(encoding="utf-8"), name

@@ -109,11 +109,12 @@ def test_the_latest_timestamp_is_the_batchs_and_each_record_has_its_own(compress
     assert [record.timestamp_ms for record in batch.records()] == [0, 2, 1]
 
 
-@pytest.mark.java("MemoryRecordsBuilderTest.AppendedChecksumConsistency")
+@pytest.mark.java("MemoryRecordsBuilderTest.AppendedChecksumConsistency", "MemoryRecordsTest.WithRecords")
 @every_codec
-def test_a_batch_of_one_record_has_a_checksum_that_holds(compression: Compression) -> None:
-    batch = batch_of(compression, (1, b"key", b"value", ()))
-    assert len(decode_record_batch(batch).records()) == 1
+def test_a_batch_of_one_record_is_read_back_and_has_a_checksum_that_holds(compression: Compression) -> None:
+    batch = batch_of(compression, (10, b"key1", b"value1", ()))
+    (record,) = decode_record_batch(batch).records()
+    assert (record.key, record.value) == (b"key1", b"value1")
     assert int.from_bytes(batch[17:CRC_SPAN_OFFSET], "big") == crc32c(batch[CRC_SPAN_OFFSET:])
 
 
@@ -159,12 +160,17 @@ def test_an_aborted_batch_takes_and_builds_nothing(compression: Compression) -> 
         builder.append(0, b"a", b"1")
 
 
-@pytest.mark.java("MemoryRecordsBuilderTest.shouldThrowIllegalStateExceptionOnAppendWhenClosed")
+@pytest.mark.java(
+    "MemoryRecordsBuilderTest.shouldThrowIllegalStateExceptionOnAppendWhenClosed",
+    "MemoryRecordsTest.HasRoomForMethod",
+)
 @every_codec
-def test_a_built_batch_takes_nothing(compression: Compression) -> None:
-    builder = MemoryRecordsBuilder(128, compression=compression)
+def test_there_is_room_until_the_batch_is_built_and_then_it_takes_nothing(compression: Compression) -> None:
+    builder = MemoryRecordsBuilder(1024, compression=compression)
     builder.append(0, b"a", b"1")
+    assert builder.has_room_for(1, b"b", b"2")
     builder.build()
+    assert not builder.has_room_for(1, b"b", b"2")
     with pytest.raises(
         IllegalStateError,
         match=r"^Tried to append a record, but MemoryRecordsBuilder is closed for record appends$",
@@ -201,16 +207,6 @@ def test_a_batch_has_what_it_was_made_of(compression: Compression, first_offset:
         assert [r.sequence for r in read] == list(range(777, 783))
 
 
-@pytest.mark.java("MemoryRecordsTest.HasRoomForMethod")
-@every_codec
-def test_there_is_room_until_the_batch_is_built(compression: Compression) -> None:
-    builder = MemoryRecordsBuilder(1024, compression=compression)
-    builder.append(0, b"a", b"1")
-    assert builder.has_room_for(1, b"b", b"2")
-    builder.build()
-    assert not builder.has_room_for(1, b"b", b"2")
-
-
 @pytest.mark.behaviour("REC-05")
 @pytest.mark.java("MemoryRecordsTest.HasRoomForMethodWithHeaders")
 @every_codec
@@ -228,13 +224,6 @@ def test_room_is_needed_for_headers_too(compression: Compression) -> None:
 def test_the_checksum_is_javas(name: str, checksum: int) -> None:
     batch = batch_of(compression_of(name), (283843, b"key1", b"value1", ()), (1234, b"key2", b"value2", ()))
     assert decode_record_batch(batch).crc == checksum
-
-
-@pytest.mark.java("MemoryRecordsTest.WithRecords")
-@every_codec
-def test_a_single_record_is_read_back(compression: Compression) -> None:
-    (record,) = decode_record_batch(batch_of(compression, (10, b"key1", b"value1", ()))).records()
-    assert (record.key, record.value) == (b"key1", b"value1")
 
 
 # -- many records and the estimate ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from client_core.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 from client_core.record.codecs import compression_for, compression_of
-from client_core.record.compression import Codec, Compression
+from client_core.record.compression import NO_COMPRESSION, Codec, Compression
 from client_core.record.gzip_compression import GzipCompression
 from client_core.record.lz4_compression import Lz4Compression
 from client_core.record.snappy_compression import SnappyCompression
@@ -23,10 +23,27 @@ ANY_BYTES = st.binary(max_size=300) | st.builds(
 # -- the table ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_every_codec_of_kafka_is_there(codec: Codec) -> None:
-    assert compression_for(codec).codec is codec
-    assert compression_of(codec.config_name).codec is codec
+@pytest.mark.behaviour("REC-06")
+def test_codecs_have_kafkas_ids_and_names() -> None:
+    named = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+    assert {codec.id: codec.config_name for codec in Codec} == named
+    for codec_id, name in named.items():
+        codec = Codec.of(codec_id)
+        assert (codec.id, codec.config_name) == (codec_id, name)
+        assert Codec.named(name) is codec
+        assert compression_for(codec).codec is codec
+        assert compression_of(name).codec is codec
+
+
+def test_an_id_that_kafka_does_not_have_is_a_corrupt_batch() -> None:
+    for codec_id in (5, 6, 7):
+        with pytest.raises(CorruptRecordError, match=f"Unknown compression type id: {codec_id}"):
+            Codec.of(codec_id)
+
+
+def test_no_compression_leaves_records_as_they_are() -> None:
+    assert NO_COMPRESSION.compress(b"records") == b"records"
+    assert NO_COMPRESSION.decompress(b"records") == b"records"
 
 
 def test_a_codec_has_the_level_that_its_setting_names() -> None:
@@ -42,25 +59,19 @@ def test_no_gzip_level_is_zlibs_own_choice() -> None:
 
 
 def test_a_name_that_kafka_does_not_have_is_refused() -> None:
-    with pytest.raises(UnsupportedCompressionTypeError, match="Unknown compression name: brotli"):
-        compression_of("brotli")
+    for name in ("", "NONE", "brotli"):
+        for read in (Codec.named, compression_of):
+            with pytest.raises(UnsupportedCompressionTypeError, match=f"Unknown compression name: {name}"):
+                read(name)
 
 
 @pytest.mark.java("Lz4CompressionTest.CompressionLevels")
-@pytest.mark.parametrize(
-    ("name", "level"), [("lz4", 0), ("lz4", 18), ("gzip", 0), ("gzip", 10), ("gzip", -2)]
-)
-def test_a_level_that_a_codec_does_not_have_is_refused(name: str, level: int) -> None:
-    with pytest.raises(
-        IllegalArgumentError, match=f"{name} doesn't support given compression level: {level}"
-    ):
-        compression_of(name, gzip_level=level, lz4_level=level)
-
-
-@pytest.mark.parametrize("level", [-131073, 23])
-def test_a_level_that_zstd_does_not_have_is_refused(level: int) -> None:
-    with pytest.raises(IllegalArgumentError, match="zstd doesn't support given compression level"):
-        compression_of("zstd", zstd_level=level)
+def test_a_level_that_a_codec_does_not_have_is_refused() -> None:
+    for name, levels in {"lz4": (0, 18), "gzip": (0, 10, -2), "zstd": (-131073, 23)}.items():
+        for level in levels:
+            said = f"{name} doesn't support given compression level: {level}"
+            with pytest.raises(IllegalArgumentError, match=said):
+                compression_of(name, gzip_level=level, lz4_level=level, zstd_level=level)
 
 
 # -- there and back ----------------------------------------------------------------------------------------
@@ -68,24 +79,20 @@ def test_a_level_that_zstd_does_not_have_is_refused(level: int) -> None:
 
 @pytest.mark.behaviour("REC-06")
 @pytest.mark.java("Lz4CompressionTest.CompressionDecompression")
-@pytest.mark.parametrize("kind", PAYLOADS)
-@pytest.mark.parametrize("compression", EVERY_LEVEL, ids=repr)
-def test_what_was_packed_is_unpacked_as_it_was(compression: Compression, kind: str) -> None:
-    records = PAYLOADS[kind]
-    packed = compression.compress(records)
-    assert compression.decompress(packed) == records
-    assert compression_for(compression.codec).decompress(packed) == records  # no reader knows the level
+def test_what_was_packed_is_unpacked_as_it_was() -> None:
+    for compression in EVERY_LEVEL:
+        for kind, records in PAYLOADS.items():
+            packed = compression.compress(records)
+            assert compression.decompress(packed) == records, (compression, kind)
+            # No reader knows the level.
+            assert compression_for(compression.codec).decompress(packed) == records, (compression, kind)
 
 
-@pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
-def test_packing_makes_it_smaller(compression: Compression) -> None:
-    assert len(compression.compress(PAYLOADS["text"])) < len(PAYLOADS["text"]) / 1.5
-
-
-@pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
-def test_what_can_not_be_packed_grows_by_little(compression: Compression) -> None:
-    records = PAYLOADS[f"random of {96 * 2**10}"]
-    assert len(compression.compress(records)) < len(records) + 100
+def test_packing_makes_it_smaller_and_what_can_not_be_packed_grows_by_little() -> None:
+    text, random = PAYLOADS["text"], PAYLOADS[f"random of {96 * 2**10}"]
+    for compression in PACKING_CODECS:
+        assert len(compression.compress(text)) < len(text) / 1.5, compression
+        assert len(compression.compress(random)) < len(random) + 100, compression
 
 
 @given(st.sampled_from(EVERY_LEVEL), ANY_BYTES)
@@ -96,16 +103,14 @@ def test_any_bytes_come_back_from_any_codec_at_any_level(compression: Compressio
 # -- no more than was agreed to ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["one byte", "text", f"ones of {2**16}", "random of 1000"])
 @pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
-def test_records_of_the_limit_are_unpacked_and_larger_ones_refused(
-    compression: Compression, kind: str
-) -> None:
-    records = PAYLOADS[kind]
-    packed = compression.compress(records)
-    assert compression.decompress(packed, len(records)) == records
-    with pytest.raises(CorruptRecordError, match=f"larger than {len(records) - 1} bytes"):
-        compression.decompress(packed, len(records) - 1)
+def test_records_of_the_limit_are_unpacked_and_larger_ones_refused(compression: Compression) -> None:
+    for kind in ("one byte", "text", f"ones of {2**16}", "random of 1000"):
+        records = PAYLOADS[kind]
+        packed = compression.compress(records)
+        assert compression.decompress(packed, len(records)) == records, kind
+        with pytest.raises(CorruptRecordError, match=f"larger than {len(records) - 1} bytes"):
+            compression.decompress(packed, len(records) - 1)
 
 
 @pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
@@ -115,33 +120,29 @@ def test_a_small_batch_that_stands_for_gigabytes_is_refused_by_default(compressi
         compression.decompress(bomb)
 
 
-@pytest.mark.parametrize("compression", EVERY_CODEC, ids=codec_name)
-def test_no_records_are_within_a_limit_of_nothing(compression: Compression) -> None:
-    assert compression.decompress(compression.compress(b""), 0) == b""
+def test_no_records_are_within_a_limit_of_nothing() -> None:
+    for compression in EVERY_CODEC:
+        assert compression.decompress(compression.compress(b""), 0) == b"", compression
 
 
 # -- damage ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
-def test_no_bytes_at_all_are_refused(compression: Compression) -> None:
-    with pytest.raises(CorruptRecordError, match=f"can't be unpacked with {codec_name(compression)}"):
-        compression.decompress(b"")
+def test_no_bytes_at_all_and_bytes_behind_the_records_are_refused() -> None:
+    for compression in PACKING_CODECS:
+        with pytest.raises(CorruptRecordError, match=f"can't be unpacked with {codec_name(compression)}"):
+            compression.decompress(b"")
+        with pytest.raises(CorruptRecordError, match=codec_name(compression)):
+            compression.decompress(compression.compress(b"records") + b"more")
 
 
-@pytest.mark.parametrize("name", ["gzip", "lz4", "zstd"])
-def test_a_stream_that_is_cut_off_anywhere_is_refused(name: str) -> None:
-    compression = compression_of(name)
-    packed = compression.compress(PAYLOADS["text"][:400])
-    for length in range(len(packed)):
-        with pytest.raises(CorruptRecordError, match=f"can't be unpacked with {name}"):
-            compression.decompress(packed[:length])
-
-
-@pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
-def test_bytes_behind_the_records_are_refused(compression: Compression) -> None:
-    with pytest.raises(CorruptRecordError):
-        compression.decompress(compression.compress(b"records") + b"more")
+def test_a_stream_that_is_cut_off_anywhere_is_refused() -> None:
+    for name in ("gzip", "lz4", "zstd"):
+        compression = compression_of(name)
+        packed = compression.compress(PAYLOADS["text"][:400])
+        for length in range(len(packed)):
+            with pytest.raises(CorruptRecordError, match=f"can't be unpacked with {name}"):
+                compression.decompress(packed[:length])
 
 
 @given(

@@ -38,7 +38,7 @@ def spark_of_the_session(scratch: Path, settings: Mapping[str, str] | None = Non
         "pilotfish-tests",
         master="local[2]",
         jars=jars,
-        shuffle_partitions=4,
+        shuffle_partitions=2,
         driver_memory="1g",
         is_short=True,
         settings=_SETTINGS | places | dict(settings or {}),
