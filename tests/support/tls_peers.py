@@ -22,7 +22,6 @@ from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from client_core.network.transport_layer import Piece
     from tests.support.certificates import Identity
@@ -341,9 +340,7 @@ class OpensslServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
