@@ -1,4 +1,4 @@
-"""The mocks of network and client do what the real ones do, as far as a test can tell, and only when it says so;
+"""The mocks of network and client do what the real ones do, as far as a test can tell, when it says so;
 and the Metadata responses that tests make.
 """
 
