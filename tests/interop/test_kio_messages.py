@@ -58,8 +58,7 @@ def test_both_find_the_same_fields_in_a_version_and_the_same_ones_may_be_null() 
 
 
 @pytest.mark.parametrize(
-    ("message", "version"),
-    [pytest.param(*each, id=f"{each[0].name}-v{each[1]}") for each in _EVERY_VERSION],
+    ("message", "version"), [pytest.param(*each, id=f"{each[0].name}-v{each[1]}") for each in _EVERY_VERSION]
 )
 @settings(max_examples=15)
 @given(data=st.data())

@@ -144,12 +144,7 @@ BODIES: Final[dict[str, tuple[str, str, Callable[[], bytes], int]]] = {
         lambda: _records([b'{"value":1,"partition":99}'] * 50_000),
         404,
     ),
-    "long keys": (
-        _NATIVE,
-        _JSON,
-        lambda: _records([b'{"value":1,"key":"%s"}' % (b"k" * 15_000)] * 300),
-        200,
-    ),
+    "long keys": (_NATIVE, _JSON, lambda: _records([b'{"value":1,"key":"%s"}' % (b"k" * 15_000)] * 300), 200),
     "look-ups of long keys": (
         "/v1/leaders",
         _JSON,
@@ -179,12 +174,7 @@ BODIES: Final[dict[str, tuple[str, str, Callable[[], bytes], int]]] = {
         lambda: b'[{"entryId":"1","event":"' + _base64() + b'","contentType":"application/octet-stream"}]',
         413,
     ),
-    "bytes, Dapr": (
-        "/v1.0/publish/pubsub/orders",
-        "application/octet-stream",
-        lambda: bytes(_BYTES),
-        413,
-    ),
+    "bytes, Dapr": ("/v1.0/publish/pubsub/orders", "application/octet-stream", lambda: bytes(_BYTES), 413),
     "a name twice behind deep arrays": (
         _NATIVE,
         _JSON,

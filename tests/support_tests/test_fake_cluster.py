@@ -468,11 +468,7 @@ def test_nobody_may_try_sasl_where_it_is_not_demanded(cluster: FakeCluster) -> N
 
 
 def test_our_own_client_authenticates_and_produces(cluster: FakeCluster) -> None:
-    settings = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.username": "alice",
-        "sasl.password": "wonder",
-    }
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "alice", "sasl.password": "wonder"}
     for offset, mechanism in enumerate(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")):
         cluster.demand_sasl(SaslDemand((mechanism,), passwords={"alice": "wonder"}))
         with live_producer(cluster.bootstrap_servers, {**settings, "sasl.mechanism": mechanism}) as producer:

@@ -322,11 +322,7 @@ _STEPS: Final[dict[str, tuple[Sequence[bytes], Harms, list[Step]]]] = {
         _reset(5),
         [*_passed(b"ab", b"cd"), Break(by_harm=True)],
     ),
-    "or behind the frame before": (
-        [b"abcd", b"e"],
-        _reset(5),
-        [*_passed(b"abcd"), Break(by_harm=True)],
-    ),
+    "or behind the frame before": ([b"abcd", b"e"], _reset(5), [*_passed(b"abcd"), Break(by_harm=True)]),
     "bytes of the other direction bring none": (
         [b"abc"],
         Harms(reset_after=ResetAfter(1, "requests")),
