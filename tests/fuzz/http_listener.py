@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: Settings under which who must be ended is ended at once. For `RunningServer`, and as flags.
 SETTINGS: Final[dict[str, Any]] = {
-    "request_timeout_ms": 400,
-    "stall_timeout_ms": 400,
+    "request_timeout_ms": 1_000,
+    "stall_timeout_ms": 1_000,
     "lookup_wait_ms": 20,
     "unknown_topic_wait_ms": 20,
     "unknown_topics_per_second": 100_000,
