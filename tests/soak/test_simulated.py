@@ -49,6 +49,6 @@ def test_an_hour_leaves_nothing_behind() -> None:
 
 def test_a_leak_of_one_object_a_batch_is_found() -> None:
     with without_log():
-        _, rounds = live_through(11, Keeps(), rounds=6, minutes=1)
+        _, rounds = live_through(6, Keeps(), rounds=6, minutes=1)
     grown = [outcome.name for outcome in growing(rounds, least=LEAST / MINUTES)]
     assert "objects client_core.events.ProduceFinished" in grown
