@@ -40,16 +40,7 @@ def bodies() -> Iterator[tuple[str, bytes]]:
     for depth in (127, 128, 129, 133, 134, 900, 1_000, 5_000):
         yield f"a value {depth} deep", _records(b"[" * depth + b"]" * depth)
     for number in (
-        b"NaN",
-        b"Infinity",
-        b"-Infinity",
-        b"1e999",
-        b"-1e999",
-        b"1E400",
-        b"-0",
-        b"01",
-        b"0x1",
-        b"1.",
+        *(b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"1E400", b"-0", b"01", b"0x1", b"1."),
     ):
         yield f"the number {number.decode()}", _records(number)
         yield f"{number.decode()} for a partition", _record(b'"value":1,"partition":' + number)

@@ -51,21 +51,8 @@ def hostile_scalar(random: Random) -> bytes:
     digits = random.choice((1, 18, 19, 20, 40, 309, 4_299, 4_301, 20_000))
     return random.choice(
         (
-            *(
-                b"null",
-                b"true",
-                b"0",
-                b"-0",
-                b"-1",
-                b"1.0",
-                b"1e2",
-                b"0.1E+3",
-                b"{}",
-                b"[]",
-                b'""',
-                b"",
-                b" ",
-            ),
+            *(b"null", b"true", b"0", b"-0", b"-1", b"1.0", b"1e2", b"0.1E+3", b"{}", b"[]", b'""'),
+            *(b"", b" "),
             *(b"NaN", b"Infinity", b"-Infinity", b"nan", b"1e999", b"-1e-999", b"01", b"+1", b".5", b"0x10"),
             *(b"2147483647", b"2147483648", b"9223372036854775807", b"9223372036854775808", b"-2147483649"),
             b"9" * digits,

@@ -109,17 +109,6 @@ def _random(data: bytes, others: Callable[[], bytes], tokens: Sequence[bytes], r
 
 
 _WAYS: Final = (
-    _flip,
-    _flip,
-    _cut,
-    _remove,
-    _extreme,
-    _extreme,
-    _token,
-    _token,
-    _repeat,
-    _splice,
-    _insert,
-    _append,
-    _random,
+    *(_flip, _flip, _cut, _remove, _extreme, _extreme, _token, _token, _repeat, _splice, _insert),
+    *(_append, _random),
 )

@@ -53,19 +53,7 @@ _SIZE: Final = struct.Struct(">i")
 _NONCE: Final = "fuzz"
 _SCRAM_TOKENS: Final = (b",", b"=", b"r=fuzz", b"i=0", b"i=4096", b"i=" + b"9" * 5_000, b"e=x", b"m=,", b"\0")
 _JAAS_TOKENS: Final = (
-    b'"',
-    b"'",
-    b"\\",
-    b"=",
-    b";",
-    b"/*",
-    b"*/",
-    b"//",
-    b"/",
-    b"\n",
-    b"required",
-    b"1.5",
-    b"\\777",
+    *(b'"', b"'", b"\\", b"=", b";", b"/*", b"*/", b"//", b"/", b"\n", b"required", b"1.5", b"\\777"),
 )
 _PEM_TOKENS: Final = (
     b"-----BEGIN CERTIFICATE-----",
@@ -74,17 +62,7 @@ _PEM_TOKENS: Final = (
     b"\\n",
 )
 _CONFIG_TOKENS: Final = (
-    b"9" * 5_000,
-    b"-1",
-    b"1e999",
-    b"_",
-    b",",
-    b"nan",
-    b"inf",
-    b"\xd9\xa3",
-    b"@",
-    b"[",
-    b" ",
+    *(b"9" * 5_000, b"-1", b"1e999", b"_", b",", b"nan", b"inf", b"\xd9\xa3", b"@", b"[", b" "),
 )
 
 #: One that nobody uses, DER in base64.

@@ -35,10 +35,11 @@ def test_hostile_input_is_read_or_refused_as_documented(target: Target, examples
         survive()
 
 
-@pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
-def test_what_is_spoilt_was_valid_before(target: Target) -> None:
+def test_what_is_spoilt_was_valid_before() -> None:
     """Lest everything be refused at its first byte."""
-    assert any(judge(target, target.make(Random(seed))) is DeliveryOutcome.READ for seed in range(200))
+    for target in ALL:
+        made = (target.make(Random(seed)) for seed in range(200))
+        assert any(judge(target, one) is DeliveryOutcome.READ for one in made), target.name
 
 
 def test_targets_have_names_that_a_seed_can_hang_on() -> None:

@@ -41,7 +41,7 @@ _RECORDS: Final = st.lists(
 _PRODUCERS: Final = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(records=_RECORDS, producer=_PRODUCERS)
 def test_kio_reads_the_batches_that_we_write(
     records: list[ProducerRecord], producer: tuple[int, int, int]
@@ -70,7 +70,7 @@ def test_kio_reads_the_batches_that_we_write(
     ] == [(n, r.key, r.value, r.headers, r.timestamp_ms) for n, r in enumerate(records)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(records=_RECORDS, producer=_PRODUCERS)
 def test_we_read_the_batches_that_kio_writes(
     records: list[ProducerRecord], producer: tuple[int, int, int]

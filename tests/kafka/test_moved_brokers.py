@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.sidecar import Sidecar
-from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def test_brokers_that_moved_altogether_are_found_again_without_a_restart(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
-    with TcpProxy(kafka.address(1)) as proxy:
+    with FaultyProxy(kafka.address(1)) as proxy:
         host, port = proxy.address
         bootstrap = f"{host}:{port},{kafka.bootstrap_servers.split(',')[1]}"
         with Sidecar(tmp_path, bootstrap_servers=bootstrap) as sidecar:

@@ -243,13 +243,25 @@ def dropped_before_it_was_started() -> None:
 # -- fork ----------------------------------------------------------------------------------------------------
 
 
-def forked(child: Callable[[], None]) -> int:
-    """What became of a child: its exit code, or the number of the signal that ended it below zero."""
+def _fork() -> int:
+    """os.fork; a child that hangs is ended."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 says that there are threads
         pid = os.fork()
     if pid == 0:
         signal.alarm(_CHILD_S)
+    return pid
+
+
+def _end_of(pid: int) -> int:
+    """What became of a child: its exit code, or the number of the signal that ended it below zero."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def forked(child: Callable[[], None]) -> int:
+    """What became of a child that does this and ends."""
+    pid = _fork()
+    if pid == 0:
         code = 1
         try:
             child()
@@ -258,7 +270,7 @@ def forked(child: Callable[[], None]) -> int:
             os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return _end_of(pid)
 
 
 def _refused(name: str, call: Callable[[], object]) -> None:
@@ -383,13 +395,10 @@ def forked_and_the_child_exits() -> None:
     """By sys.exit: the handlers at the exit of the parent run in the child, too."""
     producer = started()
     send_all(producer)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = _fork()
     if pid == 0:
-        signal.alarm(_CHILD_S)
         sys.exit(7)
-    print("child ended with", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    print("child ended with", _end_of(pid))
     print("parent flushed", producer.close(20_000).flushed)
 
 
@@ -412,14 +421,11 @@ def forked_in_a_callback() -> None:
     codes: list[int] = []
 
     def callback(future: FutureRecordMetadata) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+        pid = _fork()
         if pid == 0:
-            signal.alarm(_CHILD_S)
             _refused("send", public_calls(producer)["send"])
             return  # as nobody should
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        codes.append(_end_of(pid))
 
     producer.send(ProducerRecord(TOPIC, b"first"), callback)
     producer.flush()
@@ -472,14 +478,11 @@ def _sockets() -> list[str]:
 def own_producer_in_a_forked_child() -> None:
     """A child of os.fork that ends as a process does."""
     producer = started()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = _fork()
     if pid == 0:
-        signal.alarm(_CHILD_S)
         send_all(started())
         sys.exit(0)
-    print("child ended with", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    print("child ended with", _end_of(pid))
     producer.close()
 
 
@@ -510,29 +513,12 @@ def own_producer_in_multiprocessing(method: Literal["fork", "spawn", "forkserver
 LIVES: Final[dict[str, Callable[[], None]]] = {
     life.__name__: life
     for life in (
-        end_of_main,
-        submitted,
-        sys_exit,
-        uncaught_exception,
-        interrupted,
-        interrupted_twice,
-        sent_by_a_thread_that_outlives_main,
-        two_producers,
-        closed_in_time,
-        closed_too_soon,
-        interrupted_close,
-        stuck_in_a_callback,
-        dropped,
-        dropped_in_a_cycle,
-        dropped_at_the_end,
-        dropped_before_it_was_started,
-        forked_while_locks_are_held,
-        forked_and_the_child_exits,
-        forked_in_a_thread,
-        forked_in_a_callback,
-        connections_end_with_the_parents_close,
-        forked_while_a_token_is_asked_for,
-        own_producer_in_a_forked_child,
+        *(end_of_main, submitted, sys_exit, uncaught_exception, interrupted, interrupted_twice),
+        *(sent_by_a_thread_that_outlives_main, two_producers, closed_in_time, closed_too_soon),
+        *(interrupted_close, stuck_in_a_callback, dropped, dropped_in_a_cycle, dropped_at_the_end),
+        *(dropped_before_it_was_started, forked_while_locks_are_held, forked_and_the_child_exits),
+        *(forked_in_a_thread, forked_in_a_callback, connections_end_with_the_parents_close),
+        *(forked_while_a_token_is_asked_for, own_producer_in_a_forked_child),
     )
 } | {
     "own_producer_in_multiprocessing_fork": lambda: own_producer_in_multiprocessing("fork"),

@@ -17,18 +17,13 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from client_core import ProducerConfig, ProducerRecord
-from client_core.client.metadata_updater import DefaultMetadataUpdater
-from client_core.client.network_client import NetworkClient
-from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.selectable import CredentialsVersion
-from client_core.producer.kafka_producer import KafkaProducer
-from client_core.producer.sender.wiring import metadata_config, network_client_config
 from client_core.testing.metadata_cache import AliveBroker
 from service.observe.metrics import ClientMetrics
 from service.observe.slowness.collector import Slowness
 from tests.soak.inventory import take_inventory
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
-from tests.support.hostile_load import LocalNames
+from tests.support.hostile_load import hostile_producer
 from tests.support.hostile_network import HostileNetwork
 from tests.support.mock_clock import MockClock
 
@@ -86,20 +81,15 @@ class SimulatedSoak:
         self.slowness = Slowness(self.clock)
         events = _Reported(self.metrics, self.slowness, *more)
         config = ProducerConfig.from_mapping(_SETTINGS)
-        metadata = ProducerMetadata(metadata_config(config), self.random, self.clock, events)
-        metadata.bootstrap([(HOST, FIRST_PORT)])
-        settings = network_client_config(config)
-        client = NetworkClient(
+        self.producer = hostile_producer(
+            config,
+            self.clock,
             self.network,
-            DefaultMetadataUpdater(metadata, settings),
-            settings,
-            LocalNames(HOST),
             self.random,
+            (HOST, FIRST_PORT),
             events,
+            client_events=events,
             credentials=lambda: self.credentials,
-        )
-        self.producer = KafkaProducer(
-            config, clock=self.clock, random=self.random, metadata=metadata, client=client, events=events
         )
         #: What was asked of the producer, and of it what it has told.
         self.asked = self.reported = 0

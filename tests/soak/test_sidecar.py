@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-ROUNDS: Final = 9
+ROUNDS: Final = 6
 ACTS: Final = 150
 #: Something of every fourth act, between the parts of the rounds that are compared.
 LEAST: Final = ROUNDS // 3 * ACTS / 4

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.producer_rig import Waiting
 
 FEW: Final = 10
-MANY: Final = 2_000
+MANY: Final = 300
 UNKNOWN: Final = 3
 
 

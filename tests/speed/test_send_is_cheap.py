@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from client_core import ProducerRecord
 from client_core.clock import SystemClock
 from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.selector import NetworkConfig, Selector
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.speed.counted_calls import calls_of
 from tests.support.counted_work import CountedLocks, kept_blocks, python_calls
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given
 from tests.support.tcp_peers import TcpPeer, frame, receive_frame
+from tests.support.traced_memory import least_peak_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from client_core import FutureRecordMetadata
     from tests.support.producer_rig import Waiting
 
@@ -216,3 +221,58 @@ def test_a_start_loads_no_codec_that_is_not_asked_for() -> None:
     script = "import sys, client_core, service.process.app; print('cramjam' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
+
+
+# -- a batch is encoded by look-ups, one join and one checksum -----------------------------------------------
+
+LIMIT_BYTES: Final = 1 << 20
+TIMESTAMP_MS: Final = 1_750_000_000_000
+#: Pieces of a record: head, both deltas, key and its length, value and its length, no headers. A list takes
+#: eight bytes for each, and grows an eighth ahead.
+MOST_PIECES: Final = 8
+BYTES_A_PIECE: Final = 9
+
+
+def _records(count: int, key: bytes | None = None) -> list[ProducerRecord]:
+    return [ProducerRecord("t", b"v" * 100, key) for _ in range(count)]
+
+
+def _filled(records: Sequence[ProducerRecord]) -> MemoryRecordsBuilder:
+    builder = MemoryRecordsBuilder(LIMIT_BYTES)
+    assert builder.append_many(records, range(len(records)), 0, TIMESTAMP_MS) == len(records)
+    return builder
+
+
+def test_appending_calls_no_python_function_for_a_record() -> None:
+    for key in (None, b"key"):
+        few, many = (calls_of(partial(_filled, _records(count, key))) for count in (10, RECORDS))
+        assert many.python == few.python, key
+
+
+def test_building_costs_as_many_calls_for_a_thousand_records_as_for_ten() -> None:
+    few, many = _filled(_records(10)), _filled(_records(RECORDS))
+
+    assert calls_of(many.build) == calls_of(few.build)
+
+
+def test_a_batch_is_joined_once_and_gone_over_once_for_its_checksum() -> None:
+    calls = calls_of(_filled(_records(RECORDS)).build)
+
+    assert 1 <= calls.c["crc32c"] <= 2  # the head's, which goes on over the records
+    assert 1 <= calls.c["join"] <= 2  # the records' pieces, and the head before them
+
+
+def test_building_twice_encodes_once() -> None:
+    builder = _filled(_records(10))
+    built = builder.build()
+
+    calls = calls_of(builder.build)
+
+    assert builder.build() is built
+    assert not calls.c
+
+
+def test_a_record_appended_takes_its_places_in_a_list_and_nothing_else() -> None:
+    for key in (None, b"key"):
+        fill = partial(_filled, _records(RECORDS, key))
+        assert least_peak_bytes(fill) <= MOST_PIECES * BYTES_A_PIECE * RECORDS, key

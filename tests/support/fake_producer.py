@@ -210,13 +210,7 @@ class FakeProducer:
         self.max_age_ms = min(self.max_age_ms, max_age_ms)
 
     def request_topics(
-        self,
-        names: Iterable[str],
-        *,
-        deadline_ms: int,
-        create: bool = False,
-        settle: bool = True,
-        done: Done,
+        self, names: Iterable[str], *, deadline_ms: int, create: bool = False, settle: bool = True, done: Done
     ) -> FakeTicket:
         wanted = list(names)
         ticket = self._take(
@@ -230,12 +224,7 @@ class FakeProducer:
         return ticket
 
     def request_update(
-        self,
-        *,
-        min_version: int | None = None,
-        max_age_ms: int | None = None,
-        deadline_ms: int,
-        done: Done,
+        self, *, min_version: int | None = None, max_age_ms: int | None = None, deadline_ms: int, done: Done
     ) -> FakeTicket:
         return self._take(
             "update", done, min_version=min_version, max_age_ms=max_age_ms, deadline_ms=deadline_ms

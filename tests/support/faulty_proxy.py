@@ -4,11 +4,15 @@
         proxy.delay(200, jitter_ms=50, seed=7)
         proxy.reset_after_bytes(1_000)        # on top of the delay
         proxy.heal()                          # back to plain passing
+        proxy.retarget(cluster.address(2))    # its address lives on while brokers move
+
+It knows no Kafka. Existing connections keep their target until `sever`; a target that refuses is told on by
+closing the client's connection.
 
 Each call takes effect at once, for connections that stand and for new ones, and on top of what was called
 before; the same call with other figures replaces its former self. A connection that lost bytes by `swallow`
-ends with `heal`; one that was late, or stood still, goes on with all of its bytes. What `retarget`, `sever`,
-`refuse` and `listen` do says `tcp_proxy.py`; the ways of harming a stream are in `harmed_flow.py`.
+ends with `heal`; one that was late, or stood still, goes on with all of its bytes. The ways of harming a
+stream are in `harmed_flow.py`.
 
 Requests are what the client sends, answers what the target sends. Any thread may steer, one at a time; it
 runs on a loop in a thread of its own.
@@ -21,17 +25,20 @@ import contextlib
 import socket
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from client_core.testing.free_ports import free_ports
+from client_core.testing.loop_thread import LoopThread, stop_accepting
 from tests.support.harmed_flow import Break, Delay, Finish, HarmedFlow, Harms, Pass, ResetAfter
-from tests.support.tcp_proxy import CHUNK_BYTES, TcpProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tests.support.harmed_flow import Direction
-    from tests.support.tcp_proxy import Streams
 
+_HOST: Final = "127.0.0.1"
+_CHUNK_BYTES: Final = 65_536
+_BACKLOG: Final = 256
 #: What one direction of a connection may hold before the proxy no longer reads: as the buffers of a router.
 _MOST_HELD_BYTES: Final = 1_048_576
 #: struct linger: on, for no time. Closing then sends a RST instead of a FIN.
@@ -55,10 +62,22 @@ class _NoTap:
 _NO_TAP: Final = _NoTap()
 
 
-class FaultyProxy(TcpProxy):
-    """Passes plainly until it is told otherwise. Its counters may be read by any thread."""
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class FaultyProxy:
+    """Passes plainly until it is told otherwise. Listens from its creation on, at this port or at a free one.
+
+    Its counters may be read by any thread.
+    """
 
     def __init__(self, target: tuple[str, int], *, port: int | None = None) -> None:
+        self._target = target
+        self.address: tuple[str, int] = (_HOST, free_ports(1)[0] if port is None else port)
+        self.accepted = 0
+        self._listener: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, ...]] = {}
         self._harms = Harms()
         self._ways: dict[asyncio.Task[None], tuple[_Way, _Way]] = {}
         self._relayed = 0
@@ -71,14 +90,51 @@ class FaultyProxy(TcpProxy):
         self.answer_bytes = 0
         #: What was swallowed, both ways together.
         self.swallowed_bytes = 0
-        super().__init__(target, port=port)
+        self._loop = LoopThread("tcp-proxy")
+        self._loop.run(self._listen())
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
 
     @property
     def held_bytes(self) -> int:
         """What has come and neither gone on nor vanished yet."""
         return self._loop.run(self._sum_of_held())
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     # -- steering --------------------------------------------------------------------------------------------
+
+    def retarget(self, target: tuple[str, int]) -> None:
+        """New connections go to another target; existing ones keep theirs."""
+        self._target = target
+
+    def sever(self) -> None:
+        """Ends every connection; new ones are accepted."""
+        self._loop.run(self._end_connections())
+
+    def refuse(self) -> None:
+        """Stops listening and ends every connection: new ones are refused."""
+        self._loop.run(self._stop())
+
+    def listen(self) -> None:
+        """Listens again, at the same address."""
+        self._loop.run(self._listen())
+
+    def close(self) -> None:
+        """Ends everything. Idempotent."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self.refuse()
+        self._loop.close()
 
     def heal(self) -> None:
         """Listens, and passes plainly again; connections that have lost bytes end, all others go on."""
@@ -131,6 +187,58 @@ class FaultyProxy(TcpProxy):
 
     # -- on the loop -----------------------------------------------------------------------------------------
 
+    async def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = socket.create_server(self.address, backlog=_BACKLOG)
+        if self._server is None:
+            # A copy: the server closes what it was given, and the kernel may have to go on listening.
+            self._server = await asyncio.start_server(self._connected, sock=self._listener.dup())
+
+    async def _stop_accepting(self) -> None:
+        """From now on connections wait in the kernel's backlog."""
+        server, self._server = self._server, None
+        if server is not None:
+            await stop_accepting(server)
+
+    async def _stop(self) -> None:
+        listener, self._listener = self._listener, None
+        await self._stop_accepting()
+        if listener is not None:
+            listener.close()
+        await self._end_connections()
+
+    async def _end_connections(self, tasks: Iterable[asyncio.Task[None]] | None = None) -> None:
+        """Ends these connections, or all of them."""
+        ending = {task: self._connections[task] for task in (self._connections if tasks is None else tasks)}
+        for task, writers in ending.items():
+            for writer in writers:
+                writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._listener is None:  # it was taken out of the backlog as the listening ended
+            writer.transport.abort()
+            return
+        self.accepted += 1
+        self._connections[task] = (writer,)
+        writers = [writer]
+        try:
+            # The target may refuse, one side reset, and the test sever.
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                target_reader, target_writer = await asyncio.open_connection(*self._target)
+                writers.append(target_writer)
+                self._connections[task] = tuple(writers)
+                await self._relay((reader, writer), (target_reader, target_writer))
+        finally:
+            del self._connections[task]
+            for each in writers:
+                each.close()
+                with contextlib.suppress(OSError, asyncio.CancelledError):
+                    await each.wait_closed()
+
     async def _apply(self, harms: Harms) -> None:
         self._harms = harms
         for way in self._all_ways():
@@ -155,7 +263,8 @@ class FaultyProxy(TcpProxy):
     def _all_ways(self) -> list[_Way]:
         return [way for ways in self._ways.values() for way in ways]
 
-    async def _relay(self, client: Streams, target: Streams) -> None:
+    async def _relay(self, client: _Streams, target: _Streams) -> None:
+        """Passes bytes between the two until both have ended, or one is broken."""
         task = asyncio.current_task()
         assert task is not None
         self._relayed += 1
@@ -180,7 +289,7 @@ class FaultyProxy(TcpProxy):
         """Takes what comes, until its end."""
         by_reset = False
         try:
-            while data := await way.source.read(CHUNK_BYTES):
+            while data := await way.source.read(_CHUNK_BYTES):
                 way.hear(data)
                 way.flow.receive(data, self._harms, _now_s())
                 way.changed.set()

@@ -25,12 +25,12 @@ from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.sender.wiring import metadata_config, network_client_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
     from client_core import EventSink
     from client_core.clock import Clock
-    from client_core.network.selectable import Selectable
+    from client_core.network.selectable import CredentialsVersion, Selectable
     from client_core.protocol.api_keys import ApiKey
 
 _R = TypeVar("_R")
@@ -124,14 +124,17 @@ def hostile_producer(
     bootstrap: tuple[str, int],
     events: EventSink = NO_EVENTS,
     *,
+    client_events: EventSink = NO_EVENTS,
+    credentials: Callable[[], CredentialsVersion] | None = None,
     whole_requests: bool = False,
 ) -> KafkaProducer:
-    """The wiring of client_core, with a network and names of our own."""
-    metadata = ProducerMetadata(metadata_config(config), random, clock, NO_EVENTS)
+    """The wiring of client_core, with a network and names of our own. `events` are the producer's own."""
+    metadata = ProducerMetadata(metadata_config(config), random, clock, client_events)
     metadata.bootstrap([bootstrap])
     settings = network_client_config(config)
     updater = DefaultMetadataUpdater(metadata, settings)
-    client = NetworkClient(selector, updater, settings, LocalNames(bootstrap[0]), random)
+    names = LocalNames(bootstrap[0])
+    client = NetworkClient(selector, updater, settings, names, random, client_events, credentials)
     return KafkaProducer(
         config,
         clock=clock,

@@ -26,7 +26,6 @@ from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
 
     from tests.support.kafka_home import KafkaHome
 
@@ -116,9 +115,7 @@ class JavaPeer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     # -- what it did -----------------------------------------------------------------------------------------

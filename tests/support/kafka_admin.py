@@ -261,10 +261,7 @@ class KafkaAdmin:
             return seen if all(is_awaited(view) for view in seen) else ()
 
         return wait_until(
-            all_see,
-            what=what,
-            timeout_s=timeout_s,
-            last_seen=lambda: views(self.brokers(), topic),
+            all_see, what=what, timeout_s=timeout_s, last_seen=lambda: views(self.brokers(), topic)
         )[0]
 
     def high_watermarks(self, topic: str) -> dict[int, int]:

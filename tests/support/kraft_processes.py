@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from tests.support.kraft_server import KafkaServer
 
 _CHATTY_LOGGERS: Final = (
-    "state.change.logger",
-    "kafka.cluster.Partition",
-    "kafka.log.LogManager",
+    *("state.change.logger", "kafka.cluster.Partition", "kafka.log.LogManager"),
     "kafka.server.ReplicaFetcherManager",
-    "org.apache.kafka.storage.internals.log",
-    "org.apache.kafka.controller.ReplicationControlManager",
+    *("org.apache.kafka.storage.internals.log", "org.apache.kafka.controller.ReplicationControlManager"),
 )
 #: Small and quick to start: no second compiler, one collector thread, no files in the system's temporary
 #: folder.

@@ -17,13 +17,10 @@ import sys
 import time
 from base64 import urlsafe_b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
 from tests.support.process_guard import ProcessGuard
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _EVERY_S: Final = 0.1
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -54,9 +51,7 @@ class LeadershipPoller:
         self._process = self._guard.start(self._command, log=self._out, cwd=_ROOT)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
         self._guard.close()

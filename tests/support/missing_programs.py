@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
 #: Each message says what to install.
 MISSING: Final = (
-    JavaMissingError,
-    JarsMissingError,
-    ChromiumMissingError,
-    NodeMissingError,
-    PackagesMissingError,
-    PromtoolMissingError,
+    *(JavaMissingError, JarsMissingError, ChromiumMissingError, NodeMissingError),
+    *(PackagesMissingError, PromtoolMissingError),
 )
 _NOT_RUN: Final = "NOT RUN: "
 

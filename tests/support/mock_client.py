@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -22,15 +21,11 @@ from client_core.client.kafka_client import ClientRequest, ClientResponse, Least
 from client_core.clock import FOREVER_MS
 from client_core.errors import (
     AuthenticationError,
-    IllegalArgumentError,
     IllegalStateError,
-    SaslAuthenticationError,
     UnsupportedVersionError,
 )
 from client_core.metadata.metadata_response import read_metadata_response
 from client_core.protocol.api_keys import ApiKey
-from client_core.protocol.request import RequestBuilder
-from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,23 +34,14 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import CompletionHandler
     from client_core.cluster import Node
     from client_core.metadata.metadata import Metadata
+    from client_core.protocol.request import RequestBuilder
     from tests.support.mock_clock import MockClock
-
-RequestMatcher = Callable[[RequestBuilder], bool]
-
-#: How long a test may block in poll, in real time, before the missing wakeup is the failure.
-_PATIENCE_S: Final = patient(30.0)
 
 #: The timeout of requests that name none. Source: MockClient.
 _REQUEST_TIMEOUT_MS: Final = 5_000
 
 #: The wait after a connection to an unreachable node has failed. Source: MockClient.
 _UNREACHABLE_BACKOFF_MS: Final = 100
-
-
-def any_request(builder: RequestBuilder) -> bool:
-    """Matches every request."""
-    return True
 
 
 class _State(Enum):
@@ -113,7 +99,6 @@ class _PreparedResponse:
     """What will be answered to the next request that goes to its node."""
 
     node_id: int | None
-    matcher: RequestMatcher
     body: object | None
     disconnected: bool
     unsupported_version: bool
@@ -128,25 +113,19 @@ class MockClient:
         metadata: Metadata | None = None,
         *,
         nodes: Sequence[Node] = (),
-        api_versions: NodeApiVersions | None = None,
     ) -> None:
         self._clock = clock
         self._metadata = metadata
         self._nodes = tuple(nodes)
         self._correlation_id = 0
         self._connections: dict[int, _Connection] = {}
-        self._pending_authentication_errors: dict[int, int] = {}
-        self._authentication_errors: dict[int, AuthenticationError] = {}
         self._responses: deque[ClientResponse] = deque()
         self._prepared: deque[_PreparedResponse] = deque()
         self._metadata_updates: deque[tuple[bytes, int]] = deque()
         self._last_metadata_update: tuple[bytes, int] | None = None
         self._active = True
-        self._polls_until_wakeup = 0
-        # An interrupt can come between taking a Condition and its `with`, and it would stay taken.
-        self._lock = threading.RLock()
-        self._woken = threading.Condition(self._lock)
-        self.api_versions = api_versions or NodeApiVersions.create()
+        self._lock = threading.Lock()
+        self._versions = NodeApiVersions.create()
         #: The requests that nobody has answered yet, oldest first.
         self.requests: deque[ClientRequest] = deque()
         self.advance_time_during_poll = False
@@ -173,57 +152,27 @@ class MockClient:
         """Connecting to the node takes so long."""
         self._connection(node.id).ready_delayed_until_ms = self._clock.now_ms() + duration_ms
 
-    def authentication_failed(self, node: Node, backoff_ms: int) -> None:
-        """Disconnects the node because it refused us."""
-        self._pending_authentication_errors.pop(node.id, None)
-        self._authentication_errors[node.id] = SaslAuthenticationError()
-        self.disconnect(node.id)
-        self.backoff(node, backoff_ms)
-
-    def create_pending_authentication_error(self, node: Node, backoff_ms: int) -> None:
-        """The next request to the node ends with authentication_failed."""
-        self._pending_authentication_errors[node.id] = backoff_ms
-
     def is_connected(self, node_id: int) -> bool:
         return self._connection(node_id).state is _State.CONNECTED
 
     # -- what a test answers ---------------------------------------------------------------------------------
 
     def prepare_response(
-        self,
-        body: object | None,
-        *,
-        matcher: RequestMatcher = any_request,
-        node: Node | None = None,
-        disconnected: bool = False,
+        self, body: object | None, *, node: Node | None = None, disconnected: bool = False
     ) -> None:
-        """Answers the next request (to that node) so. send raises IllegalStateError if the matcher denies."""
+        """Answers the next request (to that node) so."""
         node_id = None if node is None else node.id
-        self._prepared.append(_PreparedResponse(node_id, matcher, body, disconnected, False))
+        self._prepared.append(_PreparedResponse(node_id, body, disconnected, False))
 
-    def prepare_unsupported_version_response(self, matcher: RequestMatcher = any_request) -> None:
+    def prepare_unsupported_version_response(self) -> None:
         """Fails the next request as if no version were common to both sides."""
-        self._prepared.append(_PreparedResponse(None, matcher, None, False, True))
+        self._prepared.append(_PreparedResponse(None, None, False, True))
 
-    def respond(
-        self, body: object | None, *, matcher: RequestMatcher = any_request, disconnected: bool = False
-    ) -> None:
+    def respond(self, body: object | None, *, disconnected: bool = False) -> None:
         """Answers the oldest waiting request."""
         if not self.requests:
             raise IllegalStateError(f"No requests pending for inbound response {body!r}")
-        if not matcher(self.requests[0].builder):
-            raise IllegalStateError(
-                f"Request matcher did not match next-in-line request {self.requests[0]!r}"
-            )
         self.respond_to_request(self.requests[0], body, disconnected=disconnected)
-
-    def respond_from(self, body: object | None, node: Node, *, disconnected: bool = False) -> None:
-        """Answers the oldest waiting request to that node."""
-        for request in self.requests:
-            if request.destination == node.id:
-                self.respond_to_request(request, body, disconnected=disconnected)
-                return
-        raise IllegalArgumentError(f"No requests available to node {node}")
 
     def respond_to_request(
         self, request: ClientRequest, body: object | None, *, disconnected: bool = False
@@ -250,24 +199,6 @@ class MockClient:
     def has_pending_metadata_updates(self) -> bool:
         return bool(self._metadata_updates)
 
-    @property
-    def has_pending_responses(self) -> bool:
-        return bool(self._responses or self._prepared)
-
-    def reset(self) -> None:
-        """Forgets nodes, requests and prepared answers."""
-        self._connections.clear()
-        self._responses.clear()
-        self._prepared.clear()
-        self._metadata_updates.clear()
-        self._authentication_errors.clear()
-        self.requests.clear()
-
-    def enable_blocking_until_wakeup(self, polls: int) -> None:
-        """Makes so many polls block until wakeup() is called once for each."""
-        with self._lock:
-            self._polls_until_wakeup = polls
-
     # -- KafkaClient -----------------------------------------------------------------------------------------
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
@@ -286,7 +217,8 @@ class MockClient:
         return self._connection(node.id).is_backing_off(self._clock.now_ms())
 
     def authentication_error(self, node: Node) -> AuthenticationError | None:
-        return self._authentication_errors.get(node.id)
+        """Nobody refuses us here."""
+        return None
 
     def new_client_request(
         self,
@@ -309,9 +241,6 @@ class MockClient:
         node_id = request.destination
         if not self._connection(node_id).is_ready(now_ms):
             raise IllegalStateError(f"Cannot send {request!r} since the destination is not ready")
-        if node_id in self._pending_authentication_errors:
-            self._refuse(request)
-            return
         for prepared in self._prepared:
             if prepared.node_id is None or prepared.node_id == node_id:
                 self._answer_as_prepared(request, prepared)
@@ -320,7 +249,6 @@ class MockClient:
         self.requests.append(request)
 
     def poll(self, timeout_ms: int, now_ms: int) -> Sequence[ClientResponse]:
-        self._wait_for_wakeup()
         self._check_timeouts(now_ms)
         self._update_metadata_if_due(now_ms)
         completed: list[ClientResponse] = []
@@ -333,13 +261,12 @@ class MockClient:
             self.waited_ms += timeout_ms
         return completed
 
-    def disconnect(self, node_id: int, *, allow_late_responses: bool = False) -> None:
-        """Answers the node's requests as disconnected; they stay answerable if late responses are allowed."""
+    def disconnect(self, node_id: int) -> None:
+        """Answers the node's requests as disconnected."""
         for request in tuple(self.requests):
             if request.destination == node_id:
                 self._answer(request, request.builder.latest_allowed_version, disconnected=True)
-                if not allow_late_responses:
-                    self.requests.remove(request)
+                self.requests.remove(request)
         self._connection(node_id).state = _State.DISCONNECTED
 
     def close_node(self, node_id: int) -> None:
@@ -369,9 +296,6 @@ class MockClient:
     def wakeup(self) -> None:
         with self._lock:
             self.wakeups += 1
-            if self._polls_until_wakeup > 0:
-                self._polls_until_wakeup -= 1
-                self._woken.notify_all()
 
     def initiate_close(self) -> None:
         self._active = False
@@ -401,7 +325,6 @@ class MockClient:
         body: object | None = None,
         disconnected: bool = False,
         version_mismatch: UnsupportedVersionError | None = None,
-        authentication_error: AuthenticationError | None = None,
     ) -> None:
         now_ms = self._clock.now_ms()
         self._responses.append(
@@ -413,23 +336,15 @@ class MockClient:
                 body,
                 disconnected,
                 version_mismatch=version_mismatch,
-                authentication_error=authentication_error,
             )
         )
 
     def _answer_as_prepared(self, request: ClientRequest, prepared: _PreparedResponse) -> None:
         builder = request.builder
-        try:
-            version = self._version_for(builder)
-            builder.encode(version)  # a request that can't be encoded must not pass a test
-        except UnsupportedVersionError as error:
-            self._answer(request, builder.latest_allowed_version, version_mismatch=error)
-            return
-        if not prepared.matcher(builder):
-            raise IllegalStateError(
-                f"Request matcher did not match next-in-line request {request!r}"
-                f" with prepared response {prepared.body!r}"
-            )
+        version = self._versions.latest_usable_version(
+            builder.api, builder.oldest_allowed_version, builder.latest_allowed_version
+        )
+        builder.encode(version)  # a request that can't be encoded must not pass a test
         mismatch = UnsupportedVersionError(f"Api {builder.api} with version {version}")
         self._answer(
             request,
@@ -437,20 +352,6 @@ class MockClient:
             body=prepared.body,
             disconnected=prepared.disconnected,
             version_mismatch=mismatch if prepared.unsupported_version else None,
-        )
-
-    def _refuse(self, request: ClientRequest) -> None:
-        backoff_ms = self._pending_authentication_errors.pop(request.destination)
-        error = SaslAuthenticationError("Authentication failed")
-        self._authentication_errors[request.destination] = error
-        self.disconnect(request.destination)
-        self._connection(request.destination).backing_off_until_ms = self._clock.now_ms() + backoff_ms
-        version = self._version_for(request.builder)
-        self._answer(request, version, disconnected=True, authentication_error=error)
-
-    def _version_for(self, builder: RequestBuilder) -> int:
-        return self.api_versions.latest_usable_version(
-            builder.api, builder.oldest_allowed_version, builder.latest_allowed_version
         )
 
     def _check_timeouts(self, now_ms: int) -> None:
@@ -479,11 +380,3 @@ class MockClient:
         response = read_metadata_response(body, version, self._metadata.cache.topics)
         self._metadata.update(asked.request_version, response, False, now_ms)
         self._last_metadata_update = update
-
-    def _wait_for_wakeup(self) -> None:
-        with self._lock:
-            before = self._polls_until_wakeup
-            if before > 0 and not self._woken.wait_for(
-                lambda: self._polls_until_wakeup < before, _PATIENCE_S
-            ):
-                raise AssertionError(f"nobody woke the client within {_PATIENCE_S} s")

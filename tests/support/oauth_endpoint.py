@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
 
 _HOST: Final = "127.0.0.1"
 _KEY_ID: Final = "test-key"
@@ -79,9 +78,7 @@ class OAuthEndpoint:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join(patient(30))
         self._server.server_close()

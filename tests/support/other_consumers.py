@@ -87,9 +87,7 @@ def read_by_java(
     temporary: Path,
 ) -> list[ReadRecord]:
     """The first records of a partition, as Kafka's console consumer prints them. Takes two seconds."""
-    shown = {
-        **dict.fromkeys(("timestamp", "partition", "offset", "headers", "key", "value"), "true"),
-    }
+    shown = {**dict.fromkeys(("timestamp", "partition", "offset", "headers", "key", "value"), "true")}
     formats = {
         **{f"print.{what}": value for what, value in shown.items()},
         "key.separator": _FIELD,

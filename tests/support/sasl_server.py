@@ -25,13 +25,7 @@ from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRe
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from client_core.testing import api_versions
 from client_core.testing.api_versions import KAFKA_4_3
-from client_core.testing.sasl import (
-    OAuthBearerServer,
-    PlainServer,
-    Refused,
-    ScramServer,
-    ServerMechanism,
-)
+from client_core.testing.sasl import OAuthBearerServer, PlainServer, Refused, ScramServer, ServerMechanism
 from tests.support.tcp_peers import frame, receive_frame
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.testing.free_ports import free_ports
 from tests.support.certificates import YESTERYEAR, Authority
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.kraft import KraftCluster
 from tests.support.oauth_endpoint import AUDIENCE, write_jwks
 from tests.support.security_admin import SecurityAdmin
-from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class SecuredKraft:
         self.trust_path = self._stores / "authority.pem"
         self._jwks_path = self._stores / "jwks.json"
         self._ports = dict(zip(_PROTOCOLS, free_ports(len(_PROTOCOLS)), strict=True))
-        self.ssl_proxy = TcpProxy((HOST, self._ports["SSL_PROXIED"]))
+        self.ssl_proxy = FaultyProxy((HOST, self._ports["SSL_PROXIED"]))
         self.cluster = KraftCluster(
             java,
             jars,

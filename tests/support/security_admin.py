@@ -56,20 +56,6 @@ class SecurityAdmin:
         """Forbids it, whatever allows it."""
         self._create(_binding(user, operation, topic, AclPermissionType.DENY))
 
-    def deny_cluster(self, user: str, operation: str) -> None:
-        """Forbids an operation on the cluster, IDEMPOTENT_WRITE for one."""
-        self._create(
-            AclBinding(
-                ResourceType.BROKER,
-                "kafka-cluster",
-                ResourcePatternType.LITERAL,
-                f"User:{user}",
-                _ANY_HOST,
-                AclOperation[operation],
-                AclPermissionType.DENY,
-            )
-        )
-
     def forget_acls(self, *, topic: str | None = None, user: str | None = None) -> int:
         """Takes away every ACL of a topic or a user, or of both together; how many there were."""
         anything: Any = None

@@ -190,12 +190,7 @@ class SenderRig:
         return node
 
     def append(
-        self,
-        partition: int = 0,
-        *,
-        topic: str = "orders",
-        value: bytes = b"value",
-        count: int = 1,
+        self, partition: int = 0, *, topic: str = "orders", value: bytes = b"value", count: int = 1
     ) -> FutureRecordMetadata:
         """Appends so many records at once; the future of the last one."""
         future = FutureRecordMetadata()

@@ -68,8 +68,5 @@ class SharedSidecar:
         folder = self._folder / f"sidecar-{self._started}"
         folder.mkdir()
         return Sidecar(
-            folder,
-            bootstrap_servers=self._kafka.bootstrap_servers,
-            kafka=self._settings,
-            flags=self._flags,
+            folder, bootstrap_servers=self._kafka.bootstrap_servers, kafka=self._settings, flags=self._flags
         ).__enter__()

@@ -19,7 +19,6 @@ from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
 #: How long a peer waits for the client before the waiting itself is the failure.
 PATIENCE_S: Final = patient(30.0)
@@ -82,9 +81,7 @@ class TcpPeer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -22,7 +22,6 @@ from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from client_core.network.transport_layer import Piece
     from tests.support.certificates import Identity
@@ -31,11 +30,7 @@ TLS12: Final = "TLSv1.2"
 TLS13: Final = "TLSv1.3"
 
 _VERSIONS: Final = {TLS12: ssl.TLSVersion.TLSv1_2, TLS13: ssl.TLSVersion.TLSv1_3}
-_CLIENT_AUTH: Final = {
-    "none": ssl.CERT_NONE,
-    "requested": ssl.CERT_OPTIONAL,
-    "required": ssl.CERT_REQUIRED,
-}
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 def server_context(
@@ -82,10 +77,7 @@ class TlsPeer(ScriptedPeer):
     """Plays `script(connection)` for each connection once its handshake is done."""
 
     def __init__(
-        self,
-        context: ssl.SSLContext,
-        script: Callable[[socket.socket], None],
-        host: str = "127.0.0.1",
+        self, context: ssl.SSLContext, script: Callable[[socket.socket], None], host: str = "127.0.0.1"
     ) -> None:
         self._context = context
         self.server_names: list[str | None] = []  # that clients asked for (SNI), in their order
@@ -341,9 +333,7 @@ class OpensslServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

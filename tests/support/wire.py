@@ -15,8 +15,6 @@ from tests.support.tcp_peers import frame, receive_exactly
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from client_core.protocol.api_keys import ApiKey
 
 _SIZE: Final = struct.Struct(">i")
@@ -66,9 +64,7 @@ class Wire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -161,25 +161,7 @@ def _close(frame: bytes, random: Random) -> Sending:
 
 
 _WAYS: Final[tuple[Callable[[bytes, Random], Sending], ...]] = (
-    _flip_bits,
-    _flip_bits,
-    _truncate,
-    _remove,
-    _repeat,
-    _hostile_length,
-    _hostile_length,
-    _unknown_tags,
-    _trailing_bytes,
-    _garbage,
-    _another_question,
-    _twice,
-    _unasked,
-    _not_kafka,
-    _wrong_size,
-    _empty_frames,
-    _dribble,
-    _half_and_close,
-    _half_and_silence,
-    _silence,
-    _close,
+    *(_flip_bits, _flip_bits, _truncate, _remove, _repeat, _hostile_length, _hostile_length, _unknown_tags),
+    *(_trailing_bytes, _garbage, _another_question, _twice, _unasked, _not_kafka, _wrong_size, _empty_frames),
+    *(_dribble, _half_and_close, _half_and_silence, _silence, _close),
 )

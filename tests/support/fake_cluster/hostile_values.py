@@ -25,17 +25,8 @@ _M = TypeVar("_M")
 _CODES: Final = (*(error.code for error in Errors), 9_999, 32_767, -32_768)
 #: Names that fail where they are resolved or before, some without asking anybody: a test must not reach DNS.
 _TEXTS: Final = (
-    "",
-    "\0",
-    "nul\0within",
-    "..",
-    "x" * 300,
-    "y" * 32_000,
-    "z" * 32_000,
-    "\U0001f525" * 70,
-    "\u202e\n\x1b[2J",
-    "[::1]",
-    "-1",
+    *("", "\0", "nul\0within", "..", "x" * 300, "y" * 32_000, "z" * 32_000, "\U0001f525" * 70),
+    *("\u202e\n\x1b[2J", "[::1]", "-1"),
 )
 _STRUCTS_WEIGH: Final = 5
 #: How often one element of an array may be there: more only makes the frames large.
