@@ -132,6 +132,17 @@ class BadDisk(Disk):
         super().rename(old, new)
 
 
+#: Made once: what reads them looks at the environment too, and hundreds of crashes have a rig each.
+_SETTINGS: dict[str, Settings] = {}
+
+
+def _settings_of(folder: Path, given: dict[str, Any]) -> Settings:
+    key = repr(sorted(given.items()))
+    if key not in _SETTINGS:
+        _SETTINGS[key] = Settings.model_validate({"kafka": {"bootstrap.servers": "localhost:9092"}, **given})
+    return _SETTINGS[key].model_copy(update={"spool_folder": str(folder)})
+
+
 class SpoolRig:
     """See the module."""
 
@@ -154,9 +165,7 @@ class SpoolRig:
         self.producer.set_topics({"orders": 3, "payments": 3})
         self.disk = BadDisk() if disk is None else disk
         self._given = settings
-        self.settings = Settings.model_validate(
-            {"kafka": {"bootstrap.servers": "localhost:9092"}, "spool_folder": str(folder), **settings}
-        )
+        self.settings = _settings_of(folder, settings)
         self.spool = Spool(
             self.settings, self.producer if producer is None else producer, self.clock, self.disk
         )

@@ -21,7 +21,7 @@ from service.base.settings import Settings
 from service.events.from_settings import make_event_log
 from service.process.app import FanOut
 from service.process.embedded import EmbeddedCluster
-from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, submit
+from tests.support.live_producer import PATIENCE_MS, QUICK, submit
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient, wait_until
 
@@ -116,10 +116,9 @@ def test_events_wait_for_a_topic_that_is_made_later(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.WARNING)
     with FakeCluster(brokers=1) as cluster, logged_producer(cluster) as (_, log):
         sink = log.channels[0].sink
-        quick = {"timeout_s": PATIENCE_S, "every_s": 0.01}
-        wait_until(lambda: sink.in_flight_bytes, what="events on their way", **quick)
+        wait_until(lambda: sink.in_flight_bytes, what="events on their way", every_s=0.01)
         cluster.create_topic(TOPIC)
-        wait_until(lambda: sink.written, what="an event that was acknowledged", **quick)
+        wait_until(lambda: sink.written, what="an event that was acknowledged", every_s=0.01)
         assert events(records(cluster))[0]["seq"] == 1
 
 

@@ -51,18 +51,11 @@ def undelivered(rig: SpoolRig) -> list[str]:
 def test_all_requests_that_wait_share_one_fsync(rig: SpoolRig) -> None:
     reported = [rig.submit([record(f"{n}")]) for n in range(5)]
     before = rig.disk.fsyncs
+    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nobody is told before it
     rig.spool.writer.turn()
     assert rig.disk.fsyncs - before == 1
-    assert reported == [[Spooled(n, 1)] for n in range(1, 6)]
-
-
-def test_nobody_is_told_before_the_fsync(rig: SpoolRig) -> None:
-    reported = rig.submit(records(3))
-    assert reported == []
-    assert rig.spool.entries == 0
-    rig.spool.writer.turn()
-    assert reported == [Spooled(1, 3)]
-    assert rig.spool.entries == 3
+    assert (reported, rig.spool.entries) == ([[Spooled(n, 1)] for n in range(1, 6)], 5)
+    assert rig.spool_in(records(3)) == Spooled(6, 3)
 
 
 def test_files_are_their_owners_alone(rig: SpoolRig) -> None:
@@ -280,22 +273,23 @@ def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytes
 # -- the folder ----------------------------------------------------------------------------------------------
 
 
-def test_two_never_share_a_folder(rig: SpoolRig) -> None:
+def test_two_never_share_a_folder_and_one_that_can_not_be_made_is_named_with_the_remedy(
+    rig: SpoolRig, tmp_path: Path
+) -> None:
     with pytest.raises(SettingsError, match=r"spool_folder: another process uses .* end the other one first"):
         SpoolRig(rig.folder)
-
-
-@pytest.mark.parametrize("topic", ["../../etc/passwd", "/etc/passwd", "..", "a\nb", "\x1b[2J", "ß" * 200])
-def test_no_topic_is_part_of_a_files_name(rig: SpoolRig, topic: str) -> None:
-    rig.producer.refuses = InvalidTopicError("no such name")
-    rig.spool_in([record("a", topic)])
-    rig.deliver()
-    (path,) = (rig.folder / "aside").iterdir()
-    assert re.fullmatch(r"0{19}1-[0-9a-f]{16}\.records", path.name)
-    assert sorted(path.name for path in rig.folder.parent.iterdir()) == ["spool"]
-
-
-def test_a_folder_that_can_not_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="name a folder in which this process may make files"):
         SpoolRig(tmp_path / "file" / "spool")
+
+
+def test_no_topic_is_part_of_a_files_name(tmp_path: Path) -> None:
+    for n, topic in enumerate(("../../etc/passwd", "/etc/passwd", "..", "a\nb", "\x1b[2J", "ß" * 200)):
+        rig = SpoolRig(tmp_path / f"{n}" / "spool")
+        rig.producer.refuses = InvalidTopicError("no such name")
+        rig.spool_in([record("a", topic)])
+        rig.deliver()
+        (path,) = (rig.folder / "aside").iterdir()
+        assert re.fullmatch(r"0{19}1-[0-9a-f]{16}\.records", path.name), topic
+        assert [path.name for path in rig.folder.parent.iterdir()] == ["spool"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{n}" for n in range(6)]

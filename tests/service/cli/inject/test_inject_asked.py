@@ -288,13 +288,14 @@ def test_what_inject_did_is_noted_so_that_people_can_read_it() -> None:
 def test_taking_out_is_the_inverse_of_putting_in() -> None:
     others: Object = {"volumes": [{"name": "v"}], "initContainers": [{"name": "i"}]}
     empty: Object = {"labels": {}, "annotations": None}
-    for before in (
+    befores: tuple[Object, ...] = (
         template(),
         template(7, labels={"app": "a"}),
         template(annotations={"a": "b"}),
         {"spec": {"containers": [{"name": "app"}], **others}},
         {"metadata": empty, "spec": {"containers": [{"name": "app"}]}},
-    ):
+    )
+    for before in befores:
         for sidecar in (SIDECAR, LEGACY, Sidecar("p:1", {}, {"a": "b"}, "c", readiness=True)):
             made = with_sidecar(before, sidecar, "sum")
             assert take_out(made).had_sidecar
