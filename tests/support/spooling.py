@@ -10,6 +10,7 @@ the next process over the same folder, after a kill: nothing of the first is clo
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from service.base.disk import Disk
 from service.base.settings import Settings
 from service.spool.dead_letters import dead_letters_in
 from service.spool.delivery import MARK_EVERY_MS
+from service.spool.folder import FolderError, SpoolFolder
 from service.spool.spool import Spool
 from tests.support.fake_producer import FakeProducer
 from tests.support.mock_clock import MockClock
@@ -166,6 +168,9 @@ class SpoolRig:
         self.disk = BadDisk() if disk is None else disk
         self._given = settings
         self.settings = _settings_of(folder, settings)
+        # The names above it are on no disk then: to have them there takes longer than most tests.
+        with contextlib.suppress(FolderError):
+            SpoolFolder(folder, sync_folder=lambda _: None).close()
         self.spool = Spool(
             self.settings, self.producer if producer is None else producer, self.clock, self.disk
         )
