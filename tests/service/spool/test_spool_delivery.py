@@ -291,16 +291,23 @@ def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None
     assert (found.version, found.payload) == (9, b"of the future")
 
 
-def test_where_nothing_can_be_set_aside_the_record_waits_and_is_not_lost(rig: SpoolRig) -> None:
-    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
-    rig.spool_in(records(1))
-    rig.deliver()
-    rig.disk.fails["write"] = 1_000
-    rig.wait_out()
-    assert (aside(rig), rig.spool.entries) == ([], 1)
-    rig.disk.fails["write"] = 0
-    rig.deliver_after(1_000)
-    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
+def test_where_nothing_can_be_set_aside_the_record_waits_and_neither_is_lost_nor_stops_others(
+    tmp_path: Path,
+) -> None:
+    for fault in ("write", "full"):
+        rig = SpoolRig(tmp_path / fault)
+        fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+        rig.spool_in([*records(1), *records(2, "payments")])
+        rig.deliver()
+        rig.disk.fails["write"] = 1_000 if fault == "write" else 0
+        rig.disk.room_bytes = 0 if fault == "full" else None
+        rig.wait_out()
+        assert (aside(rig), rig.spool.entries, rig.spool.delivery.delivered) == ([], 1, 2), fault
+        if fault == "full":
+            assert list((rig.folder / "aside").iterdir()) == []
+        rig.disk.fails["write"], rig.disk.room_bytes = 0, None
+        rig.deliver_after(1_000)
+        assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0), fault
 
 
 def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
@@ -472,6 +479,27 @@ def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolR
     assert len(rig.segments) == 1
 
 
+def three_files(rig: SpoolRig) -> SpoolRig:
+    """A record in each."""
+    for value in ("a", "b", "c"):
+        rig.spool_in([record(value)])
+        rig = rig.again()
+    return rig
+
+
+def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_written(rig: SpoolRig) -> None:
+    rig = three_files(rig)
+    rig.deliver()
+    rig.disk.room_bytes = 0
+    rig.deliver_after(MARK_EVERY_MS)
+    assert read_mark(rig.folder, rig.disk) == Mark()
+    assert len(rig.segments) == 1
+    rig = rig.again()
+    rig.settle()
+    assert (rig.sent, rig.spool.delivery.lost) == (["c"], 0)
+    assert read_mark(rig.folder, rig.disk) == Mark(4)
+
+
 def test_a_mark_whose_write_failed_is_logged_and_written_when_the_delivery_wakes_by_itself(
     rig: SpoolRig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -493,28 +521,8 @@ def test_a_mark_whose_write_failed_is_logged_and_written_when_the_delivery_wakes
     assert rig.sent == ["orders-0", "orders-1", "next"]
 
 
-def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_written(rig: SpoolRig) -> None:
-    for value in ("a", "b", "c"):
-        rig.spool_in([record(value)])
-        rig = rig.again()
-    rig.deliver()
-    rig.disk.room_bytes = 0
-    rig.deliver_after(MARK_EVERY_MS)
-    assert read_mark(rig.folder, rig.disk) == Mark()
-    assert len(rig.segments) == 1
-    rig.disk.room_bytes = None
-    rig = rig.again()
-    rig.settle()
-    assert rig.sent == ["c"]
-    assert rig.spool.delivery.lost == 0
-    assert read_mark(rig.folder, rig.disk) == Mark(4)
-
-
 def test_nothing_that_is_to_be_delivered_goes_to_make_room(rig: SpoolRig) -> None:
-    fail_values(rig, timed_out(), "b")
-    for value in ("a", "b", "c"):
-        rig.spool_in([record(value)])
-        rig = rig.again()
+    rig = three_files(rig)
     fail_values(rig, timed_out(), "b")
     rig.deliver()
     rig.disk.room_bytes = 0
@@ -522,17 +530,3 @@ def test_nothing_that_is_to_be_delivered_goes_to_make_room(rig: SpoolRig) -> Non
     rig = rig.again()
     rig.deliver()
     assert rig.sent == ["b", "c"]
-
-
-def test_a_full_disk_keeps_a_record_from_being_set_aside_and_neither_loses_it_nor_stops_others(
-    rig: SpoolRig,
-) -> None:
-    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
-    rig.spool_in([*records(1), *records(2, "payments")])
-    rig.disk.room_bytes = 0
-    rig.wait_out()
-    assert (aside(rig), rig.spool.entries, rig.spool.delivery.delivered) == ([], 1, 2)
-    assert list((rig.folder / "aside").iterdir()) == []
-    rig.disk.room_bytes = None
-    rig.deliver_after(1_000)
-    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,12 +116,10 @@ def test_a_change_is_a_server_sent_event_with_its_number() -> None:
 def test_the_log_gives_what_came_after_a_number() -> None:
     log = log_of(5)
     assert [change.number for change in log.after(3) or []] == [4, 5]
-    assert log.after(5) == []
-
-
-@pytest.mark.parametrize("number", [6, 1_000_000])
-def test_a_number_that_was_not_given_yet_leads_nowhere(number: int) -> None:
-    assert log_of(5).after(number) is None
+    # After the last there is nothing, and one that was not given yet leads nowhere.
+    assert [log.after(number) for number in (5, 6, 1_000_000)] == [[], None, None]
+    log.begin_anew()  # nobody resumes from before that
+    assert [log.after(number) for number in (5, 6)] == [None, []]
 
 
 def test_the_log_is_bounded_in_number_and_in_bytes() -> None:
@@ -141,24 +138,17 @@ def test_one_change_larger_than_the_log_is_numbered_and_not_kept() -> None:
     assert log.after(1) == []
 
 
-def test_nobody_resumes_from_before_a_beginning() -> None:
-    log = log_of(3)
-    log.begin_anew()
-    assert log.after(3) is None
-    assert log.after(4) == []
-
-
 # -- snapshots -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("partitions", [1, PIECE, PIECE + 1, 3 * PIECE])
-def test_a_topic_in_pieces_is_one_json_object(partitions: int) -> None:
-    producer = FakeProducer()
-    producer.set_topics(topics(1, partitions))
-    table = producer.cache.topics["t0"]
-    whole = json.loads(b"".join(topic_pieces(table)))
-    assert [p["partition"] for p in whole["partitions"]] == list(range(partitions))
-    assert b"".join(TopicTexts().of(table)) == b"".join(topic_pieces(table))
+def test_a_topic_in_pieces_is_one_json_object() -> None:
+    for partitions in (1, PIECE, PIECE + 1, 3 * PIECE):
+        producer = FakeProducer()
+        producer.set_topics(topics(1, partitions))
+        table = producer.cache.topics["t0"]
+        whole = json.loads(b"".join(topic_pieces(table)))
+        assert [p["partition"] for p in whole["partitions"]] == list(range(partitions))
+        assert b"".join(TopicTexts().of(table)) == b"".join(topic_pieces(table))
 
 
 def test_a_topics_text_is_made_once_for_all_who_watch_until_it_changes() -> None:
@@ -175,32 +165,17 @@ def test_a_topics_text_is_made_once_for_all_who_watch_until_it_changes() -> None
 
 def test_a_snapshot_says_what_the_api_says() -> None:
     web = HttpApp()
-    web.producer.set_topics(
-        [
-            topic(
-                "orders", [partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,), error=9)]
-            ),
-            topic("payments", [partition(0, leader=None, epoch=None, replicas=(1, 2), error=5)]),
-        ]
-    )
-    pieces = snapshot_pieces(
-        web.producer.cache,
-        boot="boot",
-        number=1,
-        texts=TopicTexts(),
-        names=None,
-        sees=lambda _: True,
-        problems={},
-    )
-    snapshot = json.loads(b"\n".join(pieces))
+    lagging = partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,), error=9)
+    leaderless = partition(0, leader=None, epoch=None, replicas=(1, 2), error=5)
+    web.producer.set_topics([topic("orders", [lagging]), topic("payments", [leaderless])])
+    snapshot = snapshot_of(web.producer.cache)
     for found in snapshot["topics"]:
         answer = web.get(f"/v1/topics/{found['name']}").json()
         for one in answer["partitions"]:
             one["leader"] = None if one["leader"] is None else one["leader"]["id"]
         assert found == answer
-    assert {"cluster_id": snapshot["cluster_id"], "brokers": snapshot["brokers"]} == web.get(
-        "/v1/cluster"
-    ).json()
+    cluster = {"cluster_id": snapshot["cluster_id"], "brokers": snapshot["brokers"]}
+    assert cluster == web.get("/v1/cluster").json()
 
 
 partitions = st.lists(
@@ -224,8 +199,9 @@ steps = st.lists(st.tuples(brokers, described_topics, st.none() | hint), min_siz
 
 
 def snapshot_of(cache: MetadataCache) -> Any:
+    texts = TopicTexts()
     pieces = snapshot_pieces(
-        cache, boot="boot", number=1, texts=TopicTexts(), names=None, sees=lambda _: True, problems={}
+        cache, boot="boot", number=1, texts=texts, names=None, sees=lambda _: True, problems={}
     )
     return json.loads(b"\n".join(pieces))
 

@@ -49,19 +49,12 @@ def test_a_refresh_is_posted_once_however_much_it_changes() -> None:
     assert len(posted) == 2, "what comes after the loop took notice is posted again"
 
 
-def test_events_of_other_kinds_are_not_posted() -> None:
-    posted: list[Callable[[], None]] = []
-    notice = SnapshotNotice()
-    notice.begin(posted.append, lambda: None)
-    notice.emit(NodeReady(1))
-    assert not posted
-
-
-def test_nothing_is_posted_while_nobody_watches() -> None:
+def test_events_of_other_kinds_are_not_posted_and_nothing_is_while_nobody_watches() -> None:
     posted: list[Callable[[], None]] = []
     notice = SnapshotNotice()
     notice.emit(REFRESHED)
     notice.begin(posted.append, lambda: None)
+    notice.emit(NodeReady(1))
     notice.end()
     notice.emit(REFRESHED)
     assert not posted
