@@ -148,9 +148,6 @@ def test_a_message_that_cannot_be_made_is_told_as_it_was_written() -> None:
         assert said.startswith(f"{message} (its arguments can't be shown: ")
 
 
-# -- the process ---------------------------------------------------------------------------------------------
-
-
 def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
     """What a process logs that runs this; each line is an object."""
     setup = (
@@ -176,9 +173,6 @@ def test_what_nobody_caught_is_a_line_as_any_other_and_so_are_warnings() -> None
     assert "ZeroDivisionError" in in_a_thread["stack"]
     assert (warned["logger"], "UserWarning: old" in warned["msg"]) == ("py.warnings", True)
     assert (unraisable["level"], "ZeroDivisionError" in unraisable["stack"]) == ("error", True)
-
-
-# -- the access log ------------------------------------------------------------------------------------------
 
 
 def test_of_a_query_the_names_are_told_and_no_value() -> None:
@@ -261,8 +255,6 @@ def kafka(*settings: str) -> list[str]:
     return [word for setting in settings for word in ("--kafka", setting)]
 
 
-# -- settings that are wrong ---------------------------------------------------------------------------------
-
 _SSL: Final = ("security.protocol=SSL",)
 _OAUTH: Final = ("security.protocol=SASL_SSL", "sasl.mechanism=OAUTHBEARER")
 _ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url=https://"
@@ -325,9 +317,6 @@ def test_a_file_of_settings_or_tokens_that_is_none_is_named_without_a_line_of_it
         assert ("tokens_file" in said, SECRET in said) == (True, False), text
 
 
-# -- brokers that refuse -------------------------------------------------------------------------------------
-
-
 def test_a_broker_that_refuses_the_password_is_told_without_it(tmp_path: Path) -> None:
     def is_told(mechanism: str, log_format: str) -> str:
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
@@ -369,9 +358,6 @@ def test_a_sidecar_that_brokers_refuse_tells_it_without_the_password(tmp_path: P
             assert sidecar.terminate() == 0
             log = sidecar.log()
     assert_told_once(log)
-
-
-# -- requests, bugs ------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -326,9 +326,6 @@ def test_an_interrupt_says_what_is_known(monkeypatch: pytest.MonkeyPatch, cli: C
     assert cli.refused("produce", DEMO_TOPIC, code=130) == "interrupted: 600 records were acknowledged"
 
 
-# -- probes --------------------------------------------------------------------------------------------------
-
-
 def test_healthcheck_and_wait_pass_on_a_running_sidecar_and_wait_gives_up_without(cli: Cli) -> None:
     assert (cli("healthcheck").output, cli("healthcheck").exit_code) == ("ok\n", 0)
     assert (cli("wait").output, cli("wait").exit_code) == ("", 0)

@@ -195,9 +195,6 @@ def test_a_topic_of_which_lines_were_lost_is_told_again_and_no_other(rig: EventL
     assert len(rig.reported(PARTITION)) == 6
 
 
-# -- the end -------------------------------------------------------------------------------------------------
-
-
 def test_at_the_end_everything_is_told_and_a_heartbeat_is_the_last(rig: EventLogRig) -> None:
     rig.settle()
     rig.producer.set_topics(partitions(1_000))

@@ -226,9 +226,6 @@ def test_another_cluster_is_told_anew_and_the_first_ones_topics_are_forgotten(ri
     assert [event["cluster_id"] for event in rig.reported(PARTITION)] == ["one", "one", "other", "other"]
 
 
-# -- pieces --------------------------------------------------------------------------------------------------
-
-
 def test_many_partitions_are_told_in_pieces_between_which_others_run() -> None:
     rig = EventLogRig()
     rig.producer.set_topics([described("orders", 4 * PIECE)])

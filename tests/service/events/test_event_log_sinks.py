@@ -525,9 +525,6 @@ def test_a_topic_that_took_nothing_before_gets_a_second_at_the_end_and_no_more()
     assert desk.producer.closed_after_ms == 1_000
 
 
-# -- the producer of events ----------------------------------------------------------------------------------
-
-
 def of(**kafka: str) -> Any:
     given = {name.replace("_", "."): value for name, value in kafka.items()}
     return events_config(Settings(kafka={"bootstrap.servers": "broker:9092", **given}))

@@ -65,9 +65,6 @@ def test_a_broker_lists_what_it_leads(web: HttpApp) -> None:
     assert leads == [{"topic": "audit", "partitions": [0]}, {"topic": "orders", "partitions": [0, 3]}]
 
 
-# -- by key --------------------------------------------------------------------------------------------------
-
-
 def test_a_key_has_the_partition_of_javas_hash(web: HttpApp) -> None:
     cases: dict[bytes, dict[str, Any]] = {
         b"user-1": {"params": {"key": "user-1"}},
@@ -348,9 +345,6 @@ def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
 
 
-# -- many at once --------------------------------------------------------------------------------------------
-
-
 def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> None:
     lookups = [
         {"topic": "orders", "partition": 2},
@@ -376,9 +370,6 @@ def test_leaders_are_refused_whole_where_the_body_is_wrong(web: HttpApp) -> None
     assert (answer.status_code, answer.json()["place"]) == (422, "lookups[0]")
     answer = web.post("/v1/leaders", content=b"a=b", headers={"content-type": "text/plain"})
     assert answer.status_code == 415
-
-
-# -- refresh, status -----------------------------------------------------------------------------------------
 
 
 def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:

@@ -322,9 +322,6 @@ def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
     assert rig.spool.aside.records == 2
 
 
-# -- threads -------------------------------------------------------------------------------------------------
-
-
 def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
     rig.producer.holds_records = True
     rig.spool.start(lambda function: function())

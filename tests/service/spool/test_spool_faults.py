@@ -437,9 +437,6 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(rig: SpoolR
     assert requeue.is_over
 
 
-# -- metrics -------------------------------------------------------------------------------------------------
-
-
 def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
     rig = three_files(rig)
     rig.settle()
@@ -488,9 +485,6 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
         assert family.documentation, family.name
     for family in (families[8], families[-1]):
         assert {sample.labels["reason"] for sample in family.samples} == {*REASONS}, family.name
-
-
-# -- what is kept of an error --------------------------------------------------------------------------------
 
 
 def test_the_detail_of_a_refusal_is_one_bounded_line_that_names_the_error_and_its_message() -> None:

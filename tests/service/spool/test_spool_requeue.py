@@ -272,9 +272,6 @@ def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: S
     assert (rig.sent, rig.spool.aside.records) == (["orders-0", "orders-1"], 2)
 
 
-# -- its bounds and its end ----------------------------------------------------------------------------------
-
-
 def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
     set_aside(rig, *records(1))
     ends = [asked(rig) for _ in range(MOST_REQUEUES)]

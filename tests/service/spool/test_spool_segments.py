@@ -437,9 +437,6 @@ def test_no_log_tells_the_salt(rig: SpoolRig, caplog: pytest.LogCaptureFixture) 
     assert salt.hex() not in caplog.text
 
 
-# -- what was set aside lies in few files --------------------------------------------------------------------
-
-
 def test_however_many_records_and_topics_are_set_aside_they_lie_in_few_files(rig: SpoolRig) -> None:
     topics = {f"topic-{number}": 1 for number in range(300)}
     rig.producer.set_topics(topics)

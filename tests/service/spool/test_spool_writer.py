@@ -256,9 +256,6 @@ def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytes
     assert "telling of a request failed" in caplog.text
 
 
-# -- the folder ----------------------------------------------------------------------------------------------
-
-
 def test_two_never_share_a_folder_and_one_that_can_not_be_made_is_named_with_the_remedy(
     rig: SpoolRig, tmp_path: Path
 ) -> None:

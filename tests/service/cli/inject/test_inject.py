@@ -112,18 +112,14 @@ def test_a_legacy_sidecar_is_the_first_container_and_holds_the_next_back_until_i
 
 
 def test_documents_without_pods_are_printed_byte_for_byte() -> None:
-    text = injected(DEPLOYMENT + SERVICE)
-    assert text.endswith(SERVICE)
+    assert injected(DEPLOYMENT + SERVICE).endswith(SERVICE)
     assert injected(SERVICE + "---\n" + DEPLOYMENT).startswith(SERVICE)
-
-
-def test_what_kubernetes_would_not_read_is_printed_too_where_it_is_no_workload() -> None:
-    deep = "[" * 300 + "]" * 300
-    odd = f"{{? [complex] : !Ref x, 1: 2, 1: 3, deep: {deep}}}"
+    # What Kubernetes would not read is printed too, where it is no workload.
+    deep_list = "[" * 300 + "]" * 300
+    odd = f"{{? [complex] : !Ref x, 1: 2, 1: 3, deep: {deep_list}}}"
     other = f"kind: Other\napiVersion: x/v1\nmetadata: {{name: a}}\nspec: {odd}\n---\n"
     done = run("-f", "-", *BROKERS, stdin=other + DEPLOYMENT)
-    assert done.exit_code == 0
-    assert done.stdout.startswith(other)
+    assert (done.exit_code, done.stdout[: len(other)]) == (0, other)
 
 
 def test_each_item_of_a_list_is_looked_at_by_itself() -> None:
@@ -136,11 +132,8 @@ def test_each_item_of_a_list_is_looked_at_by_itself() -> None:
         assert template_of(one)["spec"]["initContainers"][0]["name"] == "pilotfish"
 
 
-def test_a_byte_order_mark_stays_and_is_no_part_of_a_document() -> None:
+def test_json_stays_json_and_a_byte_order_mark_stays_and_is_no_part_of_a_document() -> None:
     assert injected("\ufeff" + DEPLOYMENT) == "\ufeff" + injected(DEPLOYMENT)
-
-
-def test_json_stays_json() -> None:
     for indent in (None, 2, 4):
         text = json.dumps(json.loads(workload("Pod", "v1", CONTAINERS)), indent=indent)
         made = injected(text)
@@ -148,25 +141,23 @@ def test_json_stays_json() -> None:
         assert ("\n" in made) == (indent is not None)
 
 
-def test_a_kind_of_another_group_is_left_and_said() -> None:
+def test_a_kind_of_another_group_and_pods_for_windows_are_left_and_said() -> None:
     knative = (
         "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: k}\n"
         "spec: {template: {spec: {containers: [{image: x}]}}}\n"
     )
-    done = run("-f", "-", *BROKERS, stdin=knative)
-    assert (done.exit_code, done.stdout) == (0, knative)
-    assert "document 1 (Service/k), line 1: left as it is: it holds containers" in done.stderr
-    other = DEPLOYMENT.replace("apps/v1", "example.com/v1")
-    done = run("-f", "-", *BROKERS, stdin=other)
-    assert (done.exit_code, done.stdout) == (0, other)
-    assert "its apiVersion is example.com/v1; known is apps/… or extensions/…" in done.stderr
-
-
-def test_pods_for_windows_are_left() -> None:
-    text = workload("Pod", "v1", {**CONTAINERS, "nodeSelector": {"kubernetes.io/os": "windows"}})
-    done = run("-f", "-", *BROKERS, "--summary", stdin=text)
-    assert (done.exit_code, done.stdout) == (0, text)
-    assert "its pods run on Windows" in done.stderr
+    windows = workload("Pod", "v1", {**CONTAINERS, "nodeSelector": {"kubernetes.io/os": "windows"}})
+    for text, said in (
+        (knative, "document 1 (Service/k), line 1: left as it is: it holds containers"),
+        (
+            DEPLOYMENT.replace("apps/v1", "example.com/v1"),
+            "its apiVersion is example.com/v1; known is apps/… or extensions/…",
+        ),
+        (windows, "its pods run on Windows"),
+    ):
+        summary = ("--summary",) if text == windows else ()
+        done = run("-f", "-", *BROKERS, *summary, stdin=text)
+        assert (done.exit_code, done.stdout, said in done.stderr) == (0, text, True), said
 
 
 # -- again, anew, and out ------------------------------------------------------------------------------------
@@ -246,18 +237,12 @@ def test_a_fault_beside_a_sidecar_is_told_with_the_line_that_it_has_now() -> Non
         assert said in refused(text, *words)
 
 
-# -- only some -----------------------------------------------------------------------------------------------
-
-
-def test_only_what_is_named_is_changed() -> None:
+def test_only_what_is_named_is_changed_and_a_name_that_is_not_there_refused_with_those_that_are() -> None:
     other = DEPLOYMENT.replace("name: web   #", "name: other   #")
     text = injected(f"{DEPLOYMENT}---\n{other}", "--only", "deployment/web")
     assert text.endswith(other)
     assert text.startswith(injected(DEPLOYMENT))
     assert injected(text, "--uninject", "--only", "Deployment/web") == f"{DEPLOYMENT}---\n{other}"
-
-
-def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
     done = run("-f", "-", *BROKERS, "--only", "Deployment/wbe", stdin=DEPLOYMENT)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--only Deployment/wbe: there is no such workload; there are Deployment/web" in done.stderr
@@ -302,7 +287,12 @@ def test_in_place_writes_back_what_changed_and_nothing_else(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "b.yaml", "link.yaml"]
 
 
-def test_in_place_writes_nothing_where_one_file_is_wrong(tmp_path: Path) -> None:
+def test_a_folder_with_a_wrong_file_is_left_as_it_is_and_one_without_manifests_refused(
+    tmp_path: Path,
+) -> None:
+    done = run("-f", str(tmp_path), *BROKERS)
+    said = "is a folder without files of .yaml, .yml, .json; folders in it are not looked into"
+    assert (done.exit_code, said in done.stderr) == (2, True)
     (tmp_path / "a.yaml").write_text(DEPLOYMENT)
     (tmp_path / "b.yaml").write_text("kind: Pod\napiVersion: v1\n")
     assert run("-f", str(tmp_path), "-i", *BROKERS).exit_code == 1
@@ -344,12 +334,6 @@ def test_a_file_without_its_option_is_said_with_it_and_anything_else_is_not_show
     done = run("-f", str(path), *BROKERS, "--kafka", "sasl.password", "hunter2")
     assert done.exit_code == 2
     assert "hunter2" not in done.stderr
-
-
-def test_a_folder_without_manifests_is_refused(tmp_path: Path) -> None:
-    done = run("-f", str(tmp_path), *BROKERS)
-    assert done.exit_code == 2
-    assert "is a folder without files of .yaml, .yml, .json; folders in it are not looked into" in done.stderr
 
 
 # -- what is wrong with manifests ----------------------------------------------------------------------------
@@ -508,9 +492,6 @@ def test_what_is_seldom_meant_is_a_warning() -> None:
         assert pod(done.stdout)
 
 
-# -- the ConfigMap -------------------------------------------------------------------------------------------
-
-
 def config_map(content: str = "a = 1", *, namespace: str = "", key: str = "pilotfish.toml") -> str:
     return (
         f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kafka{namespace}}}\n"
@@ -539,9 +520,6 @@ def test_a_config_map_of_the_input_has_pods_replaced_when_it_changes() -> None:
 def test_a_config_map_without_the_file_is_refused() -> None:
     text = DEPLOYMENT + config_map(key="settings.toml")
     assert "(ConfigMap/kafka), line 22: has no key pilotfish.toml" in refused(text, "--config-map", "kafka")
-
-
-# -- beside it -----------------------------------------------------------------------------------------------
 
 
 def test_no_yaml_is_loaded_before_a_manifest_is_read() -> None:
@@ -643,9 +621,6 @@ def test_what_holds_itself_or_too_much_is_refused_by_its_line() -> None:
 def test_a_port_whose_protocol_is_null_is_one_of_tcp() -> None:
     text = DEPLOYMENT.replace("containerPort: 8080", "containerPort: 8085\n              protocol: null")
     assert "has port 8085, which is that of the sidecar's API" in refused(text)
-
-
-# -- what is said --------------------------------------------------------------------------------------------
 
 
 def test_the_remedy_is_that_of_the_line_that_is_wrong() -> None:

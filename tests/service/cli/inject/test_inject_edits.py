@@ -85,9 +85,6 @@ def updating(key: str, **values: Any) -> Change:
     return lambda document: document[key].update(values)
 
 
-# -- lists and mappings by lines -----------------------------------------------------------------------------
-
-
 #: Case: a text, a change of what it means, and the text after it.
 BY_LINES: dict[str, tuple[str, Change, str]] = {
     "indented dashes": ("l:\n  - a\n", first({"name": "x", "v": 1}), "l:\n  - name: x\n    v: 1\n  - a\n"),
@@ -147,9 +144,6 @@ def test_what_is_new_is_written_as_its_neighbours_are() -> None:
     assert made == {name: after for name, (_, _, after) in BY_LINES.items()}
 
 
-# -- in one line, and JSON -----------------------------------------------------------------------------------
-
-
 def test_what_stands_in_brackets_is_changed_in_them() -> None:
     numbers = '{"l": [1, 2, 3]}'
     cases: list[tuple[str, Change, str]] = [
@@ -169,9 +163,6 @@ def test_what_stands_in_brackets_is_changed_in_them() -> None:
         ('{\n\t"a": 1\n}\n', putting("b", 2), '{\n\t"a": 1,\n\t"b": 2\n}\n'),
     ]
     assert [changed(before, change) for before, change, _ in cases] == [after for _, _, after in cases]
-
-
-# -- anchors -------------------------------------------------------------------------------------------------
 
 
 def test_an_alias_that_shall_change_as_its_anchor_does_stays() -> None:
