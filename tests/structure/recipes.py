@@ -26,7 +26,7 @@ RULES: Final = "helm/pilotfish/files/rules.yaml"
 PROOFS: Final = "helm/pilotfish/files/rules_test.yaml"
 
 #: Each of these is compared with what it counts by one test, which builds their names: test_spool_faults.py
-#: (test_each_number_of_the_spool_is_a_metric) and test_event_log_app.py.
+#: (test_each_number_of_the_spool_is_a_metric) and test_event_log.py.
 _TESTED_TOGETHER: Final = ("pilotfish_spool_", "pilotfish_events_")
 
 #: Benchmarks that were added after the last whole `make bench`. It empties this.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml  # type: ignore[import-untyped]
@@ -67,7 +68,7 @@ def refused(text: str, *words: str) -> str:
 
 
 def documents(text: str) -> list[Any]:
-    return [document for document in yaml.safe_load_all(text) if document is not None]
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document is not None]
 
 
 def objects(text: str) -> Iterator[Any]:
@@ -78,13 +79,21 @@ def objects(text: str) -> Iterator[Any]:
 
 def assert_known(one: Any, *versions: str) -> None:
     """Holds an object against the schemas of these versions of Kubernetes."""
-    # Here, as it compiles a grammar for more than a second: every process of pytest would, to collect tests.
-    import kubernetes_validate  # type: ignore[import-untyped]
-
     for version in versions:
-        kubernetes_validate.validate(one, version, strict=True)
+        _schemas().validate(one, version, strict=True)
 
 
+@cache
+def _schemas() -> Any:
+    """The module that holds them, which reads its files of megabytes once, not for each object."""
+    # Here, as it compiles a grammar for more than a second: every process of pytest would, to collect tests.
+    from kubernetes_validate import utils  # type: ignore[import-untyped]
+
+    utils.schema_contents, utils.all_versions = cache(utils.schema_contents), cache(utils.all_versions)
+    return utils
+
+
+@cache
 def assert_valid(text: str) -> None:
     for one in objects(text):
         if not one["apiVersion"].startswith("serving."):

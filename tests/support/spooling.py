@@ -10,6 +10,7 @@ the next process over the same folder, after a kill: nothing of the first is clo
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from service.base.disk import Disk
 from service.base.settings import Settings
 from service.spool.dead_letters import dead_letters_in
 from service.spool.delivery import MARK_EVERY_MS
+from service.spool.folder import FolderError, SpoolFolder
 from service.spool.spool import Spool
 from tests.support.fake_producer import FakeProducer
 from tests.support.mock_clock import MockClock
@@ -132,6 +134,17 @@ class BadDisk(Disk):
         super().rename(old, new)
 
 
+#: Made once: what reads them looks at the environment too, and hundreds of crashes have a rig each.
+_SETTINGS: dict[str, Settings] = {}
+
+
+def _settings_of(folder: Path, given: dict[str, Any]) -> Settings:
+    key = repr(sorted(given.items()))
+    if key not in _SETTINGS:
+        _SETTINGS[key] = Settings.model_validate({"kafka": {"bootstrap.servers": "localhost:9092"}, **given})
+    return _SETTINGS[key].model_copy(update={"spool_folder": str(folder)})
+
+
 class SpoolRig:
     """See the module."""
 
@@ -154,9 +167,10 @@ class SpoolRig:
         self.producer.set_topics({"orders": 3, "payments": 3})
         self.disk = BadDisk() if disk is None else disk
         self._given = settings
-        self.settings = Settings.model_validate(
-            {"kafka": {"bootstrap.servers": "localhost:9092"}, "spool_folder": str(folder), **settings}
-        )
+        self.settings = _settings_of(folder, settings)
+        # The names above it are on no disk then: to have them there takes longer than most tests.
+        with contextlib.suppress(FolderError):
+            SpoolFolder(folder, sync_folder=lambda _: None).close()
         self.spool = Spool(
             self.settings, self.producer if producer is None else producer, self.clock, self.disk
         )

@@ -1,19 +1,23 @@
-"""Log lines as logfmt and as JSON: one line each, whatever they are to hold."""
+"""Log lines as logfmt and as JSON: one line each, whatever they are to hold, and no secret in any."""
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client_core import OPTIONS, ConfigError, KafkaProducer, ProducerConfig
 from client_core.testing import FakeCluster
+from client_core.testing.sasl import SaslDemand
 from service.base.logs import (
     FORMATTERS,
     MAX_MESSAGE_CHARS,
@@ -22,9 +26,16 @@ from service.base.logs import (
     quoted,
     without_values,
 )
+from service.base.settings_sources import SettingsError, load_settings
+from service.base.watched_file import FileFaultError
+from service.cli.serve import serve
+from service.process.app import create_app
+from tests.support.http_app import HttpApp
 from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: What ends a line for somebody, moves a cursor, turns text round, or is no character.
@@ -58,49 +69,18 @@ def test_a_line_has_time_in_utc_level_logger_and_message() -> None:
     assert line("it is %d", 5) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "reported"),
-    [
-        ("word", "word"),
-        ("two words", '"two words"'),
-        ('say "x"', '"say \\"x\\""'),
-        ("a\nb\r", '"a\\nb\\r"'),
-        ("a=b", '"a=b"'),
-        ("", '""'),
-        ("back\\slash", '"back\\\\slash"'),
-        ("\x1b[31m", '"\\x1b[31m"'),
-    ],
-)
-def test_a_value_is_quoted_where_it_would_be_ambiguous(text: str, reported: str) -> None:
-    assert quoted(text) == reported
-
-
-@given(st.text())
-def test_no_text_ever_makes_two_lines_or_reaches_the_terminal_raw(text: str) -> None:
-    reported = quoted(text)
-    assert "\n" not in reported
-    assert "\r" not in reported
-    assert "\x1b" not in reported
-
-
-def test_json_has_the_same_fields_and_a_stack_where_there_is_one() -> None:
-    assert line("it is %d", 5, log_format="json") == (
-        '{"ts":"2023-11-14T22:13:20.007Z","level":"warning","logger":"a.b","msg":"it is 5"}'
-    )
-    assert list(fields("x", error=raised(ValueError("bad")))) == ["ts", "level", "logger", "msg", "stack"]
-
-
-@pytest.mark.parametrize("log_format", FORMATTERS)
-def test_hostile_text_is_one_line_of_utf_8_that_does_nothing_to_a_terminal(log_format: str) -> None:
-    reported = line(HOSTILE, log_format=log_format)
-    assert reported.splitlines() == [reported]
-    assert reported.isprintable()
-    reported.encode("utf-8")
-    assert reported.count("ü€😀") == 1
-
-
-def test_json_says_what_was_said_but_for_what_is_no_character() -> None:
-    assert fields(HOSTILE)["msg"] == HOSTILE.replace("\ud800", "\ufffd").replace("\udfff", "\ufffd")
+def test_a_value_is_quoted_where_it_would_be_ambiguous() -> None:
+    expected = {
+        "word": "word",
+        "two words": '"two words"',
+        'say "x"': '"say \\"x\\""',
+        "a\nb\r": '"a\\nb\\r"',
+        "a=b": '"a=b"',
+        "": '""',
+        "back\\slash": '"back\\\\slash"',
+        "\x1b[31m": '"\\x1b[31m"',
+    }
+    assert {text: quoted(text) for text in expected} == expected
 
 
 @given(st.text(), st.text())
@@ -111,32 +91,44 @@ def test_any_text_becomes_one_line_in_both_formats(message: str, name: str) -> N
         reported.encode("utf-8")
     assert fields("%s", message)["msg"] == message
     assert quoted(name).isprintable() or not name.isprintable()
+    assert not {"\n", "\r", "\x1b"} & {*quoted(name)}
 
 
-@pytest.mark.parametrize("log_format", FORMATTERS)
-def test_a_stack_stays_in_its_line(log_format: str) -> None:
-    reported = line("x", error=raised(ValueError("bad\nworse")), log_format=log_format)
-    assert reported.splitlines() == [reported]
-    assert "ValueError: bad" in reported
+def test_json_has_the_same_fields_and_a_stack_where_there_is_one() -> None:
+    assert line("it is %d", 5, log_format="json") == (
+        '{"ts":"2023-11-14T22:13:20.007Z","level":"warning","logger":"a.b","msg":"it is 5"}'
+    )
+    assert list(fields("x", error=raised(ValueError("bad")))) == ["ts", "level", "logger", "msg", "stack"]
 
 
-@pytest.mark.parametrize("log_format", FORMATTERS)
-def test_a_message_of_a_megabyte_keeps_its_beginning_and_its_end(log_format: str) -> None:
-    reported = line("begin %s end", "x" * 1_000_000, log_format=log_format)
-    assert len(reported) < MAX_MESSAGE_CHARS + 200
-    assert "begin xxx" in reported
-    assert "characters left out" in reported
-    assert "xxx end" in reported
+def test_hostile_text_is_one_line_of_utf_8_that_does_nothing_to_a_terminal() -> None:
+    for log_format in FORMATTERS:
+        reported = line(HOSTILE, log_format=log_format)
+        assert reported.splitlines() == [reported]
+        assert reported.isprintable()
+        reported.encode("utf-8")
+        assert reported.count("ü€😀") == 1
+    # JSON says what was said, but for what is no character.
+    assert fields(HOSTILE)["msg"] == HOSTILE.replace("\ud800", "\ufffd").replace("\udfff", "\ufffd")
 
 
-def test_a_stack_of_a_megabyte_keeps_where_it_began_and_what_went_wrong() -> None:
+def test_a_stack_stays_in_its_line() -> None:
+    for log_format in FORMATTERS:
+        reported = line("x", error=raised(ValueError("bad\nworse")), log_format=log_format)
+        assert reported.splitlines() == [reported]
+        assert "ValueError: bad" in reported
+
+
+def test_a_message_or_stack_of_a_megabyte_keeps_its_beginning_and_its_end() -> None:
+    for log_format in FORMATTERS:
+        reported = line("begin %s end", "x" * 1_000_000, log_format=log_format)
+        assert len(reported) < MAX_MESSAGE_CHARS + 200
+        for part in ("begin xxx", "characters left out", "xxx end"):
+            assert part in reported
     stack = fields("x", error=raised(ValueError("y" * 1_000_000 + " in the end")))["stack"]
     assert len(stack) < MAX_STACK_CHARS + 100
     assert stack.startswith("Traceback")
     assert stack.endswith("yyy in the end")
-
-
-def test_what_fits_is_not_cut() -> None:
     assert bounded("x" * 10, 10) == "x" * 10
     assert bounded("abcdefghijk", 4) == "ab…[7 characters left out]…jk"
 
@@ -148,15 +140,12 @@ class Stubborn:
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize(
-    ("message", "args"), [("it is %d", ("five",)), ("%s", (Stubborn(),)), ("%s %s", (1,))]
-)
-def test_a_message_that_cannot_be_made_is_told_as_it_was_written(message: str, args: tuple[Any, ...]) -> None:
-    said = fields(message, *args)["msg"]
-    assert said.startswith(f"{message} (its arguments can't be shown: ")
-
-
-# -- the process ---------------------------------------------------------------------------------------------
+def test_a_message_that_cannot_be_made_is_told_as_it_was_written() -> None:
+    cases: list[tuple[str, tuple[object, ...]]]
+    cases = [("it is %d", ("five",)), ("%s", (Stubborn(),)), ("%s %s", (1,))]
+    for message, args in cases:
+        said = fields(message, *args)["msg"]
+        assert said.startswith(f"{message} (its arguments can't be shown: ")
 
 
 def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
@@ -171,43 +160,30 @@ def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
     return [json.loads(each) for each in ended.stderr.splitlines()]
 
 
-def test_what_nobody_caught_is_a_line_as_any_other() -> None:
-    (reported,) = said_by("raise ValueError('bad')")
-    assert (reported["level"], reported["msg"]) == ("critical", "ended by an uncaught error")
-    assert reported["stack"].endswith("ValueError: bad")
-
-
-def test_so_is_what_nobody_caught_in_a_thread() -> None:
-    (reported,) = said_by("threading.Thread(target=lambda: 1 / 0, name='worker').start()")
-    assert (reported["level"], reported["msg"]) == (
-        "critical",
-        "thread worker ended by an uncaught error",
+def test_what_nobody_caught_is_a_line_as_any_other_and_so_are_warnings() -> None:
+    in_a_thread, warned, unraisable, uncaught = said_by(
+        "worker = threading.Thread(target=lambda: 1 / 0, name='worker')\nworker.start()\nworker.join()\n"
+        "warnings.warn('old')\nclass A:\n  def __del__(self): 1 / 0\nA()\n"
+        "raise ValueError('bad')"
     )
-    assert "ZeroDivisionError" in reported["stack"]
-
-
-def test_so_are_warnings_and_errors_that_cannot_be_raised() -> None:
-    program = "warnings.warn('old')\nclass A:\n  def __del__(self): 1 / 0\nA()"
-    warned, unraisable = said_by(program)
+    assert (uncaught["level"], uncaught["msg"]) == ("critical", "ended by an uncaught error")
+    assert uncaught["stack"].endswith("ValueError: bad")
+    assert in_a_thread["level"] == "critical"
+    assert in_a_thread["msg"] == "thread worker ended by an uncaught error"
+    assert "ZeroDivisionError" in in_a_thread["stack"]
     assert (warned["logger"], "UserWarning: old" in warned["msg"]) == ("py.warnings", True)
     assert (unraisable["level"], "ZeroDivisionError" in unraisable["stack"]) == ("error", True)
 
 
-# -- the access log ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("query", "reported"),
-    [
-        ("", ""),
-        ("partition=3", "partition=…"),
-        ("partition=3&key=jane%26", "partition=…&key=…"),
-        ("jane", "…"),
-        ("a==b&&c=", "a=…&c=…"),
-    ],
-)
-def test_of_a_query_the_names_are_told_and_no_value(query: str, reported: str) -> None:
-    assert without_values(query) == reported
+def test_of_a_query_the_names_are_told_and_no_value() -> None:
+    expected = {
+        "": "",
+        "partition=3": "partition=…",
+        "partition=3&key=jane%26": "partition=…&key=…",
+        "jane": "…",
+        "a==b&&c=": "a=…&c=…",
+    }
+    assert {query: without_values(query) for query in expected} == expected
 
 
 def raw_answer(port: int, request_line: bytes) -> bytes:
@@ -228,9 +204,8 @@ def test_the_access_log_has_a_line_for_each_request_and_nothing_secret(
             target = "/v1/topics/orders/leader?key=hunter2&max_block_ms=5000"
             headers = {"authorization": "Bearer hunter2", "pilotfish-key": "hunter2"}
             assert sidecar.api.get(target).status_code == 200
-            assert (
-                sidecar.api.post("/v1/topics/orders/records?key=hunter2", headers=headers).status_code == 415
-            )
+            answer = sidecar.api.post("/v1/topics/orders/records?key=hunter2", headers=headers)
+            assert answer.status_code == 415
             assert b" 400 " in raw_answer(sidecar.api_port, b"GET /v1/topics/orders?\xff=hunter2 HTTP/1.1")
             assert sidecar.terminate() == 0
             log = sidecar.log()
@@ -239,3 +214,202 @@ def test_the_access_log_has_a_line_for_each_request_and_nothing_secret(
     assert log.count("service.access_log") >= 2
     if log_format == "json":
         assert {tuple(json.loads(each)) for each in log.splitlines()} == {("ts", "level", "logger", "msg")}
+
+
+SECRET: Final = "hunter2hunter2"
+BROKERS: Final = ("--kafka", "bootstrap.servers=127.0.0.1:1")
+SASL: Final = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN")
+
+LOG_FORMATS: Final = pytest.mark.parametrize("log_format", FORMATTERS)
+
+
+def refused_by(*arguments: str, **environment: str) -> str:
+    """What `pilotfish serve` says that can't start: it is refused where its settings are read, or its app
+    is made, which is before anything is begun.
+    """
+    said: list[str] = []
+    context = serve.make_context("serve", list(arguments), resilient_parsing=False)
+    given = {name: value for name, value in context.params.items() if value not in (None, ())}
+    config_file, flags = given.pop("config_file", None), given.pop("kafka", ())
+    for name in ("embedded", "embedded_port", "embedded_folder"):
+        given.pop(name, None)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        try:
+            settings = load_settings(given, flags, config_file)
+            said.append(repr(settings))
+            said.append(repr(create_app(settings).sidecar.config))
+        except SettingsError as e:
+            said.append(str(e))
+        except ConfigError as e:
+            said.append(e.message)
+        except FileFaultError as e:
+            said.append(str(e))
+        else:
+            raise AssertionError(f"it would start: {said}")
+    return "\n".join(said)
+
+
+def kafka(*settings: str) -> list[str]:
+    return [word for setting in settings for word in ("--kafka", setting)]
+
+
+_SSL: Final = ("security.protocol=SSL",)
+_OAUTH: Final = ("security.protocol=SASL_SSL", "sasl.mechanism=OAUTHBEARER")
+_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url=https://"
+_CLIENT_SECRET: Final = f"sasl.oauthbearer.client.credentials.client.secret={SECRET}"
+_LOGIN: Final = f'LoginModule required username="a" password="{SECRET}'
+_STORE: Final = ("ssl.keystore.location=/nowhere",)
+
+#: Settings with which no sidecar starts, whatever is wrong with them.
+WRONG: Final[dict[str, tuple[str, ...]]] = {
+    "no name": (f"={SECRET}",),
+    "no value": (f"sasl.password:{SECRET}",),
+    "misspelt": (*SASL, "sasl.username=me", f"sasl.pasword={SECRET}"),
+    "JAAS that is none": (*SASL, f"sasl.jaas.config={SECRET}"),
+    "JAAS without end": (*SASL, f"sasl.jaas.config=x.Plain{_LOGIN}"),
+    "JAAS of another mechanism": (*SASL, f'sasl.jaas.config=x.Scram{_LOGIN}";'),
+    "a password without user": (*SASL, f"sasl.password={SECRET}"),
+    "a password given twice": (
+        *(*SASL, "sasl.username=a", f"sasl.password={SECRET}", "sasl.password.file=/nowhere"),
+    ),
+    "a key that is none": (
+        *(*_SSL, f"ssl.keystore.key={SECRET}", f"ssl.keystore.certificate.chain={SECRET}"),
+    ),
+    "a key's password": (*_SSL, f"ssl.key.password={SECRET}", *_STORE),
+    "authorities that are none": (*_SSL, f"ssl.truststore.certificates={SECRET}"),
+    "a Java store's password": (f"ssl.truststore.password={SECRET}",),
+    "a token endpoint with a user": (*_OAUTH, f"{_ENDPOINT}me:{SECRET}@idp.example/token", _CLIENT_SECRET),
+    "a client secret without id": (*_OAUTH, f"{_ENDPOINT}idp.example/token", _CLIENT_SECRET),
+    "a number beside a secret": (*SASL, "sasl.username=a", f"sasl.password={SECRET}", "batch.size=many"),
+}
+
+
+def test_settings_that_are_refused_are_named_without_a_secret() -> None:
+    for name, wrong in WRONG.items():
+        said = refused_by(*BROKERS, *kafka(*wrong))
+        assert said, name
+        assert SECRET not in said, name
+    for variable in ("PILOTFISH_KAFKA_SASL_PASWORD", "PILOTFISH_TOKN", "PILOTFISH_KAFKA_SASL_JAAS_CONFIG"):
+        said = refused_by(*BROKERS, *kafka(*SASL), **{variable: SECRET})
+        assert said, variable
+        assert SECRET not in said, variable
+    # None that holds a secret is missing.
+    secret = {option.name for option in OPTIONS if option.kind.name == "PASSWORD"} | {"sasl.password"}
+    assert secret - {setting.partition("=")[0] for words in WRONG.values() for setting in words} == set()
+
+
+def test_a_file_of_settings_or_tokens_that_is_none_is_named_without_a_line_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for text in (
+        f'[kafka]\nsasl.password = "{SECRET}\n',
+        f"[kafka]\nsasl.password = {SECRET}\n",
+        f'[kafka\nsasl.password = "{SECRET}"\n',
+        f'[kafka]\nsasl.password = "{SECRET}"\nsasl.password = "x"\n',
+        f'kafka = "{SECRET}"\n',
+    ):
+        path.write_text(text)
+        assert SECRET not in refused_by(*BROKERS, "--config", str(path)), text
+    for text in (SECRET, f"[[tokens]]\nsha256 = '{SECRET}'\n", f"tokens = ['{SECRET}'"):
+        path.write_text(text)
+        said = refused_by(*BROKERS, "--tokens-file", str(path))
+        assert ("tokens_file" in said, SECRET in said) == (True, False), text
+
+
+def test_a_broker_that_refuses_the_password_is_told_without_it(tmp_path: Path) -> None:
+    def is_told(mechanism: str, log_format: str) -> str:
+        settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
+        settings |= {"sasl.username": "me", "sasl.password": SECRET, "reconnect.backoff.max.ms": "100"}
+        servers = {"bootstrap.servers": brokers.bootstrap_servers}
+        with logged(log_format) as log, KafkaProducer(ProducerConfig.from_mapping({**servers, **settings})):
+            wait_until(lambda: log.getvalue().count("authentication failed due to") > 3, what="attempts")
+        return log.getvalue()
+
+    with FakeCluster(brokers=1) as brokers:
+        brokers.demand_sasl(SaslDemand(("PLAIN", "SCRAM-SHA-256"), passwords={"me": "another"}))
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            for log_format in FORMATTERS:
+                assert_told_once(is_told(mechanism, log_format))
+
+
+def assert_told_once(log: str) -> None:
+    assert SECRET not in log
+    assert log.count("authentication failed due to") > 1  # at DEBUG each, to be seen here
+    errors = [line for line in log.splitlines() if "level=error" in line or '"level":"error"' in line]
+    assert len(errors) == 1, errors
+
+
+def test_a_sidecar_that_brokers_refuse_tells_it_without_the_password(tmp_path: Path) -> None:
+    with FakeCluster(brokers=1) as brokers:
+        brokers.demand_sasl(SaslDemand(("SCRAM-SHA-256",), passwords={"me": "another"}))
+        settings = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "me",
+            "sasl.password": SECRET,
+            "reconnect.backoff.max.ms": "100",
+        }
+        flags = ("--log-level", "debug", "--access-log", "--log-format", "json")
+        servers = brokers.bootstrap_servers
+        with Sidecar(tmp_path, bootstrap_servers=servers, kafka=settings, flags=flags) as sidecar:
+            name = "pilotfish_broker_disconnects_total"
+            wait_until(lambda: (sidecar.metric(name, reason="authentication") or 0) > 3, what="attempts")
+            assert sidecar.terminate() == 0
+            log = sidecar.log()
+    assert_told_once(log)
+
+
+@contextmanager
+def logged(log_format: str) -> Iterator[io.StringIO]:
+    """What comes to the root logger, at every level."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(FORMATTERS[log_format]())
+    handler.addFilter(lambda record: not record.name.startswith("http"))  # the caller's own
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield stream
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+@LOG_FORMATS
+def test_a_bugs_stack_holds_nothing_of_the_request(log_format: str) -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+
+    def broken(*_: object, **__: object) -> object:
+        raise RuntimeError("a bug")
+
+    web.producer.submit = broken  # type: ignore[method-assign,assignment]  # a bug, as it were
+    headers = {
+        "authorization": f"Bearer {SECRET}",
+        "pilotfish-key": SECRET,
+        "cookie": SECRET,
+        "content-type": "application/octet-stream",
+    }
+    with logged(log_format) as log:
+        answer = web.post("/v1/topics/orders/records", content=SECRET.encode(), headers=headers)
+    assert answer.status_code == 500
+    assert "RuntimeError: a bug" in log.getvalue()
+    assert "an unexpected exception" in log.getvalue()
+    assert SECRET not in log.getvalue()
+
+
+@LOG_FORMATS
+def test_requests_that_are_refused_leave_nothing_of_theirs_in_the_log(log_format: str) -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    bearer = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
+    with logged(log_format) as log:
+        for body in (SECRET, f'{{"records":"{SECRET}"}}', f'{{"records":[{{"value":"{SECRET}","x":1}}]}}'):
+            assert web.post("/v1/topics/orders/records", content=body, headers=bearer).status_code >= 400
+        web.get(f"/v1/topics/orders/leader?key={SECRET}&partition=1", headers=bearer)
+        web.get(f"/v1/topics/orders?token={SECRET}", headers=bearer)
+        web.post(f"/v1.0/publish/pubsub/orders?metadata.x={SECRET}&metadata.rawPayload={SECRET}", content="1")
+    assert SECRET not in log.getvalue()

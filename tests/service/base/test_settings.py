@@ -1,7 +1,9 @@
-"""Flags over environment over file; what is wrong is named."""
+"""Flags over environment over file; what is wrong is named; and the version of an installed package."""
 
 from __future__ import annotations
 
+from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +13,11 @@ from pydantic import ValidationError
 from service.__main__ import main
 from service.base.settings import OWN_NAMES, REMOVED, Settings, kafka_settings_table, settings_table
 from service.base.settings_sources import SettingsError, load_settings
+from service.base.version import pilotfish_version, version_of_the_checkout
 from service.process.app import create_app
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 BOOTSTRAP = ("bootstrap.servers=localhost:9092",)
 
@@ -81,84 +83,68 @@ def test_a_file_may_write_lists_and_booleans(monkeypatch: pytest.MonkeyPatch, tm
     assert (config.bootstrap_servers, config.enable_idempotence) == (("a:1", "b:2"), False)
 
 
-def test_the_environment_writes_lists_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load(monkeypatch, {"PILOTFISH_WARM_TOPICS": "a, b,", "PILOTFISH_ACCESS_LOG": "true"})
-    assert (settings.warm_topics, settings.access_log) == (("a", "b"), True)
-
-
-def test_the_file_can_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "x.toml"
-    path.write_text("api_port = 7")
-    assert load(monkeypatch, {"PILOTFISH_CONFIG": str(path)}).api_port == 7
-
-
-def test_a_kafka_setting_can_come_from_a_file_of_its_own(
+def test_the_environment_writes_lists_with_commas_and_may_name_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    path = tmp_path / "servers"
-    path.write_text("secret:1\n")
-    settings = load(monkeypatch, {"PILOTFISH_KAFKA_BOOTSTRAP_SERVERS_FILE": str(path)}, kafka=())
+    settings = load(monkeypatch, {"PILOTFISH_WARM_TOPICS": "a, b,", "PILOTFISH_ACCESS_LOG": "true"})
+    assert (settings.warm_topics, settings.access_log) == (("a", "b"), True)
+    config, servers = tmp_path / "x.toml", tmp_path / "servers"
+    config.write_text("api_port = 7")
+    assert load(monkeypatch, {"PILOTFISH_CONFIG": str(config)}).api_port == 7
+    servers.write_text("secret:1\n")
+    settings = load(monkeypatch, {"PILOTFISH_KAFKA_BOOTSTRAP_SERVERS_FILE": str(servers)}, kafka=())
     assert settings.producer_config().bootstrap_servers == ("secret:1",)
 
 
 SCRAM = {"PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "PILOTFISH_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512"}
 
 
+def password_of(settings: Settings) -> tuple[str | None, str | None]:
+    """The file of the password, and the password itself."""
+    sasl = settings.producer_config().security.sasl
+    assert sasl is not None
+    assert sasl.password is not None
+    return sasl.password.path, sasl.password.text
+
+
 def test_the_file_of_a_secret_is_handed_on_to_the_client_which_watches_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = {
-        "PILOTFISH_KAFKA_SASL_USERNAME_FILE": "/sasl/username",
-        "PILOTFISH_KAFKA_SASL_PASSWORD_FILE": "/sasl/password",
-        "PILOTFISH_KAFKA_SSL_TRUSTSTORE_CERTIFICATES_FILE": "/tls/ca.crt",
-        "PILOTFISH_KAFKA_SSL_KEYSTORE_KEY_FILE": "/tls/tls.key",
-        "PILOTFISH_KAFKA_SSL_KEYSTORE_CERTIFICATE_CHAIN_FILE": "/tls/tls.crt",
+        "SSL_TRUSTSTORE_CERTIFICATES": "/tls/ca.crt",
+        "SSL_KEYSTORE_KEY": "/tls/tls.key",
+        "SSL_KEYSTORE_CERTIFICATE_CHAIN": "/tls/tls.crt",
+        "SASL_USERNAME": "/sasl/username",
+        "SASL_PASSWORD": "/sasl/password",
     }
-    security = load(monkeypatch, {**SCRAM, **files}).producer_config().security
+    variables = {f"PILOTFISH_KAFKA_{name}_FILE": path for name, path in files.items()}
+    security = load(monkeypatch, {**SCRAM, **variables}).producer_config().security
     assert security.ssl is not None
     assert security.sasl is not None
     sources = (security.ssl.truststore, security.ssl.key, security.ssl.certificate_chain)
     named = [source for source in (*sources, security.sasl.username, security.sasl.password) if source]
-    assert [source.path for source in named] == [
-        "/tls/ca.crt",
-        "/tls/tls.key",
-        "/tls/tls.crt",
-        "/sasl/username",
-        "/sasl/password",
-    ]
+    assert [source.path for source in named] == list(files.values())
 
 
 def test_flags_and_the_file_take_the_files_of_secrets_by_their_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = '[kafka]\nsasl.username = "billing"\n"sasl.password.file" = "/from/the/file"'
-    settings = load(monkeypatch, SCRAM, file=file, tmp_path=tmp_path)
-    sasl = settings.producer_config().security.sasl
-    assert sasl is not None
-    assert sasl.password is not None
-    assert sasl.password.path == "/from/the/file"
-    flag = (*BOOTSTRAP, "sasl.password.file=/from/the/flag")
-    sasl = load(monkeypatch, SCRAM, file=file, kafka=flag, tmp_path=tmp_path).producer_config().security.sasl
-    assert sasl is not None
-    assert sasl.password is not None
-    assert sasl.password.path == "/from/the/flag"
+    for flags, path in (((), "/from/the/file"), (("sasl.password.file=/from/the/flag",), "/from/the/flag")):
+        loaded = load(monkeypatch, SCRAM, file=file, kafka=(*BOOTSTRAP, *flags), tmp_path=tmp_path)
+        assert password_of(loaded)[0] == path
 
 
-@pytest.mark.parametrize(
-    ("variable", "flag", "path", "text"),
-    [
-        ("PILOTFISH_KAFKA_SASL_PASSWORD", "sasl.password.file=/x", "/x", None),
-        ("PILOTFISH_KAFKA_SASL_PASSWORD_FILE", "sasl.password=y", None, "y"),
-    ],
-)
 def test_a_secret_and_the_file_for_it_are_one_setting_when_sources_are_laid_over_each_other(
-    monkeypatch: pytest.MonkeyPatch, variable: str, flag: str, path: str | None, text: str | None
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    environment = {**SCRAM, variable: "z", "PILOTFISH_KAFKA_SASL_USERNAME": "u"}
-    sasl = load(monkeypatch, environment, kafka=(*BOOTSTRAP, flag)).producer_config().security.sasl
-    assert sasl is not None
-    assert sasl.password is not None
-    assert (sasl.password.path, sasl.password.text) == (path, text)
+    for variable, flag, expected in (
+        ("PILOTFISH_KAFKA_SASL_PASSWORD", "sasl.password.file=/x", ("/x", None)),
+        ("PILOTFISH_KAFKA_SASL_PASSWORD_FILE", "sasl.password=y", (None, "y")),
+    ):
+        environment = {**SCRAM, variable: "z", "PILOTFISH_KAFKA_SASL_USERNAME": "u"}
+        assert password_of(load(monkeypatch, environment, kafka=(*BOOTSTRAP, flag))) == expected
+        monkeypatch.delenv(variable)
 
 
 def test_what_is_checked_at_the_start_is_said_once_and_not_by_the_check(
@@ -179,45 +165,31 @@ def test_the_sidecar_changes_one_default_of_kafkas(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_kubernetes_puts_there_for_a_service_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    load(
-        monkeypatch,
-        {
-            "PILOTFISH_SERVICE_HOST": "10.0.0.1",
-            "PILOTFISH_SERVICE_PORT": "80",
-            "PILOTFISH_SERVICE_PORT_HTTP": "80",
-            "PILOTFISH_PORT": "tcp://10.0.0.1:80",
-            "PILOTFISH_PORT_80_TCP_ADDR": "10.0.0.1",
-            "PILOTFISH_KAFKA_SERVICE_HOST": "10.0.0.1",
-            "PILOTFISH_KAFKA_PORT_9092_TCP": "tcp://10.0.0.1:9092",
-        },
-    )
-
-
-def test_the_name_of_the_service_is_no_link_of_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load(
-        monkeypatch,
-        {
-            "PILOTFISH_SERVICE_NAME": "checkout",
-            "PILOTFISH_SERVICE_HOST": "10.0.0.1",
-            "PILOTFISH_EVENTS_SERVICE_HOST": "10.0.0.1",
-            "PILOTFISH_EVENTS_PORT": "tcp://10.0.0.1:80",
-            "PILOTFISH_EVENTS_TOPIC": "pilotfish.events",
-        },
-    )
+    links = {
+        "PILOTFISH_SERVICE_HOST": "10.0.0.1",
+        "PILOTFISH_SERVICE_PORT": "80",
+        "PILOTFISH_SERVICE_PORT_HTTP": "80",
+        "PILOTFISH_PORT": "tcp://10.0.0.1:80",
+        "PILOTFISH_PORT_80_TCP_ADDR": "10.0.0.1",
+        "PILOTFISH_KAFKA_SERVICE_HOST": "10.0.0.1",
+        "PILOTFISH_KAFKA_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "PILOTFISH_EVENTS_SERVICE_HOST": "10.0.0.1",
+        "PILOTFISH_EVENTS_PORT": "tcp://10.0.0.1:80",
+    }
+    load(monkeypatch, links)
+    # These are none of them.
+    own = {"PILOTFISH_SERVICE_NAME": "checkout", "PILOTFISH_EVENTS_TOPIC": "pilotfish.events"}
+    loaded = load(monkeypatch, own)
     assert (loaded.service_name, loaded.events_topic) == ("checkout", "pilotfish.events")
 
 
-def test_making_settings_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_read_no_environment_when_made_do_not_change_and_show_none_of_kafkas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PILOTFISH_API_PORT", "2")
     assert Settings().api_port == 8085
-
-
-def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Settings().api_port = 1
-
-
-def test_what_is_shown_of_settings_holds_none_of_kafkas() -> None:
     settings = Settings(kafka={"sasl.password": "s3cret"})
     assert "s3cret" not in repr(settings) + str(settings)
 
@@ -225,88 +197,68 @@ def test_what_is_shown_of_settings_holds_none_of_kafkas() -> None:
 # -- what is wrong -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("environment", "reported"),
-    [
-        ({"PILOTFISH_API_PORT": "x"}, r"api_port: .*integer.*got 'x'"),
-        ({"PILOTFISH_API_PORT": "65536"}, r"api_port: .*65535.*got '?65536"),
-        ({"PILOTFISH_ACCESS_LOG": "maybe"}, r"access_log: .*got 'maybe'"),
-        ({"PILOTFISH_LOG_LEVEL": "loud"}, r"log_level: .*'debug'.*got 'loud'"),
-        (
-            {"PILOTFISH_API_PROT": "1"},
-            r"PILOTFISH_API_PROT: unknown setting; did you mean PILOTFISH_API_PORT",
-        ),
-        ({"PILOTFISH_KAFKA": "{}"}, r"PILOTFISH_KAFKA: unknown setting"),
-        ({"PILOTFISH_KAFKA_LINGR_MS": "1"}, r"lingr\.ms.*did you mean linger\.ms"),
-        ({"PILOTFISH_KAFKA_LINGER_MS": "soon"}, r"linger\.ms"),
-        ({"PILOTFISH_KAFKA_LINGER_MS_FILE": "/no/such/file"}, r"PILOTFISH_KAFKA_LINGER_MS_FILE: can't read"),
-        (
-            {"PILOTFISH_API_PORT": "tcp://10.0.0.1:80"},
-            r"PILOTFISH_API_PORT: .*Kubernetes.*enableServiceLinks",
-        ),
-    ],
-)
-def test_a_wrong_variable_is_named(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], reported: str
-) -> None:
-    with pytest.raises(SettingsError, match=reported):
-        load(monkeypatch, environment)
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    prot = r"PILOTFISH_API_PROT: unknown setting; did you mean PILOTFISH_API_PORT"
+    for name, value, reported in (
+        ("API_PORT", "x", r"api_port: .*integer.*got 'x'"),
+        ("API_PORT", "65536", r"api_port: .*65535.*got '?65536"),
+        ("ACCESS_LOG", "maybe", r"access_log: .*got 'maybe'"),
+        ("LOG_LEVEL", "loud", r"log_level: .*'debug'.*got 'loud'"),
+        ("API_PROT", "1", prot),
+        ("KAFKA", "{}", r"PILOTFISH_KAFKA: unknown setting"),
+        ("KAFKA_LINGR_MS", "1", r"lingr\.ms.*did you mean linger\.ms"),
+        ("KAFKA_LINGER_MS", "soon", r"linger\.ms"),
+        ("KAFKA_LINGER_MS_FILE", "/no/such/file", r"PILOTFISH_KAFKA_LINGER_MS_FILE: can't read"),
+        ("API_PORT", "tcp://10.0.0.1:80", r"PILOTFISH_API_PORT: .*Kubernetes.*enableServiceLinks"),
+        # The file of what is not taken is refused unread.
+        ("KAFKA_SSL_KEYSTORE_PASSWORD_FILE", "/none", "this client reads PEM stores, which have none"),
+        ("KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE", "/none", "is for the JWT-bearer grant"),
+        ("KAFKA_SASL_PASWORD_FILE", "/none", r"did you mean sasl\.password\.file"),
+        ("CONFIG", "/no/such", "there is no file /no/such"),
+        ("INTERNAL", "{}", "PILOTFISH_INTERNAL: unknown setting"),
+    ):
+        with pytest.raises(SettingsError, match=reported):
+            load(monkeypatch, {f"PILOTFISH_{name}": value})
+        monkeypatch.delenv(f"PILOTFISH_{name}")
 
 
-@pytest.mark.parametrize(
-    ("file", "reported"),
-    [
+def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dots = ".".join("a" * 3_000) + " = 1"
+    for file, reported in (
         ("api_prot = 1", r"api_prot .*unknown setting; did you mean api_port"),
         ("api_port = [1]", r"api_port: "),
         ("api_port =", r"not TOML"),
-        pytest.param("api_port = " + "{a=" * 900, r"not TOML", id="nests deeply"),
-        pytest.param("api_port = " + "9" * 5_000, r"not TOML", id="more digits than Python reads"),
-        pytest.param("api_port = 0x" + "f" * 5_000, r"api_port: ", id="more digits than Python writes"),
-        pytest.param("[kafka]\n" + ".".join("a" * 3_000) + " = 1", "nest too deeply", id="dots"),
-        pytest.param(
-            "[kafka]\na = [{" + ".".join("a" * 3_000) + " = 1}]", "nest too deeply", id="dots in a list"
-        ),
-        pytest.param("[kafka]\nretries = 0x" + "f" * 5_000, r"retries", id="and one of Kafka's"),
+        ("api_port = " + "{a=" * 900, r"not TOML"),  # nests deeply
+        ("api_port = " + "9" * 5_000, r"not TOML"),  # more digits than Python reads
+        ("api_port = 0x" + "f" * 5_000, r"api_port: "),  # more digits than Python writes
+        (f"[kafka]\n{dots}", "nest too deeply"),
+        (f"[kafka]\na = [{{{dots}}}]", "nest too deeply"),
+        ("[kafka]\nretries = 0x" + "f" * 5_000, r"retries"),
         ("kafka = 1", r"kafka: must be a table"),
         ("[kafka]\nlingr.ms = 1", r"lingr\.ms"),
-    ],
-)
-def test_a_wrong_line_of_the_file_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, reported: str
-) -> None:
-    with pytest.raises(SettingsError, match=reported):
-        load(monkeypatch, file=file, tmp_path=tmp_path)
+        # Internal limits are set by no source.
+        ("internal = 1", r"internal .*: unknown setting"),
+        ("[internal]\nslow_after_ms = 1", r"internal .*: unknown setting"),
+    ):
+        with pytest.raises(SettingsError, match=reported):
+            load(monkeypatch, file=file, tmp_path=tmp_path)
 
 
-@pytest.mark.parametrize("name", REMOVED)
 def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    said = f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
-    variable, flag = f"PILOTFISH_{name.upper()}", f"--{name.replace('_', '-')}"
-    with pytest.raises(SettingsError, match=f"^{variable}: {said}"):
-        load(monkeypatch, {variable: "1"})
-    monkeypatch.delenv(variable)
-    with pytest.raises(SettingsError, match=f"^{name} .*: {said}"):
-        load(monkeypatch, file=f"{name} = 1", tmp_path=tmp_path)
-    ended = CliRunner().invoke(main, ["serve", "--kafka", *BOOTSTRAP, flag, "1"])
-    assert (ended.exit_code, f"{flag}: {said}" in ended.output) == (2, True)
-    assert flag not in CliRunner().invoke(main, ["serve", "--help"]).output
-
-
-@pytest.mark.parametrize("words", ["internal = 1", "[internal]\nslow_after_ms = 1"])
-def test_internal_limits_are_set_by_no_source(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
-) -> None:
-    with pytest.raises(SettingsError, match=r"internal .*: unknown setting"):
-        load(monkeypatch, file=words, tmp_path=tmp_path)
-    with pytest.raises(SettingsError, match="PILOTFISH_INTERNAL: unknown setting"):
-        load(monkeypatch, {"PILOTFISH_INTERNAL": "{}"})
-
-
-def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="there is no file /no/such"):
-        load(monkeypatch, {"PILOTFISH_CONFIG": "/no/such"})
+    usage = CliRunner().invoke(main, ["serve", "--help"]).output
+    for name in REMOVED:
+        said = f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
+        variable, flag = f"PILOTFISH_{name.upper()}", f"--{name.replace('_', '-')}"
+        with pytest.raises(SettingsError, match=f"^{variable}: {said}"):
+            load(monkeypatch, {variable: "1"})
+        monkeypatch.delenv(variable)
+        with pytest.raises(SettingsError, match=f"^{name} .*: {said}"):
+            load(monkeypatch, file=f"{name} = 1", tmp_path=tmp_path)
+        ended = CliRunner().invoke(main, ["serve", "--kafka", *BOOTSTRAP, flag, "1"])
+        assert (ended.exit_code, f"{flag}: {said}" in ended.output) == (2, True), name
+        assert flag not in usage
 
 
 def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,25 +269,13 @@ def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.Monke
     assert "s3cret" not in str(reported.value)
 
 
-@pytest.mark.parametrize(
-    ("variable", "reported"),
-    [
-        ("PILOTFISH_KAFKA_SSL_KEYSTORE_PASSWORD_FILE", "this client reads PEM stores, which have none"),
-        ("PILOTFISH_KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE", "is for the JWT-bearer grant"),
-        ("PILOTFISH_KAFKA_SASL_PASWORD_FILE", r"did you mean sasl\.password\.file"),
-    ],
-)
-def test_the_file_of_what_is_not_taken_is_refused_unread(
-    monkeypatch: pytest.MonkeyPatch, variable: str, reported: str
-) -> None:
-    with pytest.raises(SettingsError, match=reported):
-        load(monkeypatch, {variable: "/no/such/file"})
-
-
 def test_a_malformed_flag_is_told_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError) as reported:
         load(monkeypatch, kafka=("sasl.password:s3cret",))
     assert str(reported.value) == "--kafka sasl.password: must be name=value, such as linger.ms=0"
+    for flag in ("linger.ms", "=5", ""):
+        with pytest.raises(SettingsError, match="must be name=value"):
+            load(monkeypatch, kafka=(flag,))
 
 
 def test_a_secret_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -344,12 +284,6 @@ def test_a_secret_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     both = {"PILOTFISH_KAFKA_LINGER_MS": "1", "PILOTFISH_KAFKA_LINGER_MS_FILE": str(path)}
     with pytest.raises(SettingsError, match="both plainly and as a file"):
         load(monkeypatch, both)
-
-
-@pytest.mark.parametrize("flag", ["linger.ms", "=5", ""])
-def test_a_kafka_flag_is_a_name_and_a_value(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
-    with pytest.raises(SettingsError, match="must be name=value"):
-        load(monkeypatch, kafka=(flag,))
 
 
 def test_every_fault_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,16 +312,29 @@ def test_kafkas_table_tells_companions_and_other_defaults_than_kafkas() -> None:
 
 
 def test_a_wrong_setting_ends_the_command_with_2_and_its_name() -> None:
-    ended = CliRunner().invoke(main, ["serve", "--api-port", "x"])
-    assert ended.exit_code == 2
-    assert "pilotfish: api_port: " in ended.output
-
-
-def test_a_bool_flag_can_be_turned_off() -> None:
-    ended = CliRunner().invoke(main, ["serve", "--no-access-log", "--api-port", "x"])
-    assert ended.exit_code == 2
+    for words in (["--api-port", "x"], ["--no-access-log", "--api-port", "x"]):
+        ended = CliRunner().invoke(main, ["serve", *words])
+        assert (ended.exit_code, "pilotfish: api_port: " in ended.output) == (2, True), words
 
 
 def test_the_command_prints_its_version_and_its_settings() -> None:
     assert "pilotfish" in CliRunner().invoke(main, ["--version"]).output
     assert "`--api-port`" in CliRunner().invoke(main, ["settings"]).output
+
+
+def test_the_installed_version_is_the_checkouts() -> None:
+    assert pilotfish_version() == metadata.version("pilotfish")
+    assert version_of_the_checkout(Path(__file__).parents[3]) == metadata.version("pilotfish")
+
+
+def test_the_version_of_a_checkout(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    assert version_of_the_checkout(tmp_path) == "unknown"
+    for project, version in (
+        ('[project]\nname = "pilotfish"\nversion = "1.2.3"\n', "1.2.3"),
+        ('[project]\nname = "another"\nversion = "1.2.3"\n', "unknown"),
+        ("[project", "unknown"),
+        ("", "unknown"),
+    ):
+        path.write_text(project)
+        assert version_of_the_checkout(tmp_path) == version, project

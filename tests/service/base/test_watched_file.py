@@ -76,17 +76,15 @@ def test_a_change_that_cannot_be_used_is_told_once_and_the_old_stays() -> None:
     assert files.made == "one"
 
 
-def test_each_change_that_cannot_be_used_is_told_of_its_own() -> None:
-    files = Files()
-    reported = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"bad again")]
-    assert [one.fault is not None for one in reported if one is not None] == [True, True]
-
-
-def test_coming_back_to_what_is_in_force_is_told_after_a_fault() -> None:
-    files = Files()
-    reported = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"one", b"bad")]
-    assert [one.fault is None for one in reported if one is not None] == [False, True, False]
-    assert files.made == "one"
+def test_each_change_that_cannot_be_used_is_told_and_so_is_coming_back_to_what_is_in_force() -> None:
+    for contents, are_faults in (
+        ((b"bad", b"bad again"), [True, True]),
+        ((b"bad", b"one", b"bad"), [True, False, True]),
+    ):
+        files = Files()
+        reported = [files.take(reading(content), at) for at, content in enumerate_twice(*contents)]
+        assert [one.fault is not None for one in reported if one is not None] == are_faults
+        assert files.made == "one"
 
 
 def test_a_file_that_cannot_be_read_leaves_the_old_in_force() -> None:
@@ -190,22 +188,17 @@ def test_a_file_that_goes_away_and_comes_back_is_told_of(
     assert watching.look() == "two"
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe", "nothing", "large", "name"])
-def test_what_is_no_readable_file_is_told_and_waited_for_by_nobody(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "thing"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "large":
-        path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
-    elif kind == "name":
-        path = tmp_path / "\0"
-    fault = read_files([path]).fault
-    assert fault is not None
-    assert str(path) in fault
-    with pytest.raises(FileFaultError, match=r"^tokens_file: "):
-        Watching(path)
+def test_what_is_no_readable_file_is_told_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b" " * (MAX_FILE_BYTES + 1))
+    for name in ("folder", "pipe", "nothing", "large", "\0"):
+        path = tmp_path / name
+        fault = read_files([path]).fault
+        assert fault is not None, name
+        assert str(path) in fault
+        with pytest.raises(FileFaultError, match=r"^tokens_file: "):
+            Watching(path)
 
 
 class HandTurnedLoop:

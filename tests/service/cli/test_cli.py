@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import io
+import itertools
 import json
 import re
 import socket
@@ -16,16 +17,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click import Context
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from client_core.testing.free_ports import free_ports
 from service.__main__ import main
 from service.cli import sidecar as asking
+from service.cli.options import render
+from service.cli.produce import (
+    BYTES_PER_REQUEST,
+    LINES_PER_REQUEST,
+    MAX_LINE_BYTES,
+    Chunk,
+    LineTooLongError,
+    chunks,
+)
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from click.testing import Result
@@ -102,17 +114,11 @@ def foreign_server(status: int, body: bytes) -> Iterator[Cli]:
 # -- look-ups ------------------------------------------------------------------------------------------------
 
 
-def test_topics_are_listed(cli: Cli) -> None:
+def test_topics_are_listed_and_a_topic_shows_a_row_per_partition(cli: Cli) -> None:
     head, row, *_ = cli("topics").output.splitlines()
     assert head.split() == ["topic", "partitions", "internal", "id"]
     assert row.split()[:3] == [DEMO_TOPIC, "4", "no"]
-
-
-def test_a_prefix_that_fits_nothing_leaves_the_head(cli: Cli) -> None:
     assert cli("topics", "--prefix", "zz").output == "topic  partitions  internal  id\n"
-
-
-def test_a_topic_shows_a_row_per_partition(cli: Cli) -> None:
     rows = cli("topic", DEMO_TOPIC).output.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
 
@@ -121,9 +127,6 @@ def test_a_key_leads_to_the_same_partition_as_a_produce_of_it(cli: Cli) -> None:
     led = json.loads(cli("leader", DEMO_TOPIC, "--key", "customer-7", "--json").output)
     produced = json.loads(cli("produce", DEMO_TOPIC, "x", "--key", "customer-7", "--json").output)
     assert led["partition"] == produced["results"][0]["partition"]
-
-
-def test_an_empty_key_is_a_key(cli: Cli) -> None:
     assert cli("leader", DEMO_TOPIC, "--key", "").exit_code == 0
 
 
@@ -160,55 +163,45 @@ def test_json_is_the_sidecars_own_answer(cli: Cli, sidecar: Sidecar) -> None:
     assert json.loads(cli("topic", DEMO_TOPIC, "--json").output) == answered
 
 
-def test_an_unknown_topic_is_said_in_kafkas_words(cli: Cli) -> None:
+def test_what_is_not_there_is_said_in_kafkas_words(cli: Cli) -> None:
     assert cli.refused("topic", "nope") == "Topic nope does not exist [UNKNOWN_TOPIC_OR_PARTITION]"
+    said = cli.refused("leader", DEMO_TOPIC, "--partition", "9")
+    assert said.startswith(f"topic {DEMO_TOPIC} has no partition 9, it has 4")
 
 
-def test_a_partition_that_is_not_there_is_said(cli: Cli) -> None:
-    assert cli.refused("leader", DEMO_TOPIC, "--partition", "9").startswith(
-        f"topic {DEMO_TOPIC} has no partition 9, it has 4"
-    )
-
-
-@pytest.mark.parametrize("name", ["", "a b/c", "..", "x" * 250])
-def test_a_name_that_kafka_would_not_take_is_a_wrong_call(cli: Cli, name: str) -> None:
-    assert "Invalid value for 'TOPIC': a topic" in cli.refused("topic", name, code=2)
-
-
-@pytest.mark.parametrize("words", [("leader", "demo"), ("leader", "demo", "--key", "a", "--partition", "1")])
-def test_a_leader_is_asked_for_in_one_way(cli: Cli, words: tuple[str, ...]) -> None:
-    assert cli.refused(*words, code=2) == "give either --key or --partition"
+def test_what_can_not_be_asked_is_a_wrong_call(cli: Cli) -> None:
+    for name in ("", "a b/c", "..", "x" * 250):
+        assert "Invalid value for 'TOPIC': a topic" in cli.refused("topic", name, code=2), name
+    for words in ((), ("--key", "a", "--partition", "1")):
+        assert cli.refused("leader", "demo", *words, code=2) == "give either --key or --partition"
+    for port in ("0", "70000", "http"):
+        assert "'--api-port'" in cli.refused("topics", "--api-port", port, code=2), port
 
 
 # -- nobody there, or somebody else --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [(("topics",), "--api-port"), (("status",), "--api-port"), (("healthcheck",), "--admin-port")],
-)
-def test_without_a_sidecar_the_address_and_a_remedy_are_said(words: tuple[str, ...], option: str) -> None:
+def test_without_a_sidecar_the_address_and_a_remedy_are_said() -> None:
     (port,) = free_ports(1)
-    said = Cli(port, port).refused(*words)
-    assert said == (
-        f"no Pilotfish answers at 127.0.0.1:{port} (Connection refused). "
-        f"Start one with `pilotfish serve`, or name its port with {option}."
-    )
+    for command, option in (("topics", "api"), ("status", "api"), ("healthcheck", "admin")):
+        assert Cli(port, port).refused(command) == (
+            f"no Pilotfish answers at 127.0.0.1:{port} (Connection refused). "
+            f"Start one with `pilotfish serve`, or name its port with --{option}-port."
+        )
 
 
 def test_the_port_of_the_probes_is_not_that_of_the_api(sidecar: Sidecar) -> None:
     wrong = Cli(sidecar.admin_port, sidecar.api_port)
     assert wrong.refused("topics").endswith("Name its port with --api-port.")
-    assert "has no /livez. Name the port of Pilotfish's probes with --admin-port." in wrong.refused(
-        "healthcheck"
-    )
+    said = "has no /livez. Name the port of Pilotfish's probes with --admin-port."
+    assert said in wrong.refused("healthcheck")
 
 
-@pytest.mark.parametrize("body", [b"<html>", b'{"hello":"world"}', b"[]", b""])
-def test_an_answer_of_somebody_else_is_no_stack(body: bytes) -> None:
-    with foreign_server(200, body) as cli:
-        for words in (("topics",), ("status",), ("produce", "demo", "x")):
-            assert "not as Pilotfish's API does" in cli.refused(*words)
+def test_an_answer_of_somebody_else_is_no_stack() -> None:
+    for body in (b"<html>", b'{"hello":"world"}', b"[]", b""):
+        with foreign_server(200, body) as cli:
+            for words in (("topics",), ("status",), ("produce", "demo", "x")):
+                assert "not as Pilotfish's API does" in cli.refused(*words), (body, words)
 
 
 def test_a_server_that_takes_a_request_and_says_nothing_is_named() -> None:
@@ -216,11 +209,6 @@ def test_a_server_that_takes_a_request_and_says_nothing_is_named() -> None:
         port = mute.getsockname()[1]
         said = Cli(port, port).refused("healthcheck", "--timeout", "0.05")
         assert f"127.0.0.1:{port} took the request and has not answered for 0.05 s" in said
-
-
-@pytest.mark.parametrize("port", ["0", "70000", "http"])
-def test_what_is_no_port_is_a_wrong_call(cli: Cli, port: str) -> None:
-    assert "'--api-port'" in cli.refused("topics", "--api-port", port, code=2)
 
 
 def test_listening_everywhere_is_asked_on_loopback() -> None:
@@ -248,35 +236,22 @@ def test_lines_are_told_portion_by_portion(cli: Cli) -> None:
     assert result.exit_code == 0
 
 
-def test_json_of_lines_is_one_document_per_line(cli: Cli) -> None:
+def test_json_of_lines_is_one_document_per_line_and_no_input_no_failure(cli: Cli) -> None:
     result = cli("produce", DEMO_TOPIC, "--json", stdin="x\n" * 700)
     assert [len(json.loads(line)["results"]) for line in result.stdout.splitlines()] == [500, 200]
-
-
-def test_no_input_is_no_record_and_no_failure(cli: Cli) -> None:
     result = cli("produce", DEMO_TOPIC, stdin="")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "0 records acknowledged\n")
 
 
-def test_a_line_that_is_not_utf8_is_named_and_nothing_of_its_portion_is_sent(cli: Cli) -> None:
+def test_a_line_that_can_not_be_sent_is_named_with_what_went_before_it(cli: Cli) -> None:
     said = cli.refused("produce", DEMO_TOPIC, stdin=b"a\n\xff\xfe\nb\n")
     assert said == "line 2 is not UTF-8; nothing was acknowledged"
-
-
-def test_what_went_before_a_bad_line_is_said(cli: Cli) -> None:
     said = cli.refused("produce", DEMO_TOPIC, stdin=b"a\n" * 500 + b"\xff\n")
     assert said == "line 501 is not UTF-8; 500 records before line 501 were acknowledged, none after"
-
-
-def test_a_line_without_its_separator_is_named(cli: Cli) -> None:
     said = cli.refused("produce", DEMO_TOPIC, "--key-separator", ":", stdin="a:1\nb\n")
     assert said.startswith("line 2 has no ':', so it is not clear which part is its key")
-
-
-def test_values_that_should_be_json_and_are_not_are_named(cli: Cli) -> None:
-    assert cli.refused("produce", DEMO_TOPIC, "--json-values", "1", "{bad").startswith(
-        "value 2 is not JSON: Expecting property name"
-    )
+    said = cli.refused("produce", DEMO_TOPIC, "--json-values", "1", "{bad")
+    assert said.startswith("value 2 is not JSON: Expecting property name")
 
 
 def test_a_record_that_is_too_large_is_said_with_its_line(cli: Cli) -> None:
@@ -286,11 +261,15 @@ def test_a_record_that_is_too_large_is_said_with_its_line(cli: Cli) -> None:
     assert "max.request.size configuration. [MESSAGE_TOO_LARGE]\nnothing was acknowledged" in result.stderr
 
 
-def test_a_record_that_the_sidecar_names_is_told_as_the_line_that_it_was() -> None:
+def test_what_the_sidecar_says_of_a_record_is_told_with_its_line() -> None:
     problem = {"detail": "records[2].value: bad base64", "written": "no"}
     with foreign_server(422, json.dumps(problem).encode()) as cli:
         said = cli.refused("produce", DEMO_TOPIC, stdin="a\nb\nc\n")
     assert said == "line 3: value: bad base64"
+    problem = {"detail": "no answer", "kafka_error": "REQUEST_TIMED_OUT", "written": "unknown"}
+    with foreign_server(504, json.dumps(problem).encode()) as cli:
+        said = cli.refused("produce", DEMO_TOPIC, "x")
+    assert said == "no answer [REQUEST_TIMED_OUT] (it may have been written all the same)"
 
 
 def test_some_failed_records_are_named_and_the_others_go_through() -> None:
@@ -307,13 +286,6 @@ def test_some_failed_records_are_named_and_the_others_go_through() -> None:
     assert result.exit_code == 1
 
 
-def test_an_unknown_outcome_is_said() -> None:
-    problem = {"detail": "no answer", "kafka_error": "REQUEST_TIMED_OUT", "written": "unknown"}
-    with foreign_server(504, json.dumps(problem).encode()) as cli:
-        said = cli.refused("produce", DEMO_TOPIC, "x")
-    assert said == "no answer [REQUEST_TIMED_OUT] (it may have been written all the same)"
-
-
 def test_produce_to_an_unknown_topic_ends_when_the_user_said(cli: Cli) -> None:
     said = cli.refused("produce", "nope-2", "x", "--max-block-ms", "50")
     # On a busy machine the broker may not have answered by then.
@@ -323,19 +295,16 @@ def test_produce_to_an_unknown_topic_ends_when_the_user_said(cli: Cli) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_a_wrong_call_is_said_before_anything_is_sent(cli: Cli) -> None:
+    for words, said in (
         (("--key", "a", "--key-separator", ":"), "give either --key or --key-separator"),
         (("--key-separator", ""), "--key-separator must not be empty"),
         (("--header", "x"), "--header wants NAME=VALUE, not 'x'"),
         (("value", "--file", "-"), "give either VALUES or --file"),
         (("--file", "/no/such/file"), "Invalid value for '--file': '/no/such/file': No such file"),
         (("\udcff",), "it is not UTF-8; send other bytes as base64 over HTTP"),
-    ],
-)
-def test_a_wrong_call_is_said_before_anything_is_sent(cli: Cli, words: tuple[str, ...], said: str) -> None:
-    assert said in cli.refused("produce", DEMO_TOPIC, *words, code=2, stdin="x\n")
+    ):
+        assert said in cli.refused("produce", DEMO_TOPIC, *words, code=2, stdin="x\n")
 
 
 def test_keys_headers_and_json_arrive_as_they_were_given(cli: Cli, cluster: EmbeddedCluster) -> None:
@@ -357,12 +326,12 @@ def test_an_interrupt_says_what_is_known(monkeypatch: pytest.MonkeyPatch, cli: C
     assert cli.refused("produce", DEMO_TOPIC, code=130) == "interrupted: 600 records were acknowledged"
 
 
-# -- probes --------------------------------------------------------------------------------------------------
-
-
-def test_healthcheck_and_wait_pass_on_a_running_sidecar(cli: Cli) -> None:
+def test_healthcheck_and_wait_pass_on_a_running_sidecar_and_wait_gives_up_without(cli: Cli) -> None:
     assert (cli("healthcheck").output, cli("healthcheck").exit_code) == ("ok\n", 0)
     assert (cli("wait").output, cli("wait").exit_code) == ("", 0)
+    (port,) = free_ports(1)
+    said = Cli(port, port).refused("wait", "--timeout", "0")
+    assert said.startswith(f"not started after 0 s: no Pilotfish answers at 127.0.0.1:{port}")
 
 
 def test_a_health_check_loads_nothing_of_the_sidecar() -> None:
@@ -384,22 +353,82 @@ def test_a_health_check_loads_nothing_of_the_sidecar() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_wait_gives_up_with_the_reason() -> None:
-    (port,) = free_ports(1)
-    said = Cli(port, port).refused("wait", "--timeout", "0")
-    assert said.startswith(f"not started after 0 s: no Pilotfish answers at 127.0.0.1:{port}")
-
-
 # -- help ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", main.list_commands(Context(main)))
-def test_every_command_and_option_is_explained(name: str) -> None:
-    command = main.get_command(Context(main), name)
-    assert command is not None
-    assert command.name == name
-    assert command.help
-    assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
-    for parameter in command.params:
-        if parameter.param_type_name == "option":
-            assert getattr(parameter, "help", None), parameter.name
+def test_every_command_and_option_is_explained() -> None:
+    for name in main.list_commands(Context(main)):
+        command = main.get_command(Context(main), name)
+        assert command is not None, name
+        assert (command.name, bool(command.help)) == (name, True)
+        assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0, name
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert getattr(parameter, "help", None), (name, parameter.name)
+
+
+class Pieces:
+    """A source that is read in these pieces."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = iter(pieces)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return next(self._pieces, b"")
+
+
+def test_what_is_there_is_not_held_back_and_a_line_may_come_in_pieces() -> None:
+    for pieces, found in (
+        ([], []),
+        ([b"a\n", b"b\nc\n"], [Chunk(1, [b"a"]), Chunk(2, [b"b", b"c"])]),
+        ([b"a", b"b\r", b"\n\nc", b"d"], [Chunk(1, [b"ab", b""]), Chunk(3, [b"cd"])]),
+    ):
+        assert list(chunks(Pieces(pieces))) == found
+    assert (Chunk(1, [b"", b""]).name, Chunk(7, [b""]).name) == ("lines 1-2", "line 7")
+
+
+def test_a_portion_has_so_many_lines_at_most() -> None:
+    found = [len(chunk.lines) for chunk in chunks(io.BytesIO(b"x\n" * (2 * LINES_PER_REQUEST + 1)))]
+    assert found == [LINES_PER_REQUEST, LINES_PER_REQUEST, 1]
+
+
+def test_a_portion_has_so_many_bytes_at_most_but_one_line_always_fits() -> None:
+    large = b"x" * (BYTES_PER_REQUEST + 1)
+    source = Pieces([b"a\n" + large + b"\n" + b"b\nc\n"])
+    assert [len(chunk.lines) for chunk in chunks(source)] == [1, 1, 2]
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    class Endless:
+        def read1(self, size: int = -1, /) -> bytes:
+            return b"x" * size
+
+    with pytest.raises(LineTooLongError, match=str(MAX_LINE_BYTES)):
+        list(chunks(Endless()))
+
+
+@given(
+    st.lists(st.binary(max_size=9).filter(lambda line: b"\n" not in line and b"\r" not in line)), st.data()
+)
+def test_however_it_comes_each_line_comes_out_once(lines: list[bytes], data: st.DataObject) -> None:
+    text = b"".join(line + b"\n" for line in lines)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    edges = [0, *cuts, len(text)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(edges) if a < b]
+    found = list(chunks(Pieces(pieces)))
+    assert [line for chunk in found for line in chunk.lines] == lines
+    assert [chunk.first for chunk in found] == [
+        1 + sum(len(p.lines) for p in found[:n]) for n in range(len(found))
+    ]
+
+
+def test_columns_are_as_wide_as_they_need_numbers_stand_to_the_right_and_what_is_not_known_is_a_dash() -> (
+    None
+):
+    assert render(("topic", "partitions"), [("orders", 12), ("a", 3)]) == (
+        "topic   partitions\norders          12\na                3"
+    )
+    assert render(("leader", "isr", "internal"), [(None, [1, 2], True), (1, [], False)]) == (
+        "leader  isr  internal\n     -  1,2  yes\n     1  -    no"
+    )
+    assert render(("topic",), []) == "topic"

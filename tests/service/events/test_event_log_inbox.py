@@ -1,8 +1,11 @@
-"""What the client's threads leave for the event log: in order, bounded, and cheap for who leaves it."""
+"""What waits in the event log, bounded and counted: what the client's threads leave, and lines for a sink."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from client_core import events as e
 from service.events.inbox import (
@@ -18,6 +21,7 @@ from service.events.inbox import (
     Notice,
     SnapshotNotice,
 )
+from service.events.outbox import MOST_UNREPORTED, Line, Outbox, all_unreported
 from tests.support.event_log_rig import finished
 from tests.support.fake_producer import FakeProducer
 
@@ -99,21 +103,13 @@ def test_a_refresh_brings_the_snapshot_that_it_made_and_when(desk: Desk) -> None
     assert one.refreshed.update_version == first.update_version
 
 
-def test_a_leader_that_a_produce_answer_names_brings_a_snapshot_without_a_refresh(desk: Desk) -> None:
+def test_a_produce_answer_that_names_leaders_brings_one_snapshot_without_a_refresh(desk: Desk) -> None:
     desk.producer.set_topics({"orders": 3, "refunds": 1})
     desk.notices()
     desk.producer.name_leader("orders", 0, 2, 9)
-    (named,) = desk.snapshots()
-    assert named.cache is desk.producer.cache
-    assert named.refreshed is None
-
-
-def test_one_answer_that_names_leaders_of_many_topics_brings_one_snapshot(desk: Desk) -> None:
-    desk.producer.set_topics({"orders": 3})
-    desk.notices()
-    desk.producer.name_leader("orders", 0, 2, 9)
     desk.inbox.emit(e.LeadersChanged("refunds", [(0, (1, 0), (2, 1))]))
-    assert len(desk.snapshots()) == 1
+    (named,) = desk.snapshots()
+    assert (named.cache is desk.producer.cache, named.refreshed) == (True, None)
 
 
 def test_leaders_that_change_with_a_refresh_bring_one_snapshot(desk: Desk) -> None:
@@ -184,3 +180,118 @@ def test_of_too_many_notices_the_oldest_are_left_out_but_no_snapshot(desk: Desk)
         ConnectionNotice(desk.producer.clock.wall_ms(), e.NodeReady(n)) for n in range(10, MOST_NOTICES + 9)
     ]
     assert desk.inbox.left_out == LeftOut(batches=0, snapshots=0, notices=10)
+
+
+def line(text: str, topic: str | None = None) -> Line:
+    return Line(text.encode(), topic)
+
+
+def put(outbox: Outbox, *texts: str) -> None:
+    for text in texts:
+        outbox.put(line(text))
+
+
+def test_lines_come_out_in_their_order_up_to_so_many_bytes_or_alone() -> None:
+    outbox = Outbox(100)
+    put(outbox, "aa", "bb", "cc", "a" * 50, "b")
+    taken = [outbox.take(5) for _ in range(5)]
+    assert taken == [[line("aa"), line("bb")], [line("cc")], [line("a" * 50)], [line("b")], []]
+
+
+def test_the_oldest_make_room_and_a_line_that_no_outbox_holds_is_given_up_itself() -> None:
+    outbox = Outbox(6)
+    put(outbox, "aa", "bb", "cc", "dd")
+    assert outbox.dropped == 1
+    assert outbox.take(100) == [line("bb"), line("cc"), line("dd")]
+    outbox = Outbox(4)
+    put(outbox, "aa", "b" * 5)
+    assert (len(outbox), outbox.dropped, outbox.waiting_bytes) == (0, 2, 0)
+
+
+def test_half_of_it_is_kept_for_what_can_not_wait() -> None:
+    outbox = Outbox(10)
+    put(outbox, "aaaa")
+    assert outbox.has_room
+    put(outbox, "a")
+    assert not outbox.has_room
+
+
+def test_what_is_put_back_is_the_oldest_again() -> None:
+    outbox = Outbox(6)
+    put(outbox, "aa", "bb", "cc")
+    taken = outbox.take(4)
+    put(outbox, "dd")
+    outbox.put_back(taken)
+    assert outbox.dropped == 1
+    assert outbox.take(100) == [line("bb"), line("cc"), line("dd")]
+
+
+def test_the_topic_of_a_lost_line_is_told_once_there_is_room() -> None:
+    outbox = Outbox(6)
+    for text, topic in (("aa", "orders"), ("bb", None), ("cc", "refunds"), ("dd", "orders")):
+        outbox.put(line(text, topic))
+    assert outbox.take_unreported() == set()  # there is no room yet
+    outbox.lose(outbox.take(100)[1:2])
+    assert outbox.take_unreported() == {"orders", "refunds"}
+    assert outbox.take_unreported() == set()
+    assert outbox.dropped == 2
+
+
+def test_where_lines_of_too_many_topics_were_lost_all_topics_are_told_anew() -> None:
+    outbox = Outbox(6)
+    outbox.lose(line("a", f"topic-{number}") for number in range(MOST_UNREPORTED + 1))
+    assert not outbox._unreported
+    unreported = all_unreported([outbox.take_unreported(), {"orders"}])
+    assert {"topic-0" in unreported, "never-heard-of" in unreported} == {True}
+    assert outbox.take_unreported() == set()
+    assert all_unreported([{"orders"}, set(), {"refunds"}]) == {"orders", "refunds"}
+
+
+class AnyOutbox(RuleBasedStateMachine):
+    """Whatever is put in, taken and put back: the bound holds, and no line is lost without being counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outbox = Outbox(40)
+        self.count = 0
+        self.taken: list[Line] = []
+        self.gone = 0
+
+    @rule(length=st.integers(0, 60))
+    def put(self, length: int) -> None:
+        self.count += 1
+        self.outbox.put(line(f"{self.count:03d}{'.' * length}"))
+
+    @rule(most=st.integers(0, 80))
+    def take(self, most: int) -> None:
+        self.taken += self.outbox.take(most)
+
+    @rule()
+    def give_back(self) -> None:
+        self.outbox.put_back(self.taken)
+        self.taken = []
+
+    @rule()
+    def hand_on(self) -> None:
+        self.gone += len(self.taken)
+        self.taken = []
+
+    @invariant()
+    def it_is_bounded_and_counts(self) -> None:
+        assert 0 <= self.outbox.waiting_bytes <= 40
+        assert self.count == len(self.outbox) + len(self.taken) + self.gone + self.outbox.dropped
+
+
+TestAnyOutbox = AnyOutbox.TestCase
+
+
+@given(st.lists(st.integers(1, 30), max_size=30))
+def test_what_is_left_are_the_youngest_that_fit(lengths: list[int]) -> None:
+    outbox = Outbox(60)
+    lines = [line(f"{n:02d}".ljust(length, ".")) for n, length in enumerate(lengths)]
+    for one in lines:
+        outbox.put(one)
+    left = outbox.take(1_000)
+    assert left == lines[len(lines) - len(left) :]
+    weights = [len(one.data) for one in lines]
+    assert len(left) == len(lines) or sum(weights[len(lines) - len(left) - 1 :]) > 60

@@ -1,17 +1,24 @@
-"""How snapshots become events: partitions when they are first seen and when they change, and topics."""
+"""How snapshots become events, and event v1 as it is written."""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import jsonschema_rs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core import events as e
+from service.events.event_v1 import TYPE_NAMES, TYPES, Event, bucket_of, encode, time_text
 from service.events.reported_metadata import PIECE
+from service.events.schema import event_schema, schema_text
 from tests.support.event_log_rig import EventLogRig
 from tests.support.metadata_responses import node, partition, topic, topic_id_of
 
@@ -72,11 +79,6 @@ def test_a_topic_is_told_before_its_partitions_and_the_refresh_after_them(rig: E
     assert [event["type"] for event in rig.reported()[1:]] == [TOPIC, PARTITION, PARTITION, REFRESH]
     assert changes(rig) == [("appeared", "orders", 2)]
     assert rig.reported(REFRESH)[0]["changed"] == 2
-
-
-def test_a_refresh_that_changes_nothing_tells_itself_only(rig: EventLogRig) -> None:
-    rig.producer.set_topics({"orders": 2})
-    rig.settle()
     before = len(rig.reported())
     rig.producer.set_topics({"orders": 2})
     rig.settle()
@@ -88,40 +90,28 @@ def test_of_a_topic_that_changed_only_the_partitions_that_did_are_told(rig: Even
     rig.producer.set_topics({"orders": 4})
     rig.settle()
     rig.kept.lines.clear()
-    rig.producer.set_topics(
-        [
-            topic(
-                "orders",
-                [
-                    partition(n, leader=2 if n == 2 else n % 3 + 1, epoch=n == 2, replicas=(1, 2, 3))
-                    for n in range(4)
-                ],
-                topic_id=topic_id_of("orders"),
-            )
-        ]
-    )
+    leaders = [1, 2, 2, 1]
+    partitions = [partition(n, leader=leaders[n], epoch=n == 2, replicas=(1, 2, 3)) for n in range(4)]
+    rig.producer.set_topics([topic("orders", partitions, topic_id=topic_id_of("orders"))])
     rig.settle()
-    assert numbers(rig) == [("orders", 2)]
-    assert changes(rig) == []
+    assert (numbers(rig), changes(rig)) == ([("orders", 2)], [])
 
 
-@pytest.mark.parametrize(
-    "changed", [{"leader": None}, {"epoch": 1}, {"isr": (1,)}, {"offline": (2,)}, {"replicas": (1, 3)}]
-)
-def test_a_partition_is_told_whatever_of_it_changed(rig: EventLogRig, changed: dict[str, Any]) -> None:
-    rig.producer.set_topics([described("orders", epoch=0)])
-    rig.settle()
-    rig.producer.set_topics([described("orders", **{"epoch": 0, **changed})])
-    rig.settle()
-    assert numbers(rig) == [("orders", 0)] * 2
-
-
-def test_one_of_which_only_its_error_changed_is_not_told(rig: EventLogRig) -> None:
-    rig.producer.set_topics([described("orders")])
-    rig.settle()
-    rig.producer.set_topics([described("orders", error=5)])
-    rig.settle()
-    assert numbers(rig) == [("orders", 0)]
+def test_a_partition_is_told_whatever_of_it_changed_but_for_its_error() -> None:
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"leader": None}, 2),
+        ({"epoch": 1}, 2),
+        ({"isr": (1,)}, 2),
+        ({"offline": (2,)}, 2),
+        ({"replicas": (1, 3)}, 2),
+        ({"error": 5}, 1),
+    ]
+    for changed, told in cases:
+        rig = EventLogRig()
+        for which in ({}, changed):
+            rig.producer.set_topics([described("orders", **{"epoch": 0, **which})])
+            rig.settle()
+        assert numbers(rig) == [("orders", 0)] * told, changed
 
 
 def test_a_leader_that_a_produce_answer_names_is_told_without_a_refresh(rig: EventLogRig) -> None:
@@ -135,9 +125,8 @@ def test_a_leader_that_a_produce_answer_names_is_told_without_a_refresh(rig: Eve
     (reported,) = rig.reported()
     assert (reported["type"], reported["reason"], reported["broker"]) == (PARTITION, "produce_answer", None)
     assert (reported["partition"], reported["leader"], reported["leader_epoch"]) == (1, 3, 9)
-    assert (
-        reported["observed_at"] == "2023-11-14T22:13:20.005000Z"
-    )  # when it was named, not when it was compared
+    # When it was named, not when it was compared.
+    assert reported["observed_at"] == "2023-11-14T22:13:20.005000Z"
 
 
 def test_who_answered_and_why_is_told(rig: EventLogRig) -> None:
@@ -163,19 +152,14 @@ def test_a_failed_refresh_is_told_with_what_is_known_all_the_same(rig: EventLogR
 # -- what topics become --------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_grew_tells_its_new_partitions(rig: EventLogRig) -> None:
-    rig.producer.set_topics([described("orders", 2)])
-    rig.producer.set_topics([described("orders", 4)])
+def test_a_topic_that_grew_tells_its_new_partitions_and_one_of_which_some_are_missing_shrank(
+    rig: EventLogRig,
+) -> None:
+    for count in (2, 4, 2):
+        rig.producer.set_topics([described("orders", count)])
     rig.settle()
-    assert changes(rig) == [("appeared", "orders", 2), ("grew", "orders", 4)]
+    assert changes(rig) == [("appeared", "orders", 2), ("grew", "orders", 4), ("shrank", "orders", 2)]
     assert [number for _, number in numbers(rig)] == [0, 1, 2, 3]
-
-
-def test_a_topic_of_which_partitions_are_missing_shrank(rig: EventLogRig) -> None:
-    rig.producer.set_topics([described("orders", 4)])
-    rig.producer.set_topics([described("orders", 2)])
-    rig.settle()
-    assert changes(rig)[1:] == [("shrank", "orders", 2)]
 
 
 def test_a_topic_made_anew_ends_and_appears_with_all_of_its_partitions(rig: EventLogRig) -> None:
@@ -198,20 +182,15 @@ def test_brokers_that_begin_to_tell_ids_made_no_topic_anew(rig: EventLogRig) -> 
     assert [event["topic_id"] for event in rig.reported(PARTITION)] == [None, "AAAAAAAAAAAAAAAAAAAAAQ"]
 
 
-def test_a_topic_that_brokers_deny_is_gone(rig: EventLogRig) -> None:
-    rig.producer.set_topics({"orders": 1, "refunds": 2})
-    rig.producer.set_topics({"orders": 1})
+def test_a_topic_that_brokers_deny_is_gone_and_one_that_nobody_uses_is_forgotten(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 1, "refunds": 2, "audit": 2})
+    rig.producer.set_topics({"orders": 1, "audit": 2})
     rig.settle()
-    (ended,) = rig.reported(TOPIC)[2:]
-    assert (ended["change"], ended["topic"], ended["partitions"]) == ("gone", "refunds", None)
-    assert ended["topic_id"] is not None
-
-
-def test_a_topic_that_nobody_uses_is_forgotten(rig: EventLogRig) -> None:
-    rig.producer.set_topics({"orders": 1, "refunds": 2})
+    assert changes(rig)[3:] == [("gone", "refunds", None)]
+    assert rig.reported(TOPIC)[3]["topic_id"] is not None
     rig.forget({"orders": 1})
     rig.settle()
-    assert changes(rig)[2:] == [("forgotten", "refunds", None)]
+    assert changes(rig)[4:] == [("forgotten", "audit", None)]
 
 
 def test_a_topic_that_may_not_be_seen_any_more_is_forgotten(rig: EventLogRig) -> None:
@@ -247,16 +226,13 @@ def test_another_cluster_is_told_anew_and_the_first_ones_topics_are_forgotten(ri
     assert [event["cluster_id"] for event in rig.reported(PARTITION)] == ["one", "one", "other", "other"]
 
 
-# -- pieces --------------------------------------------------------------------------------------------------
-
-
-def test_many_partitions_are_told_in_pieces_between_which_others_run(rig: EventLogRig) -> None:
+def test_many_partitions_are_told_in_pieces_between_which_others_run() -> None:
+    rig = EventLogRig()
     rig.producer.set_topics([described("orders", 4 * PIECE)])
     assert rig.settle() >= 4
     assert len(rig.reported(PARTITION)) == 4 * PIECE
-
-
-def test_so_are_many_small_topics_and_none_has_a_pause_of_its_own(rig: EventLogRig) -> None:
+    # So are many small topics, and none has a pause of its own.
+    rig = EventLogRig()
     rig.producer.set_topics([described(f"t{n:03d}", 1, which=n + 1) for n in range(2 * PIECE)])
     assert 2 <= rig.settle() <= 8
     assert len(rig.reported(PARTITION)) == 2 * PIECE
@@ -327,19 +303,87 @@ def picture_of_events(events: list[dict[str, Any]]) -> dict[tuple[str, int], Any
 
 
 def picture_of_snapshot(rig: EventLogRig) -> dict[tuple[str, int], Any]:
+    ids = {1: "AAAAAAAAAAAAAAAAAAAAAQ", 2: "AAAAAAAAAAAAAAAAAAAAAg"}
     known = {}
     for name, table in rig.producer.cache.topics.items():
         for number in table.numbers:
             found = table.metadata(number)
             assert found is not None
-            known[name, number] = [
-                {1: "AAAAAAAAAAAAAAAAAAAAAQ", 2: "AAAAAAAAAAAAAAAAAAAAAg"}[table.topic_id.int]
-                if table.topic_id
-                else None,
-                found.leader_id,
-                found.leader_epoch,
-                list(found.in_sync_replica_ids),
-                list(found.replica_ids),
-                list(found.offline_replica_ids),
-            ]
+            replicas = (found.in_sync_replica_ids, found.replica_ids, found.offline_replica_ids)
+            topic_id = ids[table.topic_id.int] if table.topic_id else None
+            known[name, number] = [topic_id, found.leader_id, found.leader_epoch, *map(list, replicas)]
     return known
+
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+
+COMMON = ("v", "type", "cluster_id", "sidecar_id", "service", "boot_id", "seq", "observed_at")
+FIELDS = {
+    "metadata.partition": (
+        *("topic", "topic_id", "partition", "leader", "leader_epoch", "isr", "replicas", "offline"),
+        *("metadata_version", "broker", "reason"),
+    ),
+    "metadata.topic": ("change", "topic", "topic_id", "partitions", "metadata_version"),
+    "metadata.refresh": (
+        *("duration_us", "broker", "topics", "partitions", "changed", "reason", "outcome"),
+        "metadata_version",
+    ),
+    "produce.window": (
+        *("started_at", "topic", "partition", "broker", "records", "batches", "bytes", "retries"),
+        *("errors", "latency_us"),
+    ),
+    "connection": ("broker", "state", "reason"),
+    "heartbeat": ("uptime_ms", "dropped", "topics", "partitions", "metadata_max_age_ms", "version"),
+}
+KINDS: dict[str, type[Event]] = dict(zip(TYPE_NAMES, TYPES, strict=True))
+
+
+def samples() -> list[str]:
+    """The lines of events that the documentation shows."""
+    return re.findall(r"^\{\"v\":1.*\}$", (DOCS / "events.md").read_text(), re.MULTILINE)
+
+
+def test_each_type_has_its_fields_in_their_order() -> None:
+    assert {name: kind.__struct_fields__ for name, kind in KINDS.items()} == {
+        name: (*COMMON, *fields) for name, fields in FIELDS.items()
+    }
+
+
+def test_the_schema_in_the_documentation_is_that_of_the_code() -> None:
+    assert (DOCS / "event-v1.schema.json").read_text() == schema_text()
+
+
+def test_a_sample_of_the_documentation_is_what_a_sidecar_writes_and_there_is_one_of_each_type() -> None:
+    types = []
+    for line in samples():
+        event = json.loads(line)
+        types.append(event["type"])
+        assert jsonschema_rs.Draft202012Validator(event_schema()).is_valid(event), line
+        assert encode(msgspec.json.decode(line, type=KINDS[event["type"]])).decode() == line
+    assert sorted(types) == sorted(TYPE_NAMES)
+
+
+def test_the_schema_refuses_what_no_sidecar_writes() -> None:
+    (line,) = (line for line in samples() if '"metadata.partition"' in line)
+    event = json.loads(line)
+    validator = jsonschema_rs.Draft202012Validator(event_schema())
+    at = "2026-11-21T10:00:00Z"
+    for wrong in ({"v": 2}, {"seq": "1"}, {"observed_at": at}, {"type": "unheard.of"}, {"topic": None}):
+        assert not validator.is_valid({**event, **wrong}), wrong
+    assert not validator.is_valid({name: value for name, value in event.items() if name != "isr"})
+    assert validator.is_valid({**event, "a_later_field": 1})
+
+
+def test_a_time_has_six_digits_and_is_utc() -> None:
+    assert [time_text(wall_ms) for wall_ms in (0, 1_795_255_200_123, 1_795_255_200_007)] == [
+        "1970-01-01T00:00:00.000000Z",
+        "2026-11-21T10:00:00.123000Z",
+        "2026-11-21T10:00:00.007000Z",
+    ]
+
+
+def test_a_bucket_is_a_quarter_of_a_doubling() -> None:
+    assert [bucket_of(us) for us in (-1, 0, 1, 3, 4, 7, 8, 9, 10, 16, 1_000, 60_000_000)] == [
+        *(0, 0, 1, 3, 4, 7, 8, 8, 9, 12, 35, 99),
+    ]

@@ -1,4 +1,4 @@
-"""The list of all topics: fetched on demand, shared, and served while brokers are away."""
+"""The list of all topics, and their configs: fetched on demand, shared, and served while brokers are away."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import ListingResult, NoBrokersError
+from client_core import ListingResult, NoBrokersError, TopicAuthorizationError, TopicConfigsResult, TopicTable
 from service.lookup.listing import Listing
 from service.lookup.lookups import NO_DEMANDS, Demands
+from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from service.wire.errors import ProblemError
 from tests.support.coroutine_tests import run, until
+from tests.support.fake_producer import FakeProducer, told_configs
 from tests.support.http_app import HttpApp
+from tests.support.metadata_responses import topic as described_topic
+from tests.support.metadata_responses import topic_id_of
 
 if TYPE_CHECKING:
     import httpx
@@ -32,41 +36,25 @@ def names(answer: httpx.Response) -> list[str]:
     return [topic["name"] for topic in answer.json()["topics"]]
 
 
-def test_topics_are_listed_by_name_without_internal_ones(web: HttpApp) -> None:
+def test_topics_are_listed_by_name_without_internal_ones_unless_these_are_asked_for(web: HttpApp) -> None:
     answer = web.get("/v1/topics")
     assert names(answer) == ["audit", "orders.v1", "orders.v2"]
-    assert answer.json()["topics"][0] == {
-        "name": "audit",
-        "id": None,
-        "internal": False,
-        "partition_count": 2,
-        "error": None,
-    }
-
-
-def test_a_prefix_and_internal_topics_can_be_asked_for(web: HttpApp) -> None:
+    audit = {"name": "audit", "id": None, "internal": False, "partition_count": 2, "error": None}
+    assert answer.json()["topics"][0] == audit
     assert names(web.get("/v1/topics?prefix=orders.")) == ["orders.v1", "orders.v2"]
     assert names(web.get("/v1/topics?internal=true&prefix=__")) == ["__offsets"]
 
 
-def test_a_young_list_is_not_fetched_again(web: HttpApp) -> None:
+def test_a_young_list_is_not_fetched_again_and_an_old_one_is_for_who_asks(web: HttpApp) -> None:
     web.get("/v1/topics")
     web.producer.clock.advance(10_000)
     assert web.get("/v1/topics").headers["age"] == "10"
     assert len(web.producer.calls) == 1
-
-
-def test_an_old_list_is_fetched_for_who_asks(web: HttpApp) -> None:
-    web.get("/v1/topics")
-    web.producer.clock.advance(10_001)
+    web.producer.clock.advance(1)
     web.producer.on_brokers["new"] = 1
     answer = web.get("/v1/topics")
     assert ("new" in names(answer), answer.headers["age"]) == (True, "0")
-
-
-def test_a_listing_is_never_merged_into_the_topics_of_the_producer(web: HttpApp) -> None:
-    web.get("/v1/topics")
-    assert dict(web.producer.cache.topics) == {}
+    assert dict(web.producer.cache.topics) == {}, "a listing is never merged into the producer's topics"
 
 
 async def unanswered(web: HttpApp, path: str) -> httpx.Response:
@@ -83,27 +71,28 @@ def end(ticket: FakeTicket) -> None:
     ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers")))
 
 
-def test_an_old_list_is_served_where_there_is_no_newer_and_says_its_age(web: HttpApp) -> None:
+def test_an_old_list_is_served_where_there_is_no_newer_and_says_its_age_or_is_503_to_who_demands_more(
+    web: HttpApp,
+) -> None:
+    on_brokers = web.producer.on_brokers
+    assert run(unanswered(web, "/v1/topics")).status_code == 503  # there is none at all
+    web.producer.on_brokers = on_brokers
     web.get("/v1/topics")
     web.producer.clock.advance(60_000)
     answer = run(unanswered(web, "/v1/topics"))
     assert (answer.status_code, answer.headers["age"]) == (200, "60")
-
-
-def test_who_demands_a_younger_list_than_there_is_gets_503(web: HttpApp) -> None:
-    web.get("/v1/topics")
-    web.producer.clock.advance(60_000)
     answer = run(unanswered(web, "/v1/topics?max_age_ms=1000"))
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
 
 
-def test_without_any_list_it_is_503(web: HttpApp) -> None:
-    assert run(unanswered(web, "/v1/topics")).status_code == 503
-
-
-async def test_many_askers_share_one_request(web: HttpApp) -> None:
+@pytest.fixture
+def listing(web: HttpApp) -> Listing:
+    """Its askers wait: no broker answers yet."""
     web.producer.on_brokers = {}
-    listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)
+    return Listing(web.producer, max_age_ms=0, wait_ms=5_000)
+
+
+async def test_many_askers_share_one_request(web: HttpApp, listing: Listing) -> None:
     asked = [asyncio.create_task(listing.current(NO_DEMANDS)) for _ in range(20)]
     await until(lambda: web.producer.waiting)
     with pytest.raises(ProblemError, match="No list of topics came"):
@@ -115,9 +104,7 @@ async def test_many_askers_share_one_request(web: HttpApp) -> None:
     assert len(web.producer.calls) == 1
 
 
-async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp) -> None:
-    web.producer.on_brokers = {}
-    listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)
+async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp, listing: Listing) -> None:
     asked = asyncio.create_task(listing.current(NO_DEMANDS))
     await until(lambda: web.producer.waiting)
     ticket = web.producer.waiting[0]
@@ -127,21 +114,167 @@ async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp) -> 
     ticket.done(ListingResult(None, error=NoBrokersError("too late")))
 
 
-def test_one_asker_who_leaves_does_not_end_the_others_wait(web: HttpApp) -> None:
-    web.producer.on_brokers = {}
-    listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)
+async def test_one_asker_who_leaves_does_not_end_the_others_wait(web: HttpApp, listing: Listing) -> None:
+    leaver = asyncio.create_task(listing.current(NO_DEMANDS))
+    stayer = asyncio.create_task(listing.current(NO_DEMANDS))
+    await until(lambda: web.producer.waiting)
+    leaver.cancel()
+    await asyncio.sleep(0)
+    web.producer.on_brokers = {"a": 1}
+    web.producer.list_topics(deadline_ms=0, done=web.producer.waiting[0].done)
+    assert "a" in (await stayer).listing.topics
+    listing.close()
 
-    async def scenario() -> bool:
-        leaver = asyncio.create_task(listing.current(NO_DEMANDS))
-        stayer = asyncio.create_task(listing.current(NO_DEMANDS))
-        await until(lambda: web.producer.waiting)
-        leaver.cancel()
-        await asyncio.sleep(0)
-        web.producer.on_brokers = {"a": 1}
-        ticket = web.producer.waiting[0]
-        web.producer.list_topics(deadline_ms=0, done=ticket.done)
-        listed = await stayer
-        listing.close()
-        return "a" in listed.listing.topics
 
-    assert run(scenario())
+OLD, NEW = {"retention.ms": "1"}, {"retention.ms": "2"}
+
+
+class Rig:
+    """Configs of topics over a fake producer, whose answers wait for the test unless it says otherwise."""
+
+    def __init__(self, *, max_age_ms: int = 60_000, wait_ms: int = 20_000) -> None:
+        self.producer = FakeProducer(configs=None)
+        self.producer.set_topics({"orders": 1, "audit": 1})
+        self.configs = ConfigsOfTopics(self.producer, max_age_ms=max_age_ms, wait_ms=wait_ms)
+
+    def topic(self, name: str = "orders") -> TopicTable:
+        return self.producer.cache.topics[name]
+
+    def ask(self, name: str = "orders") -> asyncio.Task[Configs]:
+        return asyncio.get_running_loop().create_task(self.of(name))
+
+    async def of(self, name: str = "orders") -> Configs:
+        return await self.configs.of(self.topic(name))
+
+    @property
+    def requests(self) -> int:
+        return len(self.producer.calls)
+
+    async def report(self, result: TopicConfigsResult) -> None:
+        """Answers the one request that waits, as soon as it does."""
+        await until(lambda: self.producer.waiting)
+        (ticket,) = self.producer.waiting
+        self.producer.finish(ticket, result)
+
+
+def refused() -> TopicConfigsResult:
+    return TopicConfigsResult(None, error=TopicAuthorizationError("not allowed"))
+
+
+async def test_they_are_asked_for_once_until_they_are_too_old() -> None:
+    rig = Rig(max_age_ms=60_000)
+    first = rig.ask()
+    await rig.report(told_configs({**OLD, "password": None}))
+    assert await first == {**OLD, "password": None}
+    rig.producer.clock.advance(59_999)
+    assert await rig.of() == {**OLD, "password": None}
+    assert rig.requests == 1
+    rig.producer.clock.advance(1)
+    second = rig.ask()
+    await rig.report(told_configs(NEW))
+    assert await second == NEW
+    assert rig.requests == 2
+
+
+async def test_who_asks_at_once_shares_one_request_and_one_who_leaves_does_not_end_it() -> None:
+    rig = Rig()
+    gone, *others = [rig.ask() for _ in range(5)]
+    await until(lambda: rig.requests)
+    gone.cancel()
+    await rig.report(told_configs(NEW))
+    assert await asyncio.gather(*others) == [NEW] * 4
+    assert gone.cancelled()
+    assert rig.requests == 1
+
+
+async def test_topics_are_asked_for_apart() -> None:
+    rig = Rig()
+    asked = [rig.ask("orders"), rig.ask("audit")]
+    await until(lambda: len(rig.producer.waiting) == 2)
+    for ticket, configs in zip(list(rig.producer.waiting), (OLD, NEW), strict=True):
+        rig.producer.finish(ticket, told_configs(configs))
+    assert await asyncio.gather(*asked) == [OLD, NEW]
+
+
+async def test_a_refusal_is_an_empty_object_and_is_not_repeated_at_once() -> None:
+    rig = Rig()
+    first = rig.ask()
+    await rig.report(refused())
+    assert await first == {}
+    assert await rig.of() == {}
+    assert rig.requests == 1
+    rig.producer.clock.advance(5_000)
+    again = rig.ask()
+    await rig.report(told_configs(NEW))
+    assert await again == NEW
+
+
+async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
+    rig = Rig(max_age_ms=1_000)
+    first = rig.ask()
+    await rig.report(told_configs(OLD))
+    assert await first == OLD
+    for _ in range(2):
+        rig.producer.clock.advance(1_000)
+        later = rig.ask()
+        await rig.report(refused())
+        assert await later == OLD
+
+
+async def test_nobody_waits_longer_than_a_moment_and_a_closed_producer_is_no_failure() -> None:
+    rig = Rig(wait_ms=1)
+    assert await rig.of() == {}
+    # What comes late is kept for who asks next.
+    await rig.report(told_configs(NEW))
+    assert await rig.of() == NEW
+    assert rig.requests == 1
+    rig.producer.close(0)
+    assert await rig.of("audit") == {}
+
+
+async def test_a_topic_that_was_made_anew_does_not_inherit_them() -> None:
+    rig = Rig()
+    rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("first"))])
+    first = rig.ask()
+    await rig.report(told_configs(OLD))
+    assert await first == OLD
+    rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("second"))])
+    second = rig.ask()
+    await rig.report(refused())
+    assert await second == {}
+
+
+async def test_what_is_kept_is_bounded_and_what_is_used_stays_longest() -> None:
+    rig = Rig()
+    names = [f"t{n}" for n in range(1_001)]
+    rig.producer.set_topics(dict.fromkeys(names, 1))
+    rig.producer.configs = {}
+    for name in names[:-1]:
+        await rig.of(name)
+    await rig.of("t0")
+    await rig.of("t1000")  # one too many
+    assert rig.requests == 1_001
+    await rig.of("t0")
+    assert rig.requests == 1_001
+    await rig.of("t1")
+    assert rig.requests == 1_002
+
+
+async def test_no_more_than_a_hundred_topics_are_asked_for_at_once() -> None:
+    rig = Rig()
+    rig.producer.set_topics({f"t{n}": 1 for n in range(101)})
+    asked = [rig.ask(f"t{n}") for n in range(100)]
+    await until(lambda: rig.requests == 100)
+    assert await rig.of("t100") == {}
+    for ticket in list(rig.producer.waiting):
+        rig.producer.finish(ticket, told_configs(NEW))
+    assert await asyncio.gather(*asked) == [NEW] * 100
+
+
+async def test_answers_are_read_only() -> None:
+    for max_age_ms in (0, 60_000):
+        rig = Rig(max_age_ms=max_age_ms)
+        rig.producer.configs = {"orders": {**OLD}}
+        reported = await rig.of()
+        with pytest.raises(TypeError):
+            reported["x"] = "y"  # type: ignore[index]

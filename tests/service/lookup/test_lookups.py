@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -16,10 +17,18 @@ from client_core import (
     partition_for_key,
 )
 from client_core.errors import LeaderNotAvailableError, TopicAuthorizationError
+from service.lookup.fast_lookups import ParkedLookups
+from service.native.leaders import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
+from service.wire.asgi import respond_with
+from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client_core import KafkaError
+    from service.wire.asgi import Receive, Scope, Send
     from tests.support.fake_producer import FakeTicket
 
 
@@ -39,73 +48,59 @@ def test_the_cluster_has_no_controller(web: HttpApp) -> None:
     assert answer["brokers"][0] == {"id": 1, "host": "localhost", "port": 9093, "rack": None}
 
 
+def test_what_is_not_there_is_404_and_a_name_that_kafka_would_not_take_400_at_once(web: HttpApp) -> None:
+    assert web.get("/v1/brokers/9").status_code == 404
+    answer = web.get("/v1/topics/orders/partitions/3")
+    assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    for name in ("a%20b", "%C3%A9", "x" * 250):
+        answer = web.get(f"/v1/topics/{name}/partitions/0")
+        assert (answer.status_code, answer.json()["kafka_error"]) == (400, "INVALID_TOPIC_EXCEPTION")
+    web.get("/v1/topics/./partitions/0")  # httpx, like every client, takes dots out of a path
+    assert web.producer.calls == []
+
+
 def test_a_broker_lists_what_it_leads(web: HttpApp) -> None:
     web.producer.set_topics({"orders": 4, "audit": 1})
     leads = web.get("/v1/brokers/1").json()["leads"]
     assert leads == [{"topic": "audit", "partitions": [0]}, {"topic": "orders", "partitions": [0, 3]}]
 
 
-def test_a_broker_that_is_not_there_is_404(web: HttpApp) -> None:
-    assert web.get("/v1/brokers/9").status_code == 404
+def test_a_key_has_the_partition_of_javas_hash(web: HttpApp) -> None:
+    cases: dict[bytes, dict[str, Any]] = {
+        b"user-1": {"params": {"key": "user-1"}},
+        b"": {"params": {"key": ""}},
+        "é".encode(): {"params": {"key": "é"}},
+        b"a b": {"params": {"key": "a b"}},
+        # Compacted, as it would be on the wire.
+        b'{"a":1.0}': {"params": {"key": '{"a": 1.0}', "key_format": "json"}},
+        b"\x00\xff": {"params": {"key": "AP8=", "key_format": "base64"}},
+        # In a header it stays out of the path.
+        "ü".encode(): {"headers": {"Pilotfish-Key": "ü".encode()}},
+    }
+    asked = {key: web.get("/v1/topics/orders/leader", **given).json() for key, given in cases.items()}
+    assert {key: answer["partition"] for key, answer in asked.items()} == {
+        key: partition_for_key(key, 3) for key in cases
+    }
 
 
-def test_a_partition_that_is_not_there_is_404(web: HttpApp) -> None:
-    answer = web.get("/v1/topics/orders/partitions/3")
-    assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
-
-
-def test_a_name_that_kafka_would_not_take_is_400_at_once(web: HttpApp) -> None:
-    for name in ("a%20b", ".", "%C3%A9", "x" * 250):
-        answer = web.get(f"/v1/topics/{name}/partitions/0")
-        if name != ".":  # httpx, like every client, takes dots out of a path
-            assert (answer.status_code, answer.json()["kafka_error"]) == (400, "INVALID_TOPIC_EXCEPTION")
-    assert web.producer.calls == []
-
-
-# -- by key --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", ["user-1", "", "é", "a b"])
-def test_a_key_has_the_partition_of_javas_hash(web: HttpApp, key: str) -> None:
-    answer = web.get("/v1/topics/orders/leader", params={"key": key})
-    assert answer.json()["partition"] == partition_for_key(key.encode(), 3)
-
-
-def test_a_key_in_the_header_stays_out_of_the_path(web: HttpApp) -> None:
-    answer = web.get("/v1/topics/orders/leader", headers={"Pilotfish-Key": "é".encode()})
-    assert answer.json()["partition"] == partition_for_key("é".encode(), 3)
-
-
-def test_a_json_key_is_compacted_as_it_would_be_on_the_wire(web: HttpApp) -> None:
-    spaced = web.get("/v1/topics/orders/leader", params={"key": '{"a": 1.0}', "key_format": "json"})
-    assert spaced.json()["partition"] == partition_for_key(b'{"a":1.0}', 3)
-
-
-def test_a_key_may_be_base64(web: HttpApp) -> None:
-    answer = web.get("/v1/topics/orders/leader", params={"key": "AP8=", "key_format": "base64"})
-    assert answer.json()["partition"] == partition_for_key(b"\x00\xff", 3)
-
-
-@pytest.mark.parametrize(
-    ("query", "headers", "status"),
-    [
-        ("", {}, 422),
-        ("?partition=1&key=a", {}, 422),
-        ("?key=a", {"Pilotfish-Key": "b"}, 422),
-        ("?key=YQ&key_format=base64", {}, 422),
-        ("?key=null&key_format=json", {}, 422),
-        ("?key={&key_format=json", {}, 422),
-        ("?key=a&key_format=avro", {}, 422),
-        ("?partition=-1", {}, 422),
-        ("?partition=x", {}, 422),
-        ("?partition=1&partiton=2", {}, 422),
-        ("", {"Pilotfish-Key": b"\xff"}, 400),
-    ],
-)
-def test_a_look_up_that_names_no_one_partition_is_refused(
-    web: HttpApp, query: str, headers: dict[str, Any], status: int
-) -> None:
-    assert web.get(f"/v1/topics/orders/leader{query}", headers=headers).status_code == status
+def test_a_look_up_that_names_no_one_partition_is_refused(web: HttpApp) -> None:
+    queries = {
+        "": 422,
+        "?partition=1&key=a": 422,
+        "?key=YQ&key_format=base64": 422,
+        "?key=null&key_format=json": 422,
+        "?key={&key_format=json": 422,
+        "?key=a&key_format=avro": 422,
+        "?partition=-1": 422,
+        "?partition=x": 422,
+        "?partition=1&partiton=2": 422,
+    }
+    path = "/v1/topics/orders/leader"
+    assert {query: web.get(f"{path}{query}").status_code for query in queries} == queries
+    assert web.get(f"{path}?key=a", headers={"Pilotfish-Key": "b"}).status_code == 422
+    assert web.get(path, headers={"Pilotfish-Key": b"\xff"}).status_code == 400
+    twice = [("pilotfish-key", "a"), ("pilotfish-key", "b")]
+    assert web.get(path, headers=twice).status_code == 422
 
 
 # -- freshness -----------------------------------------------------------------------------------------------
@@ -130,39 +125,48 @@ def test_every_answer_says_how_fresh_it_is(web: HttpApp) -> None:
         assert answer.headers["etag"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/v1/cluster", "/v1/brokers/1", "/v1/topics/orders", "/v1/topics/orders/leader?key=a", "/v1/topics"],
-)
-def test_who_holds_the_answer_gets_304_with_its_age(web: HttpApp, path: str) -> None:
+def test_who_holds_the_answer_gets_304_with_its_age(web: HttpApp) -> None:
     web.producer.on_brokers = {"orders": 3}
-    etag = web.get(path).headers["etag"]
-    answer = web.get(path, headers={"If-None-Match": f'"other", W/{etag}'})
-    assert (answer.status_code, answer.content) == (304, b"")
-    assert answer.headers["age"] == "0"
-    assert answer.headers["etag"] == etag
+    topic, lists = "/v1/topics/orders", ("/v1/cluster", "/v1/brokers/1", "/v1/topics")
+    for path in (topic, f"{topic}/leader?key=a", *lists):
+        etag = web.get(path).headers["etag"]
+        answer = web.get(path, headers={"If-None-Match": f'"other", W/{etag}'})
+        assert (answer.status_code, answer.content) == (304, b""), path
+        assert (answer.headers["age"], answer.headers["etag"]) == ("0", etag), path
 
 
 def test_an_etag_outlives_refreshes_of_other_topics(web: HttpApp) -> None:
     etag = web.get("/v1/topics/orders").headers["etag"]
-    web.producer.set_topics({"orders": 3, "new": 1})
-    assert web.get("/v1/topics/orders", headers={"If-None-Match": etag}).status_code == 304
-    web.producer.set_topics({"orders": 4})
-    assert web.get("/v1/topics/orders", headers={"If-None-Match": etag}).status_code == 200
+    for topics, status in (({"orders": 3, "new": 1}, 304), ({"orders": 4}, 200)):
+        web.producer.set_topics(topics)
+        assert web.get("/v1/topics/orders", headers={"If-None-Match": etag}).status_code == status
+
+
+def refreshed(web: HttpApp, wait_ms: int, **asked: int | None) -> Callable[[FakeTicket], None]:
+    """A refresh that was asked for so, and comes."""
+
+    def refresh(ticket: FakeTicket) -> None:
+        assert {name: ticket.asked[name] for name in asked} == asked
+        assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + wait_ms
+        web.producer.set_topics({"orders": 3, "audit": 1})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
+
+    return refresh
 
 
 def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: HttpApp) -> None:
     web.producer.clock.advance(10_000)
-
-    def refresh(ticket: FakeTicket) -> None:
-        assert (ticket.asked["max_age_ms"], ticket.asked["min_version"]) == (5_000, None)
-        assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 700
-        web.producer.set_topics({"orders": 3})
-        web.producer.finish(ticket, MetadataResult(web.producer.cache))
-
     query = f"max_age_ms=5000&max_block_ms=700&min_version={web.version}"
+    refresh = refreshed(web, max_age_ms=5_000, min_version=None, wait_ms=700)
     answer = web.get(f"/v1/topics/orders?{query}", ends=refresh)
     assert (answer.status_code, answer.headers["age"]) == (200, "0")
+
+
+def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: HttpApp) -> None:
+    version = f"{web.app.sidecar.boot}-2"
+    refresh = refreshed(web, max_age_ms=None, min_version=2, wait_ms=60_000)
+    answer = web.get(f"/v1/topics/orders?max_age_ms=9&min_version={version}", ends=refresh)
+    assert answer.headers["pilotfish-metadata-version"] == version
 
 
 def test_max_age_is_that_of_the_oldest_of_several_topics(web: HttpApp) -> None:
@@ -170,11 +174,7 @@ def test_max_age_is_that_of_the_oldest_of_several_topics(web: HttpApp) -> None:
     web.producer.clock.advance(10_000)
     web.producer.set_topics({"audit": 1}, partial=True)
     wanted = {"lookups": [{"topic": name, "partition": 0} for name in ("audit", "orders")]}
-
-    def refresh(ticket: FakeTicket) -> None:
-        web.producer.set_topics({"orders": 3, "audit": 1})
-        web.producer.finish(ticket, MetadataResult(web.producer.cache))
-
+    refresh = refreshed(web, max_age_ms=5_000, wait_ms=60_000)
     assert web.post("/v1/leaders?max_age_ms=5000", json=wanted, ends=refresh).status_code == 200
     assert len(web.producer.calls) == 1
 
@@ -188,37 +188,16 @@ def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -
     assert web.producer.calls == []
 
 
-def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: HttpApp) -> None:
-    boot = web.app.sidecar.boot
-
-    def refresh(ticket: FakeTicket) -> None:
-        assert (ticket.asked["min_version"], ticket.asked["max_age_ms"]) == (2, None)
-        assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 60_000
-        web.producer.set_topics({"orders": 3})
-        web.producer.finish(ticket, MetadataResult(web.producer.cache))
-
-    answer = web.get(f"/v1/topics/orders?max_age_ms=9&min_version={boot}-2", ends=refresh)
-    assert answer.headers["pilotfish-metadata-version"] == f"{boot}-2"
-
-
-@pytest.mark.parametrize("behind", [0, 1])
-def test_a_version_that_is_there_already_is_answered_at_once(web: HttpApp, behind: int) -> None:
+def test_what_is_new_enough_is_answered_at_once_and_a_version_of_another_boot_is_412(web: HttpApp) -> None:
     web.producer.set_topics({"orders": 3})
     boot, number = web.version.split("-")
     for path in ("/v1/topics/orders", "/v1/cluster"):
-        answer = web.get(f"{path}?min_version={boot}-{int(number) - behind}")
-        assert (answer.status_code, answer.headers["pilotfish-metadata-version"]) == (200, web.version)
-    assert web.producer.calls == []
-
-
-def test_an_answer_just_as_old_as_it_may_be_is_answered_at_once(web: HttpApp) -> None:
+        for behind in (0, 1):
+            answer = web.get(f"{path}?min_version={boot}-{int(number) - behind}")
+            assert (answer.status_code, answer.headers["pilotfish-metadata-version"]) == (200, web.version)
     web.producer.clock.advance(5_000)
     for path in ("/v1/topics/orders", "/v1/cluster"):
-        assert web.get(f"{path}?max_age_ms=5000").status_code == 200
-    assert web.producer.calls == []
-
-
-def test_a_version_of_another_boot_is_412_and_never_a_wait(web: HttpApp) -> None:
+        assert web.get(f"{path}?max_age_ms=5000").status_code == 200  # just as old as it may be
     assert web.get("/v1/topics/orders?min_version=other-1").status_code == 412
     assert web.producer.calls == []
 
@@ -246,33 +225,22 @@ def test_a_request_has_one_deadline_for_all_that_it_waits_for(web: HttpApp) -> N
     assert (answer.status_code, answer.json()["waited_ms"]) == (503, 1_000)
 
 
-@pytest.mark.parametrize(
-    ("path", "place"),
-    [
-        ("/v1/topics/orders/leader?key=%ff", "query"),
-        ("/v1/topics?prefix=%ff", "query"),
-        ("/v1/topics/orders/leader?partition=1_0", "query.partition"),
-        ("/v1/topics/orders/leader?partition=1.0", "query.partition"),
-        ("/v1/topics/orders/leader?partition=%201", "query.partition"),
-        ("/v1/topics/orders/partitions/1_0", "path.partition"),
-        ("/v1/brokers/1_0", "path.broker_id"),
-        ("/v1/topics/orders?max_block_ms=1_0", "query.max_block_ms"),
-        ("/v1/topics/orders?min_version=x", "query.min_version"),
-        ("/v1/status?x=1", "query.x"),
-    ],
-)
-def test_no_input_becomes_something_else(web: HttpApp, path: str, place: str) -> None:
-    answer = web.get(path)
-    assert answer.status_code in (400, 422)
-    assert answer.json()["place"] == place
-
-
-def test_a_key_given_in_two_headers_is_refused(web: HttpApp) -> None:
-    headers = [("pilotfish-key", "a"), ("pilotfish-key", "b")]
-    assert web.get("/v1/topics/orders/leader", headers=headers).status_code == 422
-
-
-def test_what_is_no_version_is_refused(web: HttpApp) -> None:
+def test_no_input_becomes_something_else(web: HttpApp) -> None:
+    places = {
+        "/v1/topics/orders/leader?key=%ff": "query",
+        "/v1/topics?prefix=%ff": "query",
+        "/v1/topics/orders/leader?partition=1_0": "query.partition",
+        "/v1/topics/orders/leader?partition=1.0": "query.partition",
+        "/v1/topics/orders/leader?partition=%201": "query.partition",
+        "/v1/topics/orders/partitions/1_0": "path.partition",
+        "/v1/brokers/1_0": "path.broker_id",
+        "/v1/topics/orders?max_block_ms=1_0": "query.max_block_ms",
+        "/v1/topics/orders?min_version=x": "query.min_version",
+        "/v1/status?x=1": "query.x",
+    }
+    answers = {path: web.get(path) for path in places}
+    assert {path: answer.json()["place"] for path, answer in answers.items()} == places
+    assert {answer.status_code for answer in answers.values()} <= {400, 422}
     assert web.get("/v1/topics/orders?min_version=7").status_code == 422
 
 
@@ -295,13 +263,9 @@ def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: Http
 
 def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) -> None:
     answer = web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
-    assert answer.status_code == 404
     reported = answer.json()
-    assert (reported["kafka_error"], reported["code"], reported["retriable"]) == (
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        3,
-        True,
-    )
+    error = (reported["kafka_error"], reported["code"], reported["retriable"])
+    assert (answer.status_code, error) == (404, ("UNKNOWN_TOPIC_OR_PARTITION", 3, True))
     assert (reported["phase"], reported["waited_ms"]) == ("metadata", 120)
     asked = web.producer.calls[0][1]
     assert (asked["create"], asked["settle"]) == (False, True)
@@ -327,50 +291,39 @@ def test_with_max_block_a_topic_that_does_not_appear_is_404_in_the_end(web: Http
     assert (answer.status_code, answer.json()["waited_ms"]) == (404, 900)
 
 
-def test_a_topic_found_by_a_look_up_is_answered(web: HttpApp) -> None:
+def test_a_topic_found_by_a_look_up_is_answered_and_one_that_the_brokers_refuse_says_so(
+    web: HttpApp,
+) -> None:
+    def refuse(ticket: FakeTicket) -> None:
+        if isinstance(error, NoBrokersError):
+            result = MetadataResult(web.producer.cache, error=error, waited_ms=5)
+        else:
+            result = MetadataResult(web.producer.cache, topic_errors={"secret": error})
+        web.producer.finish(ticket, result)
+
+    error: KafkaError
+    for error, status in (
+        (TopicAuthorizationError(), 403),
+        (LeaderNotAvailableError(), 503),
+        (TimeoutError("late"), 503),
+        (NoBrokersError("none"), 503),
+    ):
+        assert web.get("/v1/topics/secret", ends=refuse).status_code == status, error
     web.producer.on_brokers = {"found": 2}
     assert len(web.get("/v1/topics/found").json()["partitions"]) == 2
 
 
-def test_with_no_broker_in_reach_an_unknown_topic_is_503(web: HttpApp) -> None:
-    def nobody(ticket: FakeTicket) -> None:
-        web.producer.finish(
-            ticket, MetadataResult(web.producer.cache, error=NoBrokersError("none"), waited_ms=5)
-        )
-
-    assert web.get("/v1/topics/unknown", ends=nobody).status_code == 503
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(TopicAuthorizationError(), 403), (LeaderNotAvailableError(), 503), (TimeoutError("late"), 503)],
-)
-def test_a_topic_that_the_brokers_refuse_says_so(web: HttpApp, error: Any, status: int) -> None:
-    def refuse(ticket: FakeTicket) -> None:
-        web.producer.finish(ticket, MetadataResult(web.producer.cache, topic_errors={"secret": error}))
-
-    assert web.get("/v1/topics/secret", ends=refuse).status_code == status
-
-
-def test_what_is_missing_is_remembered_for_a_second(web: HttpApp) -> None:
+def test_what_is_missing_is_remembered_for_a_second_unless_it_appears_or_is_waited_for(web: HttpApp) -> None:
     web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     assert web.get("/v1/topics/unknown").status_code == 404
     assert len(web.producer.calls) == 1
-    web.producer.clock.advance(1_000)
-    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
-    assert len(web.producer.calls) == 2
-
-
-def test_what_was_missing_is_there_as_soon_as_it_appears(web: HttpApp) -> None:
-    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
-    web.producer.set_topics({"orders": 3, "unknown": 1})
-    assert web.get("/v1/topics/unknown").status_code == 200
-
-
-def test_who_is_ready_to_wait_is_not_told_what_was_remembered(web: HttpApp) -> None:
-    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     web.get("/v1/topics/unknown?max_block_ms=100", ends=web.producer.say_unknown)
     assert len(web.producer.calls) == 2
+    web.producer.clock.advance(1_000)
+    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
+    assert len(web.producer.calls) == 3
+    web.producer.set_topics({"orders": 3, "unknown": 1})
+    assert web.get("/v1/topics/unknown").status_code == 200
 
 
 def test_made_up_names_are_limited_per_second() -> None:
@@ -390,9 +343,6 @@ def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
     web = HttpApp()
     answer = web.get("/v1/cluster", ends=web.producer.time_out)
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
-
-
-# -- many at once --------------------------------------------------------------------------------------------
 
 
 def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> None:
@@ -420,9 +370,6 @@ def test_leaders_are_refused_whole_where_the_body_is_wrong(web: HttpApp) -> None
     assert (answer.status_code, answer.json()["place"]) == (422, "lookups[0]")
     answer = web.post("/v1/leaders", content=b"a=b", headers={"content-type": "text/plain"})
     assert answer.status_code == 415
-
-
-# -- refresh, status -----------------------------------------------------------------------------------------
 
 
 def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
@@ -456,24 +403,20 @@ def test_status_tells_who_waits(web: HttpApp) -> None:
 # -- what goes wrong -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/nowhere", 404),
-        ("/v1/topics/orders/", 404),
-        ("/v1/topics/orders?max_block_ms=-1", 422),
-        ("/v1/topics/orders?max_block_ms=3600001", 422),
-        ("/v1/topics/orders?maxblockms=1", 422),
-        ("/v1/topics/orders?max_age_ms=1&max_age_ms=9", 400),
-        ("/v1/brokers/x", 422),
-        ("/v1/metadata/refresh", 405),
-    ],
-)
-def test_what_is_not_served_is_a_problem_document(web: HttpApp, path: str, status: int) -> None:
-    answer = web.get(path)
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["status"] == status
+def test_what_is_not_served_is_a_problem_document(web: HttpApp) -> None:
+    for path, status in {
+        "/nowhere": 404,
+        "/v1/topics/orders/": 404,
+        "/v1/topics/orders?max_block_ms=-1": 422,
+        "/v1/topics/orders?max_block_ms=3600001": 422,
+        "/v1/topics/orders?maxblockms=1": 422,
+        "/v1/topics/orders?max_age_ms=1&max_age_ms=9": 400,
+        "/v1/brokers/x": 422,
+        "/v1/metadata/refresh": 405,
+    }.items():
+        answer = web.get(path)
+        assert (answer.status_code, answer.json()["status"]) == (status, status), path
+        assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_a_bug_is_a_500_that_says_nothing_of_its_inside(
@@ -490,3 +433,140 @@ def test_a_bug_is_a_500_that_says_nothing_of_its_inside(
     assert answer.status_code == 500
     assert "division" not in answer.text
     assert "division" in caplog.text
+
+
+def test_a_partition_and_a_key_are_looked_up() -> None:
+    plain = b'{"topic":"a","partition":3},{"topic":"b","key":"k"}'
+    compacted = b'{"topic":"b","key":{"a": 1.0},"key_format":"json"}'
+    assert parse_lookups(b'{"lookups":[%b,%b]}' % (plain, compacted)) == [
+        LeaderLookup("a", 3, None),
+        LeaderLookup("b", None, b"k"),
+        LeaderLookup("b", None, b'{"a":1.0}'),
+    ]
+
+
+def test_what_can_not_be_meant_is_refused_with_its_place() -> None:
+    of_one = {
+        b'"partition":0},{"topic":"a"': (422, "lookups[1]"),
+        b'"partition":0,"key":"k"': (422, "lookups[0]"),
+        b'"partition":-1': (422, "lookups[0].partition"),
+        b'"partition":2147483648': (422, "lookups[0].partition"),
+        b'"partition":1,"key_format":"x"': (422, "lookups[0].key_format"),
+        b'"partition":"1"': (422, "lookups[0].partition"),
+        b'"key":null': (422, "lookups[0].key"),
+        b'"key":1': (422, "lookups[0].key"),
+        b'"key":"k","key_format":"avro"': (422, "lookups[0].key_format"),
+        b'"topic":"b","partition":0': (400, "lookups[0].topic"),
+    }
+    cases = {b'{"lookups":[{"topic":"a",%b}]}' % body: refused for body, refused in of_one.items()} | {
+        b"{}": (422, ""),
+        b'{"lookups":[]}': (422, "lookups"),
+        b'{"lookups":[{"topic":"a","partition":0}],"x":1}': (422, ""),
+        b" " * (MAX_BODY_BYTES + 1): (413, ""),
+        b'{"lookups":[{"topic":"\xff","partition":0}]}': (400, ""),
+    }
+    for body, expected in cases.items():
+        with pytest.raises(BodyError) as refused:
+            parse_lookups(body)
+        assert (refused.value.status, refused.value.place) == expected, body[:80]
+
+
+def test_too_many_in_one_request_are_refused() -> None:
+    most = json.dumps({"lookups": [{"topic": "a", "partition": 0}] * MAX_LOOKUPS}).encode()
+    assert len(parse_lookups(most)) == 1_000
+    body = json.dumps({"lookups": [{"topic": "a", "partition": 0}] * (MAX_LOOKUPS + 1)}).encode()
+    with pytest.raises(BodyError, match="from 1 to 1000"):
+        parse_lookups(body)
+
+
+PLAIN = [
+    "/v1/topics/orders",
+    "/v1/topics/orders?max_block_ms=700",
+    "/v1/topics/orders/partitions/1",
+    "/v1/topics/orders/partitions/1?max_block_ms=700",
+    "/v1/topics/orders/leader?partition=1",
+    "/v1/topics/orders/leader?key=a-b_c.1&max_block_ms=700",
+]
+
+
+def within(path: str) -> str:
+    """The same look-up in a spelling that only FastAPI reads: one letter of the name is encoded."""
+    return path.replace("orders", "%6Frders")
+
+
+def asked(web: HttpApp, path: str, end: str) -> tuple[httpx.Response, dict[str, object]]:
+    """The answer to a look-up that waits until the topic appears, is missing, or the time is over."""
+
+    async def scenario() -> tuple[httpx.Response, dict[str, object]]:
+        async with web.client() as client:
+            waiting = asyncio.create_task(client.get(path))
+            await until(lambda: web.producer.waiting)
+            (ticket,) = web.producer.waiting
+            if end == "appears":
+                web.producer.set_topics({"orders": 3})
+                web.producer.finish(ticket, MetadataResult(web.producer.cache))
+            elif end == "missing":
+                web.producer.say_unknown(ticket)
+            else:
+                web.producer.time_out(ticket)
+            return await waiting, ticket.asked
+
+    return run(scenario())
+
+
+def test_both_ways_ask_the_same_and_answer_the_same() -> None:
+    for path in PLAIN:
+        for end in ("appears", "missing", "late"):
+            here, asked_here = asked(HttpApp(), path, end)
+            there, asked_there = asked(HttpApp(), within(path), end)
+            assert asked_here == asked_there, (path, end)
+            assert (here.status_code, here.json()) == (there.status_code, there.json()), (path, end)
+            assert here.headers.keys() == there.headers.keys(), (path, end)
+            assert here.headers["content-type"] == there.headers["content-type"], (path, end)
+
+
+async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("a look-up that is plain enough went on to the routes")
+
+
+def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
+    web = HttpApp()
+    sidecar = web.app.sidecar
+    parked = ParkedLookups(nobody, sidecar.lookups, lambda _: False, sidecar.http)
+
+    def end(ticket: FakeTicket) -> None:
+        assert sidecar.http.in_progress == 1
+        web.producer.say_unknown(ticket)
+
+    for path in PLAIN:
+        web.producer.clock.advance(1_000)  # beyond what is remembered as missing
+        assert web.get(path, app=parked, ends=end).status_code == 404, path
+        assert sidecar.http.in_progress == 0, path
+
+
+def test_what_is_not_plain_goes_on_as_it_came() -> None:
+    web = HttpApp()
+    gone_on = []
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        gone_on.append(scope["raw_path"])
+        await respond_with(send, 204, b"text/plain", b"", [])
+
+    parked = ParkedLookups(route, web.app.sidecar.lookups, lambda _: False, web.app.sidecar.http)
+    topic = "/v1/topics/orders"
+    for number, path in enumerate(
+        (
+            f"{topic}?max_age_ms=5",
+            f"{topic}?max_block_ms=3600001",
+            f"{topic}?max_block_ms=",
+            f"{topic}/leader",
+            f"{topic}/leader?partition=1&key=a",
+            f"{topic}/leader?key=%61",
+            f"{topic}/partitions/01x",
+            f"{topic}/else",
+        ),
+        1,
+    ):
+        assert web.ask("GET", path, app=parked).status_code == 204, path
+        assert len(gone_on) == number, path
+    assert not web.producer.calls

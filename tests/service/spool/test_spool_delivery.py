@@ -1,4 +1,4 @@
-"""From the spool to Kafka: in order, at least once, and nothing that can't be delivered holds up the rest."""
+"""From the spool to Kafka: in order, at least once, over restarts, and nothing holds up the rest."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import (
+    FOREVER_MS,
     ClusterAuthorizationError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -16,7 +17,6 @@ from client_core import (
     Phase,
     PolicyViolationError,
     ProducerRecord,
-    RecordFailure,
     RecordTooLargeError,
     SaslAuthenticationError,
     TimeoutError,
@@ -26,8 +26,10 @@ from client_core import (
 )
 from service.base.settings import Settings
 from service.spool.dead_letters import dead_letters_in
+from service.spool.delivery import MARK_EVERY_MS
 from service.spool.delivery_outcome import MOST_ATTEMPTS
 from service.spool.entry import frame_of
+from service.spool.folder import Mark, read_mark
 from service.spool.lanes import CHUNK_BYTES, RECORD_BYTES, WINDOW_BYTES
 from service.spool.spool import make_spool, spool_config
 from tests.support.mock_clock import MockClock
@@ -46,6 +48,7 @@ from tests.support.spooling import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from client_core import ProducerConfig
     from tests.support.fake_producer import Outcome
 
 
@@ -96,38 +99,44 @@ def test_a_topic_has_one_request_on_its_way_so_that_none_overtakes_another(rig: 
     assert len(rig.producer.waiting) == 2
 
 
-def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(rig: SpoolRig) -> None:
-    rig.spool_in(records(3))
-    rig.producer.outcome_of = lambda *_: failure(NotEnoughReplicasError())
-    for _ in range(50):
+def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(tmp_path: Path) -> None:
+    everything = ("orders-0", "orders-1", "orders-2")
+    for error, refused, times in (
+        (NotEnoughReplicasError(), everything, 50),
+        # It expired in the producer.
+        (TimeoutError("Expiring 2 record(s)"), ("orders-0", "orders-2"), 2 * MOST_ATTEMPTS),
+    ):
+        rig = SpoolRig(tmp_path / error.error.name)
+        rig.spool_in(records(3))
+        fail_values(rig, failure(error), *refused)
+        for _ in range(times):
+            rig.deliver_after(1_000)
+        assert aside(rig) == []
+        rig.producer.outcome_of = None
+        found = acknowledged(rig)
+        rig.spool_in([record("last")])
         rig.deliver_after(1_000)
-    assert aside(rig) == []
-    rig.producer.outcome_of = None
-    found = acknowledged(rig)
-    rig.spool_in([record("last")])
-    rig.deliver_after(1_000)
-    assert found == ["orders-0", "orders-1", "orders-2", "last"]
+        assert (found, aside(rig)) == ([*refused, "last"], [])
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        timed_out(),
-        failure(SaslAuthenticationError()),
-        failure(ClusterAuthorizationError()),
-        failure(UnknownTopicOrPartitionError()),
-        failure(UnknownServerError()),
-    ],
-    ids=str,
-)
-def test_what_is_not_the_records_fault_waits(rig: SpoolRig, error: RecordFailure) -> None:
-    fail_values(rig, error, "orders-0")
-    rig.spool_in(records(2))
-    rig.deliver()
-    assert (aside(rig), rig.spool.entries) == ([], 1)
-    rig.producer.outcome_of = None
-    rig.deliver_after(1_000)
-    assert rig.spool.entries == 0
+def test_what_is_not_the_records_fault_waits(tmp_path: Path) -> None:
+    for number, error in enumerate(
+        (
+            timed_out(),
+            failure(SaslAuthenticationError()),
+            failure(ClusterAuthorizationError()),
+            failure(UnknownTopicOrPartitionError()),
+            failure(UnknownServerError()),
+        )
+    ):
+        rig = SpoolRig(tmp_path / f"{number}")
+        fail_values(rig, error, "orders-0")
+        rig.spool_in(records(2))
+        rig.deliver()
+        assert (aside(rig), rig.spool.entries) == ([], 1), error
+        rig.producer.outcome_of = None
+        rig.deliver_after(1_000)
+        assert rig.spool.entries == 0, error
 
 
 def test_one_topic_that_stands_still_does_not_hold_up_another(rig: SpoolRig) -> None:
@@ -178,33 +187,32 @@ def test_of_a_host_of_topics_that_stand_still_no_more_are_in_memory_than_fit(rig
 # -- set aside -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),
-        (failure(TopicAuthorizationError()), "forbidden"),
-        (failure(TopicAuthorizationError(), Phase.METADATA), "forbidden"),
-        (failure(RecordTooLargeError()), "too_large"),
-        (failure(InvalidRecordError()), "invalid"),
-        (failure(InvalidTimestampError()), "invalid"),
-        (failure(PolicyViolationError()), "invalid"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
 def test_what_can_never_be_delivered_is_set_aside_and_the_rest_goes_on(
-    rig: SpoolRig, error: RecordFailure, reason: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fail_values(rig, error, "orders-1")
-    found = acknowledged(rig)
-    rig.spool_in(records(3))
-    rig.wait_out()
-    assert found == ["orders-0", "orders-2"]
-    assert aside(rig) == [("orders-1", reason)]
-    assert rig.spool.entries == 0
-    assert f"1 records of topic orders are dead letters ({reason})" in caplog.text
-    counted = {labels: counter.value for labels, counter in rig.spool.delivery.set_aside.items()}
-    assert counted[(reason,)] == 1
-    assert rig.spool.status(lambda _: True)["last_error"] == error.error.error.name
+    for number, (error, reason) in enumerate(
+        (
+            (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),
+            (failure(TopicAuthorizationError()), "forbidden"),
+            (failure(TopicAuthorizationError(), Phase.METADATA), "forbidden"),
+            (failure(RecordTooLargeError()), "too_large"),
+            (failure(InvalidRecordError()), "invalid"),
+            (failure(InvalidTimestampError()), "invalid"),
+            (failure(PolicyViolationError()), "invalid"),
+        )
+    ):
+        rig = SpoolRig(tmp_path / f"{number}")
+        caplog.clear()
+        fail_values(rig, error, "orders-1")
+        found = acknowledged(rig)
+        rig.spool_in(records(3))
+        rig.wait_out()
+        assert (found, aside(rig)) == (["orders-0", "orders-2"], [("orders-1", reason)]), error
+        assert rig.spool.entries == 0, error
+        assert f"1 records of topic orders are dead letters ({reason})" in caplog.text
+        counted = {labels: counter.value for labels, counter in rig.spool.delivery.set_aside.items()}
+        assert counted[(reason,)] == 1, error
+        assert rig.spool.status(lambda _: True)["last_error"] == error.error.error.name
 
 
 def test_a_neighbour_of_a_record_that_brokers_refuse_is_not_set_aside_with_it(rig: SpoolRig) -> None:
@@ -224,18 +232,19 @@ def test_a_neighbour_of_a_record_that_brokers_refuse_is_not_set_aside_with_it(ri
     assert aside(rig) == [("orders-1", "invalid")]
 
 
-def test_a_record_of_which_the_client_takes_none_is_set_aside(rig: SpoolRig) -> None:
+def test_what_the_client_takes_none_of_and_a_partition_that_the_topic_does_not_have_are_set_aside(
+    rig: SpoolRig,
+) -> None:
     rig.producer.refuses = RecordTooLargeError("The message is 9 bytes when serialized")
     rig.spool_in(records(2))
     rig.deliver()
-    assert aside(rig) == [("orders-0", "too_large"), ("orders-1", "too_large")]
-
-
-def test_a_partition_that_the_topic_does_not_have_is_set_aside(rig: SpoolRig) -> None:
+    refused = [("orders-0", "too_large"), ("orders-1", "too_large")]
+    assert aside(rig) == refused
+    rig.producer.refuses = None
     fail_values(rig, timed_out(), "odd")
     rig.spool_in([record("odd", partition=7), record("even", partition=2)])
     rig.deliver()
-    assert aside(rig) == [("odd", "partition_gone")]
+    assert aside(rig) == [*refused, ("odd", "partition_gone")]
 
 
 def test_an_error_without_a_remedy_is_tried_some_times(rig: SpoolRig) -> None:
@@ -269,18 +278,6 @@ def test_records_whose_topic_goes_while_they_are_on_their_way_are_set_aside(rig:
     assert aside(rig) == [("orders-0", "topic_gone"), ("orders-1", "topic_gone")]
 
 
-def test_what_expired_in_the_producer_is_tried_again_in_its_order_however_often(rig: SpoolRig) -> None:
-    rig.spool_in(records(3))
-    fail_values(rig, failure(TimeoutError("Expiring 2 record(s)")), "orders-0", "orders-2")
-    for _ in range(2 * MOST_ATTEMPTS):
-        rig.deliver_after(1_000)
-    rig.producer.outcome_of = None
-    found = acknowledged(rig)
-    rig.spool_in([record("last")])
-    rig.deliver_after(1_000)
-    assert (found, aside(rig)) == (["orders-0", "orders-2", "last"], [])
-
-
 def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None:
     rig.spool_in(records(1))
     path = rig.segments[0]
@@ -290,24 +287,27 @@ def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None
     rig.deliver()
     assert rig.sent == ["orders-0", "next"]
     ((found,),) = [file.records for file in dead_letters_in(rig.folder)]
-    assert (found.sequence, found.reason, found.version, found.payload) == (
-        2,
-        "unreadable",
-        9,
-        b"of the future",
-    )
+    assert (found.sequence, found.reason) == (2, "unreadable")
+    assert (found.version, found.payload) == (9, b"of the future")
 
 
-def test_where_nothing_can_be_set_aside_the_record_waits_and_is_not_lost(rig: SpoolRig) -> None:
-    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
-    rig.spool_in(records(1))
-    rig.deliver()
-    rig.disk.fails["write"] = 1_000
-    rig.wait_out()
-    assert (aside(rig), rig.spool.entries) == ([], 1)
-    rig.disk.fails["write"] = 0
-    rig.deliver_after(1_000)
-    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
+def test_where_nothing_can_be_set_aside_the_record_waits_and_neither_is_lost_nor_stops_others(
+    tmp_path: Path,
+) -> None:
+    for fault in ("write", "full"):
+        rig = SpoolRig(tmp_path / fault)
+        fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+        rig.spool_in([*records(1), *records(2, "payments")])
+        rig.deliver()
+        rig.disk.fails["write"] = 1_000 if fault == "write" else 0
+        rig.disk.room_bytes = 0 if fault == "full" else None
+        rig.wait_out()
+        assert (aside(rig), rig.spool.entries, rig.spool.delivery.delivered) == ([], 1, 2), fault
+        if fault == "full":
+            assert list((rig.folder / "aside").iterdir()) == []
+        rig.disk.fails["write"], rig.disk.room_bytes = 0, None
+        rig.deliver_after(1_000)
+        assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0), fault
 
 
 def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
@@ -320,9 +320,6 @@ def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
     rig.wait_out()
     assert sorted(aside(rig)) == [("orders-0", "forbidden"), ("orders-2", "forbidden")]
     assert rig.spool.aside.records == 2
-
-
-# -- threads -------------------------------------------------------------------------------------------------
 
 
 def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
@@ -352,44 +349,35 @@ def test_what_the_closing_producer_gave_up_is_neither_lost_nor_set_aside(rig: Sp
 # -- the producer of the spool -------------------------------------------------------------------------------
 
 
-def config_of(**kafka: str) -> tuple[str, bool, int, int, int]:
-    given = {
-        "bootstrap.servers": "localhost:9092",
-        **{name.replace("_", "."): v for name, v in kafka.items()},
-    }
-    config = spool_config(Settings(kafka=given))
-    in_flight = config.max_in_flight_requests_per_connection
-    expires = config.delivery_timeout_ms, config.retries
-    return config.acks, config.enable_idempotence, in_flight, *expires
+def config_of(kafka: dict[str, str]) -> ProducerConfig:
+    return spool_config(Settings(kafka={"bootstrap.servers": "localhost:9092", **kafka}))
 
 
-def test_its_records_are_tried_for_two_minutes_at_a_time_and_acknowledged_by_all() -> None:
-    given = config_of(acks="0", retries="3", delivery_timeout_ms="31000")
-    assert given == ("all", True, 5, 120_000, 2**31 - 1)
-
-
-def test_an_answer_has_the_time_that_it_has_otherwise() -> None:
-    given = {"request_timeout_ms": "300000", "delivery_timeout_ms": "400000", "linger_ms": "7"}
-    assert config_of(**given)[3] == 300_000
+def test_its_records_are_tried_for_two_minutes_at_a_time_or_as_long_as_an_answer_takes() -> None:
+    config = config_of({"acks": "0", "retries": "3", "delivery.timeout.ms": "31000"})
+    assert (config.acks, config.enable_idempotence) == ("all", True)
+    assert (config.max_in_flight_requests_per_connection, config.retries) == (5, 2**31 - 1)
+    assert config.delivery_timeout_ms == 120_000
+    longer = {"request.timeout.ms": "300000", "delivery.timeout.ms": "400000", "linger.ms": "7"}
+    assert config_of(longer).delivery_timeout_ms == 300_000
 
 
 def test_without_idempotence_it_sends_one_request_at_a_time_so_that_none_overtakes() -> None:
-    assert config_of(enable_idempotence="false")[1:3] == (False, 1)
+    config = config_of({"enable.idempotence": "false"})
+    assert (config.enable_idempotence, config.max_in_flight_requests_per_connection) == (False, 1)
 
 
-@pytest.mark.parametrize(
-    ("given", "batch_bytes"),
-    [
+def test_a_request_is_one_batch_that_nothing_is_waited_for() -> None:
+    for given, batch_bytes in (
         ({}, CHUNK_BYTES),
         ({"batch.size": "1"}, CHUNK_BYTES),
         ({"batch.size": "200000"}, 200_000),
         ({"max.request.size": "5000"}, 5_000),
         ({"batch.size": "200000", "max.request.size": "150000"}, 150_000),
-    ],
-)
-def test_a_request_is_one_batch_that_nothing_is_waited_for(given: dict[str, str], batch_bytes: int) -> None:
-    config = spool_config(Settings(kafka={"bootstrap.servers": "localhost:9092", "linger.ms": "9", **given}))
-    assert (config.batch_size, config.linger_ms, config.buffer_memory) == (batch_bytes, 0, 2**31 - 1)
+    ):
+        config = config_of({"linger.ms": "9", **given})
+        assert (config.batch_size, config.linger_ms) == (batch_bytes, 0), given
+        assert config.buffer_memory == 2**31 - 1
 
 
 def test_it_goes_by_a_name_of_its_own_and_looks_the_brokers_up_later(tmp_path: Path) -> None:
@@ -397,3 +385,145 @@ def test_it_goes_by_a_name_of_its_own_and_looks_the_brokers_up_later(tmp_path: P
     settings = Settings(kafka=kafka, spool_folder=str(tmp_path / "spool"))
     assert spool_config(settings).client_id == "billing-spool"
     make_spool(settings, MockClock()).release()
+
+
+def test_the_next_process_delivers_what_was_not_delivered_and_nothing_that_the_mark_says_was(
+    rig: SpoolRig,
+) -> None:
+    rig.producer.holds_records = True
+    rig.spool_in(records(5))
+    rig.deliver()
+    rig = rig.again()
+    assert rig.spool.entries == 5
+    rig.settle()
+    assert rig.sent == [f"orders-{n}" for n in range(5)]
+    assert read_mark(rig.folder, rig.disk) == Mark(6)
+    rig = rig.again()
+    rig.deliver()
+    assert (rig.sent, rig.spool.entries) == ([], 0)
+
+
+def test_the_mark_is_kept_by_topic(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(), "orders-0")
+    rig.spool_in([*records(1), *records(3, "payments")])
+    rig.settle()
+    assert read_mark(rig.folder, rig.disk) == Mark(5, {"orders": 1}, 1)
+    rig = rig.again()
+    rig.settle()
+    assert rig.sent == ["orders-0"]
+    assert read_mark(rig.folder, rig.disk) == Mark(5)
+
+
+def test_a_mark_that_is_damaged_has_all_delivered_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, said in (("cut", "mark.json is damaged"), ("other", "is damaged (its checksum is another)")):
+        caplog.clear()
+        rig = SpoolRig(tmp_path / name)
+        rig.spool_in(records(2))
+        rig.settle()
+        rig.spool_in([record("next")])
+        path = rig.folder / "mark.json"
+        written = path.read_text()
+        path.write_text('{"done":' if name == "cut" else written.replace('"done":3', '"done":4'))
+        rig = rig.again()
+        rig.deliver()
+        assert rig.sent == ["orders-0", "orders-1", "next"]
+        assert said in caplog.text
+    for junk in (b"", b"\xff", b'{"done":"\xff"}', b"[]", b'{"done":1e99}', b"{" * 100_000):
+        path.write_bytes(junk)
+        assert read_mark(rig.folder, rig.disk) == Mark(), junk[:20]
+
+
+def test_numbers_that_were_delivered_are_never_given_again(rig: SpoolRig) -> None:
+    """A crash of the machine took from the end of a file what the mark says is delivered."""
+    rig.spool_in(records(2))
+    rig.deliver_after(1_000)
+    rig.segments[0].write_bytes(b"")
+    rig = rig.again()
+    rig.spool_in([record("new")])
+    rig.deliver()
+    assert rig.sent == ["new"]
+
+
+def test_what_a_crash_took_is_no_damage_where_it_was_delivered_while_another_topic_lags(
+    tmp_path: Path,
+) -> None:
+    for spooled, lost in ((2, 0), (1, 1)):  # a record that waits is behind what was kept, or is not
+        rig = SpoolRig(tmp_path / f"{lost}")
+        fail_values(rig, timed_out(), "orders-0", "orders-1")
+        rig.spool_in(records(2)[:spooled])
+        kept = rig.segments[0].stat().st_size
+        rig.spool_in([*records(2)[spooled:], *records(3, "payments")])
+        rig.settle()
+        assert read_mark(rig.folder, rig.disk) == Mark(6, {"orders": 1}, 2)
+        with rig.segments[0].open("r+b") as file:
+            file.truncate(kept)
+        rig = rig.again()
+        rig.spool_in([record("new")])
+        rig.settle()
+        assert rig.sent == ["orders-0", "orders-1", "new"] if not lost else ["orders-0", "new"]
+        assert (rig.spool.delivery.lost, rig.spool.aside.damaged_files) == (lost, lost)
+
+
+def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolRig) -> None:
+    rig.spool_in(records(2))
+    rig = rig.again()
+    rig.spool_in([record("next")])
+    rig.deliver()
+    assert len(rig.segments) == 2
+    rig.deliver_after(1_000)
+    assert len(rig.segments) == 1
+
+
+def three_files(rig: SpoolRig) -> SpoolRig:
+    """A record in each."""
+    for value in ("a", "b", "c"):
+        rig.spool_in([record(value)])
+        rig = rig.again()
+    return rig
+
+
+def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_written(rig: SpoolRig) -> None:
+    rig = three_files(rig)
+    rig.deliver()
+    rig.disk.room_bytes = 0
+    rig.deliver_after(MARK_EVERY_MS)
+    assert read_mark(rig.folder, rig.disk) == Mark()
+    assert len(rig.segments) == 1
+    rig = rig.again()
+    rig.settle()
+    assert (rig.sent, rig.spool.delivery.lost) == (["c"], 0)
+    assert read_mark(rig.folder, rig.disk) == Mark(4)
+
+
+def test_a_mark_whose_write_failed_is_logged_and_written_when_the_delivery_wakes_by_itself(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing else wakes it: all is delivered, and nobody sends anything."""
+    rig.spool_in(records(2))
+    rig.deliver()
+    rig.disk.fails["create"] = 1
+    rig.clock.advance(MARK_EVERY_MS)
+    due_ms = rig.spool.delivery.turn(rig.clock.now_ms())
+    assert read_mark(rig.folder, rig.disk) == Mark()
+    assert "can't tidy up: no create here; records wait" in caplog.text
+    assert due_ms == rig.clock.now_ms() + MARK_EVERY_MS
+    rig.clock.advance(due_ms - rig.clock.now_ms())
+    assert rig.spool.delivery.turn(due_ms) == FOREVER_MS
+    assert read_mark(rig.folder, rig.disk) == Mark(3)
+    rig.spool_in([record("next")])
+    rig.settle()
+    assert read_mark(rig.folder, rig.disk) == Mark(4)
+    assert rig.sent == ["orders-0", "orders-1", "next"]
+
+
+def test_nothing_that_is_to_be_delivered_goes_to_make_room(rig: SpoolRig) -> None:
+    rig = three_files(rig)
+    fail_values(rig, timed_out(), "b")
+    rig.deliver()
+    rig.disk.room_bytes = 0
+    rig.deliver_after(MARK_EVERY_MS)
+    rig = rig.again()
+    rig.deliver()
+    assert rig.sent == ["b", "c"]

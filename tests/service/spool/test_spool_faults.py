@@ -66,6 +66,11 @@ def bytes_of(paths: Sequence[Path]) -> int:
     return sum(path.stat().st_size for path in paths)
 
 
+def gone(*_: object) -> Outcome:
+    """Each record's topic is missing."""
+    return timed_out(UnknownTopicOrPartitionError())
+
+
 # -- damaged files -------------------------------------------------------------------------------------------
 
 
@@ -160,36 +165,30 @@ def test_a_dead_letter_of_a_topic_that_lags_is_set_aside_once_though_the_mark_is
     assert aside(rig) == [("orders-1", "topic_gone")]
 
 
-def gone_twice(rig: SpoolRig) -> list[str]:
-    """Two records are set aside, the mark is not written, and the next process sets them aside again."""
-    for _ in range(2):
-        rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
-        if not rig.spool.entries:
-            rig.spool_in(records(2))
-        rig.deliver()
-        found = [value for value, _ in aside(rig)]
-        rig = rig.again()
-    return found
-
-
 def test_the_numbers_that_are_known_to_lie_aside_are_bounded(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Two records are set aside, the mark is not written, and the next process sets them aside again."""
     monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
-    assert gone_twice(rig) == ["orders-0", "orders-1", "orders-1"]
+    rig.spool_in(records(2))
+    for values in (["orders-0", "orders-1"], ["orders-0", "orders-1", "orders-1"]):
+        rig.producer.outcome_of = gone
+        rig.deliver()
+        assert [value for value, _ in aside(rig)] == values
+        rig = rig.again()
 
 
 def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
-    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.producer.outcome_of = gone
     rig.spool_in([record("covered")])
     rig.settle()
     rig.spool_in([record("known")])
     rig.deliver()
     rig = rig.again()
-    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.producer.outcome_of = gone
     rig.deliver()
     assert rig.sent == ["known"]
     assert [value for value, _ in aside(rig)] == ["covered", "known"]
@@ -198,23 +197,24 @@ def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
 # -- delivery ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", ["write", "fsync"])
-def test_what_a_failed_write_left_of_dead_letters_is_cut_off(rig: SpoolRig, operation: str) -> None:
-    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
-    rig.spool_in([record("kept")])
-    rig.deliver()
-    (path,) = (rig.folder / "aside").iterdir()
-    size = path.stat().st_size
-    rig.spool_in([record("late")])
-    if operation == "write":
-        rig.disk.room_bytes = 10
-    else:
-        rig.disk.fails["fsync"] = 1
-    rig.deliver()
-    assert path.stat().st_size == size
-    rig.disk.room_bytes = None
-    rig.deliver_after(PAUSE_MS)
-    assert aside(rig) == [("kept", "topic_gone"), ("late", "topic_gone")]
+def test_what_a_failed_write_left_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
+    for operation in ("write", "fsync"):
+        rig = SpoolRig(tmp_path / operation)
+        rig.producer.outcome_of = gone
+        rig.spool_in([record("kept")])
+        rig.deliver()
+        (path,) = (rig.folder / "aside").iterdir()
+        size = path.stat().st_size
+        rig.spool_in([record("late")])
+        if operation == "write":
+            rig.disk.room_bytes = 10
+        else:
+            rig.disk.fails["fsync"] = 1
+        rig.deliver()
+        assert path.stat().st_size == size, operation
+        rig.disk.room_bytes = None
+        rig.deliver_after(PAUSE_MS)
+        assert aside(rig) == [("kept", "topic_gone"), ("late", "topic_gone")]
 
 
 def test_a_lane_counts_the_memory_of_records_that_came_back(rig: SpoolRig) -> None:
@@ -288,26 +288,24 @@ def broken(index: int, one: ProducerRecord) -> Outcome:
     raise ZeroDivisionError(index)
 
 
-@pytest.mark.parametrize("fault", ["disk", "bug"])
-def test_after_a_turn_that_failed_the_thread_pauses(
-    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = NotedClock()
-    rig = SpoolRig(tmp_path / "spool", clock=clock)
-    rig.spool_in(records(1))
-    if fault == "disk":
-        rig.disk.fails["read"] = 1
-        rig.disk.errno = 24  # EMFILE
-    else:
-        rig.producer.outcome_of = broken
-    rig.spool.delivery.start()
-    waited = clock.waited.wait(20)
-    rig.producer.outcome_of = None
-    rig.spool.delivery.close(10_000)
-    assert waited
-    assert clock.first_deadline_ms == clock.now_ms() + PAUSE_MS
-    assert rig.spool.delivery.failed_turns == (fault == "bug")
-    assert "the disk did not answer" not in caplog.text  # the thread has ended
+def test_after_a_turn_that_failed_the_thread_pauses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for fault in ("disk", "bug"):
+        clock = NotedClock()
+        rig = SpoolRig(tmp_path / fault, clock=clock)
+        rig.spool_in(records(1))
+        if fault == "disk":
+            rig.disk.fails["read"] = 1
+            rig.disk.errno = 24  # EMFILE
+        else:
+            rig.producer.outcome_of = broken
+        rig.spool.delivery.start()
+        waited = clock.waited.wait(20)
+        rig.producer.outcome_of = None
+        rig.spool.delivery.close(10_000)
+        assert waited, fault
+        assert clock.first_deadline_ms == clock.now_ms() + PAUSE_MS
+        assert rig.spool.delivery.failed_turns == (fault == "bug")
+        assert "the disk did not answer" not in caplog.text  # the thread has ended
 
 
 def test_a_record_that_is_committed_wakes_the_thread_once(tmp_path: Path) -> None:
@@ -352,6 +350,23 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
 
 
+def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
+    page = Path(__file__).parents[3] / "docs" / "spool.md"
+    (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
+    assert int(said) * 1024 * 1024 == QUEUE_BYTES
+
+
+def test_a_file_that_is_gone_does_not_count_again_by_what_was_written_to_it(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, Disk())
+    segment, descriptor = segments.begin(1)
+    os.close(descriptor)
+    segments.has_size(segment, 100)
+    assert segments.total_bytes == 100
+    segments.forget(segment)
+    segments.has_size(segment, 200)
+    assert segments.total_bytes == 0
+
+
 class HangingDisk(BadDisk):
     """Answers no fsync before `goes_on` is set."""
 
@@ -380,25 +395,8 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path, caplog: pyte
     assert "the disk did not answer" not in caplog.text
 
 
-def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
-    page = Path(__file__).parents[3] / "docs" / "spool.md"
-    (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
-    assert int(said) * 1024 * 1024 == QUEUE_BYTES
-
-
-def test_a_file_that_is_gone_does_not_count_again_by_what_was_written_to_it(tmp_path: Path) -> None:
-    segments = Segments(tmp_path, Disk())
-    segment, descriptor = segments.begin(1)
-    os.close(descriptor)
-    segments.has_size(segment, 100)
-    assert segments.total_bytes == 100
-    segments.forget(segment)
-    segments.has_size(segment, 200)
-    assert segments.total_bytes == 0
-
-
 def test_between_two_files_a_requeue_goes_on_at_once_and_waits_only_for_the_disk(rig: SpoolRig) -> None:
-    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.producer.outcome_of = gone
     rig.spool_in(records(2))
     rig.settle()
     rig.producer.outcome_of = None
@@ -413,19 +411,18 @@ def test_between_two_files_a_requeue_goes_on_at_once_and_waits_only_for_the_disk
     assert ends == [Requeued(2)]
 
 
-def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(tmp_path: Path) -> None:
+def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(rig: SpoolRig) -> None:
     reported: list[Completion] = []
-
-    def put_back(given: Sequence[ProducerRecord], report: Completion) -> None:
-        reported.append(report)
-
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    wakes: list[bool] = []
+    rig.producer.outcome_of = gone
     rig.spool_in(records(2))
     rig.settle()
-    wakes: list[bool] = []
     requeue = Requeue(
-        rig.spool.aside, put_back, lambda _: True, wake=lambda: wakes.append(True), ended=lambda _: None
+        rig.spool.aside,
+        lambda _, report: reported.append(report),
+        lambda _: True,
+        wake=lambda: wakes.append(True),
+        ended=lambda _: None,
     )
     waits = [requeue.waits]
     requeue.go_on()
@@ -433,15 +430,11 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(tmp_path: P
     assert wakes == []
     reported[0](Spooled(3, 2))
     assert wakes == [True]
-    waits.append(requeue.waits)
-    requeue.go_on()
-    waits.append(requeue.waits)
-    requeue.go_on()
+    for _ in range(2):
+        waits.append(requeue.waits)
+        requeue.go_on()
     assert waits == [False, True, False, False]
     assert requeue.is_over
-
-
-# -- metrics -------------------------------------------------------------------------------------------------
 
 
 def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
@@ -494,18 +487,11 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
         assert {sample.labels["reason"] for sample in family.samples} == {*REASONS}, family.name
 
 
-# -- what is kept of an error --------------------------------------------------------------------------------
-
-
-def test_the_detail_of_a_refusal_names_the_error_and_its_message() -> None:
+def test_the_detail_of_a_refusal_is_one_bounded_line_that_names_the_error_and_its_message() -> None:
     argument = delivery_outcome_of_refusal(IllegalArgumentError("no such partition"))
     assert (argument.reason, argument.detail) == ("invalid", "IllegalArgumentError: no such partition")
     large = delivery_outcome_of_refusal(RecordTooLargeError("9 bytes"))
     assert (large.reason, large.detail) == ("too_large", "RecordTooLargeError: 9 bytes")
-
-
-def test_the_detail_is_one_line_without_control_characters_and_bounded() -> None:
-    error = failure(InvalidRecordError("a\x1b[31m\nb"))
-    assert delivery_outcome_of(error, 1, lacks_partition=False).detail == "InvalidRecordError: a [31m b"
-    error = failure(InvalidRecordError("n" * 5_000))
-    assert len(delivery_outcome_of(error, 1, lacks_partition=False).detail) == DETAIL_CHARACTERS
+    escape, long = (failure(InvalidRecordError(text)) for text in ("a\x1b[31m\nb", "n" * 5_000))
+    assert delivery_outcome_of(escape, 1, lacks_partition=False).detail == "InvalidRecordError: a [31m b"
+    assert len(delivery_outcome_of(long, 1, lacks_partition=False).detail) == DETAIL_CHARACTERS

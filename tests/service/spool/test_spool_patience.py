@@ -1,8 +1,9 @@
-"""How long a refusal by brokers is waited out, what is said of it meanwhile, and what ends it."""
+"""How long a refusal by brokers is waited out, what ends it, and that it costs no key its order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -11,21 +12,22 @@ from client_core import (
     Errors,
     InvalidRecordError,
     InvalidTopicError,
-    KafkaError,
     NotEnoughReplicasError,
     Phase,
     PolicyViolationError,
     ProducerRecord,
-    RecordFailure,
     RecordTooLargeError,
     SerializationError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from client_core.testing.controller import TopicConfig
+from client_core.testing.produce import ProduceFault
 from service.spool.delivery_outcome import delivery_outcome_of
 from service.spool.lanes import Patience
 from service.spool.spool_metrics import SpoolMetrics
+from tests.support.spool_bench import SpoolBench
 from tests.support.spooling import (
     SpoolRig,
     acknowledged,
@@ -71,24 +73,21 @@ def too_large_above(rig: SpoolRig, most: int) -> None:
 # -- how long ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        TopicAuthorizationError(),
-        RecordTooLargeError(),
-        InvalidRecordError(),
-        PolicyViolationError(),
-        InvalidTopicError(),
-    ],
-    ids=lambda error: error.error.name,
-)
-def test_a_refusal_is_waited_for_to_the_last_second_and_no_longer(rig: SpoolRig, error: KafkaError) -> None:
-    fail_values(rig, failure(error), "orders-0")
-    rig.spool_in(records(1))
-    refused_while(rig, seconds=59)
-    assert (aside(rig), rig.spool.entries) == ([], 1)
-    rig.deliver_after(1_000)
-    assert ([value for value, _ in aside(rig)], rig.spool.entries) == (["orders-0"], 0)
+def test_a_refusal_is_waited_for_to_the_last_second_and_no_longer(tmp_path: Path) -> None:
+    for error, reason in (
+        (TopicAuthorizationError(), "forbidden"),
+        (RecordTooLargeError(), "too_large"),
+        (InvalidRecordError(), "invalid"),
+        (PolicyViolationError(), "invalid"),
+        (InvalidTopicError(), "topic_gone"),
+    ):
+        rig = SpoolRig(tmp_path / error.error.name)
+        fail_values(rig, failure(error), "orders-0")
+        rig.spool_in(records(1))
+        refused_while(rig, seconds=59)
+        assert (aside(rig), rig.spool.entries) == ([], 1), error
+        rig.deliver_after(1_000)
+        assert (aside(rig), rig.spool.entries) == ([("orders-0", reason)], 0), error
 
 
 def test_it_is_tried_once_a_second_meanwhile(rig: SpoolRig) -> None:
@@ -102,79 +101,62 @@ def test_it_is_tried_once_a_second_meanwhile(rig: SpoolRig) -> None:
     assert len(rig.producer.submitted) == 2
 
 
-def test_the_wait_is_the_one_for_a_missing_topic(tmp_path: Path) -> None:
+def test_the_wait_is_the_one_for_a_missing_topic_and_begins_anew_after_a_restart(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool", spool_topic_wait_ms=3_000)
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.spool_in(records(1))
+    refused_while(rig, seconds=2)
+    rig = rig.again()
+    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     refused_while(rig, seconds=2)
     assert aside(rig) == []
     rig.deliver_after(1_000)
     assert aside(rig) == [("orders-0", "forbidden")]
 
 
-def test_after_a_restart_the_wait_begins_anew(rig: SpoolRig) -> None:
-    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
-    rig.spool_in(records(1))
-    refused_while(rig, seconds=59)
-    rig = rig.again()
-    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
-    refused_while(rig, seconds=59)
-    assert aside(rig) == []
-    rig.deliver_after(1_000)
-    assert aside(rig) == [("orders-0", "forbidden")]
+def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(tmp_path: Path) -> None:
+    for error in (NotEnoughReplicasError(), UnsupportedVersionError()):
+        rig = SpoolRig(tmp_path / error.error.name)
+        rig.spool_in(records(1))
+        fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+        refused_while(rig, seconds=59)
+        fail_values(rig, failure(error), "orders-0")
+        rig.deliver_after(1_000)
+        assert rig.spool.delivery.view.refused == []
+        for _ in range(100):
+            rig.deliver_after(3_600_000)
+        fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+        refused_while(rig, seconds=60)
+        assert aside(rig) == [], error
+        rig.deliver_after(1_000)
+        assert aside(rig) == [("orders-0", "forbidden")], error
 
 
-@pytest.mark.parametrize(
-    "error", [NotEnoughReplicasError(), UnsupportedVersionError()], ids=lambda error: error.error.name
-)
-def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(
-    rig: SpoolRig, error: KafkaError
-) -> None:
-    rig.spool_in(records(1))
-    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
-    refused_while(rig, seconds=59)
-    fail_values(rig, failure(error), "orders-0")
-    rig.deliver_after(1_000)
-    assert rig.spool.delivery.view.refused == []
-    for _ in range(100):
-        rig.deliver_after(3_600_000)
-    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
-    refused_while(rig, seconds=60)
-    assert aside(rig) == []
-    rig.deliver_after(1_000)
-    assert aside(rig) == [("orders-0", "forbidden")]
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
+def test_what_a_wait_would_not_mend_is_set_aside_at_once(tmp_path: Path) -> None:
+    for error, reason in (
         (failure(SerializationError("no bytes")), "invalid"),  # this client never takes it
         (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),  # it has waited for it already
-    ],
-    ids=["invalid", "topic_gone"],
-)
-def test_what_a_wait_would_not_mend_is_set_aside_at_once(
-    rig: SpoolRig, error: RecordFailure, reason: str
-) -> None:
-    fail_values(rig, error, "orders-0")
-    rig.spool_in(records(1))
-    rig.deliver()
-    assert aside(rig) == [("orders-0", reason)]
+    ):
+        rig = SpoolRig(tmp_path / reason)
+        fail_values(rig, error, "orders-0")
+        rig.spool_in(records(1))
+        rig.deliver()
+        assert aside(rig) == [("orders-0", reason)]
 
 
-def test_a_record_for_a_missing_partition_of_a_forbidden_topic_is_not_set_aside_as_that() -> None:
-    forbidden = RecordFailure(TopicAuthorizationError(), Phase.METADATA, timed_out().written, 5)
-    assert delivery_outcome_of(forbidden, 1, lacks_partition=True).reason == "forbidden"
-    assert delivery_outcome_of(timed_out(), 1, lacks_partition=True).reason == "partition_gone"
-    appended = failure(UnknownTopicOrPartitionError())
-    assert delivery_outcome_of(appended, 1, lacks_partition=True).reason is None
-
-
-def test_an_error_that_nobody_knows_is_refused_from_the_tenth_time_on() -> None:
+def test_which_reason_an_error_has_by_attempts_and_where_the_partition_is_missing() -> None:
     unknown = failure(ApiError())
     assert unknown.error.error is Errors.UNKNOWN_SERVER_ERROR
-    assert delivery_outcome_of(unknown, 9, lacks_partition=False).reason is None
-    assert delivery_outcome_of(unknown, 10, lacks_partition=False).reason == "refused"
+    assert [
+        delivery_outcome_of(error, attempts, lacks_partition=lacks_partition).reason
+        for error, attempts, lacks_partition in (
+            (failure(TopicAuthorizationError(), Phase.METADATA), 1, True),
+            (timed_out(), 1, True),
+            (failure(UnknownTopicOrPartitionError()), 1, True),  # of an append
+            (unknown, 9, False),
+            (unknown, 10, False),
+        )
+    ] == ["forbidden", "partition_gone", None, None, "refused"]
 
 
 # -- the next records ----------------------------------------------------------------------------------------
@@ -226,20 +208,14 @@ def test_after_a_while_without_such_records_one_is_waited_for_again(rig: SpoolRi
     assert not patience.is_over("too_large", "", 3 * WAIT_MS - 1, WAIT_MS)
 
 
-def test_another_reason_has_a_wait_of_its_own() -> None:
+def test_another_reason_has_a_wait_of_its_own_and_so_has_what_comes_back() -> None:
     patience = Patience()
     assert not patience.is_over("too_large", "", 0, WAIT_MS)
     assert not patience.is_over("forbidden", "", WAIT_MS, WAIT_MS)
     assert patience.is_over("forbidden", "", 2 * WAIT_MS, WAIT_MS)
     assert not patience.is_over("too_large", "", 2 * WAIT_MS, WAIT_MS)
-
-
-def test_records_that_come_back_are_waited_for_whatever_was_set_aside_before() -> None:
-    patience = Patience()
-    patience.is_over("too_large", "", 0, WAIT_MS)
-    assert patience.is_over("too_large", "", WAIT_MS, WAIT_MS)
     patience.begin_anew()
-    assert not patience.is_over("too_large", "", WAIT_MS, WAIT_MS)
+    assert not patience.is_over("forbidden", "", 2 * WAIT_MS, WAIT_MS)
 
 
 # -- alone ---------------------------------------------------------------------------------------------------
@@ -285,23 +261,17 @@ def test_others_of_the_topic_that_come_in_meanwhile_do_not_prolong_the_wait(rig:
     assert [value for value in rig.sent if value == "at fault"] == rig.sent[:61]
 
 
-def test_a_record_that_does_not_fit_behind_the_others_goes_in_a_request_of_its_own(rig: SpoolRig) -> None:
-    small, large = "s" * 1_000, "L" * 131_000
-    rig.spool_in([record(small), record(large), record(small)])
-    rig.deliver()
-    assert [[len(one.value or b"") for one in chunk] for chunk in rig.producer.submitted] == [
-        [1_000],
-        [131_000],
-        [1_000],
-    ]
-
-
 def test_a_request_is_no_larger_than_the_client_may_send(tmp_path: Path) -> None:
     kafka = {"bootstrap.servers": "localhost:9092", "max.request.size": "5000"}
-    rig = SpoolRig(tmp_path / "spool", kafka=kafka)
+    rig = SpoolRig(tmp_path / "small", kafka=kafka)
     rig.spool_in([record("s" * 1_000) for _ in range(10)])
     rig.deliver()
     assert [len(chunk) for chunk in rig.producer.submitted] == [4, 4, 2]
+    rig = SpoolRig(tmp_path / "one does not fit behind the others")
+    rig.spool_in([record("s" * size) for size in (1_000, 131_000, 1_000)])
+    rig.deliver()
+    sizes = [[len(one.value or b"") for one in chunk] for chunk in rig.producer.submitted]
+    assert sizes == [[1_000], [131_000], [1_000]]
 
 
 # -- what is said of it --------------------------------------------------------------------------------------
@@ -343,9 +313,173 @@ def test_the_status_names_fifty_topics_at_most(rig: SpoolRig) -> None:
 
 def refused_topics(rig: SpoolRig) -> dict[str, float]:
     """pilotfish_spool_refused_topics by its reason, where it is not 0."""
-    (family,) = [
-        family
-        for family in SpoolMetrics(rig.spool).collect()
-        if family.name == "pilotfish_spool_refused_topics"
-    ]
+    name = "pilotfish_spool_refused_topics"
+    (family,) = [family for family in SpoolMetrics(rig.spool).collect() if family.name == name]
     return {sample.labels["reason"]: sample.value for sample in family.samples if sample.value}
+
+
+PARTITIONS: Final = 3
+KEYS: Final = 5
+#: More than that the longest refusal lasts.
+LONG_MS: Final = 200_000
+
+
+def keyed(number: int, size: int) -> ProducerRecord:
+    return ProducerRecord("orders", f"{number:05d}".encode() + b"x" * size, b"key-%d" % (number % KEYS))
+
+
+def bench_of(folder: Path, seed: int = 5, **kafka: str) -> SpoolBench:
+    bench = SpoolBench(folder, seed=seed, kafka={n.replace("_", "."): v for n, v in kafka.items()})
+    bench.brokers.state.controller.create_topic("orders", partitions=PARTITIONS, replication_factor=1)
+    return bench
+
+
+def seen_by_key(bench: SpoolBench) -> dict[bytes, list[int]]:
+    """The numbers of each key's records, in the order of the log."""
+    found: dict[bytes, list[int]] = {}
+    for partition in range(PARTITIONS):
+        for one in bench.records("orders", partition):
+            found.setdefault(one.key or b"", []).append(int((one.value or b"")[:5]))
+    return found
+
+
+def expected(count: int) -> dict[bytes, list[int]]:
+    return {b"key-%d" % key: list(range(key, count, KEYS)) for key in range(KEYS)}
+
+
+def refuse(bench: SpoolBench, error: Errors, times: int) -> None:
+    """The next batches are refused so, whatever their partition."""
+    bench.brokers.state.produce_faults.append(ProduceFault(error.code, times, "orders", None, False))
+
+
+def too_large_now(tmp_path: Path) -> SpoolBench:
+    """Each seventh of a hundred records is too large."""
+    bench = bench_of(tmp_path / "spool")
+    bench.brokers.state.controller.set_config("orders", TopicConfig(max_message_bytes=2_000))
+    bench.rig.spool_in([keyed(n, 3_000 if n % 7 == 3 else 10) for n in range(100)])
+    bench.live(5_000)
+    return bench
+
+
+def test_a_record_that_is_too_large_for_some_seconds_is_overtaken_by_none_of_its_key(tmp_path: Path) -> None:
+    bench = too_large_now(tmp_path)
+    in_between = seen_by_key(bench)
+    assert 0 < sum(map(len, in_between.values())) < 100
+    for key, numbers in in_between.items():
+        assert numbers == expected(100)[key][: len(numbers)]
+    assert bench.rig.spool.entries > 0
+    bench.brokers.state.controller.set_config("orders", TopicConfig())
+    bench.live(5_000)
+    assert seen_by_key(bench) == expected(100)
+    assert (bench.rig.spool.entries, bench.rig.spool.aside.records) == (0, 0)
+
+
+def test_behind_a_record_that_stays_too_large_the_others_go_on_in_order(tmp_path: Path) -> None:
+    bench = too_large_now(tmp_path)
+    bench.live(LONG_MS)
+    assert seen_by_key(bench) == {
+        key: [n for n in numbers if n % 7 != 3] for key, numbers in expected(100).items()
+    }
+    assert (bench.rig.spool.entries, bench.rig.spool.aside.records) == (0, len(range(3, 100, 7)))
+
+
+def test_each_refusal_that_passes_costs_no_record_and_no_order(tmp_path: Path) -> None:
+    for error in (
+        Errors.TOPIC_AUTHORIZATION_FAILED,
+        Errors.MESSAGE_TOO_LARGE,
+        Errors.RECORD_LIST_TOO_LARGE,
+        Errors.INVALID_RECORD,
+        Errors.INVALID_TIMESTAMP,
+        Errors.POLICY_VIOLATION,
+        Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        Errors.INVALID_REQUIRED_ACKS,
+        Errors.INVALID_TOPIC_EXCEPTION,
+        Errors.UNKNOWN_SERVER_ERROR,
+        Errors.NOT_ENOUGH_REPLICAS,
+    ):
+        bench = bench_of(tmp_path / error.name)
+        refuse(bench, error, times=25)
+        for first in range(0, 200, 10):
+            bench.rig.spool_in([keyed(n, 10) for n in range(first, first + 10)])
+            bench.live(1_000)
+        bench.live(30_000)
+        assert seen_by_key(bench) == expected(200), error.name
+        assert (bench.rig.spool.entries, bench.rig.spool.aside.records) == (0, 0), error.name
+
+
+@pytest.mark.parametrize(
+    ("codec", "seed"), [("none", 1), ("none", 3), ("none", 6), ("none", 9), ("gzip", 1), ("gzip", 10)]
+)
+def test_whatever_is_refused_for_how_long_the_records_of_a_key_keep_their_order(
+    tmp_path: Path, codec: str, seed: int
+) -> None:
+    """Rights, limits and errors come and go; some last long enough for dead letters.
+
+    With these seeds records were overtaken when a refused batch was split.
+    """
+    random = Random(seed)
+    bench = bench_of(tmp_path / "spool", seed, compression_type=codec)
+    state = bench.brokers.state
+    count = 0
+    for _ in range(60):
+        match random.randrange(6):
+            case 0:
+                state.unwritable.add("orders")
+            case 1:
+                size = random.choice((200, 2_000, 20_000))
+                state.controller.set_config("orders", TopicConfig(max_message_bytes=size))
+            case 2:
+                error = random.choice((Errors.INVALID_RECORD, Errors.UNKNOWN_SERVER_ERROR))
+                refuse(bench, error, random.randrange(1, 4))
+            case _:
+                state.unwritable.clear()
+                state.controller.set_config("orders", TopicConfig())
+        burst = random.choice((1, 3, 40))
+        sizes = (0, 0, 0, 150, 1_500, 15_000)
+        bench.rig.spool_in([keyed(count + n, random.choice(sizes)) for n in range(burst)])
+        count += burst
+        bench.live(random.choice((20, 500, 3_000, 30_000)))
+    state.unwritable.clear()
+    state.controller.set_config("orders", TopicConfig())
+    bench.live(LONG_MS)
+    seen = seen_by_key(bench)
+    for numbers in seen.values():
+        assert numbers == sorted(set(numbers)), f"seed {seed}"
+    stored = sum(map(len, seen.values()))
+    assert (stored + bench.rig.spool.aside.records, bench.rig.spool.entries) == (count, 0)
+
+
+#: More than the batches that Kafka's default buffer.memory has room for, at the spool's batch.size.
+GONE: Final = tuple(f"gone-{number}" for number in range(300))
+#: delivery.timeout.ms, then the wait for the topic, with room for pauses.
+UNTIL_SET_ASIDE_MS: Final = 120_000 + 60_000 + 30_000
+
+
+def test_hundreds_of_deleted_topics_do_not_stop_the_delivery_of_another_and_nothing_is_kept_of_them(
+    tmp_path: Path,
+) -> None:
+    bench = SpoolBench(tmp_path / "spool")
+    controller = bench.brokers.state.controller
+    for topic in ("orders", *GONE):
+        controller.create_topic(topic, partitions=1, replication_factor=1)
+    # All topics are known, since a record of each was delivered; then of each but one a record is sent.
+    bench.rig.spool_in([record("known", topic) for topic in ("orders", *GONE)])
+    bench.live(10_000)
+    assert (bench.rig.spool.entries, bench.held_bytes) == (0, 0)
+    bench.rig.spool_in([record("late", topic) for topic in GONE])
+    bench.rig.spool.delivery.turn(bench.clock.now_ms())
+    for topic in GONE:
+        controller.delete_topic(topic)
+    for second in range(1, 31):
+        bench.rig.spool_in([record(f"{second}")])
+        bench.live(1_000)
+        assert bench.stored("orders") == 1 + second
+        assert second != 5 or bench.held_bytes > 0
+    assert bench.rig.spool.entries == len(GONE)
+    bench.live(UNTIL_SET_ASIDE_MS)
+    counted = {labels: counter.value for labels, counter in bench.rig.spool.delivery.set_aside.items()}
+    assert {labels: value for labels, value in counted.items() if value} == {("topic_gone",): len(GONE)}
+    assert (bench.rig.spool.entries, bench.held_bytes) == (0, 0)
+    bench.rig.spool_in([record("afterwards")])
+    bench.live(5_000)
+    assert bench.stored("orders") == 32

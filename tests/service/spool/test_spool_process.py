@@ -1,15 +1,16 @@
-"""A sidecar as a user runs it, with a spool: killed while Kafka is away, started again, and all arrives."""
+"""A sidecar as a user runs it, with a spool: killed, refused by brokers, started again, and all arrives."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from client_core.testing.cluster import FakeCluster
+from service.__main__ import main
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient, wait_until
 
@@ -17,100 +18,148 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import httpx
-
 REQUESTS = 40
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[FakeCluster]:
     with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", partitions=1, replication_factor=3)
         yield cluster
 
 
-def sidecar_of(tmp_path: Path, cluster: FakeCluster) -> Sidecar:
-    flags = ["--spool-folder", str(tmp_path / "spool"), "--drain-timeout-ms", "5000"]
-    kafka = {"reconnect.backoff.max.ms": "100", "retry.backoff.max.ms": "100"}
-    return Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, kafka=kafka, flags=flags)
+class Spooling:
+    """A sidecar with a spool in front of the cluster, and a topic of the test's own."""
+
+    def __init__(self, folder: Path, cluster: FakeCluster, topic: str, **environment: str) -> None:
+        self.cluster, self.topic, self.folder = cluster, topic, folder / "spool"
+        cluster.create_topic(topic, partitions=1, replication_factor=3)
+        self.sidecar = Sidecar(
+            folder,
+            bootstrap_servers=cluster.bootstrap_servers,
+            kafka={"reconnect.backoff.max.ms": "100", "retry.backoff.max.ms": "100"},
+            flags=["--spool-folder", str(self.folder), "--drain-timeout-ms", "5000"],
+            environment=environment,
+        )
+
+    def spool(self, *values: str, topic: str = "") -> None:
+        records = [{"value": value, "key": "k"} for value in values]
+        answer = self.sidecar.produce(topic or self.topic, records, delivery="spool")
+        assert answer.status_code == 202, answer.text
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.sidecar.api.get("/v1/status").json()["spool"]
+        return found
+
+    def stored(self, topic: str = "") -> list[str]:
+        return [(record.value or b"").decode() for record in self.cluster.records(topic or self.topic)]
+
+    def kill(self) -> None:
+        self.sidecar.process.kill()
+        self.sidecar.process.wait(timeout=patient(30))
+
+    def until_empty(self) -> None:
+        wait_until(lambda: self.status["entries"] == 0, what="an empty spool", last_seen=self.sidecar.log)
 
 
-def spool(sidecar: Sidecar, *values: str) -> httpx.Response:
-    return sidecar.produce("orders", [{"value": value} for value in values], delivery="spool")
-
-
-def entries(sidecar: Sidecar) -> int:
-    found: int = sidecar.api.get("/v1/status").json()["spool"]["entries"]
-    return found
-
-
-def stored(cluster: FakeCluster) -> list[str]:
-    return [(record.value or b"").decode() for record in cluster.records("orders")]
-
-
-def test_all_that_was_answered_202_arrives_in_order_though_the_sidecar_was_killed(
+def test_what_was_answered_202_while_kafka_is_away_arrives_in_order_after_an_end_and_a_kill(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
+    spooling = Spooling(tmp_path, cluster, "away")
     for broker_id in cluster.broker_ids:
         cluster.kill(broker_id, elect=False)
-    with sidecar_of(tmp_path, cluster) as sidecar:
+    with spooling.sidecar as sidecar:
+        spooling.spool("a", "b")
+        assert sidecar.terminate() == 0
+        assert "2 records stay in" in sidecar.log()
+        sidecar.start()
         for request in range(REQUESTS):
-            answer = spool(sidecar, f"{request}-a", f"{request}-b")
-            assert answer.status_code == 202, answer.text
-        assert entries(sidecar) == 2 * REQUESTS
-        sidecar.process.kill()
-        sidecar.process.wait(timeout=patient(30))
+            spooling.spool(f"{request}-a", f"{request}-b")
+        assert spooling.status["entries"] == 2 + 2 * REQUESTS
+        spooling.kill()
         for broker_id in cluster.broker_ids:
             cluster.revive(broker_id)
         sidecar.start()
-        wait_until(lambda: entries(sidecar) == 0, what="an empty spool", last_seen=sidecar.log)
-        assert spool(sidecar, "last").status_code == 202
-        wait_until(lambda: "last" in stored(cluster), what="the last record")
+        spooling.until_empty()
+        spooling.spool("last")
+        wait_until(lambda: "last" in spooling.stored(), what="the last record")
         assert sidecar.terminate() == 0
     expected = [f"{request}-{part}" for request in range(REQUESTS) for part in "ab"]
-    assert stored(cluster) == [*expected, "last"]
+    assert spooling.stored() == ["a", "b", *expected, "last"]
 
 
 def test_killed_while_it_delivers_it_delivers_the_rest_and_perhaps_some_again(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    with sidecar_of(tmp_path, cluster) as sidecar:
+    spooling = Spooling(tmp_path, cluster, "killed")
+    with spooling.sidecar as sidecar:
         for request in range(REQUESTS):
-            assert spool(sidecar, f"{request}").status_code == 202
-        sidecar.process.kill()
-        sidecar.process.wait(timeout=patient(30))
+            spooling.spool(f"{request}")
+        spooling.kill()
         sidecar.start()
-        wait_until(lambda: entries(sidecar) == 0, what="an empty spool", last_seen=sidecar.log)
+        spooling.until_empty()
         assert sidecar.terminate() == 0
-    counts = Counter(stored(cluster))
-    assert set(counts) == {str(request) for request in range(REQUESTS)}
+    assert set(spooling.stored()) == {str(request) for request in range(REQUESTS)}
     # What was sent again was sent in order, from some record on.
-    first_seen = list(dict.fromkeys(stored(cluster)))
-    assert first_seen == [str(request) for request in range(REQUESTS)]
+    assert list(dict.fromkeys(spooling.stored())) == [str(request) for request in range(REQUESTS)]
 
 
-def test_what_kafka_does_not_take_in_time_stays_for_the_next_start(
+def test_records_that_are_forbidden_for_some_seconds_arrive_in_order_without_a_restart(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    for broker_id in cluster.broker_ids:
-        cluster.kill(broker_id, elect=False)
-    with sidecar_of(tmp_path, cluster) as sidecar:
-        assert spool(sidecar, "a", "b").status_code == 202
+    spooling = Spooling(tmp_path, cluster, "forbidden")
+    cluster.create_topic("payments")
+    values = [f"{n}" for n in range(288)]
+    with spooling.sidecar as sidecar:
+        cluster.forbid("forbidden", describe=True)
+        for first in range(0, len(values), 12):
+            spooling.spool(*values[first : first + 12])
+        wait_until(
+            lambda: spooling.status["last_error"] == "TOPIC_AUTHORIZATION_FAILED",
+            what="a refusal",
+            last_seen=sidecar.log,
+        )
+        spooling.spool("another topic", topic="payments")
+        wait_until(lambda: spooling.stored("payments"), what="the other topic", last_seen=sidecar.log)
+        cluster.permit("forbidden")
+        spooling.until_empty()
+        assert spooling.status["set_aside"] == 0
+        second = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
+        second += ["--kafka", f"bootstrap.servers={cluster.bootstrap_servers}"]
+        second += ["--spool-folder", str(spooling.folder)]
+        ended = subprocess.run(second, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (ended.returncode, "spool_folder: another process uses" in ended.stderr) == (2, True)
         assert sidecar.terminate() == 0
-        assert "2 records stay in" in sidecar.log()
-        for broker_id in cluster.broker_ids:
-            cluster.revive(broker_id)
-        sidecar.start()
-        wait_until(lambda: stored(cluster) == ["a", "b"], what="both records", last_seen=sidecar.log)
-        assert sidecar.terminate() == 0
-    assert stored(cluster) == ["a", "b"]
+    assert spooling.stored() == values
 
 
-def test_a_second_sidecar_of_one_folder_ends_the_start_with_2(cluster: FakeCluster, tmp_path: Path) -> None:
-    with sidecar_of(tmp_path, cluster):
-        command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
-        command += ["--kafka", f"bootstrap.servers={cluster.bootstrap_servers}"]
-        command += ["--spool-folder", str(tmp_path / "spool")]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "spool_folder: another process uses" in ended.stderr
+def test_dead_letters_are_requeued_over_http_and_by_the_command_while_the_sidecar_runs(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    spooling = Spooling(tmp_path, cluster, "dead", PILOTFISH_SPOOL_TOPIC_WAIT_MS="1000")
+    values = [f"{n}" for n in range(50)]
+    with spooling.sidecar as sidecar:
+        words = ["spool", "requeue", "--folder", str(spooling.folder), "--api-port", str(sidecar.api_port)]
+        for times in (1, 2):
+            cluster.forbid("dead", describe=False)
+            spooling.spool(*values)
+            wait_until(lambda: spooling.status["set_aside"] == 50, what="dead letters", last_seen=sidecar.log)
+            cluster.permit("dead")
+            if times == 1:
+                answer = sidecar.api.post("/v1/spool/requeue?topic=dead")
+                assert (answer.status_code, answer.json()) == (200, {"requeued": 50})
+            else:
+                ended = CliRunner().invoke(main, words)
+                where = f"127.0.0.1:{sidecar.api_port}"
+                assert ended.exit_code == 0, ended.output
+                assert ended.output == f"50 records will be delivered by the sidecar at {where}\n"
+                again = CliRunner().invoke(main, words)
+                assert again.output == "Error: nothing to requeue: there is no such dead letter\n"
+            wait_until(
+                lambda n=50 * times: len(spooling.stored()) == n,  # type: ignore[misc]
+                what="all records",
+                last_seen=sidecar.log,
+            )
+            assert spooling.status["set_aside"] == 0
+        assert sidecar.terminate() == 0
+    assert spooling.stored() == 2 * values

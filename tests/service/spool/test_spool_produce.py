@@ -72,25 +72,14 @@ def delivered(web: HttpApp) -> list[ProducerRecord]:
 
 def test_what_is_spooled_is_answered_202_with_its_numbers(web: HttpApp) -> None:
     answer = turned(web)
+    numbers = {"spooled": 3, "first_sequence": 1, "last_sequence": 3}
     assert answer.status_code == 202
-    assert answer.json() == {
-        "topic": "orders",
-        "spooled": 3,
-        "first_sequence": 1,
-        "last_sequence": 3,
-        "status": "/v1/status",
-    }
+    assert answer.json() == {"topic": "orders", **numbers, "status": "/v1/status"}
     assert turned(web).json()["first_sequence"] == 4
-
-
-def test_it_goes_through_the_producer_of_the_spool_and_not_the_other(web: HttpApp) -> None:
-    turned(web)
+    # It goes through the producer of the spool, and not the other.
     assert web.producer.submitted == []
-    assert [(record.value, record.key) for record in delivered(web)] == [
-        (b"0", None),
-        (b"1", b"k"),
-        (b"2", None),
-    ]
+    once = [(b"0", None), (b"1", b"k"), (b"2", None)]
+    assert [(record.value, record.key) for record in delivered(web)] == 2 * once
 
 
 def test_one_record_as_octets_is_spooled_too(web: HttpApp) -> None:
@@ -101,8 +90,8 @@ def test_one_record_as_octets_is_spooled_too(web: HttpApp) -> None:
 
 
 def test_a_topic_that_nobody_knows_yet_is_taken_since_kafka_may_be_away(web: HttpApp) -> None:
-    path = "/v1/topics/new/records?delivery=spool"
-    assert turned(web, path=path).status_code == 202
+    for topic in ("new", "o%72ders"):  # and a path in an unusual spelling is served the same
+        assert turned(web, path=f"/v1/topics/{topic}/records?delivery=spool").status_code == 202
 
 
 def test_delivery_direct_is_what_is_meant_without_it(web: HttpApp) -> None:
@@ -111,22 +100,16 @@ def test_delivery_direct_is_what_is_meant_without_it(web: HttpApp) -> None:
     assert len(web.producer.submitted) == 1
 
 
-def test_the_trace_of_the_request_goes_with_its_records(web: HttpApp) -> None:
-    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    turned(web, traceparent=parent)
-    assert {record.headers for record in delivered(web)} == {(("traceparent", parent.encode()),)}
-
-
-def test_without_trace_headers_the_records_stay_as_they_are(tmp_path: Path) -> None:
-    web = HttpApp(spool_folder=str(tmp_path / "traces"), trace_headers=False)
+def test_the_trace_of_the_request_goes_with_its_records_unless_trace_headers_are_off(
+    web: HttpApp, tmp_path: Path
+) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     assert turned(web, traceparent=parent).status_code == 202
-    assert {record.headers for record in delivered(web)} == {()}
-    spool_of(web).release()
-
-
-def test_a_path_in_an_unusual_spelling_is_served_the_same(web: HttpApp) -> None:
-    assert turned(web, path="/v1/topics/o%72ders/records?delivery=spool").status_code == 202
+    assert {record.headers for record in delivered(web)} == {(("traceparent", parent.encode()),)}
+    without = HttpApp(spool_folder=str(tmp_path / "traces"), trace_headers=False)
+    assert turned(without, traceparent=parent).status_code == 202
+    assert {record.headers for record in delivered(without)} == {()}
+    spool_of(without).release()
 
 
 # -- refused -------------------------------------------------------------------------------------------------
@@ -134,49 +117,36 @@ def test_a_path_in_an_unusual_spelling_is_served_the_same(web: HttpApp) -> None:
 
 def test_without_a_spool_the_setting_is_named() -> None:
     answer = HttpApp().produce(THREE, query="?delivery=spool")
-    assert answer.status_code == 400
+    assert (answer.status_code, answer.json()["written"]) == (400, "no")
     assert answer.json()["detail"] == "query.delivery: there is no spool (spool_folder is not set)"
-    assert answer.json()["written"] == "no"
+    assert HttpApp().get("/v1/status").json()["spool"] is None
 
 
-@pytest.mark.parametrize("query", ["delivery=disk", "delivery=", "delivery=Spool"])
-def test_another_way_of_delivery_is_refused(web: HttpApp, query: str) -> None:
-    answer = web.produce(THREE, query=f"?{query}")
-    assert (answer.status_code, answer.json()["place"]) == (422, "query.delivery")
-    assert "must be direct or spool" in answer.json()["detail"]
-
-
-def test_a_stream_is_not_spooled_and_says_what_to_send(web: HttpApp) -> None:
+def test_another_way_of_delivery_is_refused_and_so_is_a_stream(web: HttpApp) -> None:
+    for delivery in ("disk", "", "Spool"):
+        answer = web.produce(THREE, query=f"?delivery={delivery}")
+        assert (answer.status_code, answer.json()["place"]) == (422, "query.delivery")
+        assert "must be direct or spool" in answer.json()["detail"]
     answer = web.post(PATH, content=b'{"value":1}\n', headers={"content-type": "application/x-ndjson"})
     assert answer.status_code == 422
     assert "send the records as application/json" in answer.json()["detail"]
 
 
-def test_what_can_never_be_sent_is_refused_at_once(web: HttpApp) -> None:
+def test_what_can_never_be_sent_is_refused_at_once_and_whole(web: HttpApp) -> None:
     error = RecordTooLargeError("The message is 9 bytes when serialized")
     error.record_index = 1
     web.producer.refuses = error
     answer = turned(web)
     assert (answer.status_code, answer.json()["place"]) == (413, "records[1]")
     assert answer.json()["written"] == "no"
-    assert spool_of(web).entries == 0
-
-
-def test_a_partition_that_the_topic_does_not_have_is_refused_at_once(web: HttpApp) -> None:
+    web.producer.refuses = None
     answer = turned(web, b'{"records":[{"value":1},{"value":2,"partition":3}]}')
-    assert (answer.status_code, answer.json()["place"]) == (404, "records[1].partition")
     reported = answer.json()
+    assert (answer.status_code, reported["place"]) == (404, "records[1].partition")
     assert "topic orders has 3 partitions" in reported["detail"]
-    assert (reported["kafka_error"], reported["code"], reported["written"]) == (
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        3,
-        "no",
-    )
-
-
-def test_a_body_with_a_mistake_is_refused_whole(web: HttpApp) -> None:
-    answer = turned(web, b'{"records":[{"value":1},{"key":2}]}')
-    assert answer.status_code == 422
+    kafka_error = (reported["kafka_error"], reported["code"], reported["written"])
+    assert kafka_error == ("UNKNOWN_TOPIC_OR_PARTITION", 3, "no")
+    assert turned(web, b'{"records":[{"value":1},{"key":2}]}').status_code == 422
     assert spool_of(web).entries == 0
 
 
@@ -216,13 +186,9 @@ def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: Http
 def test_a_sidecar_that_ends_takes_nothing(web: HttpApp) -> None:
     spool_of(web).writer.close(1_000)
     answer = turned(web)
-    assert answer.status_code == 503
     reported = answer.json()
-    assert (reported["detail"], reported["written"], reported["retriable"]) == (
-        "the sidecar is shutting down",
-        "no",
-        True,
-    )
+    assert (answer.status_code, reported["detail"]) == (503, "the sidecar is shutting down")
+    assert (reported["written"], reported["retriable"]) == ("no", True)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -233,16 +199,9 @@ def test_a_request_that_comes_again_under_its_key_is_spooled_once(web: HttpApp) 
     assert (first.status_code, second.status_code) == (202, 202)
     assert first.json() == second.json()
     assert second.headers["pilotfish-replayed"] == "true"
+    # Delivered directly, the same records are another request.
+    assert turned(web, path="/v1/topics/orders/records", idempotency_key="a").status_code == 422
     assert len(delivered(web)) == 3
-
-
-@pytest.mark.parametrize(("max_bytes", "status"), [(1_096, 413), (1_097, 202)])
-def test_the_answer_of_many_spooled_records_takes_no_more_memory_than_that_of_one(
-    tmp_path: Path, max_bytes: int, status: int
-) -> None:
-    web = HttpApp(spool_folder=str(tmp_path / "keys"), idempotency_max_bytes=max_bytes)
-    assert turned(web, idempotency_key="a").status_code == status
-    spool_of(web).release()
 
 
 def test_two_at_once_under_one_key_are_spooled_once(web: HttpApp) -> None:
@@ -251,10 +210,11 @@ def test_two_at_once_under_one_key_are_spooled_once(web: HttpApp) -> None:
     assert spool_of(web).entries == 3
 
 
-def test_the_same_records_delivered_directly_are_another_request(web: HttpApp) -> None:
-    turned(web, idempotency_key="a")
-    answer = turned(web, path="/v1/topics/orders/records", idempotency_key="a")
-    assert answer.status_code == 422
+def test_the_answer_of_many_spooled_records_takes_no_more_memory_than_that_of_one(tmp_path: Path) -> None:
+    for max_bytes, status in ((1_096, 413), (1_097, 202)):
+        web = HttpApp(spool_folder=str(tmp_path / f"{max_bytes}"), idempotency_max_bytes=max_bytes)
+        assert turned(web, idempotency_key="a").status_code == status, max_bytes
+        spool_of(web).release()
 
 
 def test_a_refusal_leaves_its_key_free(web: HttpApp) -> None:
@@ -291,17 +251,14 @@ def test_the_status_tells_of_the_spool(web: HttpApp) -> None:
     assert 0 < spool.bytes < spool.max_bytes == 256 * 1024 * 1024
 
 
-def test_without_a_spool_the_status_says_so() -> None:
-    assert HttpApp().get("/v1/status").json()["spool"] is None
-
-
-def test_a_sidecar_without_a_spool_loads_nothing_of_it() -> None:
+def test_a_sidecar_without_a_spool_and_events_loads_nothing_of_them() -> None:
     code = (
-        "import sys\n"
+        "import sys, service.process.server\n"
         "from tests.support.http_app import HttpApp\n"
         'assert HttpApp().produce(b\'{"records":[{"value":1}]}\').status_code in (200, 503)\n'
-        "print([name for name in sys.modules if name.startswith('service.spool.')\n"
-        "       and name != 'service.spool.spool_metrics'])\n"
+        "metrics = ('service.spool.spool_metrics', 'service.events.event_metrics')\n"
+        "print([name for name in sys.modules if name.startswith(('service.spool.', 'service.events.'))\n"
+        "       and name not in metrics])\n"
     )
     ended = run_program([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"

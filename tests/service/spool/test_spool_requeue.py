@@ -70,22 +70,17 @@ def requeued(rig: SpoolRig, chosen: Callable[[DeadLetter], bool] = everything) -
 # -- over the delivery's thread ------------------------------------------------------------------------------
 
 
-def test_records_go_back_in_order_and_are_delivered_without_a_restart(rig: SpoolRig) -> None:
+def test_records_go_back_in_order_behind_what_waits_and_are_delivered_without_a_restart(
+    rig: SpoolRig,
+) -> None:
     set_aside(rig, *records(20))
-    held_bytes = rig.spool.aside.total_bytes
-    assert (rig.spool.aside.records, held_bytes > 0) == (20, True)
+    assert (rig.spool.aside.records, rig.spool.aside.total_bytes > 0) == (20, True)
+    rig.spool_in([record("waits")])
     assert requeued(rig) == Requeued(20)
-    assert rig.sent == [f"orders-{n}" for n in range(20)]
+    assert rig.sent == ["waits", *(f"orders-{n}" for n in range(20))]
     assert (rig.spool.aside.records, rig.spool.aside.total_bytes, rig.spool.entries) == (0, 0, 0)
     assert rig.spool.aside.by_reason()["forbidden"] == 0
     assert list((rig.folder / "aside").iterdir()) == []
-
-
-def test_they_go_behind_what_waits(rig: SpoolRig) -> None:
-    set_aside(rig, *records(2))
-    rig.spool_in([record("waits")])
-    assert requeued(rig) == Requeued(2)
-    assert rig.sent == ["waits", "orders-0", "orders-1"]
 
 
 def test_they_keep_their_order_whatever_they_were_set_aside_for(rig: SpoolRig) -> None:
@@ -221,16 +216,16 @@ def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) ->
 # -- a disk that fails ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", ["write", "fsync"])
-def test_what_the_disk_does_not_take_back_stays_aside(rig: SpoolRig, operation: str) -> None:
-    set_aside(rig, *records(3))
-    rig.disk.fails[operation] = 1
-    end = requeued(rig)
-    assert end.records == 0
-    assert f"no {operation} here" in (end.fault or "")
-    assert (rig.spool.aside.records, rig.sent) == (3, [])
-    assert requeued(rig) == Requeued(3)
-    assert rig.sent == [f"orders-{n}" for n in range(3)]
+def test_what_the_disk_does_not_take_back_stays_aside(tmp_path: Path) -> None:
+    for operation in ("write", "fsync"):
+        rig = SpoolRig(tmp_path / operation)
+        set_aside(rig, *records(3))
+        rig.disk.fails[operation] = 1
+        end = requeued(rig)
+        assert (end.records, f"no {operation} here" in (end.fault or "")) == (0, True)
+        assert (rig.spool.aside.records, rig.sent) == (3, [])
+        assert requeued(rig) == Requeued(3)
+        assert rig.sent == [f"orders-{n}" for n in range(3)]
 
 
 def test_where_the_file_can_not_be_taken_away_its_records_are_delivered_and_stay_aside(rig: SpoolRig) -> None:
@@ -274,11 +269,7 @@ def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: S
     rig.spool.writer.turn()
     rig = rig.again()
     rig.settle()
-    assert rig.sent == ["orders-0", "orders-1"]
-    assert rig.spool.aside.records == 2
-
-
-# -- its bounds and its end ----------------------------------------------------------------------------------
+    assert (rig.sent, rig.spool.aside.records) == (["orders-0", "orders-1"], 2)
 
 
 def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
@@ -368,35 +359,28 @@ def test_a_caller_who_may_produce_to_all_puts_all_back(web: HttpApp, tokens: Tok
 
 
 def test_others_put_back_only_what_they_may_produce(web: HttpApp, tokens: TokensFile) -> None:
+    for topic in ("payments", "absent"):
+        answer = posted(web, f"{PATH}?topic={topic}", tokens.of("shop"))
+        assert (answer.status_code, answer.json()["kafka_error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
     assert posted(web, PATH, tokens.of("looker")).json() == {"requeued": 0}
+    assert len(left_aside(web)) == 2
     assert posted(web, PATH, tokens.of("shop")).json() == {"requeued": 1}
     assert left_aside(web) == ["payments"]
 
 
-@pytest.mark.parametrize("topic", ["payments", "absent"])
-def test_a_topic_that_the_caller_may_not_produce_to_is_refused_by_name(
-    web: HttpApp, tokens: TokensFile, topic: str
+def test_topic_and_reason_choose_and_a_query_that_says_nothing_is_refused(
+    web: HttpApp, tokens: TokensFile
 ) -> None:
-    answer = posted(web, f"{PATH}?topic={topic}", tokens.of("shop"))
-    assert (answer.status_code, answer.json()["kafka_error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
-    assert len(left_aside(web)) == 2
-
-
-def test_topic_and_reason_choose(web: HttpApp, tokens: TokensFile) -> None:
     caller = tokens.of("all")
+    for query in ("reason=unreadable", "reason=x", "topics=orders", "max_block_ms=-1"):
+        assert posted(web, f"{PATH}?{query}", caller).status_code == 422, query
+    from_a_page = {**caller, "origin": "https://evil.example"}
+    assert posted(web, PATH, from_a_page).status_code == 403
     assert posted(web, f"{PATH}?reason=too_large", caller).json() == {"requeued": 0}
+    assert len(left_aside(web)) == 2
     assert posted(web, f"{PATH}?topic=orders&reason=forbidden", caller).json() == {"requeued": 1}
     assert left_aside(web) == ["payments"]
-
-
-@pytest.mark.parametrize("query", ["reason=unreadable", "reason=x", "topics=orders", "max_block_ms=-1"])
-def test_a_query_that_says_nothing_is_refused(web: HttpApp, tokens: TokensFile, query: str) -> None:
-    assert posted(web, f"{PATH}?{query}", tokens.of("all")).status_code == 422
-    assert len(left_aside(web)) == 2
-
-
-def test_the_reasons_are_those_of_the_spool_but_for_what_nobody_can_read() -> None:
-    assert set(get_args(SetAsideReason)) == {*REASONS} - {"unreadable"}
+    assert set(get_args(SetAsideReason)) == {*REASONS} - {"unreadable"}, "which nobody can read"
 
 
 def test_a_disk_that_takes_nothing_is_a_503_that_says_how_many_went_back(
@@ -427,15 +411,6 @@ def test_too_many_at_once_are_told_to_come_again(web: HttpApp, tokens: TokensFil
         assert spool_of(web).requeue(everything, lambda _: None)
     answer = posted(web, PATH, tokens.of("all"))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-
-
-def test_without_a_spool_there_is_nothing_to_put_back() -> None:
-    answer = HttpApp().post(PATH)
-    assert answer.status_code == 400
-    assert "spool_folder" in answer.json()["detail"]
-
-
-def test_a_web_page_can_not_put_anything_back(web: HttpApp, tokens: TokensFile) -> None:
-    headers = {**tokens.of("all"), "origin": "https://evil.example"}
-    assert posted(web, PATH, headers).status_code == 403
-    assert len(left_aside(web)) == 2
+    without_a_spool = HttpApp().post(PATH)
+    assert without_a_spool.status_code == 400
+    assert "spool_folder" in without_a_spool.json()["detail"]

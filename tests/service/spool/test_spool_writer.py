@@ -51,18 +51,11 @@ def undelivered(rig: SpoolRig) -> list[str]:
 def test_all_requests_that_wait_share_one_fsync(rig: SpoolRig) -> None:
     reported = [rig.submit([record(f"{n}")]) for n in range(5)]
     before = rig.disk.fsyncs
+    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nobody is told before it
     rig.spool.writer.turn()
     assert rig.disk.fsyncs - before == 1
-    assert reported == [[Spooled(n, 1)] for n in range(1, 6)]
-
-
-def test_nobody_is_told_before_the_fsync(rig: SpoolRig) -> None:
-    reported = rig.submit(records(3))
-    assert reported == []
-    assert rig.spool.entries == 0
-    rig.spool.writer.turn()
-    assert reported == [Spooled(1, 3)]
-    assert rig.spool.entries == 3
+    assert (reported, rig.spool.entries) == ([[Spooled(n, 1)] for n in range(1, 6)], 5)
+    assert rig.spool_in(records(3)) == Spooled(6, 3)
 
 
 def test_files_are_their_owners_alone(rig: SpoolRig) -> None:
@@ -87,20 +80,23 @@ def test_after_a_failed_fsync_all_of_the_group_are_refused_and_a_new_file_begins
     assert undelivered(rig) == ["kept", "next"]
 
 
-def test_what_a_failed_fsync_left_is_void_where_its_file_can_not_even_be_cut(rig: SpoolRig) -> None:
-    rig.spool_in([record("kept")])
-    fail(rig.disk, fsync=1, truncate=1)
-    assert refused(rig.spool_in([record("lost")])).written == "no"
-    assert b"lost" in rig.segments[0].read_bytes()
-    assert undelivered(rig) == ["kept"]
-
-
-def test_where_no_new_file_can_be_begun_either_the_outcome_is_unknown(rig: SpoolRig) -> None:
-    rig.spool_in([record("kept")])
-    fail(rig.disk, fsync=1, truncate=1, create=1)
-    assert refused(rig.spool_in([record("perhaps")])).written == "unknown"
-    assert rig.spool_in([record("next")]) == Spooled(2, 1)
-    assert undelivered(rig) == ["kept", "next"]
+def test_what_failed_is_void_where_its_file_can_not_even_be_cut_and_unknown_without_a_new_one(
+    tmp_path: Path,
+) -> None:
+    for name, fails, room_bytes, written in (
+        ("no fsync", {"fsync": 1, "truncate": 1}, None, "no"),
+        ("no new file", {"fsync": 1, "truncate": 1, "create": 1}, None, "unknown"),
+        ("no room", {"truncate": 2}, 2_000, "no"),
+    ):
+        rig = SpoolRig(tmp_path / name)
+        rig.spool_in([record("kept")])
+        rig.disk.room_bytes = room_bytes
+        fail(rig.disk, **fails)
+        assert refused(rig.spool_in(records(100))).written == written, name
+        assert b"orders-0" in rig.segments[0].read_bytes(), name
+        rig.disk.room_bytes = None
+        assert rig.spool_in([record("next")]) == Spooled(2, 1), name
+        assert undelivered(rig) == ["kept", "next"], name
 
 
 def test_a_disk_that_fails_for_long_is_not_filled_with_files(rig: SpoolRig) -> None:
@@ -126,16 +122,6 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
     said = [r.message for r in caplog.records if r.name.startswith("service.spool.writer")]
     assert [line.split(" in ")[0] for line in said] == ["spool: can't write", said[-1]]
     assert said[-1].endswith("can be written to again")
-
-
-def test_a_failed_write_that_can_not_be_taken_back_is_void(rig: SpoolRig) -> None:
-    rig.spool_in([record("kept")])
-    rig.disk.room_bytes = 2_000
-    fail(rig.disk, truncate=2)
-    assert refused(rig.spool_in(records(100))).written == "no"
-    rig.disk.room_bytes = None
-    assert rig.spool_in([record("next")]) == Spooled(2, 1)
-    assert undelivered(rig) == ["kept", "next"]
 
 
 def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:
@@ -173,9 +159,7 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded_too(rig: SpoolRig) -> None:
     for _ in range(3):
         rig.spool.writer.turn()
     assert isinstance(rig.spool_in([large]), Spooled)
-
-
-def test_a_request_larger_than_what_may_wait_is_taken_where_none_waits(rig: SpoolRig) -> None:
+    # One that is larger than what may wait is taken where none waits.
     assert isinstance(rig.spool_in([record("x" * (QUEUE_BYTES + 1))]), Spooled)
 
 
@@ -198,20 +182,15 @@ def test_a_large_group_is_parted_so_that_the_first_need_not_wait_for_all(rig: Sp
             rig.spool.writer.turn()
 
 
-def test_each_request_wakes_the_writer(rig: SpoolRig) -> None:
+def test_each_request_wakes_the_writer_and_once_closed_it_takes_nothing(rig: SpoolRig) -> None:
     rig.spool.writer.start()
     for n in range(20):  # the writer waits by then, or is about to
         written = threading.Event()
         rig.spool.submit([record(f"{n}")], lambda _, written=written: written.set())  # type: ignore[misc]
         assert written.wait(60)
-    assert rig.spool.writer.close(10_000)
-
-
-def test_a_closed_spool_takes_nothing(rig: SpoolRig) -> None:
-    rig.spool.writer.start()
     reported = rig.submit([record("a")])
     assert rig.spool.writer.close(10_000)
-    assert reported == [Spooled(1, 1)]
+    assert reported == [Spooled(21, 1)]
     with pytest.raises(SpoolClosedError):
         rig.submit([record("b")])
 
@@ -277,25 +256,23 @@ def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytes
     assert "telling of a request failed" in caplog.text
 
 
-# -- the folder ----------------------------------------------------------------------------------------------
-
-
-def test_two_never_share_a_folder(rig: SpoolRig) -> None:
+def test_two_never_share_a_folder_and_one_that_can_not_be_made_is_named_with_the_remedy(
+    rig: SpoolRig, tmp_path: Path
+) -> None:
     with pytest.raises(SettingsError, match=r"spool_folder: another process uses .* end the other one first"):
         SpoolRig(rig.folder)
-
-
-@pytest.mark.parametrize("topic", ["../../etc/passwd", "/etc/passwd", "..", "a\nb", "\x1b[2J", "ß" * 200])
-def test_no_topic_is_part_of_a_files_name(rig: SpoolRig, topic: str) -> None:
-    rig.producer.refuses = InvalidTopicError("no such name")
-    rig.spool_in([record("a", topic)])
-    rig.deliver()
-    (path,) = (rig.folder / "aside").iterdir()
-    assert re.fullmatch(r"0{19}1-[0-9a-f]{16}\.records", path.name)
-    assert sorted(path.name for path in rig.folder.parent.iterdir()) == ["spool"]
-
-
-def test_a_folder_that_can_not_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="name a folder in which this process may make files"):
         SpoolRig(tmp_path / "file" / "spool")
+
+
+def test_no_topic_is_part_of_a_files_name(tmp_path: Path) -> None:
+    for n, topic in enumerate(("../../etc/passwd", "/etc/passwd", "..", "a\nb", "\x1b[2J", "ß" * 200)):
+        rig = SpoolRig(tmp_path / f"{n}" / "spool")
+        rig.producer.refuses = InvalidTopicError("no such name")
+        rig.spool_in([record("a", topic)])
+        rig.deliver()
+        (path,) = (rig.folder / "aside").iterdir()
+        assert re.fullmatch(r"0{19}1-[0-9a-f]{16}\.records", path.name), topic
+        assert [path.name for path in rig.folder.parent.iterdir()] == ["spool"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{n}" for n in range(6)]

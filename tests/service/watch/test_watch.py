@@ -1,4 +1,4 @@
-"""GET /v1/watch as an event stream: snapshots, changes, resuming, callers' rights, limits, and its end."""
+"""GET /v1/watch as an event stream and as a poll: what is told, resuming, rights, limits, and its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import pytest
 
 from client_core.producer.results.results import MetadataResult
 from service.admission.caller import Caller, TopicRules
-from service.native.watch import BrokerChanged, PartitionsChanged, Snapshot, TopicChanged
+from service.native.watch import (
+    BrokerChanged,
+    ChangesAnswer,
+    PartitionsChanged,
+    Snapshot,
+    TopicChanged,
+    wants_json,
+)
 from tests.support.coroutine_tests import until
 from tests.support.event_stream import KnownCluster, watching
 from tests.support.http_app import HttpApp
@@ -19,28 +26,36 @@ from tests.support.metadata_responses import node, partition, topic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.event_stream import ServerSentEvent
+    import httpx
 
-OTHER_BOOT = "00000000-7"
+    from tests.support.event_stream import ServerSentEvent
 
 
 def described(
     name: str, leaders: Sequence[int | None], epoch: int = 0, *, isr: Sequence[int] = (1, 2)
 ) -> Any:
     """A topic whose partitions have these leaders."""
-    return topic(
-        name,
-        [
-            partition(p, leader=leader, epoch=epoch, replicas=(1, 2), isr=tuple(isr))
-            for p, leader in enumerate(leaders)
-        ],
-    )
+    partitions = [
+        partition(p, leader=leader, epoch=epoch, replicas=(1, 2), isr=tuple(isr))
+        for p, leader in enumerate(leaders)
+    ]
+    return topic(name, partitions)
+
+
+PAYMENTS = described("payments", [1])
+
+
+def of_orders(**settings: Any) -> HttpApp:
+    """An app that knows one topic, of one partition."""
+    web = HttpApp(**settings)
+    web.producer.set_topics([described("orders", [1])])
+    return web
 
 
 @pytest.fixture
 def web() -> HttpApp:
     app = HttpApp()
-    app.producer.set_topics([described("orders", [1, 2]), described("payments", [1])])
+    app.producer.set_topics([described("orders", [1, 2]), PAYMENTS])
     return app
 
 
@@ -68,7 +83,7 @@ async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web:
         assert watch.headers["content-type"] == "text/event-stream"
         assert watch.headers["cache-control"] == "no-store"
         assert watch.reader.retry_ms == 2000
-        assert snapshot.last_id == snapshot.data["version"] == f"{web.app.sidecar.boot}-1"
+        assert snapshot.last_id == snapshot.data["version"] == version(web, 1)
         assert snapshot.data["metadata_version"] == web.version
         assert snapshot.data["cluster_id"] == "cluster"
         assert [broker["id"] for broker in snapshot.data["brokers"]] == [1, 2, 3]
@@ -88,10 +103,10 @@ async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web:
 async def test_a_leader_that_changes_is_told_with_the_one_before(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
-        web.producer.set_topics([described("orders", [1, 1], 1), described("payments", [1])])
+        web.producer.set_topics([described("orders", [1, 2]), PAYMENTS])  # changes nothing, and tells nothing
+        web.producer.set_topics([described("orders", [1, 1], 1), PAYMENTS])
         change = await watch.next("leader")
-        assert change.last_id == f"{web.app.sidecar.boot}-2"
-        assert change.data["topic"] == "orders"
+        assert (change.last_id, change.data["topic"]) == (version(web, 2), "orders")
         assert leaders(change) == [(0, 1, 1), (1, 1, 2)]
         assert change.data["partitions"][1]["leader_epoch"] == 1
         PartitionsChanged.model_validate(change.data, strict=True)
@@ -107,7 +122,7 @@ async def test_a_leader_that_a_produce_answer_names_is_told_at_once(web: HttpApp
 async def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
-        web.producer.set_topics([described("orders", [1, 2], isr=[1]), described("payments", [1])])
+        web.producer.set_topics([described("orders", [1, 2], isr=[1]), PAYMENTS])
         change = await watch.next("replicas")
         assert [p["isr"] for p in change.data["partitions"]] == [[1], [1]]
         assert leaders(change) == [(0, 1, 1), (1, 2, 2)]
@@ -116,7 +131,7 @@ async def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: Htt
 async def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
-        known = [described("orders", [1, 2]), described("payments", [1])]
+        known = [described("orders", [1, 2]), PAYMENTS]
 
         web.producer.set_topics([*known, described("new", [1])])
         appeared = await watch.next("topic")
@@ -142,7 +157,7 @@ async def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpAp
 
 
 async def test_brokers_that_join_move_and_leave_are_told(web: HttpApp) -> None:
-    topics = [described("orders", [1, 2]), described("payments", [1])]
+    topics = [described("orders", [1, 2]), PAYMENTS]
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.nodes = [node(1), node(2, host="elsewhere"), node(4)]
@@ -152,14 +167,6 @@ async def test_brokers_that_join_move_and_leave_are_told(web: HttpApp) -> None:
         assert (joined.data["change"], joined.data["broker"]["id"]) == ("joined", 4)
         assert (left.data["change"], left.data["broker"]["id"]) == ("left", 3)
         BrokerChanged.model_validate(left.data, strict=True)
-
-
-async def test_a_refresh_that_changes_nothing_tells_nothing(web: HttpApp) -> None:
-    async with watching(web.app, "/v1/watch") as watch:
-        await watch.next("snapshot")
-        web.producer.set_topics([described("orders", [1, 2]), described("payments", [1])])
-        web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
-        assert (await watch.next("leader")).last_id == f"{web.app.sidecar.boot}-2"
 
 
 async def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(web: HttpApp) -> None:
@@ -189,7 +196,7 @@ async def test_a_watch_of_some_topics_hears_of_no_others(web: HttpApp) -> None:
         web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [2], 1)])
         change = await watch.next("leader")
         assert change.data["topic"] == "payments"
-        assert change.last_id == f"{web.app.sidecar.boot}-3"
+        assert change.last_id == version(web, 3)
 
 
 async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_told_when_it_appears() -> None:
@@ -219,7 +226,7 @@ async def test_topics_that_are_watched_by_name_are_kept_in_use(web: HttpApp) -> 
         assert known["orders"].use.touched
         assert not known["payments"].use.touched
         known["orders"].use.touched = False  # as the client does when it judges idle topics
-        web.producer.set_topics([described("orders", [1, 1], 1), described("payments", [1])])
+        web.producer.set_topics([described("orders", [1, 1], 1), PAYMENTS])
         await watch.next("leader")
         assert web.producer.cache.topics["orders"].use.touched
 
@@ -234,16 +241,22 @@ async def test_a_caller_hears_only_of_topics_that_it_may_read(web: HttpApp) -> N
         assert b"orders" not in watch.raw
 
 
-@pytest.mark.parametrize("name", ["orders", "missing"])
 async def test_a_topic_that_a_caller_names_and_may_not_read_is_an_error_whether_it_exists_or_not(
-    web: HttpApp, name: str
+    web: HttpApp,
 ) -> None:
-    async with watching(web.app, f"/v1/watch?topics={name}", scope=scope_of(only("payments"))) as watch:
-        snapshot = await watch.next("snapshot")
-        (error,) = snapshot.data["errors"]
-        assert (error["topic"], error["error"]["kafka_error"]) == (name, "TOPIC_AUTHORIZATION_FAILED")
-        assert not web.producer.calls, "nobody is asked for what the caller may not read"
-        Snapshot.model_validate(snapshot.data, strict=True)
+    for name in ("orders", "missing"):
+        async with watching(web.app, f"/v1/watch?topics={name}", scope=scope_of(only("payments"))) as watch:
+            snapshot = await watch.next("snapshot")
+            (error,) = snapshot.data["errors"]
+            assert (error["topic"], error["error"]["kafka_error"]) == (name, "TOPIC_AUTHORIZATION_FAILED")
+            assert not web.producer.calls, "nobody is asked for what the caller may not read"
+            Snapshot.model_validate(snapshot.data, strict=True)
+
+
+async def test_a_topic_that_is_no_name_is_an_error_of_its_own(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch?topics=orders,a%20b") as watch:
+        (error,) = (await watch.next("snapshot")).data["errors"]
+        assert (error["topic"], error["error"]["kafka_error"]) == ("a b", "INVALID_TOPIC_EXCEPTION")
 
 
 # -- resuming ------------------------------------------------------------------------------------------------
@@ -252,10 +265,10 @@ async def test_a_topic_that_a_caller_names_and_may_not_read_is_an_error_whether_
 async def test_a_watcher_that_comes_again_hears_what_it_missed_and_no_snapshot(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         last_id = (await watch.next("snapshot")).last_id
-    web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
-    web.producer.set_topics([described("orders", [1, 1], epoch=2), described("payments", [1])])
+    web.producer.set_topics([described("orders", [2, 2], 1), PAYMENTS])
+    web.producer.set_topics([described("orders", [1, 1], epoch=2), PAYMENTS])
     await until(lambda: web.app.sidecar.feed.log.number == 2)
-    web.producer.set_topics([described("orders", [2, 2], epoch=3), described("payments", [1])])
+    web.producer.set_topics([described("orders", [2, 2], epoch=3), PAYMENTS])
     async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
         assert leaders(await again.next("leader")) == [(0, 1, 1), (1, 1, 2)]
         assert leaders(await again.next("leader")) == [(0, 2, 1), (1, 2, 1)]
@@ -264,41 +277,47 @@ async def test_a_watcher_that_comes_again_hears_what_it_missed_and_no_snapshot(w
 async def test_the_header_wins_over_the_query_whose_id_a_browser_keeps_sending(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         last_id = (await watch.next("snapshot")).last_id
-        web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
+        web.producer.set_topics([described("orders", [2, 2], 1), PAYMENTS])
         change = await watch.next("leader")
     headers = {"last-event-id": change.last_id}
     async with watching(web.app, f"/v1/watch?last_event_id={last_id}", headers) as again:
-        web.producer.set_topics([described("orders", [1, 1], epoch=2), described("payments", [1])])
+        web.producer.set_topics([described("orders", [1, 1], epoch=2), PAYMENTS])
         assert (await again.next("leader")).data["partitions"][0]["leader_epoch"] == 2
     async with watching(web.app, f"/v1/watch?last_event_id={last_id}") as by_query:
         assert (await by_query.next("leader")).last_id == change.last_id
 
 
-@pytest.mark.parametrize(
-    ("last_id", "reason"),
-    [
-        (OTHER_BOOT, "other_process"),
-        ("{boot}-0", "gap"),
-        ("{boot}-99", "gap"),
-        ("nonsense", "bad_id"),
-        ("{boot}-1x", "bad_id"),
-        ("\u00fc\u20ac-1", "other_process"),
-    ],
-)
-async def test_an_id_that_leads_nowhere_is_said_so_and_answered_with_a_snapshot(
-    web: HttpApp, last_id: str, reason: str
-) -> None:
-    said = last_id.format(boot=web.app.sidecar.boot)
-    async with watching(web.app, "/v1/watch", {"last-event-id": said}) as watch:
-        reset = await watch.next("reset")
-        assert reset.data["reason"] == reason
-        assert reset.last_id == ""
-        await watch.next("snapshot")
+#: Ids that lead nowhere, and why.
+NOWHERE = {
+    "00000000-7": "other_process",
+    "{boot}-0": "gap",
+    "{boot}-99": "gap",
+    "nonsense": "bad_id",
+    "{boot}-1x": "bad_id",
+    "\u00fc\u20ac-1": "other_process",
+}
+
+
+async def test_an_id_that_leads_nowhere_is_said_so_and_answered_with_a_snapshot(web: HttpApp) -> None:
+    for last_id, reason in NOWHERE.items():
+        said = last_id.format(boot=web.app.sidecar.boot)
+        async with watching(web.app, "/v1/watch", {"last-event-id": said}) as watch:
+            reset = await watch.next("reset")
+            assert (reset.data["reason"], reset.last_id) == (reason, ""), last_id
+            await watch.next("snapshot")
+
+
+async def test_a_poll_with_such_an_id_is_answered_with_a_reset_and_the_snapshot(web: HttpApp) -> None:
+    await poll(web, "")
+    for last_id, reason in NOWHERE.items():
+        answer = (await poll(web, f"last_event_id={last_id.format(boot=web.app.sidecar.boot)}")).json()
+        ChangesAnswer.model_validate(answer, strict=True)
+        assert (answer["reset"], answer["reason"], answer["changes"]) == (True, reason, []), last_id
+        assert answer["version"] == answer["snapshot"]["version"] == version(web, 1)
 
 
 async def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
-    web = HttpApp(watch_history_events=4)
-    web.producer.set_topics([described("orders", [1])])
+    web = of_orders(watch_history_events=4)
     async with watching(web.app, "/v1/watch") as watch:
         last_id = (await watch.next("snapshot")).last_id
         for epoch in range(1, 7):
@@ -310,8 +329,7 @@ async def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
 
 
 async def test_nothing_is_followed_when_nobody_has_watched_for_long_and_the_next_hears_of_the_gap() -> None:
-    web = HttpApp(watch_linger_ms=0)
-    web.producer.set_topics([described("orders", [1])])
+    web = of_orders(watch_linger_ms=0)
     async with watching(web.app, "/v1/watch") as watch:
         last_id = (await watch.next("snapshot")).last_id
     await asyncio.sleep(0)
@@ -349,8 +367,7 @@ def number(event: ServerSentEvent) -> int:
 
 
 async def test_a_watcher_that_falls_behind_is_dropped_and_told_why_and_can_come_again() -> None:
-    web = HttpApp(watch_queue_events=2)
-    web.producer.set_topics([described("orders", [1])])
+    web = of_orders(watch_queue_events=2)
     async with watching(web.app, "/v1/watch") as slow, watching(web.app, "/v1/watch") as quick:
         await slow.next("snapshot")
         await quick.next("snapshot")
@@ -370,8 +387,7 @@ async def test_a_watcher_that_falls_behind_is_dropped_and_told_why_and_can_come_
 
 
 async def test_a_watcher_that_takes_nothing_at_all_is_cut_off() -> None:
-    web = HttpApp(stall_timeout_ms=20)
-    web.producer.set_topics([described("orders", [1])])
+    web = of_orders(stall_timeout_ms=20)
     aborted = asyncio.Event()
     async with watching(web.app, "/v1/watch", scope={"pilotfish.abort": aborted.set}) as watch:
         await watch.next("snapshot")
@@ -384,8 +400,7 @@ async def test_a_watcher_that_takes_nothing_at_all_is_cut_off() -> None:
 async def test_more_watchers_than_may_be_are_sent_away_with_429_and_a_place_that_is_left_is_given_again() -> (
     None
 ):
-    web = HttpApp(max_watchers=1)
-    web.producer.set_topics([described("orders", [1])])
+    web = of_orders(max_watchers=1)
     async with watching(web.app, "/v1/watch") as first:
         await first.next("snapshot")
         async with watching(web.app, "/v1/watch") as second:
@@ -409,25 +424,18 @@ async def test_a_caller_with_a_limit_of_its_own_does_not_take_the_places_of_othe
             await other.next("snapshot")
 
 
-async def test_a_watcher_that_leaves_gives_its_place_back(web: HttpApp) -> None:
+async def test_a_watcher_hears_comments_while_nothing_changes_and_gives_its_place_back() -> None:
+    web = of_orders(watch_heartbeat_ms=100)
     async with watching(web.app, "/v1/watch?topics=orders") as watch:
         await watch.next("snapshot")
-        assert web.app.sidecar.feed.watchers == 1
+        await watch.until(comments=2)
+        assert (web.app.sidecar.feed.watchers, watch.events) == (1, [])
         watch.leave()
         await watch.until_ended()
         assert web.app.sidecar.feed.watchers == 0
 
 
 # -- rhythm and end ------------------------------------------------------------------------------------------
-
-
-async def test_a_watcher_hears_comments_while_nothing_changes() -> None:
-    web = HttpApp(watch_heartbeat_ms=100)
-    web.producer.set_topics([described("orders", [1])])
-    async with watching(web.app, "/v1/watch") as watch:
-        await watch.next("snapshot")
-        await watch.until(comments=2)
-        assert not watch.events
 
 
 async def test_status_comes_in_the_rhythm_that_was_asked_for(web: HttpApp) -> None:
@@ -461,29 +469,31 @@ async def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: HttpA
 # -- the request ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("query", "place"),
-    [
-        ("topics=", "query.topics"),
-        ("topics=a,,b", "query.topics"),
-        ("topics=" + ",".join(f"t{n}" for n in range(1001)), "query.topics"),
-        ("status_ms=249", "query.status_ms"),
-        ("status_ms=1e3", "query.status_ms"),
-        ("min_version=a-1", "query.min_version"),
-        ("max_block_ms=1", "query.max_block_ms"),
-        ("topic=a", "query.topic"),
-    ],
-)
-def test_a_query_that_makes_no_sense_is_422_and_names_the_place(web: HttpApp, query: str, place: str) -> None:
-    answer = web.get(f"/v1/watch?{query}")
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["place"] == place
-
-
-async def test_a_topic_that_is_no_name_is_an_error_of_its_own(web: HttpApp) -> None:
-    async with watching(web.app, "/v1/watch?topics=orders,a%20b") as watch:
-        (error,) = (await watch.next("snapshot")).data["errors"]
-        assert (error["topic"], error["error"]["kafka_error"]) == ("a b", "INVALID_TOPIC_EXCEPTION")
+def test_a_query_that_makes_no_sense_is_422_and_names_the_place(web: HttpApp) -> None:
+    of_a_stream = {
+        "topics=": "topics",
+        "topics=a,,b": "topics",
+        "topics=" + ",".join(f"t{n}" for n in range(1001)): "topics",
+        "status_ms=249": "status_ms",
+        "status_ms=1e3": "status_ms",
+        "min_version=a-1": "min_version",
+        "max_block_ms=1": "max_block_ms",
+        "topic=a": "topic",
+    }
+    of_a_poll = {
+        "min_version=1": "min_version",
+        "min_version=-1": "min_version",
+        "min_version={boot}-x": "min_version",
+        "min_version={boot}-9999999999999999999": "min_version",
+        "min_version={boot}-1&last_event_id={boot}-1": "min_version",
+        "status_ms=1000": "status_ms",
+        "max_block_ms=-1": "max_block_ms",
+        "max_block_ms=3600001": "max_block_ms",
+    }
+    for queries, headers in ((of_a_stream, {}), (of_a_poll, JSON)):
+        for query, place in queries.items():
+            answer = web.get(f"/v1/watch?{query.format(boot=web.app.sidecar.boot)}", headers=headers)
+            assert (answer.status_code, answer.json()["place"]) == (422, f"query.{place}"), query
 
 
 def test_head_of_a_watch_is_answered_and_over(web: HttpApp) -> None:
@@ -491,3 +501,149 @@ def test_head_of_a_watch_is_answered_and_over(web: HttpApp) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/event-stream"
     assert web.app.sidecar.feed.watchers == 0
+
+
+JSON = {"accept": "application/json"}
+
+
+def version(web: HttpApp, number: int) -> str:
+    return f"{web.app.sidecar.boot}-{number}"
+
+
+def changed(*, orders: int = 0, payments: int = 0) -> list[Any]:
+    """Both topics, with another leader where the epoch is not 0."""
+    return [
+        described("orders", [2 if orders else 1, 2], orders),
+        described("payments", [2 if payments else 1], payments),
+    ]
+
+
+async def waiting_poll(web: HttpApp, query: str) -> asyncio.Task[httpx.Response]:
+    """A poll that waits, while the feed follows already."""
+    assert (await poll(web, "")).json()["version"] == version(web, 1)
+    waiting = asyncio.create_task(poll(web, query))
+    await until(lambda: web.app.sidecar.feed.watchers == 1)
+    return waiting
+
+
+async def change(web: HttpApp, number: int, topics: list[Any]) -> None:
+    """What the brokers say now, and that the feed has heard of it as this number."""
+    web.producer.set_topics(topics)
+    await until(lambda: web.app.sidecar.feed.log.number == number)
+
+
+async def poll(web: HttpApp, query: str) -> httpx.Response:
+    async with web.client() as client:
+        return await client.get(f"/v1/watch?{query}", headers=JSON)
+
+
+def test_without_an_id_the_snapshot_is_answered_at_once(web: HttpApp) -> None:
+    answer = web.get("/v1/watch", headers=JSON)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    snapshot = Snapshot.model_validate(answer.json(), strict=True)
+    assert [found.name for found in snapshot.topics] == ["orders", "payments"]
+    assert snapshot.version == version(web, 1)
+
+
+async def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: HttpApp) -> None:
+    waiting = await waiting_poll(web, f"min_version={version(web, 2)}")
+    web.producer.set_topics(changed(orders=1))
+    answer = (await waiting).json()
+    ChangesAnswer.model_validate(answer, strict=True)
+    assert (answer["version"], answer["reset"]) == (version(web, 2), False)
+    (told,) = answer["changes"]
+    assert (told["id"], told["event"]) == (version(web, 2), "leader")
+    assert told["data"]["partitions"][0]["leader"] == 2
+    # And with one that came before it, at once.
+    for query in (f"min_version={version(web, 2)}", f"last_event_id={version(web, 1)}"):
+        assert (await poll(web, query)).json()["changes"] == [told]
+
+
+async def test_a_poll_without_a_change_answers_with_none_when_its_time_is_over(web: HttpApp) -> None:
+    await poll(web, "")
+    answer = (await poll(web, f"min_version={version(web, 2)}&max_block_ms=1")).json()
+    assert answer == {"version": version(web, 1), "reset": False, "changes": []}
+
+
+async def test_a_number_beyond_the_next_is_waited_for_and_what_comes_before_it_is_left_out(
+    web: HttpApp,
+) -> None:
+    waiting = await waiting_poll(web, f"min_version={version(web, 3)}")
+    for epoch in (1, 2):
+        await change(web, epoch + 1, changed(orders=epoch))
+    assert [told["id"] for told in (await waiting).json()["changes"]] == [version(web, 3)]
+
+
+async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: HttpApp) -> None:
+    waiting = await waiting_poll(web, f"topics=payments&last_event_id={version(web, 1)}")
+    await change(web, 2, changed(orders=1))
+    assert not waiting.done()
+    web.producer.set_topics(changed(orders=1, payments=1))
+    answer = (await waiting).json()
+    assert [told["data"]["topic"] for told in answer["changes"]] == ["payments"]
+    assert answer["version"] == version(web, 3)
+
+
+async def test_changes_that_are_not_kept_are_a_reset_for_min_version_too() -> None:
+    web = of_orders(watch_history_events=1)
+    await poll(web, "")
+    for epoch in (1, 2, 3):
+        await change(web, epoch + 1, [described("orders", [2], epoch)])
+    answer = (await poll(web, f"min_version={version(web, 2)}")).json()
+    assert (answer["reset"], answer["reason"]) == (True, "gap")
+    assert answer["snapshot"]["topics"][0]["partitions"][0]["leader_epoch"] == 3
+
+
+async def test_another_cluster_ends_a_poll_with_a_reset(web: HttpApp) -> None:
+    waiting = await waiting_poll(web, f"min_version={version(web, 2)}")
+    web.producer.set_topics([described("orders", [1])], cluster_id="another")
+    answer = (await waiting).json()
+    assert (answer["reset"], answer["reason"]) == (True, "cluster_changed")
+    assert answer["snapshot"]["cluster_id"] == "another"
+
+
+def test_a_version_of_another_process_is_412_at_once(web: HttpApp) -> None:
+    answer = web.get("/v1/watch?min_version=00000000-1", headers=JSON)
+    assert (answer.status_code, answer.json()["place"]) == (412, "query.min_version")
+
+
+async def test_a_poll_hears_only_of_topics_that_its_caller_may_read(web: HttpApp) -> None:
+    reader = Caller("reader", TopicRules.of(["pay*"]), TopicRules.of([]))
+    scope = {"pilotfish.caller": reader}
+    async with watching(web.app, "/v1/watch?topics=orders,payments", JSON, scope) as watch:
+        await watch.until_ended()
+        snapshot = watch.json()
+        assert [found["name"] for found in snapshot["topics"]] == ["payments"]
+        assert [error["topic"] for error in snapshot["errors"]] == ["orders"]
+
+
+async def test_a_poll_that_waits_is_a_watcher_like_any_other() -> None:
+    web = of_orders(max_watchers=1)
+    await poll(web, "")
+    async with watching(web.app, f"/v1/watch?min_version={version(web, 2)}", JSON) as first:
+        await until(lambda: web.app.sidecar.feed.watchers == 1)
+        assert (await poll(web, "")).status_code == 429
+        first.leave()
+        await first.until_ended()
+    assert (await poll(web, "")).status_code == 200
+
+
+async def test_a_poll_ends_when_the_sidecar_shuts_down(web: HttpApp) -> None:
+    waiting = await waiting_poll(web, f"min_version={version(web, 2)}")
+    web.app.sidecar.drain.begin()
+    assert (await waiting).json()["changes"] == []
+
+
+def test_one_answer_is_for_those_who_accept_json_and_no_event_stream() -> None:
+    wanted = {
+        None: False,
+        b"*/*": False,
+        b"text/event-stream": False,
+        b"text/html,application/xhtml+xml,*/*;q=0.8": False,
+        b"application/json": True,
+        b"Application/JSON; q=1, */*": True,
+        b"application/json, text/event-stream": False,
+    }
+    assert {accept: wants_json(accept) for accept in wanted} == wanted

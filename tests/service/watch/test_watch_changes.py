@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from service.watch.changes import PARTITIONS_PER_EVENT, PIECE, Change, changes_between
 from service.watch.snapshot import TopicTexts, snapshot_pieces, topic_pieces
 from service.watch.subscription import ChangeLog
+from tests.support.event_stream import KnownCluster
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import HttpApp
-from tests.support.metadata_responses import partition, topic
+from tests.support.metadata_responses import node, partition, topic
 
 if TYPE_CHECKING:
     from client_core import MetadataCache
@@ -113,12 +116,10 @@ def test_a_change_is_a_server_sent_event_with_its_number() -> None:
 def test_the_log_gives_what_came_after_a_number() -> None:
     log = log_of(5)
     assert [change.number for change in log.after(3) or []] == [4, 5]
-    assert log.after(5) == []
-
-
-@pytest.mark.parametrize("number", [6, 1_000_000])
-def test_a_number_that_was_not_given_yet_leads_nowhere(number: int) -> None:
-    assert log_of(5).after(number) is None
+    # After the last there is nothing, and one that was not given yet leads nowhere.
+    assert [log.after(number) for number in (5, 6, 1_000_000)] == [[], None, None]
+    log.begin_anew()  # nobody resumes from before that
+    assert [log.after(number) for number in (5, 6)] == [None, []]
 
 
 def test_the_log_is_bounded_in_number_and_in_bytes() -> None:
@@ -137,24 +138,17 @@ def test_one_change_larger_than_the_log_is_numbered_and_not_kept() -> None:
     assert log.after(1) == []
 
 
-def test_nobody_resumes_from_before_a_beginning() -> None:
-    log = log_of(3)
-    log.begin_anew()
-    assert log.after(3) is None
-    assert log.after(4) == []
-
-
 # -- snapshots -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("partitions", [1, PIECE, PIECE + 1, 3 * PIECE])
-def test_a_topic_in_pieces_is_one_json_object(partitions: int) -> None:
-    producer = FakeProducer()
-    producer.set_topics(topics(1, partitions))
-    table = producer.cache.topics["t0"]
-    whole = json.loads(b"".join(topic_pieces(table)))
-    assert [p["partition"] for p in whole["partitions"]] == list(range(partitions))
-    assert b"".join(TopicTexts().of(table)) == b"".join(topic_pieces(table))
+def test_a_topic_in_pieces_is_one_json_object() -> None:
+    for partitions in (1, PIECE, PIECE + 1, 3 * PIECE):
+        producer = FakeProducer()
+        producer.set_topics(topics(1, partitions))
+        table = producer.cache.topics["t0"]
+        whole = json.loads(b"".join(topic_pieces(table)))
+        assert [p["partition"] for p in whole["partitions"]] == list(range(partitions))
+        assert b"".join(TopicTexts().of(table)) == b"".join(topic_pieces(table))
 
 
 def test_a_topics_text_is_made_once_for_all_who_watch_until_it_changes() -> None:
@@ -171,29 +165,75 @@ def test_a_topics_text_is_made_once_for_all_who_watch_until_it_changes() -> None
 
 def test_a_snapshot_says_what_the_api_says() -> None:
     web = HttpApp()
-    web.producer.set_topics(
-        [
-            topic(
-                "orders", [partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,), error=9)]
-            ),
-            topic("payments", [partition(0, leader=None, epoch=None, replicas=(1, 2), error=5)]),
-        ]
-    )
-    pieces = snapshot_pieces(
-        web.producer.cache,
-        boot="boot",
-        number=1,
-        texts=TopicTexts(),
-        names=None,
-        sees=lambda _: True,
-        problems={},
-    )
-    snapshot = json.loads(b"\n".join(pieces))
+    lagging = partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,), error=9)
+    leaderless = partition(0, leader=None, epoch=None, replicas=(1, 2), error=5)
+    web.producer.set_topics([topic("orders", [lagging]), topic("payments", [leaderless])])
+    snapshot = snapshot_of(web.producer.cache)
     for found in snapshot["topics"]:
         answer = web.get(f"/v1/topics/{found['name']}").json()
         for one in answer["partitions"]:
             one["leader"] = None if one["leader"] is None else one["leader"]["id"]
         assert found == answer
-    assert {"cluster_id": snapshot["cluster_id"], "brokers": snapshot["brokers"]} == web.get(
-        "/v1/cluster"
-    ).json()
+    cluster = {"cluster_id": snapshot["cluster_id"], "brokers": snapshot["brokers"]}
+    assert cluster == web.get("/v1/cluster").json()
+
+
+partitions = st.lists(
+    st.tuples(
+        st.sampled_from([None, 1, 2, 3]),  # leader
+        st.integers(0, 3),  # epoch
+        st.sampled_from([(1,), (1, 2), (2, 1, 3)]),  # replicas
+        st.sampled_from([1, 3]),  # how many of them are in sync
+        st.sampled_from([0, 5]),  # error
+    ),
+    max_size=4,
+)
+#: A topic by what it has, and by which of the topics of its name it is.
+described_topics = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]), st.tuples(st.integers(1, 2), partitions), max_size=3
+)
+brokers = st.dictionaries(st.integers(1, 4), st.integers(9_000, 9_001), min_size=1)
+#: What a produce answer may say in between.
+hint = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3), st.integers(1, 3), st.integers(4, 9))
+steps = st.lists(st.tuples(brokers, described_topics, st.none() | hint), min_size=1, max_size=4)
+
+
+def snapshot_of(cache: MetadataCache) -> Any:
+    texts = TopicTexts()
+    pieces = snapshot_pieces(
+        cache, boot="boot", number=1, texts=texts, names=None, sees=lambda _: True, problems={}
+    )
+    return json.loads(b"\n".join(pieces))
+
+
+def refresh(producer: FakeProducer, nodes: dict[int, int], topics: dict[str, tuple[int, Any]]) -> None:
+    producer.nodes = [node(node_id, port=port) for node_id, port in nodes.items()]
+    producer.set_topics(
+        [
+            topic(name, [numbered(n, one) for n, one in enumerate(described)], topic_id=UUID(int=which))
+            for name, (which, described) in topics.items()
+        ]
+    )
+
+
+def numbered(number: int, described: Any) -> Any:
+    leader, epoch, replicas, in_sync, error = described
+    isr = replicas[:in_sync]
+    return partition(number, leader=leader, epoch=epoch, replicas=replicas, isr=isr, error=error)
+
+
+@settings(max_examples=200)
+@given(steps)
+def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(history: Any) -> None:
+    producer = FakeProducer()
+    refresh(producer, {1: 9_000}, {})
+    known = KnownCluster(snapshot_of(producer.cache))
+    for nodes, topics, named in history:
+        before = producer.cache
+        refresh(producer, nodes, topics)
+        if named is not None and named[1] < len(topics.get(named[0], (0, []))[1]):
+            producer.name_leader(*named)
+        for change in changes_between(before, producer.cache, "now"):
+            if change is not None:
+                known.apply(change.event, json.loads(change.data))
+        assert known == KnownCluster(snapshot_of(producer.cache))

@@ -1,23 +1,30 @@
-"""Text to text: each case says what a document shall mean, and every byte that comes of it."""
+"""Text to text: what a document shall mean, and every byte that comes of it; and drawn manifests."""
 
 from __future__ import annotations
 
-import textwrap
-from typing import TYPE_CHECKING, Any
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from service.cli.inject.faults import EditError
+from service.cli.inject.container import Sidecar
+from service.cli.inject.faults import EditError, ManifestError
+from service.cli.inject.manifests import Source, inject, uninject
 from service.cli.inject.plain_data import data
 from service.cli.inject.rewriting import rewritten
 from service.cli.inject.tree import NotYamlError, parse
 from service.cli.inject.values import Raw
+from tests.support.random_manifests import manifests
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Change = Callable[[Any], object]
 
 
-def changed(text: str, change: Callable[[Any], object]) -> str:
+def changed(text: str, change: Change) -> str:
     """A text whose only document means what a change of its values makes of them."""
     (document,) = parse(text)
     wanted: Any = data(document.root)
@@ -25,8 +32,40 @@ def changed(text: str, change: Callable[[Any], object]) -> str:
     return rewritten(text, [(document, wanted)])
 
 
-def dedented(text: str) -> str:
-    return textwrap.dedent(text).removeprefix("\n")
+def test_a_key_is_put_before_another_and_above_its_comments() -> None:
+    def change(document: Any) -> None:
+        document["spec"] = {"new": 1, **document.pop("spec")}
+
+    before = "spec:\n  # about a\n  # and more\n  a: 1\n"
+    assert changed(before, change) == "spec:\n  new: 1\n  # about a\n  # and more\n  a: 1\n"
+
+
+def test_what_looks_like_a_comment_and_is_text_is_left_together() -> None:
+    def change(document: Any) -> None:
+        document["z"] = 1
+        document["b"] = document.pop("b")
+
+    assert changed('a: "x\n# y"\nb: 1\n', change) == 'a: "x\n# y"\nz: 1\nb: 1\n'
+
+
+def test_what_goes_takes_its_lines_and_leaves_comments_that_are_not_its_own() -> None:
+    before = "l:\n  - name: a\n    # inside\n    v: 1   # too\n\n  # of b\n  - name: b\nm: 1\n"
+    assert changed(before, lambda document: document["l"].pop(0)) == "l:\n\n  # of b\n  - name: b\nm: 1\n"
+    assert changed(before, lambda document: document.pop("l")) == "m: 1\n"
+    # A text whose last line has no end has none when that line goes.
+    for end in ("\n", "\r\n"):
+        without_end = f"a: 1{end}b: 2{end}c: 3"
+        assert changed(without_end, lambda document: [document.pop("b"), document.pop("c")]) == "a: 1"
+
+
+def test_items_with_a_name_are_changed_where_they_stand() -> None:
+    def change(document: Any) -> None:
+        document["l"][1]["v"] = 3
+        document["l"].insert(0, {"name": "c"})
+
+    before = "l:\n  - name: a  # a\n    v: 1\n  - name: b\n    v: 2  # two\n"
+    after = "l:\n  - name: c\n  - name: a  # a\n    v: 1\n  - name: b\n    v: 3  # two\n"
+    assert changed(before, change) == after
 
 
 def first(value: Any) -> Callable[[Any], object]:
@@ -34,143 +73,85 @@ def first(value: Any) -> Callable[[Any], object]:
     return lambda document: document["l"].insert(0, value)
 
 
-def putting(key: str, value: Any) -> Callable[[Any], object]:
+def putting(key: str, value: Any) -> Change:
     def put(document: Any) -> None:
         document[key] = value
 
     return put
 
 
-# -- lists and mappings by lines -----------------------------------------------------------------------------
+def updating(key: str, **values: Any) -> Change:
+    """Changes a mapping of the document."""
+    return lambda document: document[key].update(values)
 
 
-@pytest.mark.parametrize(
-    ("before", "change", "after"),
-    [
-        pytest.param(
-            "l:\n  - a\n",
-            first({"name": "x", "v": 1}),
-            "l:\n  - name: x\n    v: 1\n  - a\n",
-            id="indented dashes",
-        ),
-        pytest.param("l:\n- a\n", first({"k": [1]}), "l:\n- k:\n  - 1\n- a\n", id="dashes below their key"),
-        pytest.param(
-            "m:\n    k: v\nl:\n    - a\n",
-            first({"k": {"l": True}}),
-            "m:\n    k: v\nl:\n    - k:\n          l: true\n    - a\n",
-            id="four columns a level",
-        ),
-        pytest.param(
-            "l:\n  # of a\n  - a\n", first("x"), "l:\n  - x\n  # of a\n  - a\n", id="a comment of an item"
-        ),
-        pytest.param(
-            "l: # of l\n  - a\n", first("x"), "l: # of l\n  - x\n  - a\n", id="a comment of the key"
-        ),
-        pytest.param("l:\n-\n  a: 1\n", first("x"), "l:\n- x\n-\n  a: 1\n", id="a dash on a line of its own"),
-        pytest.param("l:\n-\n- b\n", first("x"), "l:\n- x\n-\n- b\n", id="an item that is nothing"),
-        pytest.param("l: []\n", first("x"), "l:\n  - x\n", id="an empty list"),
-        pytest.param(
-            "l: []   # none\nz: 1\n", first("x"), "l:   # none\n  - x\nz: 1\n", id="an empty one with a word"
-        ),
-        pytest.param("l:\nz: 1\n", putting("l", ["x"]), "l:\n  - x\nz: 1\n", id="nothing"),
-        pytest.param("l: ~  # none\n", putting("l", ["x"]), "l:  # none\n  - x\n", id="a tilde"),
-        pytest.param("a: 1", putting("b", 2), "a: 1\nb: 2", id="the end of a text without one"),
-        pytest.param("a: 1\r\nb: 2\r\n", putting("c", 3), "a: 1\r\nb: 2\r\nc: 3\r\n", id="line ends of DOS"),
-        pytest.param(
-            "a: |\n  x\n\n\n", putting("b", 2), "a: |\n  x\nb: 2\n\n\n", id="behind a block of text"
-        ),
-        pytest.param(
-            "a: |+\n  x\n\n", putting("b", 2), "a: |+\n  x\n\nb: 2\n", id="behind one that keeps its end"
-        ),
-        pytest.param("a: x\n  y\n", putting("b", 2), "a: x\n  y\nb: 2\n", id="behind a text of two lines"),
-        pytest.param("a: 1  # one\n", putting("b", 2), "a: 1  # one\nb: 2\n", id="behind a comment"),
-        pytest.param("a:  5 # five\n", putting("a", 6), "a:  6 # five\n", id="a value"),
-        pytest.param("a:\nb: 1\n", putting("a", 6), "a: 6\nb: 1\n", id="a value where there was none"),
-        pytest.param(
-            "'a': 'b'\n", putting("c", "yes"), "'a': 'b'\nc: \"yes\"\n", id="quotes where they must be"
-        ),
-        pytest.param("? a\n: 1\n", putting("b", 2), "? a\n: 1\nb: 2\n", id="keys with a question mark"),
-    ],
-)
-def test_what_is_new_is_written_as_its_neighbours_are(
-    before: str, change: Callable[[Any], object], after: str
-) -> None:
-    assert changed(before, change) == after
+#: Case: a text, a change of what it means, and the text after it.
+BY_LINES: dict[str, tuple[str, Change, str]] = {
+    "indented dashes": ("l:\n  - a\n", first({"name": "x", "v": 1}), "l:\n  - name: x\n    v: 1\n  - a\n"),
+    "dashes below their key": ("l:\n- a\n", first({"k": [1]}), "l:\n- k:\n  - 1\n- a\n"),
+    "four columns a level": (
+        "m:\n    k: v\nl:\n    - a\n",
+        first({"k": {"l": True}}),
+        "m:\n    k: v\nl:\n    - k:\n          l: true\n    - a\n",
+    ),
+    "a comment of an item": ("l:\n  # of a\n  - a\n", first("x"), "l:\n  - x\n  # of a\n  - a\n"),
+    "a comment of the key": ("l: # of l\n  - a\n", first("x"), "l: # of l\n  - x\n  - a\n"),
+    "a dash on a line of its own": ("l:\n-\n  a: 1\n", first("x"), "l:\n- x\n-\n  a: 1\n"),
+    "an item that is nothing": ("l:\n-\n- b\n", first("x"), "l:\n- x\n-\n- b\n"),
+    "an empty list": ("l: []\n", first("x"), "l:\n  - x\n"),
+    "an empty one with a word": ("l: []   # none\nz: 1\n", first("x"), "l:   # none\n  - x\nz: 1\n"),
+    "nothing": ("l:\nz: 1\n", putting("l", ["x"]), "l:\n  - x\nz: 1\n"),
+    "a tilde": ("l: ~  # none\n", putting("l", ["x"]), "l:  # none\n  - x\n"),
+    "the end of a text without one": ("a: 1", putting("b", 2), "a: 1\nb: 2"),
+    "line ends of DOS": ("a: 1\r\nb: 2\r\n", putting("c", 3), "a: 1\r\nb: 2\r\nc: 3\r\n"),
+    "behind a block of text": ("a: |\n  x\n\n\n", putting("b", 2), "a: |\n  x\nb: 2\n\n\n"),
+    "behind one that keeps its end": ("a: |+\n  x\n\n", putting("b", 2), "a: |+\n  x\n\nb: 2\n"),
+    "behind a text of two lines": ("a: x\n  y\n", putting("b", 2), "a: x\n  y\nb: 2\n"),
+    "behind a comment": ("a: 1  # one\n", putting("b", 2), "a: 1  # one\nb: 2\n"),
+    "a value": ("a:  5 # five\n", putting("a", 6), "a:  6 # five\n"),
+    "a value where there was none": ("a:\nb: 1\n", putting("a", 6), "a: 6\nb: 1\n"),
+    "quotes where they must be": ("'a': 'b'\n", putting("c", "yes"), "'a': 'b'\nc: \"yes\"\n"),
+    "keys with a question mark": ("? a\n: 1\n", putting("b", 2), "? a\n: 1\nb: 2\n"),
+    "one is not true": ("a: true\nb: 1\n", putting("a", 1), "a: 1\nb: 1\n"),
+    "a text is not its number": ("a: '1'\n", putting("a", 1), "a: 1\n"),
+    "an anchor of a value that changes": ("a: &x 1\nb: *x\n", putting("a", 2), "a: &x 2\nb: 1\n"),
+    "an anchor of an empty list": ("a: &x []\n", putting("a", [1]), "a: &x\n  - 1\n"),
+    "an alias that shall not change": (
+        "a: &x\n  k: 1\nb: *x   # kept\nc: [*x]\n",
+        updating("a", z=2),
+        'a: &x\n  k: 1\n  z: 2\nb:   # kept\n  k: 1\nc: [{"k": 1}]\n',
+    ),
+    "an alias that shall change alone": (
+        "a: &x {k: 1}\nb: *x\n",
+        updating("b", z=2),
+        "a: &x {k: 1}\nb:\n  k: 1\n  z: 2\n",
+    ),
+    "what is merged in is overridden beside it": (
+        "a: &x\n  k: 1\nb:\n  <<: *x\n  m: 1\n",
+        updating("b", k=2),
+        "a: &x\n  k: 1\nb:\n  <<: *x\n  m: 1\n  k: 2\n",
+    ),
+    "what is not understood is written as it was": (
+        "a: &x {m: 0644, n: yes, o: !t v, p: 1.5}\nb: *x\n",
+        updating("b", q=1),
+        'a: &x {m: 0644, n: yes, o: !t v, p: 1.5}\nb:\n  m: 0644\n  n: yes\n  o: !t "v"\n  p: 1.5\n  q: 1\n',
+    ),
+}
 
 
-def test_a_key_is_put_before_another_and_above_its_comments() -> None:
-    def change(document: Any) -> None:
-        spec = document.pop("spec")
-        document["spec"] = {"new": 1, **spec}
-
-    before = dedented("""
-        spec:
-          # about a
-          # and more
-          a: 1
-        """)
-    assert changed(before, change) == "spec:\n  new: 1\n  # about a\n  # and more\n  a: 1\n"
+def test_what_is_new_is_written_as_its_neighbours_are() -> None:
+    made = {name: changed(before, change) for name, (before, change, _) in BY_LINES.items()}
+    assert made == {name: after for name, (_, _, after) in BY_LINES.items()}
 
 
-def test_what_looks_like_a_comment_and_is_text_is_left_together() -> None:
-    before = 'a: "x\n# y"\nb: 1\n'
-
-    def change(document: Any) -> None:
-        document["z"] = 1
-        document["b"] = document.pop("b")
-
-    assert changed(before, change) == 'a: "x\n# y"\nz: 1\nb: 1\n'
-
-
-def test_what_goes_takes_its_lines_and_leaves_comments_that_are_not_its_own() -> None:
-    before = dedented("""
-        l:
-          - name: a
-            # inside
-            v: 1   # too
-
-          # of b
-          - name: b
-        m: 1
-        """)
-    assert changed(before, lambda document: document["l"].pop(0)) == "l:\n\n  # of b\n  - name: b\nm: 1\n"
-    assert changed(before, lambda document: document.pop("l")) == "m: 1\n"
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_text_whose_last_line_has_no_end_has_none_when_that_line_goes(end: str) -> None:
-    before = f"a: 1{end}b: 2{end}c: 3"
-
-    def change(document: Any) -> None:
-        del document["b"], document["c"]
-
-    assert changed(before, change) == "a: 1"
-
-
-def test_items_with_a_name_are_changed_where_they_stand() -> None:
-    before = "l:\n  - name: a  # a\n    v: 1\n  - name: b\n    v: 2  # two\n"
-
-    def change(document: Any) -> None:
-        document["l"][1]["v"] = 3
-        document["l"].insert(0, {"name": "c"})
-
-    assert (
-        changed(before, change)
-        == "l:\n  - name: c\n  - name: a  # a\n    v: 1\n  - name: b\n    v: 3  # two\n"
-    )
-
-
-# -- in one line, and JSON -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("before", "change", "after"),
-    [
+def test_what_stands_in_brackets_is_changed_in_them() -> None:
+    numbers = '{"l": [1, 2, 3]}'
+    cases: list[tuple[str, Change, str]] = [
         ("l: [a]\n", first({"k": "yes"}), 'l: [{"k": "yes"}, a]\n'),
         ("{l: [ ]}\n", first("x"), '{l: ["x"]}\n'),
         ("{a: 1}  # c\n", putting("b", None), '{a: 1, "b": null}  # c\n'),
-        ('{"l": [1, 2, 3]}', lambda document: document["l"].pop(2), '{"l": [1, 2]}'),
-        ('{"l": [1, 2, 3]}', lambda document: document["l"].pop(0), '{"l": [2, 3]}'),
+        (numbers, lambda document: document["l"].pop(2), '{"l": [1, 2]}'),
+        (numbers, lambda document: document["l"].pop(0), '{"l": [2, 3]}'),
         ('{"l": [1]}', lambda document: document["l"].pop(0), '{"l": []}'),
         ('{"a": 1, "b": 2}', lambda document: document.pop("b"), '{"a": 1}'),
         ('{"a": 1}', lambda document: document.pop("a"), "{}"),
@@ -180,26 +161,8 @@ def test_items_with_a_name_are_changed_where_they_stand() -> None:
             '{\n  "l": [\n    {\n      "k": []\n    },\n    1\n  ]\n}\n',
         ),
         ('{\n\t"a": 1\n}\n', putting("b", 2), '{\n\t"a": 1,\n\t"b": 2\n}\n'),
-    ],
-)
-def test_what_stands_in_brackets_is_changed_in_them(
-    before: str, change: Callable[[Any], object], after: str
-) -> None:
-    assert changed(before, change) == after
-
-
-# -- anchors -------------------------------------------------------------------------------------------------
-
-
-def test_an_alias_that_shall_not_change_with_its_anchor_is_written_out() -> None:
-    before = "a: &x\n  k: 1\nb: *x   # kept\nc: [*x]\n"
-    after = 'a: &x\n  k: 1\n  z: 2\nb:   # kept\n  k: 1\nc: [{"k": 1}]\n'
-    assert changed(before, lambda document: document["a"].update(z=2)) == after
-
-
-def test_an_alias_that_shall_change_and_its_anchor_not_is_written_out() -> None:
-    before = "a: &x {k: 1}\nb: *x\n"
-    assert changed(before, lambda document: document["b"].update(z=2)) == "a: &x {k: 1}\nb:\n  k: 1\n  z: 2\n"
+    ]
+    assert [changed(before, change) for before, change, _ in cases] == [after for _, _, after in cases]
 
 
 def test_an_alias_that_shall_change_as_its_anchor_does_stays() -> None:
@@ -207,17 +170,6 @@ def test_an_alias_that_shall_change_as_its_anchor_does_stays() -> None:
         document["a"]["z"] = document["b"]["z"] = 2
 
     assert changed("a: &x\n  k: 1\nb: *x\n", change) == "a: &x\n  k: 1\n  z: 2\nb: *x\n"
-
-
-def test_an_anchor_stays_where_its_value_changes() -> None:
-    assert changed("a: &x 1\nb: *x\n", putting("a", 2)) == "a: &x 2\nb: 1\n"
-    assert changed("a: &x []\n", putting("a", [1])) == "a: &x\n  - 1\n"
-
-
-def test_what_is_merged_in_is_overridden_beside_it() -> None:
-    before = "a: &x\n  k: 1\nb:\n  <<: *x\n  m: 1\n"
-    after = "a: &x\n  k: 1\nb:\n  <<: *x\n  m: 1\n  k: 2\n"
-    assert changed(before, lambda document: document["b"].update(k=2)) == after
 
 
 def test_what_can_t_be_said_without_saying_more_is_refused() -> None:
@@ -231,9 +183,8 @@ def test_what_can_t_be_said_without_saying_more_is_refused() -> None:
 # -- what values mean ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_a_value_is_what_every_version_of_yaml_takes_it_for_or_kept_as_it_is() -> None:
+    cases: list[tuple[str, object]] = [
         ("8085", 8085),
         ("-1", -1),
         ("true", True),
@@ -243,46 +194,135 @@ def test_what_can_t_be_said_without_saying_more_is_refused() -> None:
         ("!!str 1", "1"),
         ("!!int '1'", 1),
         ("a b", "a b"),
-        ("0644", Raw("0644")),
-        ("1.5", Raw("1.5")),
         ("0.0.0.0", "0.0.0.0"),
-        ("1e3", Raw("1e3")),
-        ("yes", Raw("yes")),
-        ("2026-01-01", Raw("2026-01-01")),
-        ("12345678901234567890", Raw("12345678901234567890")),
+        *((text, Raw(text)) for text in ("0644", "1.5", "1e3", "yes", "2026-01-01", "12345678901234567890")),
         ("!x a", Raw("a", "!x")),
-    ],
+    ]
+    found = [data(parse(f"a: {text}\n")[0].root)["a"] for text, _ in cases]  # type: ignore[call-overload,index]
+    assert [(type(value), value) for value in found] == [(type(value), value) for _, value in cases]
+
+
+def test_a_text_that_yaml_reads_otherwise_is_escaped() -> None:
+    for text in ("\x7f", "\x85", "\u2028", "\ufeff", "\x9f", 'a"b\\c', "\t", "é😀"):
+        made = changed("a: 1\n", putting("b", text))
+        assert data(parse(made)[0].root) == {"a": 1, "b": text}
+
+
+def test_a_text_that_is_no_yaml_is_told_by_document_and_line() -> None:
+    for text, document, line in (("a: [", 1, 0), ("a: 1\n---\n- b\nc: 1\n", 2, 3), ("a: *x\n", 1, 0)):
+        with pytest.raises(NotYamlError) as caught:
+            parse(text)
+        assert (caught.value.document, caught.value.line) == (document, line)
+
+
+SIDECAR = Sidecar("pilotfish:1", {"PILOTFISH_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092"})
+OTHER = Sidecar(
+    "pilotfish:2",
+    {"PILOTFISH_LOG_LEVEL": "debug"},
+    secrets={"sasl": "kafka-sasl"},
+    config_map="kafka",
+    readiness=True,
+    drain_timeout_ms=61_000,
 )
-def test_a_value_is_what_every_version_of_yaml_takes_it_for_or_kept_as_it_is(
-    text: str, value: object
+#: Each drawn manifest goes through all that is said of it.
+PROFILE = settings(deadline=None, max_examples=16, suppress_health_check=list(HealthCheck))
+
+TEMPLATES = {"Pod": (), "CronJob": ("spec", "jobTemplate", "spec", "template")}
+OURS = ("pilotfish-tmp", "pilotfish-config", "pilotfish-secret-sasl")
+
+
+def meaning(text: str) -> list[Any]:
+    """What PyYAML reads."""
+    return [document for document in yaml.safe_load_all(text) if document is not None]
+
+
+def injected(text: str, sidecar: Sidecar = SIDECAR) -> str:
+    return inject([Source("x.yaml", text)], sidecar).texts[0]
+
+
+def objects(documents: list[Any]) -> list[Any]:
+    return [item for one in documents for item in (one["items"] if one.get("kind") == "List" else [one])]
+
+
+def template_of(one: Any) -> Any:
+    for step in TEMPLATES.get(one["kind"], ("spec", "template")):
+        one = one[step]
+    return one
+
+
+def without_sidecar(one: Any) -> Any:
+    """An object as it was, by hand."""
+    one = copy.deepcopy(one)
+    if one["kind"] == "ConfigMap":
+        return one
+    template = template_of(one)
+    spec, metadata = template["spec"], template["metadata"]
+    own_grace, _, _ = metadata["annotations"]["pilotfish-injected"].rpartition("Seconds=")[2].partition("->")
+    if own_grace == "unset":
+        del spec["terminationGracePeriodSeconds"]
+    else:
+        spec["terminationGracePeriodSeconds"] = int(own_grace)
+    for key in ("initContainers", "containers"):
+        spec[key] = [container for container in spec.get(key, []) if container["name"] != "pilotfish"]
+    spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] not in OURS]
+    for name in ("pilotfish-injected", "kubectl.kubernetes.io/default-container"):
+        metadata["annotations"].pop(name, None)
+    del metadata["labels"]["pilotfish-sidecar"]
+    return one
+
+
+def without_empty(one: Any) -> Any:
+    """An object without the lists and mappings of its pods that hold nothing."""
+    one = copy.deepcopy(one)
+    if one["kind"] == "ConfigMap":
+        return one
+    template = template_of(one)
+    for value, names in (
+        (template["spec"], ("initContainers", "volumes")),
+        (template.get("metadata", {}), ("labels", "annotations")),
+        (template, ("metadata",)),
+    ):
+        for name in names:
+            if not value.get(name):
+                value.pop(name, None)
+    return one
+
+
+@PROFILE
+@given(manifests())
+def test_whatever_a_manifest_looks_like_the_sidecar_goes_in_and_out_and_nothing_else_changes(
+    text: str,
 ) -> None:
-    (document,) = parse(f"a: {text}\nb: *c\n" if "*" in text else f"a: {text}\n")
-    assert data(document.root) == {"a": value}
+    once = injected(text)
+    before, after = objects(meaning(text)), objects(meaning(once))
+    assert [without_empty(without_sidecar(one)) for one in after] == [without_empty(one) for one in before]
+    for template in (template_of(one) for one in after if one["kind"] != "ConfigMap"):
+        names = [container["name"] for container in template["spec"]["initContainers"]]
+        assert (names[0], names.count("pilotfish")) == ("pilotfish", 1)
+        assert template["metadata"]["labels"]["pilotfish-sidecar"] == "true"
+    assert injected(once) == once
+    assert meaning(injected(once, OTHER)) == meaning(injected(text, OTHER))
+    # A list or mapping that held nothing is not there again when it is taken out: it says nothing.
+    # Nor is a tag, where the grace period was raised.
+    if before == [without_empty(one) for one in before] and "!!int" not in text:
+        assert uninject([Source("x.yaml", once)]).texts == [text]
+    assert_no_line_goes(text, once)
 
 
-def test_what_is_not_understood_is_written_as_it_was() -> None:
-    before = "a: &x {m: 0644, n: yes, o: !t v, p: 1.50}\nb: *x\n"
-    after = (
-        'a: &x {m: 0644, n: yes, o: !t v, p: 1.50}\nb:\n  m: 0644\n  n: yes\n  o: !t "v"\n  p: 1.50\n  q: 1\n'
-    )
-    assert changed(before, lambda document: document["b"].update(q=1)) == after
+def assert_no_line_goes(text: str, made: str) -> None:
+    """And none moves, but for those that are written anew: the grace period, and what was empty."""
+    if "!!int" in text or "{" in text.replace("{}", "") or "[" in text.replace("[]", ""):
+        return
+    anew = ("terminationGracePeriodSeconds", "{}", "[]")
+    kept = [line for line in text.splitlines() if not any(word in line for word in anew)]
+    found = iter(made.splitlines())
+    assert [line for line in kept if line not in found] == []
 
 
-def test_one_is_not_true_and_a_text_is_not_its_number() -> None:
-    assert changed("a: true\nb: 1\n", putting("a", 1)) == "a: 1\nb: 1\n"
-    assert changed("a: '1'\n", putting("a", 1)) == "a: 1\n"
-
-
-@pytest.mark.parametrize("text", ["\x7f", "\x85", "\u2028", "\ufeff", "\x9f", 'a"b\\c', "\t", "é😀"])
-def test_a_text_that_yaml_reads_otherwise_is_escaped(text: str) -> None:
-    made = changed("a: 1\n", putting("b", text))
-    assert data(parse(made)[0].root) == {"a": 1, "b": text}
-
-
-@pytest.mark.parametrize(
-    ("text", "document", "line"), [("a: [", 1, 0), ("a: 1\n---\n- b\nc: 1\n", 2, 3), ("a: *x\n", 1, 0)]
-)
-def test_a_text_that_is_no_yaml_is_told_by_document_and_line(text: str, document: int, line: int) -> None:
-    with pytest.raises(NotYamlError) as caught:
-        parse(text)
-    assert (caught.value.document, caught.value.line) == (document, line)
+@PROFILE
+@given(manifests(), st.integers(0, 1000), st.integers(1, 20))
+def test_a_text_that_breaks_off_is_refused_or_read_and_never_a_bug(text: str, start: int, count: int) -> None:
+    cut = text[: start % (len(text) + 1)] + text[start % (len(text) + 1) + count :]
+    with contextlib.suppress(ManifestError):
+        made = injected(cut)
+        assert injected(made) == made
