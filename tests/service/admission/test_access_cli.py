@@ -47,19 +47,16 @@ def test_entries_of_several_calls_make_one_file() -> None:
     assert [caller.name for caller in parse_tokens("f", text.encode()).values()] == ["one", "two"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_would_not_be_taken_is_not_made() -> None:
+    for words, said in (
         (("a b",), "a name has 1 to 64 letters"),
         (("a", "--read", "*a"), "'*a' has a star that is not at its end"),
         (("a", "--produce", ""), "'' can be no topic's name"),
         ((), "Missing argument 'NAME'"),
-    ],
-)
-def test_what_would_not_be_taken_is_not_made(words: tuple[str, ...], said: str) -> None:
-    refused = CliRunner().invoke(main, ["token", *words])
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert said in refused.stderr
+    ):
+        refused = CliRunner().invoke(main, ["token", *words])
+        assert (refused.exit_code, refused.stdout) == (2, ""), words
+        assert said in refused.stderr, words
 
 
 # -- showing one ---------------------------------------------------------------------------------------------
@@ -107,12 +104,12 @@ def test_a_token_from_a_file_goes_before_the_environment(
     assert DEMO_TOPIC in shown.output
 
 
-@pytest.mark.parametrize("token", [None, "wrong"])
-def test_without_a_token_that_is_known_the_remedy_is_told(sidecar: Sidecar, token: str | None) -> None:
-    refused = call(sidecar, "topics", token=token)
-    assert refused.exit_code == 1
-    assert "Give one in PILOTFISH_TOKEN, or in a file by --token-file" in refused.stderr
-    assert "wrong" not in refused.stderr
+def test_without_a_token_that_is_known_the_remedy_is_told(sidecar: Sidecar) -> None:
+    for token in (None, "wrong"):
+        refused = call(sidecar, "topics", token=token)
+        assert refused.exit_code == 1, token
+        assert "Give one in PILOTFISH_TOKEN, or in a file by --token-file" in refused.stderr, token
+        assert "wrong" not in refused.stderr, token
 
 
 def test_what_a_token_does_not_allow_is_told_in_kafkas_words(sidecar: Sidecar, tokens: TokensFile) -> None:
@@ -121,17 +118,17 @@ def test_what_a_token_does_not_allow_is_told_in_kafkas_words(sidecar: Sidecar, t
     assert "TOPIC_AUTHORIZATION_FAILED" in refused.stderr
 
 
-@pytest.mark.parametrize("text", ["", "two words", "se\ncret", "gehe\u00efm", b"\xff"])
-def test_what_is_no_token_is_not_sent_and_not_shown(tmp_path: Path, text: str | bytes) -> None:
-    path = tmp_path / "token"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    refused = CliRunner().invoke(main, ["topics", "--token-file", str(path)])
-    assert refused.exit_code == 2
-    assert f"--token-file {path}: " in refused.stderr
-    assert not text or "cret" not in refused.stderr
-    if isinstance(text, str):
-        refused = CliRunner().invoke(main, ["topics"], env={"PILOTFISH_TOKEN": text})
-        assert (refused.exit_code, "PILOTFISH_TOKEN: is no token" in refused.stderr) == (2, True)
+def test_what_is_no_token_is_not_sent_and_not_shown(tmp_path: Path) -> None:
+    for text in ("", "two words", "se\ncret", "gehe\u00efm", b"\xff"):
+        path = tmp_path / "token"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        refused = CliRunner().invoke(main, ["topics", "--token-file", str(path)])
+        assert refused.exit_code == 2, text
+        assert f"--token-file {path}: " in refused.stderr, text
+        assert not text or "cret" not in refused.stderr, text
+        if isinstance(text, str):
+            refused = CliRunner().invoke(main, ["topics"], env={"PILOTFISH_TOKEN": text})
+            assert (refused.exit_code, "PILOTFISH_TOKEN: is no token" in refused.stderr) == (2, True), text
 
 
 def test_a_token_is_in_no_repr() -> None:

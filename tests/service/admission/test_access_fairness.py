@@ -48,19 +48,16 @@ def fill(take: Callable[[], Place]) -> list[Place]:
 # -- the rule ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("own", "more", "total", "exceeds"),
-    [
+def test_nobody_holds_more_than_is_still_free() -> None:
+    for own, more, total, exceeds in (
         (0, 50, 0, False),
         (0, 51, 0, True),
         (49, 1, 49, False),
         (49, 2, 49, True),
         (10, 1, 79, False),
         (10, 1, 89, True),
-    ],
-)
-def test_nobody_holds_more_than_is_still_free(own: int, more: int, total: int, exceeds: bool) -> None:
-    assert exceeds_share(own, more, total, 100) is exceeds
+    ):
+        assert exceeds_share(own, more, total, 100) is exceeds, (own, more, total)
 
 
 def test_the_first_is_never_too_many_and_anyone_has_no_share() -> None:
@@ -199,19 +196,17 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
     assert (waiting.requests, waiting.bytes, list(waiting._shares)) == (1, 90, ["greedy"])
 
 
-@pytest.mark.parametrize(
-    ("limit", "more", "after_s"), [(300, 200, 2), (250, 200, 3), (None, 200, 2), (None, 250, 3)]
-)
-def test_retry_after_is_when_enough_will_have_left(limit: int | None, more: int, after_s: int) -> None:
+def test_retry_after_is_when_enough_will_have_left() -> None:
     """100 bytes a second leave a room of 800 bytes, in which the caller holds 200 and another as many."""
-    waiting = AdmissionControl(MockClock(now_ms=500), 99, 800)
-    caller = Caller("own", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=limit)
-    waiting.enter(100).leave()
-    waiting.enter(200)
-    waiting.enter(200, caller)
-    with pytest.raises(ProblemError, match="200 bytes of own") as refused:
-        waiting.enter(more, caller)
-    assert dict(refused.value.problem.headers) == {b"retry-after": b"%d" % after_s}
+    for limit, more, after_s in ((300, 200, 2), (250, 200, 3), (None, 200, 2), (None, 250, 3)):
+        waiting = AdmissionControl(MockClock(now_ms=500), 99, 800)
+        caller = Caller("own", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=limit)
+        waiting.enter(100).leave()
+        waiting.enter(200)
+        waiting.enter(200, caller)
+        with pytest.raises(ProblemError, match="200 bytes of own") as refused:
+            waiting.enter(more, caller)
+        assert dict(refused.value.problem.headers) == {b"retry-after": b"%d" % after_s}, (limit, more)
 
 
 # -- names that the brokers do not know ----------------------------------------------------------------------
@@ -341,28 +336,32 @@ def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
     assert "1 requests of capped are waiting already (max_waiting_requests of its token)" in refused.text
 
 
-@pytest.mark.parametrize("kind", ["watchers", "streams"])
-def test_places_that_are_held_for_long_are_shared(kind: str) -> None:
-    web = HttpApp(dialects=(), max_watchers=8, max_streams=8)
-    sidecar = web.app.sidecar
+def test_places_that_are_held_for_long_are_shared() -> None:
+    for kind in ("watchers", "streams"):
+        web = HttpApp(dialects=(), max_watchers=8, max_streams=8)
+        sidecar = web.app.sidecar
 
-    def enter(places: ExitStack, caller: Caller) -> None:
-        if kind == "watchers":
-            places.enter_context(sidecar.feed.subscribe(caller, None))
-        else:
-            places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
+        def enter(places: ExitStack, caller: Caller) -> None:
+            if kind == "watchers":
+                places.enter_context(sidecar.feed.subscribe(caller, None))
+            else:
+                places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
 
-    async def scenario() -> None:
-        with ExitStack() as places, ExitStack() as modest:
-            with ExitStack() as greedy:
-                for stack, caller, share in [(greedy, GREEDY, 4), (modest, MODEST, 2), (places, THIRD, 1)]:
-                    for _ in range(share):
-                        enter(stack, caller)
-                    with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
-                        enter(stack, caller)
-            enter(modest, MODEST)
-        with ExitStack() as places:
-            for _ in range(8):
-                enter(places, ANYONE)
+        async def scenario() -> None:
+            with ExitStack() as places, ExitStack() as modest:
+                with ExitStack() as greedy:
+                    for stack, caller, share in [
+                        (greedy, GREEDY, 4),
+                        (modest, MODEST, 2),
+                        (places, THIRD, 1),
+                    ]:
+                        for _ in range(share):
+                            enter(stack, caller)
+                        with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
+                            enter(stack, caller)
+                enter(modest, MODEST)
+            with ExitStack() as places:
+                for _ in range(8):
+                    enter(places, ANYONE)
 
-    run(scenario())
+        run(scenario())

@@ -97,9 +97,9 @@ def test_a_body_that_grows_beyond_the_room_is_429() -> None:
     assert refused.value.problem.status == 429
 
 
-@pytest.mark.parametrize(("headers", "expected"), [([], 0), ([(b"content-length", b"17")], 17)])
-def test_the_announced_length_is_that_of_the_head(headers: list[Any], expected: int) -> None:
-    assert announced_bytes({"headers": headers}) == expected
+def test_the_announced_length_is_that_of_the_head() -> None:
+    for headers, expected in (([], 0), ([(b"content-length", b"17")], 17)):
+        assert announced_bytes({"headers": headers}) == expected, headers
 
 
 def test_a_body_that_memory_does_not_hold_is_503_and_says_what_to_do() -> None:

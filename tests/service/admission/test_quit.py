@@ -52,12 +52,12 @@ def is_asked_to_end(web: HttpApp) -> bool:
 # -- who may -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there(method: str) -> None:
-    web = HttpApp()
-    answer, other = web.ask(method, QUIT, headers=showing(TOKEN)), web.ask(method, "/nothing")
-    assert (answer.status_code, answer.json()) == (404, other.json())
-    assert not is_asked_to_end(web)
+def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there() -> None:
+    for method in ("GET", "POST"):
+        web = HttpApp()
+        answer, other = web.ask(method, QUIT, headers=showing(TOKEN)), web.ask(method, "/nothing")
+        assert (answer.status_code, answer.json()) == (404, other.json()), method
+        assert not is_asked_to_end(web), method
 
 
 def test_with_the_token_it_asks_for_the_end(web: HttpApp) -> None:
@@ -78,9 +78,8 @@ def test_it_is_answered_during_the_drain(web: HttpApp) -> None:
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("headers", "challenge"),
-    [
+def test_without_the_token_nothing_happens(web: HttpApp) -> None:
+    for headers, challenge in (
         ({}, 'Bearer realm="pilotfish quit"'),
         (showing(TOKEN, "Basic"), 'Bearer realm="pilotfish quit"'),
         ({"authorization": TOKEN}, 'Bearer realm="pilotfish quit"'),
@@ -88,13 +87,11 @@ def test_it_is_answered_during_the_drain(web: HttpApp) -> None:
         (showing(""), 'Bearer realm="pilotfish quit", error="invalid_token"'),
         (showing(TOKEN[:-1]), 'Bearer realm="pilotfish quit", error="invalid_token"'),
         (showing(f"{TOKEN} {TOKEN}"), 'Bearer realm="pilotfish quit", error="invalid_token"'),
-    ],
-)
-def test_without_the_token_nothing_happens(web: HttpApp, headers: dict[str, str], challenge: str) -> None:
-    answer = web.post(QUIT, headers=headers)
-    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, challenge)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert not is_asked_to_end(web)
+    ):
+        answer = web.post(QUIT, headers=headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, challenge), headers
+        assert answer.headers["content-type"] == "application/problem+json", headers
+        assert not is_asked_to_end(web), headers
 
 
 def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
@@ -103,21 +100,17 @@ def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
     assert not is_asked_to_end(web)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-def test_only_post_ends_it(web: HttpApp, method: str) -> None:
-    answer = web.ask(method, QUIT, headers=showing(TOKEN))
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert not is_asked_to_end(web)
+def test_only_post_ends_it(web: HttpApp) -> None:
+    for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        answer = web.ask(method, QUIT, headers=showing(TOKEN))
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
+        assert not is_asked_to_end(web), method
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"), [({"host": "evil.example"}, 421), ({"origin": "https://evil.example"}, 403)]
-)
-def test_a_web_page_can_not_end_it_even_with_the_token(
-    web: HttpApp, headers: dict[str, str], status: int
-) -> None:
-    assert web.post(QUIT, headers={**headers, **showing(TOKEN)}).status_code == status
-    assert not is_asked_to_end(web)
+def test_a_web_page_can_not_end_it_even_with_the_token(web: HttpApp) -> None:
+    for headers, status in (({"host": "evil.example"}, 421), ({"origin": "https://evil.example"}, 403)):
+        assert web.post(QUIT, headers={**headers, **showing(TOKEN)}).status_code == status, headers
+        assert not is_asked_to_end(web), headers
 
 
 def test_a_callers_token_does_not_end_it_and_this_one_opens_nothing_else(
@@ -158,12 +151,12 @@ def test_a_rotated_token_holds_at_once_and_the_old_one_until_the_next_look(
     assert web.post(QUIT, headers=showing(NEXT_TOKEN)).status_code == 200
 
 
-@pytest.mark.parametrize("text", ["", "two words", "one\ntwo", "ü"])
-def test_a_file_that_holds_no_token_ends_the_start(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "token"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(FileFaultError, match=r"quit_token_file: .*token holds no token"):
-        HttpApp(quit_token_file=str(path))
+def test_a_file_that_holds_no_token_ends_the_start(tmp_path: Path) -> None:
+    for text in ("", "two words", "one\ntwo", "ü"):
+        path = tmp_path / "token"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(FileFaultError, match=r"quit_token_file: .*token holds no token"):
+            HttpApp(quit_token_file=str(path))
 
 
 def test_a_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
