@@ -336,32 +336,24 @@ def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
     assert "1 requests of capped are waiting already (max_waiting_requests of its token)" in refused.text
 
 
-def test_places_that_are_held_for_long_are_shared() -> None:
-    for kind in ("watchers", "streams"):
-        web = HttpApp(dialects=(), max_watchers=8, max_streams=8)
-        sidecar = web.app.sidecar
+async def test_places_that_are_held_for_long_are_shared() -> None:
+    sidecar = HttpApp(dialects=(), max_watchers=8, max_streams=8).app.sidecar
 
-        def enter(places: ExitStack, caller: Caller) -> None:
-            if kind == "watchers":
-                places.enter_context(sidecar.feed.subscribe(caller, None))
-            else:
-                places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
+    def watch(places: ExitStack, caller: Caller) -> None:
+        places.enter_context(sidecar.feed.subscribe(caller, None))
 
-        async def scenario() -> None:
-            with ExitStack() as places, ExitStack() as modest:
-                with ExitStack() as greedy:
-                    for stack, caller, share in [
-                        (greedy, GREEDY, 4),
-                        (modest, MODEST, 2),
-                        (places, THIRD, 1),
-                    ]:
-                        for _ in range(share):
-                            enter(stack, caller)
-                        with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
-                            enter(stack, caller)
-                enter(modest, MODEST)
-            with ExitStack() as places:
-                for _ in range(8):
-                    enter(places, ANYONE)
+    def stream(places: ExitStack, caller: Caller) -> None:
+        places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
 
-        run(scenario())
+    for enter in (watch, stream):
+        with ExitStack() as places, ExitStack() as modest:
+            with ExitStack() as greedy:
+                for stack, caller, share in [(greedy, GREEDY, 4), (modest, MODEST, 2), (places, THIRD, 1)]:
+                    for _ in range(share):
+                        enter(stack, caller)
+                    with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
+                        enter(stack, caller)
+            enter(modest, MODEST)
+        with ExitStack() as places:
+            for _ in range(8):
+                enter(places, ANYONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 from typing import TYPE_CHECKING, Final
@@ -223,41 +224,42 @@ def test_a_sigterm_that_follows_is_no_second_one(sidecar: Sidecar) -> None:
 # -- the command ---------------------------------------------------------------------------------------------
 
 
-def quit_by_command(sidecar: Sidecar, *words: str) -> tuple[int, str]:
+def quit_by_command(api_port: int, *words: str) -> tuple[int, str]:
     """Exit code and output of `pilotfish quit`."""
-    environment = {"PILOTFISH_API_PORT": str(sidecar.api_port)}
-    result = CliRunner().invoke(main, ["quit", *words], env=environment)
+    result = CliRunner().invoke(main, ["quit", *words], env={"PILOTFISH_API_PORT": str(api_port)})
     return result.exit_code, result.output
 
 
 def test_the_command_ends_a_sidecar(sidecar: Sidecar, mounted: MountedSecret) -> None:
     words = ("--token-file", str(mounted.path("token")))
-    assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
-    assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
+    assert quit_by_command(sidecar.api_port, *words) == (0, "shutting down\n")
+    assert quit_by_command(sidecar.api_port, *words) == (0, "shutting down\n")
     assert sidecar.process.wait(timeout=patient(30)) == 0
-    code, said = quit_by_command(sidecar, *words)
+    code, said = quit_by_command(sidecar.api_port, *words)
     assert code == 1
     assert "no Pilotfish answers" in said
 
 
-def test_the_command_says_what_is_wrong_with_its_token(sidecar: Sidecar, tmp_path: Path) -> None:
+async def test_the_command_says_what_is_wrong_with_its_token(mounted: MountedSecret, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("another-4Tk")
-    code, said = quit_by_command(sidecar, "--token-file", str(wrong))
-    assert (code, "this is not the token of quit_token_file" in said) == (1, True)
-    assert "another-4Tk" not in said
-    code, said = quit_by_command(sidecar)
-    assert (code, "a token is needed" in said) == (1, True)
-    assert sidecar.is_running
+    running = RunningServer(quit_token_file=str(mounted.path("token")))
+    async with running.clients():
+        port = running.api_port
+        code, said = await asyncio.to_thread(quit_by_command, port, "--token-file", str(wrong))
+        assert (code, "this is not the token of quit_token_file" in said) == (1, True)
+        assert "another-4Tk" not in said
+        code, said = await asyncio.to_thread(quit_by_command, port)
+        assert (code, "a token is needed" in said) == (1, True)
+        assert not running.app.sidecar.drain.announced
 
 
-def test_the_command_says_how_a_sidecar_could_be_ended_that_has_no_such_path(
-    mounted: MountedSecret, tmp_path: Path
+async def test_the_command_says_how_a_sidecar_could_be_ended_that_has_no_such_path(
+    mounted: MountedSecret,
 ) -> None:
-    with (
-        FakeCluster(brokers=1) as cluster,
-        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as sidecar,
-    ):
-        code, said = quit_by_command(sidecar, "--token-file", str(mounted.path("token")))
+    running = RunningServer()
+    async with running.clients():
+        words = ("--token-file", str(mounted.path("token")))
+        code, said = await asyncio.to_thread(quit_by_command, running.api_port, *words)
     assert code == 1
     assert "--quit-token-file" in said

@@ -108,12 +108,13 @@ def test_a_datagram_socket_is_somebody_elses(path: str) -> None:
 
 def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) -> None:
     target = tmp_path / "target"
+    target.write_text("precious")
     there = tmp_path / path
     made: dict[str, Callable[[], object]] = {
         "a file": lambda: there.write_text("precious"),
         "a folder": there.mkdir,
-        "a dangling link": lambda: there.symlink_to(target),
-        "a link": lambda: target.write_text("precious") and there.symlink_to(target),
+        "a dangling link": lambda: there.symlink_to("nowhere"),
+        "a link": lambda: there.symlink_to(target),
     }
     for kind, make in made.items():
         make()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from client_core import Backlog, BatchCount, NodeStatus, Phase, TopicPartition, TopicWait
 from service.observe.slowness.collector import Failure, NodeSlowness
 from service.observe.slowness.judging import Finding, Picture, judge
@@ -101,16 +99,14 @@ def test_a_node_that_can_not_be_reached_is_told_with_its_last_error() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
+def test_what_a_node_is_busy_with_instead_is_told() -> None:
+    for state, expected in (
         ("connecting", "is being connected to (connecting)"),
         ("checking_api_versions", "is being connected to (checking_api_versions)"),
         ("authentication_failed", "does not accept who we are"),
-    ],
-)
-def test_what_a_node_is_busy_with_instead_is_told(state: str, expected: str) -> None:
-    assert expected in the_finding(picture(node(state=state), backlog=backlog({2: waiting(5_000)}))).detail
+    ):
+        finding = the_finding(picture(node(state=state), backlog=backlog({2: waiting(5_000)})))
+        assert expected in finding.detail, state
 
 
 def test_a_node_that_can_not_be_reached_and_that_nobody_needs_is_no_finding() -> None:
@@ -139,16 +135,13 @@ def test_batches_that_a_node_refuses_again_and_again_are_told_with_the_error() -
     )
 
 
-@pytest.mark.parametrize("failure", [("Metadata", NOW_MS), (None, NOW_MS), ("Produce", NOW_MS - 20_000)])
-def test_a_failure_of_something_else_or_long_ago_does_not_explain_a_produce(
-    failure: tuple[str | None, int],
-) -> None:
-    api, last_ms = failure
-    of_node = NodeSlowness(NOTHING_RECENT, Failure(api, "NETWORK_EXCEPTION", "gone", last_ms, last_ms, 1))
-    finding = the_finding(picture(node(), backlog=backlog({2: waiting(5_000)}), nodes={2: of_node}))
-    assert finding.detail == (
-        "1,200 records of 14 partitions wait in batches for node 2, the oldest for 5.0 s"
-    )
+def test_a_failure_of_something_else_or_long_ago_does_not_explain_a_produce() -> None:
+    for api, last_ms in (("Metadata", NOW_MS), (None, NOW_MS), ("Produce", NOW_MS - 20_000)):
+        of_node = NodeSlowness(NOTHING_RECENT, Failure(api, "NETWORK_EXCEPTION", "gone", last_ms, last_ms, 1))
+        finding = the_finding(picture(node(), backlog=backlog({2: waiting(5_000)}), nodes={2: of_node}))
+        assert finding.detail == (
+            "1,200 records of 14 partitions wait in batches for node 2, the oldest for 5.0 s"
+        ), api
 
 
 def test_lingering_is_no_slowness() -> None:
@@ -276,21 +269,18 @@ def test_a_node_that_was_slow_before_is_told_where_nothing_is_slow_since() -> No
     )
 
 
-@pytest.mark.parametrize(
-    "slow_now",
-    [
+def test_a_node_that_was_slow_before_is_not_named_beside_one_that_is_slow_now() -> None:
+    for slow_now in (
         node(oldest_in_flight_age_ms=1_100, in_flight_requests=1),
         node(state="checking_api_versions"),
-    ],
-)
-def test_a_node_that_was_slow_before_is_not_named_beside_one_that_is_slow_now(slow_now: NodeStatus) -> None:
-    found = picture(
-        node(id=1, last_error="Connection refused", last_error_age_ms=457_000),
-        slow_now,
-        backlog=backlog({2: waiting(1_000)}),
-        nodes={1: SLOW_BEFORE},
-    )
-    assert the_finding(found).node == 2
+    ):
+        found = picture(
+            node(id=1, last_error="Connection refused", last_error_age_ms=457_000),
+            slow_now,
+            backlog=backlog({2: waiting(1_000)}),
+            nodes={1: SLOW_BEFORE},
+        )
+        assert the_finding(found).node == 2, slow_now
 
 
 def test_between_two_late_answers_the_node_that_gives_them_is_named_and_no_other() -> None:
@@ -326,14 +316,11 @@ def test_a_node_that_is_far_slower_than_the_others_is_named_below_the_limit_too(
     )
 
 
-@pytest.mark.parametrize(
-    "p50_ms",
-    [(90, 2, 2), (300, 300, 300), (300, 100, 100), (900,)],
-    ids=["little", "all alike", "not many times", "nobody to compare with"],
-)
-def test_a_node_that_is_a_little_slower_or_as_slow_as_all_is_not_named(p50_ms: tuple[int, ...]) -> None:
-    of_nodes = {i: quick(took_ms) for i, took_ms in enumerate(p50_ms, 1)}
-    assert judge(picture(*(node(id=i) for i in of_nodes), nodes=of_nodes)) == []
+def test_a_node_that_is_a_little_slower_or_as_slow_as_all_is_not_named() -> None:
+    """A little, all alike, not many times, and nobody to compare with."""
+    for p50_ms in ((90, 2, 2), (300, 300, 300), (300, 100, 100), (900,)):
+        of_nodes = {i: quick(took_ms) for i, took_ms in enumerate(p50_ms, 1)}
+        assert judge(picture(*(node(id=i) for i in of_nodes), nodes=of_nodes)) == [], p50_ms
 
 
 def test_a_full_buffer_is_laid_to_the_node_whose_records_are_late_not_to_who_has_most() -> None:

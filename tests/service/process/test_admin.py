@@ -90,21 +90,16 @@ def node(state: str, error_age_ms: int | None) -> NodeStatus:
     return NodeStatus(1, "host", 9092, state, 0, None, 0, 0, error, error_age_ms)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "ready"),
-    [
+def test_it_is_not_ready_when_every_broker_has_gone(web: HttpApp) -> None:
+    web.producer.clock.advance(1_000)
+    for nodes, ready in (
         ((node("ready", None), node("disconnected", 5)), True),
         ((node("disconnected", None),), True),
         ((node("disconnected", 500),), False),
         ((node("disconnected", 1_500),), True),
-    ],
-)
-def test_it_is_not_ready_when_every_broker_has_gone(
-    web: HttpApp, nodes: tuple[NodeStatus, ...], ready: bool
-) -> None:
-    web.producer.clock.advance(1_000)
-    with_status(web.producer, nodes=nodes)
-    assert (ask(web, "/readyz").status_code == 200) is ready
+    ):
+        with_status(web.producer, nodes=nodes)
+        assert (ask(web, "/readyz").status_code == 200) is ready, nodes
 
 
 def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp) -> None:
@@ -127,24 +122,17 @@ def test_it_has_started_when_it_listens_and_knows_the_cluster(web: HttpApp) -> N
     assert ask(web, "/startupz", listening=False).text == "the API does not listen yet\n"
 
 
-@pytest.mark.parametrize(
-    ("policy", "waited_ms", "started"),
-    [
+async def test_without_metadata_it_starts_as_the_policy_says() -> None:
+    for policy, waited_ms, started in (
         ("wait", 29_999, False),
         ("wait", 30_000, True),
         ("strict", 9_000_000, False),
         ("none", 0, True),
-    ],
-)
-def test_without_metadata_it_starts_as_the_policy_says(policy: str, waited_ms: int, started: bool) -> None:
-    web = HttpApp(startup_require_metadata=policy)
-
-    async def scenario() -> str | None:
+    ):
+        web = HttpApp(startup_require_metadata=policy)
         health = Health(web.app.sidecar, asyncio.get_running_loop(), lambda: True)
         web.producer.clock.advance(waited_ms)
-        return health.fault_of_startup()
-
-    assert (run(scenario()) is None) is started
+        assert (health.fault_of_startup() is None) is started, (policy, waited_ms)
 
 
 # -- metrics, and the rest -----------------------------------------------------------------------------------

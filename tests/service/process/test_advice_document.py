@@ -52,9 +52,8 @@ def test_a_broken_entry_of_another_service_is_that_services_matter() -> None:
     assert parse_advice(content, "billing")["cluster"].place == "advice[1]"
 
 
-@pytest.mark.parametrize(
-    ("content", "reported"),
-    [
+def test_what_is_broken_is_named_by_its_place() -> None:
+    for content, reported in (
         (b"", "the document: "),
         (b"\xff\xfe", "the document: "),
         (b"[1]", "the document: "),
@@ -89,12 +88,10 @@ def test_a_broken_entry_of_another_service_is_that_services_matter() -> None:
             "advice[1]: advises service 'billing' on cluster 'cluster' a second time",
         ),
         (b'{"version":1,"advice":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "the document: "),
-    ],
-)
-def test_what_is_broken_is_named_by_its_place(content: bytes, reported: str) -> None:
-    outcome, message = ignored(content)
-    assert outcome is Outcome.BROKEN
-    assert message.startswith(reported)
+    ):
+        outcome, message = ignored(content)
+        assert outcome is Outcome.BROKEN, reported
+        assert message.startswith(reported), reported
 
 
 def test_more_topics_than_one_request_may_ask_for_are_too_many() -> None:
@@ -107,12 +104,12 @@ def test_more_topics_than_one_request_may_ask_for_are_too_many() -> None:
     assert message == "advice[0].warm_topics: 1001 topics, at most 1000 are taken"
 
 
-@pytest.mark.parametrize("content", [document(), b'{"version":1,"advice":[]}'])
-def test_advice_for_other_services_is_none(content: bytes) -> None:
-    assert ignored(content, "search") == (
-        Outcome.OTHER_SERVICE,
-        "advice: holds none for service 'search'",
-    )
+def test_advice_for_other_services_is_none() -> None:
+    for content in (document(), b'{"version":1,"advice":[]}'):
+        assert ignored(content, "search") == (
+            Outcome.OTHER_SERVICE,
+            "advice: holds none for service 'search'",
+        ), content
 
 
 # -- its time ------------------------------------------------------------------------------------------------
@@ -127,20 +124,15 @@ def outcome_at(now_ms: int) -> Outcome:
     return Outcome.USED
 
 
-@pytest.mark.parametrize(
-    ("since_computed_ms", "outcome"),
-    [
+def test_it_is_good_from_when_it_was_computed_until_its_time_is_over() -> None:
+    for since_computed_ms, outcome in (
         (-AHEAD_MS - 1, Outcome.AHEAD),
         (-AHEAD_MS, Outcome.USED),
         (0, Outcome.USED),
         (HOUR_MS, Outcome.USED),
         (HOUR_MS + 1, Outcome.STALE),
-    ],
-)
-def test_it_is_good_from_when_it_was_computed_until_its_time_is_over(
-    since_computed_ms: int, outcome: Outcome
-) -> None:
-    assert outcome_at(COMPUTED_MS + since_computed_ms) is outcome
+    ):
+        assert outcome_at(COMPUTED_MS + since_computed_ms) is outcome, since_computed_ms
 
 
 # -- anything at all -----------------------------------------------------------------------------------------

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client_core import ConfigError
 from client_core.testing.free_ports import free_ports
+from service.base.settings_sources import SettingsError, load_settings
+from service.process.app import create_app
 from tests.support.hostile_peers import HOSTILE_PEERS
 from tests.support.sidecar import Sidecar
 from tests.support.tcp_peers import ScriptedPeer
@@ -98,9 +101,8 @@ def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) 
         assert sidecar.terminate() == 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "reported"),
-    [
+def test_a_wrong_setting_is_refused_with_its_name() -> None:
+    for settings, reported in (
         ({"acks": "2"}, r"acks"),
         ({"lingr.ms": "0"}, r"linger\.ms"),
         ({"compression.type": "brotli"}, r"compression\.type"),
@@ -112,12 +114,13 @@ def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) 
         ),
         ({"bootstrap.servers": "localhost"}, r"localhost"),
         ({"buffer.memory": "lots"}, r"buffer\.memory"),
-    ],
-)
-def test_a_wrong_setting_is_refused_at_start_with_its_name(
-    settings: dict[str, str], reported: str, tmp_path: Path
-) -> None:
-    servers = settings.get("bootstrap.servers", "127.0.0.1:9092")
-    sidecar = Sidecar(tmp_path, bootstrap_servers=servers, kafka=settings)
-    with pytest.raises(AssertionError, match=rf"the sidecar ended with 2:\n(.|\n)*{reported}"), sidecar:
+    ):
+        kafka = {"bootstrap.servers": "127.0.0.1:9092", **settings}
+        with pytest.raises((SettingsError, ConfigError), match=reported):
+            create_app(load_settings({}, tuple(f"{name}={value}" for name, value in kafka.items())))
+
+
+def test_a_wrong_setting_ends_the_process_with_2_and_its_name(tmp_path: Path) -> None:
+    sidecar = Sidecar(tmp_path, bootstrap_servers="127.0.0.1:9092", kafka={"acks": "2"})
+    with pytest.raises(AssertionError, match=r"the sidecar ended with 2:\n(.|\n)*acks"), sidecar:
         raise RuntimeError("it came up")
