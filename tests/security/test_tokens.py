@@ -12,7 +12,6 @@ from client_core import events as e
 from client_core.producer.accumulator.backlog import Backlog
 from service.admission.tokens_file import parse_tokens
 from service.base.watched_file import FileFaultError
-from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
@@ -249,28 +248,24 @@ def test_what_is_remembered_to_be_missing_tells_nothing_to_who_may_not_ask(
     assert after.status_code == 403
 
 
-def test_an_id_of_another_callers_watch_leads_to_no_change_of_its_topics(
+async def test_an_id_of_another_callers_watch_leads_to_no_change_of_its_topics(
     shared: tuple[HttpApp, TokensFile],
 ) -> None:
     app, callers = shared
+    async with app.client() as client:
 
-    async def scenario() -> None:
-        async with app.client() as client:
+        async def watch(name: str, query: str = "") -> Any:
+            headers = {**callers.of(name), "accept": "application/json"}
+            return (await client.get(f"/v1/watch?max_block_ms=0{query}", headers=headers)).json()
 
-            async def watch(name: str, query: str = "") -> Any:
-                headers = {**callers.of(name), "accept": "application/json"}
-                return (await client.get(f"/v1/watch?max_block_ms=0{query}", headers=headers)).json()
-
-            version = (await watch("whole"))["version"]
-            app.producer.name_leader("payroll", 0, 2, 9)
-            app.producer.name_leader("orders", 0, 2, 9)
-            await watch("whole")
-            reported = {name: await watch(name, f"&last_event_id={version}") for name in ("whole", "part")}
-            assert "payroll" in str(reported["whole"]["changes"])
-            assert "orders" in str(reported["part"]["changes"])
-            assert "payroll" not in str(reported["part"])
-
-    run(scenario())
+        version = (await watch("whole"))["version"]
+        app.producer.name_leader("payroll", 0, 2, 9)
+        app.producer.name_leader("orders", 0, 2, 9)
+        await watch("whole")
+        reported = {name: await watch(name, f"&last_event_id={version}") for name in ("whole", "part")}
+        assert "payroll" in str(reported["whole"]["changes"])
+        assert "orders" in str(reported["part"]["changes"])
+        assert "payroll" not in str(reported["part"])
 
 
 def test_the_status_names_no_topic_of_others(shared: tuple[HttpApp, TokensFile]) -> None:

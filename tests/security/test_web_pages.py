@@ -69,16 +69,6 @@ def test_no_spelling_of_another_host_is_let_in(web: HttpApp) -> None:
             assert web.get(path, headers={b"host": host.encode()}).status_code == 421, (host, path)
 
 
-async def raw(port: int, request: bytes) -> bytes:
-    """What comes back for these bytes, until the sidecar closes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request)
-        return await asyncio.wait_for(reader.read(), 20)
-    finally:
-        writer.close()
-
-
 async def test_hosts_are_judged_as_they_come_over_the_wire() -> None:
     running = RunningServer()
     async with running.clients():
@@ -97,7 +87,7 @@ async def test_hosts_are_judged_as_they_come_over_the_wire() -> None:
             (b"GET /v1/cluster HTTP/1.0\r\nHost: evil.example\r\n", 421),
             (b"OPTIONS /v1/cluster HTTP/1.1\r\nHost: evil.example\r\n", 421),
         ):
-            said = await raw(running.api_port, head + b"Connection: close\r\n\r\n")
+            said = await running.raw(head + b"Connection: close\r\n\r\n")
             assert said.startswith(b"HTTP/1.1 %d " % status), head
 
 

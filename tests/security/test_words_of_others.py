@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import re
@@ -20,7 +19,6 @@ from client_core.testing import FakeCluster
 from client_core.testing.sasl import SaslDemand
 from service.__main__ import main
 from service.process.admin import make_registry
-from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 from tests.support.sidecar import Sidecar
@@ -211,15 +209,6 @@ def test_a_record_header_is_the_bytes_that_were_given_and_no_more(web: HttpApp) 
 # -- answers -------------------------------------------------------------------------------------------------
 
 
-async def raw(port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request)
-        return await asyncio.wait_for(reader.read(), 20)
-    finally:
-        writer.close()
-
-
 SPLIT: Final = b"%0d%0aSet-Cookie:%20evil=1%0d%0a%0d%0a<script>"
 SPLIT_REQUESTS: Final = (
     b"GET /v1/topics/" + SPLIT + b"?max_block_ms=0 HTTP/1.1\r\n",
@@ -233,14 +222,12 @@ SPLIT_REQUESTS: Final = (
 )
 
 
-def test_nothing_of_a_request_splits_its_answer() -> None:
-    async def scenario() -> list[bytes]:
-        running = RunningServer()
-        async with running.clients():
-            end = b"Host: localhost\r\nConnection: close\r\n\r\n"
-            return [await raw(running.api_port, request + end) for request in SPLIT_REQUESTS]
-
-    for answer in run(scenario()):
+async def test_nothing_of_a_request_splits_its_answer() -> None:
+    running = RunningServer()
+    async with running.clients():
+        end = b"Host: localhost\r\nConnection: close\r\n\r\n"
+        reported = [await running.raw(request + end) for request in SPLIT_REQUESTS]
+    for answer in reported:
         head = answer.partition(b"\r\n\r\n")[0].lower()
         assert answer.count(b"HTTP/1.1 ") == 1
         assert b"set-cookie" not in head
@@ -272,14 +259,12 @@ TRAVERSALS: Final = (
 )
 
 
-def test_no_path_over_the_wire_leads_to_another_file() -> None:
-    async def scenario() -> list[tuple[bytes, bytes]]:
-        running = RunningServer()
-        async with running.clients():
-            end = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            return [(path, await raw(running.api_port, b"GET " + path + end)) for path in TRAVERSALS]
-
-    for path, answer in run(scenario()):
+async def test_no_path_over_the_wire_leads_to_another_file() -> None:
+    running = RunningServer()
+    async with running.clients():
+        end = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        reported = [(path, await running.raw(b"GET " + path + end)) for path in TRAVERSALS]
+    for path, answer in reported:
         status = answer.split(b" ")[1]
         assert status in (b"400", b"404"), (path, answer)
         assert b"root:" not in answer

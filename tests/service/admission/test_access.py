@@ -503,47 +503,37 @@ def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_r
     ],
 )
 @pytest.mark.parametrize("left", [{}, {"shop": ORDERS, "audit": {"read": ["orders"]}}], ids=["gone", "less"])
-def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
+async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
     web: HttpApp, tokens: TokensFile, clock: Clock, method: str, path: str, left: dict[str, Any]
 ) -> None:
     content = b'{"lookups":[{"topic":"later","partition":0}]}' if method == "POST" else None
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            headers = JSON | tokens.of("audit")
-            asking = asyncio.ensure_future(client.request(method, path, headers=headers, content=content))
-            await until(lambda: web.producer.waiting)
-            tokens.write(**left)
-            clock.look()
-            web.producer.set_topics({"orders": 3, "later": 1})
-            web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
-            return await asking
-
-    answer = run(scenario())
+    async with web.client() as client:
+        headers = JSON | tokens.of("audit")
+        asking = asyncio.ensure_future(client.request(method, path, headers=headers, content=content))
+        await until(lambda: web.producer.waiting)
+        tokens.write(**left)
+        clock.look()
+        web.producer.set_topics({"orders": 3, "later": 1})
+        web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
+        answer = await asking
     assert answer.status_code == 503
     assert "etag" not in answer.headers
     if method != "HEAD":
         assert (answer.json()["retriable"], answer.json()["written"]) == (True, "no")
 
 
-def test_what_became_of_records_is_told_though_the_token_is_gone(
+async def test_what_became_of_records_is_told_though_the_token_is_gone(
     web: HttpApp, tokens: TokensFile, clock: Clock
 ) -> None:
     web.producer.holds_records = True
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            headers = JSON | tokens.of("shop")
-            asking = asyncio.ensure_future(
-                client.post("/v1/topics/orders/records", content=ONE, headers=headers)
-            )
-            await until(lambda: web.producer.waiting)
-            tokens.write()
-            clock.look()
-            web.producer.acknowledge(web.producer.waiting[0])
-            return await asking
-
-    assert run(scenario()).status_code == 200
+    async with web.client() as client:
+        headers = JSON | tokens.of("shop")
+        asking = asyncio.ensure_future(client.post("/v1/topics/orders/records", content=ONE, headers=headers))
+        await until(lambda: web.producer.waiting)
+        tokens.write()
+        clock.look()
+        web.producer.acknowledge(web.producer.waiting[0])
+        assert (await asking).status_code == 200
 
 
 def test_an_answer_goes_on_when_the_file_changes_for_others(

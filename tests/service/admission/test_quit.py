@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from client_core.testing import FakeCluster
 from service.__main__ import main
 from service.base.watched_file import SETTLE_MS, FileFaultError
-from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 from tests.support.secured_settings import MountedSecret
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import httpx
 
 QUIT: Final = "/quitquitquit"
 TOKEN: Final = "looking-glass-2Jm"
@@ -189,15 +187,11 @@ def test_no_token_is_logged(web: HttpApp, mounted: MountedSecret, caplog: pytest
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-def test_a_server_ends_as_by_sigterm_and_goes_on_serving_for_the_delay(mounted: MountedSecret) -> None:
+async def test_a_server_ends_as_by_sigterm_and_goes_on_serving_for_the_delay(mounted: MountedSecret) -> None:
     running = RunningServer(quit_token_file=str(mounted.path("token")), drain_delay_ms=300)
-
-    async def scenario() -> list[httpx.Response]:
-        async with running.clients() as (api, admin):
-            asked = await api.post(QUIT, headers=showing(TOKEN))
-            return [asked, await admin.get("/readyz"), await api.get("/v1/topics/orders")]
-
-    asked, ready, served = run(scenario())
+    async with running.clients() as (api, admin):
+        asked = await api.post(QUIT, headers=showing(TOKEN))
+        asked, ready, served = [asked, await admin.get("/readyz"), await api.get("/v1/topics/orders")]
     assert [asked.status_code, ready.status_code, served.status_code] == [200, 503, 200]
     assert (running.ended.result(), running.producer.state) == (0, "closed")
 

@@ -145,20 +145,17 @@ def test_metrics_are_text_that_prometheus_reads(web: HttpApp) -> None:
     assert "process_resident_memory_bytes" in answer.text
 
 
-def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpApp) -> None:
+async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpApp) -> None:
     sidecar = web.app.sidecar
 
     async def counted() -> list[str]:
         lines = (await probe(web, "/metrics")).text.splitlines()
         return [x for x in lines if x.startswith(("pilotfish_watchers ", "pilotfish_produce_streams "))]
 
-    async def scenario() -> None:
-        streams, feed = sidecar.streams, sidecar.feed
-        with streams.open("orders", ANYONE, lambda: sidecar.producing.times), feed.subscribe(ANYONE, None):
-            assert await counted() == ["pilotfish_watchers 1.0", "pilotfish_produce_streams 1.0"]
-        assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
-
-    run(scenario())
+    streams, feed = sidecar.streams, sidecar.feed
+    with streams.open("orders", ANYONE, lambda: sidecar.producing.times), feed.subscribe(ANYONE, None):
+        assert await counted() == ["pilotfish_watchers 1.0", "pilotfish_produce_streams 1.0"]
+    assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
 
 
 def test_what_is_not_there_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
