@@ -133,6 +133,7 @@ def test_what_is_no_recorded_trace_is_none() -> None:
         "00",
         f"00-{TRACE}-{SPAN}",
         f"00-{TRACE}-{SPAN}-00",  # nobody records it
+        f"00-{TRACE}-{SPAN}-02",  # nor this one, which has another flag
         f"00-{TRACE}-{SPAN}-0",
         f"00-{TRACE}-{SPAN}-01-more",  # version 0 has four fields
         f"ff-{TRACE}-{SPAN}-01",  # no version

@@ -97,6 +97,7 @@ def test_what_is_not_slow_is_not_told() -> None:
         "answers come soon": picture(busy, backlog=backlog({2: waiting(900)}, by_node={2: waiting(900)})),
         "nobody needs the node that is gone": picture(refused),
         "it lingers": picture(node(), backlog=backlog({2: waiting(5_000)}), linger_ms=10_000),
+        "it lingered, and has waited for less": picture(node(), backlog=backlog({2: waiting(1_004)})),
         "it has only just begun": picture(metadata={"age_ms": None}),
         "a refresh failed before the last good one": picture(metadata=RECOVERED),
         "one node is a little slower": of_speeds(90, 2, 2),
@@ -265,6 +266,10 @@ def test_no_more_than_some_topics_are_told_one_by_one() -> None:
     assert len(found) == 11
     assert found[0].detail.startswith("5,000 requests wait for topic t5000")
     assert found[-1].detail.endswith("for 4,990 other topics")
+
+
+def test_what_has_waited_for_as_long_as_that_behind_its_lingering_is_told() -> None:
+    assert the_finding(picture(node(), backlog=backlog({2: waiting(1_005)}))).node == 2
 
 
 def test_a_missing_producer_id_is_told_where_one_is_needed() -> None:
