@@ -32,7 +32,7 @@ def scraped(web: HttpApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
 def value(web: HttpApp, name: str, **labels: str) -> float | None:
-    return scraped(web).get(f"pilotfish_{name}", {}).get(tuple(sorted(labels.items())))
+    return make_registry(web.app).get_sample_value(f"pilotfish_{name}", labels)
 
 
 @pytest.fixture
