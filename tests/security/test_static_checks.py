@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -50,10 +49,18 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path in SOURCES:
-        for node in ast.walk(tree_of(path)):
-            yield path, node
+#: The kinds of nodes that a check looks at.
+_LOOKED_AT: Final = (
+    *(ast.Assign, ast.Attribute, ast.Call, ast.Compare, ast.Constant),
+    *(ast.Import, ast.ImportFrom, ast.keyword),
+)
+
+
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
+    return [
+        (path, node) for path in SOURCES for node in ast.walk(tree_of(path)) if isinstance(node, _LOOKED_AT)
+    ]
 
 
 # -- the code ------------------------------------------------------------------------------------------------
@@ -178,11 +185,11 @@ _MAKES_SECRETS: Final = {
 }
 
 
-@pytest.mark.parametrize(("file", "module"), _MAKES_SECRETS.items())
-def test_what_must_not_be_guessed_is_made_by_secrets(file: str, module: str) -> None:
-    modules = {name for path, _, name in imported() if path == ROOT / file}
-    assert module in modules
-    assert "random" not in modules
+def test_what_must_not_be_guessed_is_made_by_secrets() -> None:
+    for file, module in _MAKES_SECRETS.items():
+        modules = {name for path, _, name in imported() if path == ROOT / file}
+        assert module in modules, file
+        assert "random" not in modules, file
 
 
 _SECRET_NAME: Final = re.compile(r"(?:^|_)(token|password|secret|digest|signature|nonce|authorization)s?$")
@@ -209,12 +216,10 @@ def _names_secret(node: ast.AST) -> bool:
     return _SECRET_NAME.search(dotted(node).rpartition(".")[2].lower()) is not None
 
 
-@pytest.mark.parametrize(
-    "file", ["service/admission/drain.py", "client_core/network/sasl/scram_sasl_client.py"]
-)
-def test_secrets_that_are_compared_are_compared_in_constant_time(file: str) -> None:
-    calls = {dotted(node.func) for node in ast.walk(tree_of(ROOT / file)) if isinstance(node, ast.Call)}
-    assert "hmac.compare_digest" in calls
+def test_secrets_that_are_compared_are_compared_in_constant_time() -> None:
+    for file in ("service/admission/drain.py", "client_core/network/sasl/scram_sasl_client.py"):
+        calls = {dotted(node.func) for node in ast.walk(tree_of(ROOT / file)) if isinstance(node, ast.Call)}
+        assert "hmac.compare_digest" in calls, file
 
 
 def test_a_callers_token_is_found_by_its_digest() -> None:
@@ -274,6 +279,7 @@ EXTRAS: Final = {
 }
 
 
+@cache
 def pins_of(path: Path) -> list[Pin]:
     text = "".join(
         line for line in path.read_text().splitlines(keepends=True) if not line.lstrip().startswith("#")
@@ -286,24 +292,19 @@ def pins_of(path: Path) -> list[Pin]:
     return pins
 
 
-EVERY_FILE: Final = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_everything_is_pinned_to_one_version_with_hashes() -> None:
+    for path in FILES:
+        assert pins_of(path), path
+        for pin in pins_of(path):
+            assert [each.operator for each in pin.requirement.specifier] == ["=="], (path, pin)
+            assert pin.hashes, (path, pin)
+            assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in pin.hashes), (path, pin)
+            assert pin.requirement.url is None, (path, pin)
 
 
-@EVERY_FILE
-def test_everything_is_pinned_to_one_version_with_hashes(path: Path) -> None:
-    pins = pins_of(path)
-    assert pins
-    for pin in pins:
-        assert [each.operator for each in pin.requirement.specifier] == ["=="], pin
-        assert pin.hashes, pin
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in pin.hashes), pin
-        assert pin.requirement.url is None, pin
-
-
-@EVERY_FILE
-def test_no_address_and_no_registry_is_named(path: Path) -> None:
-    for line in path.read_text().splitlines():
-        assert not line.lstrip().startswith(("-", "git+")) or line.lstrip().startswith("--hash="), line
+def test_no_address_and_no_registry_is_named() -> None:
+    for line in [line.lstrip() for path in FILES for line in path.read_text().splitlines()]:
+        assert not line.startswith(("-", "git+")) or line.startswith("--hash="), line
         assert "://" not in line
         assert " @ " not in line
 
@@ -316,12 +317,14 @@ def asked_for(extras: tuple[str, ...]) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
-@pytest.mark.parametrize("file", EXTRAS)
-def test_the_pins_are_what_the_project_asks_for(file: str) -> None:
-    pinned = {pin.name: pin for pin in pins_of(ROOT / "requirements" / file)}
-    for wanted in asked_for(EXTRAS[file]):
-        pin = pinned[canonicalize_name(wanted.name)]
-        assert wanted.specifier.contains(pin.version, prereleases=True), f"{file}: {wanted} and {pin.version}"
+def test_the_pins_are_what_the_project_asks_for() -> None:
+    for file in EXTRAS:
+        pinned = {pin.name: pin for pin in pins_of(ROOT / "requirements" / file)}
+        for wanted in asked_for(EXTRAS[file]):
+            pin = pinned[canonicalize_name(wanted.name)]
+            assert wanted.specifier.contains(pin.version, prereleases=True), (
+                f"{file}: {wanted} and {pin.version}"
+            )
 
 
 def test_a_pin_that_nobody_asks_for_any_more_is_found() -> None:
@@ -358,22 +361,22 @@ def test_the_lowest_versions_are_those_that_the_project_allows() -> None:
         assert pinned[canonicalize_name(wanted.name)] == Version(bound), wanted
 
 
-@pytest.mark.parametrize("file", ["run.txt", "otel.txt", "lowest.txt"])
 def test_no_pin_of_the_image_is_a_version_with_a_known_vulnerability(
-    file: str, record_property: Callable[[str, object], None]
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Known as of the table's date, which `make audit` is there to go beyond."""
     record_property("advisories_as_of", str(ADVISORIES["as_of"]))
-    pinned = {pin.name: pin.version for pin in pins_of(ROOT / "requirements" / file)}
-    for advisory in ADVISORIES["advisory"]:
-        version = pinned.get(advisory["package"])
-        if version is None:
-            continue
-        is_affected = Version(advisory.get("since", "0")) <= version < Version(advisory["fixed"])
-        assert not is_affected, (
-            f"{file}: {advisory['package']} {version} has {advisory['id']}; "
-            f"take {advisory['fixed']} or later (as of {ADVISORIES['as_of']})"
-        )
+    for file in ("run.txt", "otel.txt", "lowest.txt"):
+        pinned = {pin.name: pin.version for pin in pins_of(ROOT / "requirements" / file)}
+        for advisory in ADVISORIES["advisory"]:
+            version = pinned.get(advisory["package"])
+            if version is None:
+                continue
+            is_affected = Version(advisory.get("since", "0")) <= version < Version(advisory["fixed"])
+            assert not is_affected, (
+                f"{file}: {advisory['package']} {version} has {advisory['id']}; "
+                f"take {advisory['fixed']} or later (as of {ADVISORIES['as_of']})"
+            )
 
 
 def test_the_table_of_advisories_is_of_packages_that_are_installed() -> None:

@@ -12,7 +12,6 @@ from client_core import events as e
 from client_core.producer.accumulator.backlog import Backlog
 from service.admission.tokens_file import parse_tokens
 from service.base.watched_file import FileFaultError
-from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
@@ -49,9 +48,8 @@ def web(tokens: TokensFile) -> HttpApp:
 # -- no token ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_what_is_no_token_lets_nobody_in(web: HttpApp) -> None:
+    for said in (
         b"",
         b"Bearer",
         b"Bearer ",
@@ -65,43 +63,34 @@ def web(tokens: TokensFile) -> HttpApp:
         "Bearer shop-0123456789abcde\uff46".encode(),
         b"Bearer shop-0123456789abcdef\x00",
         b"Bearer " + b"x" * 60_000,
-    ],
-    ids=lambda said: repr(said[:40]),
-)
-def test_what_is_no_token_lets_nobody_in(web: HttpApp, said: bytes) -> None:
-    for path in (
-        "/v1/topics/orders",
-        "/v1/topics/%6Frders",
-        "/v1/status",
-        "/v1/watch",
-        "/topics",
-        "/nothing",
     ):
-        assert web.get(path, headers={b"authorization": said}).status_code == 401
-    assert (
-        web.post(PRODUCE, content=RECORDS, headers={b"authorization": said, **_bytes(JSON)}).status_code
-        == 401
-    )
-    assert web.producer.submitted == []
+        headers = {b"authorization": said, b"content-type": b"application/json"}
+        for path in (
+            "/v1/topics/orders",
+            "/v1/topics/%6Frders",
+            "/v1/status",
+            "/v1/watch",
+            "/topics",
+            "/nothing",
+        ):
+            assert web.get(path, headers=headers).status_code == 401, (said[:40], path)
+        assert web.post(PRODUCE, content=RECORDS, headers=headers).status_code == 401, said[:40]
+        assert web.producer.submitted == [], said[:40]
 
 
-def _bytes(headers: dict[str, str]) -> dict[bytes, bytes]:
-    return {name.encode(): value.encode() for name, value in headers.items()}
+def test_a_token_counts_in_no_other_place(web: HttpApp, tokens: TokensFile) -> None:
+    for name in ("token", "access_token", "authorization", "api_key", "bearer"):
+        token = tokens.token("shop")
+        assert web.get(f"/v1/topics/orders?{name}={token}").status_code == 401, name
+        for header in (name.replace("_", "-") if name != "authorization" else "x-authorization", "cookie"):
+            assert web.get("/v1/topics/orders", headers={header: f"Bearer {token}"}).status_code == 401, name
 
 
-@pytest.mark.parametrize("name", ["token", "access_token", "authorization", "api_key", "bearer"])
-def test_a_token_counts_in_no_other_place(web: HttpApp, tokens: TokensFile, name: str) -> None:
-    token = tokens.token("shop")
-    assert web.get(f"/v1/topics/orders?{name}={token}").status_code == 401
-    for header in (name.replace("_", "-") if name != "authorization" else "x-authorization", "cookie"):
-        assert web.get("/v1/topics/orders", headers={header: f"Bearer {token}"}).status_code == 401
-
-
-@pytest.mark.parametrize("nothing", [b"", b"\n"])
-def test_the_hash_of_an_empty_variable_is_refused_and_opens_nothing(nothing: bytes) -> None:
-    entry = f'[[token]]\nname = "shop"\nsha256 = "{hashlib.sha256(nothing).hexdigest()}"\nread = ["*"]\n'
-    with pytest.raises(FileFaultError, match="is that of an empty token, which anybody has"):
-        parse_tokens("tokens.toml", entry.encode())
+def test_the_hash_of_an_empty_variable_is_refused_and_opens_nothing() -> None:
+    for nothing in (b"", b"\n"):
+        entry = f'[[token]]\nname = "shop"\nsha256 = "{hashlib.sha256(nothing).hexdigest()}"\nread = ["*"]\n'
+        with pytest.raises(FileFaultError, match="is that of an empty token, which anybody has"):
+            parse_tokens("tokens.toml", entry.encode())
 
 
 # -- a token for other topics --------------------------------------------------------------------------------
@@ -146,9 +135,8 @@ def test_a_right_that_was_taken_away_takes_its_kept_answers_along(web: HttpApp, 
     assert web.post(PRODUCE, content=RECORDS, headers=headers).status_code == 403
 
 
-@pytest.mark.parametrize(
-    "spelling",
-    [
+def test_no_spelling_of_a_name_goes_round_its_rule(web: HttpApp, tokens: TokensFile) -> None:
+    for spelling in (
         "orders",
         "%6Frders",
         "%6f%72%64%65%72%73",
@@ -158,25 +146,23 @@ def test_a_right_that_was_taken_away_takes_its_kept_answers_along(web: HttpApp, 
         "orders%00",
         "orders.",
         "%EF%BD%8Frders",
-    ],
-)
-def test_no_spelling_of_a_name_goes_round_its_rule(web: HttpApp, tokens: TokensFile, spelling: str) -> None:
-    sent: dict[str, Any] = {"headers": {**JSON, **tokens.of("stranger")}}
-    for answer in (
-        web.get(f"/v1/topics/{spelling}", headers=tokens.of("stranger")),
-        web.get(f"/v1/topics/{spelling}/leader?partition=0", headers=tokens.of("stranger")),
-        web.get(f"/topics/{spelling}", headers=tokens.of("stranger")),
-        web.get(f"/v3/clusters/cluster/topics/{spelling}", headers=tokens.of("stranger")),
-        web.post(f"/v1/topics/{spelling}/records", content=RECORDS, **sent),
-        web.post(f"/topics/{spelling}", content=RECORDS, **sent),
-        web.post(f"/cloudevents/{spelling}", content=RECORDS, **sent),
-        web.post(f"/v1.0/publish/pubsub/{spelling}", content=RECORDS, **sent),
     ):
-        assert answer.status_code >= 400
-        assert "partitions" not in answer.text
-        assert "leader_epoch" not in answer.text
-    assert web.producer.submitted == []
-    assert web.producer.calls == []  # and no broker was asked
+        sent: dict[str, Any] = {"headers": {**JSON, **tokens.of("stranger")}}
+        for answer in (
+            web.get(f"/v1/topics/{spelling}", headers=tokens.of("stranger")),
+            web.get(f"/v1/topics/{spelling}/leader?partition=0", headers=tokens.of("stranger")),
+            web.get(f"/topics/{spelling}", headers=tokens.of("stranger")),
+            web.get(f"/v3/clusters/cluster/topics/{spelling}", headers=tokens.of("stranger")),
+            web.post(f"/v1/topics/{spelling}/records", content=RECORDS, **sent),
+            web.post(f"/topics/{spelling}", content=RECORDS, **sent),
+            web.post(f"/cloudevents/{spelling}", content=RECORDS, **sent),
+            web.post(f"/v1.0/publish/pubsub/{spelling}", content=RECORDS, **sent),
+        ):
+            assert answer.status_code >= 400, spelling
+            assert "partitions" not in answer.text, spelling
+            assert "leader_epoch" not in answer.text, spelling
+        assert web.producer.submitted == [], spelling
+        assert web.producer.calls == [], spelling  # and no broker was asked
 
 
 # -- what callers share in memory ----------------------------------------------------------------------------
@@ -262,28 +248,24 @@ def test_what_is_remembered_to_be_missing_tells_nothing_to_who_may_not_ask(
     assert after.status_code == 403
 
 
-def test_an_id_of_another_callers_watch_leads_to_no_change_of_its_topics(
+async def test_an_id_of_another_callers_watch_leads_to_no_change_of_its_topics(
     shared: tuple[HttpApp, TokensFile],
 ) -> None:
     app, callers = shared
+    async with app.client() as client:
 
-    async def scenario() -> None:
-        async with app.client() as client:
+        async def watch(name: str, query: str = "") -> Any:
+            headers = {**callers.of(name), "accept": "application/json"}
+            return (await client.get(f"/v1/watch?max_block_ms=0{query}", headers=headers)).json()
 
-            async def watch(name: str, query: str = "") -> Any:
-                headers = {**callers.of(name), "accept": "application/json"}
-                return (await client.get(f"/v1/watch?max_block_ms=0{query}", headers=headers)).json()
-
-            version = (await watch("whole"))["version"]
-            app.producer.name_leader("payroll", 0, 2, 9)
-            app.producer.name_leader("orders", 0, 2, 9)
-            await watch("whole")
-            reported = {name: await watch(name, f"&last_event_id={version}") for name in ("whole", "part")}
-            assert "payroll" in str(reported["whole"]["changes"])
-            assert "orders" in str(reported["part"]["changes"])
-            assert "payroll" not in str(reported["part"])
-
-    run(scenario())
+        version = (await watch("whole"))["version"]
+        app.producer.name_leader("payroll", 0, 2, 9)
+        app.producer.name_leader("orders", 0, 2, 9)
+        await watch("whole")
+        reported = {name: await watch(name, f"&last_event_id={version}") for name in ("whole", "part")}
+        assert "payroll" in str(reported["whole"]["changes"])
+        assert "orders" in str(reported["part"]["changes"])
+        assert "payroll" not in str(reported["part"])
 
 
 def test_the_status_names_no_topic_of_others(shared: tuple[HttpApp, TokensFile]) -> None:

@@ -57,6 +57,15 @@ class RunningServer:
                 terminate()
             await self.ended
 
+    async def raw(self, request: bytes) -> bytes:
+        """What comes back of the API's port for these bytes, until the sidecar closes."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.api_port)
+        try:
+            writer.write(request)
+            return await asyncio.wait_for(reader.read(), 20)
+        finally:
+            writer.close()
+
 
 def terminate() -> None:
     """SIGTERM, to this process."""

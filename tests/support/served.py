@@ -5,17 +5,19 @@
         caller.send(b"GET / HTTP/1.1\\r\\n…")
         await caller.until_closed()
 
-`on_loop` runs a scenario on asyncio's own loop or on uvloop, which serves in a real sidecar. What is still
-connected at the end is cut off, and the end waits until the server has noticed.
+`on_loop` runs a scenario on asyncio's own loop or on uvloop, which serves in a real sidecar; a test that is a
+coroutine runs on both with `on_each_loop`. What is still connected at the end is cut off, and the end waits
+until the server has noticed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 import uvicorn
 import uvloop
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from service.wire.asgi import ASGIApp
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -46,6 +49,21 @@ def on_loop(name: str, scenario: Coroutine[Any, Any, T]) -> T:
 
     with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
         return runner.run(bounded())
+
+
+def on_each_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that is a coroutine, run on each loop in turn over the same fixtures; failures name the loop."""
+
+    @functools.wraps(test)
+    def in_turn(*given: P.args, **named: P.kwargs) -> None:
+        for name in LOOPS:
+            try:
+                on_loop(name, test(*given, **named))
+            except BaseException as e:
+                e.add_note(f"on the loop of {name}")
+                raise
+
+    return in_turn
 
 
 def limits(**given: float) -> Limits:
@@ -92,7 +110,7 @@ class Served:
         else:
             self.address = unix.path
             self.listener = Listener(unix.socket, unix.path, close=unix.close)
-        self._callers: list[Caller] = []
+        self.callers: list[Caller] = []
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -108,7 +126,7 @@ class Served:
 
     async def __aexit__(self, *_: object) -> None:
         self.listener.close()
-        for caller in self._callers:
+        for caller in self.callers:
             await caller.hang_up()
         for connection in list(self._state.connections):
             connection.transport.abort()
@@ -146,7 +164,7 @@ class Served:
             own.close()
             raise
         caller = Caller(reader, writer)
-        self._callers.append(caller)
+        self.callers.append(caller)
         return caller
 
 

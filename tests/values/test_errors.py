@@ -51,9 +51,8 @@ def test_success_is_no_exception() -> None:
         errors.error_for(0)
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
+def test_codes_that_share_a_row_get_the_class_that_java_gives_them() -> None:
+    for code, expected in (
         (3, errors.UnknownTopicOrPartitionError),
         (7, errors.TimeoutError),
         (13, errors.NetworkError),
@@ -61,12 +60,8 @@ def test_success_is_no_exception() -> None:
         (29, errors.TopicAuthorizationError),
         (58, errors.SaslAuthenticationError),
         (74, errors.FencedLeaderEpochError),
-    ],
-)
-def test_codes_that_share_a_row_get_the_class_that_java_gives_them(
-    code: int, expected: type[errors.ApiError]
-) -> None:
-    assert type(errors.error_for(code)) is expected
+    ):
+        assert type(errors.error_for(code)) is expected, code
 
 
 def test_a_timeout_is_also_pythons_own() -> None:

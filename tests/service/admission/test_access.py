@@ -24,6 +24,7 @@ from service.wire.waiting import CallerGoneError
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import HttpApp
+from tests.support.secured_settings import MountedSecret
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -87,15 +88,14 @@ def test_without_a_token_nobody_is_let_in_and_nothing_is_done(web: HttpApp) -> N
     assert web.producer.submitted == []
 
 
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_a_token_lets_its_caller_in(web: HttpApp, tokens: TokensFile, scheme: str) -> None:
-    answer = web.get("/v1/topics/orders", headers={"authorization": f"{scheme} {tokens.token('shop')}"})
-    assert answer.status_code == 200
+def test_a_token_lets_its_caller_in(web: HttpApp, tokens: TokensFile) -> None:
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        answer = web.get("/v1/topics/orders", headers={"authorization": f"{scheme} {tokens.token('shop')}"})
+        assert answer.status_code == 200, scheme
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_a_wrong_token_is_none(web: HttpApp) -> None:
+    for said in (
         "Bearer",
         "Bearer ",
         "Bearer x",
@@ -105,29 +105,26 @@ def test_a_token_lets_its_caller_in(web: HttpApp, tokens: TokensFile, scheme: st
         "Bearer SHOP-0123456789ABCDEF",
         "Bearer \xff",
         "Bearer " + hashlib.sha256(b"shop-0123456789abcdef").hexdigest(),
-    ],
-)
-def test_a_wrong_token_is_none(web: HttpApp, said: str) -> None:
-    answer = web.get("/v1/topics/orders", headers={b"authorization": said.encode("latin-1")})
-    assert answer.status_code == 401
-    assert "0123456789" not in answer.text
-    assert answer.headers["www-authenticate"] == 'Bearer realm="pilotfish", error="invalid_token"'
+    ):
+        answer = web.get("/v1/topics/orders", headers={b"authorization": said.encode("latin-1")})
+        assert answer.status_code == 401, said
+        assert "0123456789" not in answer.text, said
+        assert answer.headers["www-authenticate"] == 'Bearer realm="pilotfish", error="invalid_token"', said
 
 
-@pytest.mark.parametrize(
-    "said", ["Basic c2hvcDp4", "shop-0123456789abcdef", "Bearershop-0123456789abcdef", ""]
-)
-def test_another_scheme_is_as_good_as_no_token(web: HttpApp, said: str) -> None:
-    answer = web.get("/v1/topics/orders", headers={"authorization": said})
-    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="pilotfish"')
+def test_another_scheme_is_as_good_as_no_token(web: HttpApp) -> None:
+    for said in ("Basic c2hvcDp4", "shop-0123456789abcdef", "Bearershop-0123456789abcdef", ""):
+        answer = web.get("/v1/topics/orders", headers={"authorization": said})
+        assert answer.status_code == 401, said
+        assert answer.headers["www-authenticate"] == 'Bearer realm="pilotfish"', said
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_authorization_may_not_stand_twice(web: HttpApp, tokens: TokensFile, order: int) -> None:
-    both = [tokens.of("shop")["authorization"], tokens.of("audit")["authorization"]][::order]
-    answer = web.get("/v1/topics/orders", headers=[("authorization", said) for said in both])
-    assert answer.status_code == 400
-    assert 'error="invalid_request"' in answer.headers["www-authenticate"]
+def test_authorization_may_not_stand_twice(web: HttpApp, tokens: TokensFile) -> None:
+    for order in (1, -1):
+        both = [tokens.of("shop")["authorization"], tokens.of("audit")["authorization"]][::order]
+        answer = web.get("/v1/topics/orders", headers=[("authorization", said) for said in both])
+        assert answer.status_code == 400, order
+        assert 'error="invalid_request"' in answer.headers["www-authenticate"], order
 
 
 def test_daprs_clients_may_show_their_token_in_daprs_own_header(tokens: TokensFile) -> None:
@@ -139,16 +136,16 @@ def test_daprs_clients_may_show_their_token_in_daprs_own_header(tokens: TokensFi
     assert web.get("/v1.0/metadata", headers=header | tokens.of("shop")).status_code == 400
 
 
-@pytest.mark.parametrize("path", ["/", "/console/main.js", "/docs/docs.js", "/docs/swagger-ui-bundle.js"])
-def test_what_holds_no_data_is_open_to_be_read(web: HttpApp, path: str) -> None:
-    assert web.get(path).status_code == 200
-    assert web.post(path).status_code == 401
-    assert web.get(path, headers={"host": "evil.example"}).status_code == 421
+def test_what_holds_no_data_is_open_to_be_read(web: HttpApp) -> None:
+    for path in ("/", "/console/main.js", "/docs/docs.js", "/docs/swagger-ui-bundle.js"):
+        assert web.get(path).status_code == 200, path
+        assert web.post(path).status_code == 401, path
+        assert web.get(path, headers={"host": "evil.example"}).status_code == 421, path
 
 
-@pytest.mark.parametrize("path", ["/docs/", "/docs/..%2Fv1/status", "/docs/../v1/status", "/console"])
-def test_what_merely_looks_open_is_not(web: HttpApp, path: str) -> None:
-    assert web.get(path).status_code in (400, 401)
+def test_what_merely_looks_open_is_not(web: HttpApp) -> None:
+    for path in ("/docs/", "/docs/..%2Fv1/status", "/docs/../v1/status", "/console"):
+        assert web.get(path).status_code in (400, 401), path
 
 
 def test_without_the_page_nothing_is_open(tokens: TokensFile) -> None:
@@ -183,18 +180,18 @@ FAST = ("", "/partitions/0", "/leader?partition=0", "/leader?key=a")
 SLOW = ("?max_age_ms=100000", "/leader?partition=0&max_block_ms=50", "/leader?key=%C3%A4", "/partitions/99")
 
 
-@pytest.mark.parametrize("rest", [*FAST, *SLOW, "?max_block_ms=10", "?max_age_ms=0", "?min_version=x-1"])
 def test_a_topic_that_is_not_allowed_looks_the_same_whether_it_is_there_or_not(
-    web: HttpApp, tokens: TokensFile, rest: str
+    web: HttpApp, tokens: TokensFile
 ) -> None:
-    there, missing = (
-        web.get(f"/v1/topics/{topic}{rest}", headers=tokens.of("shop")) for topic in ("hidden", "absent")
-    )
-    expected = 412 if "min_version" in rest else 403
-    assert (there.status_code, missing.status_code) == (expected, expected)
-    assert there.text.replace("hidden", "absent") == missing.text
-    assert dict(there.headers) == dict(missing.headers)
-    assert web.producer.calls == []
+    for rest in (*FAST, *SLOW, "?max_block_ms=10", "?max_age_ms=0", "?min_version=x-1"):
+        there, missing = (
+            web.get(f"/v1/topics/{topic}{rest}", headers=tokens.of("shop")) for topic in ("hidden", "absent")
+        )
+        expected = 412 if "min_version" in rest else 403
+        assert (there.status_code, missing.status_code) == (expected, expected), rest
+        assert there.text.replace("hidden", "absent") == missing.text, rest
+        assert dict(there.headers) == dict(missing.headers), rest
+        assert web.producer.calls == [], rest
 
 
 def test_a_topic_that_is_not_allowed_is_refused_by_kafkas_name(web: HttpApp, tokens: TokensFile) -> None:
@@ -246,10 +243,10 @@ def test_the_file_is_followed_until_the_close(tokens: TokensFile) -> None:
         assert timers.due is None
 
 
-@pytest.mark.parametrize("path", ["/v1/topics/%68idden", "/v1/topics/hidde%6E/leader?partition=0"])
-def test_another_spelling_of_a_topic_is_the_same_topic(web: HttpApp, tokens: TokensFile, path: str) -> None:
-    assert web.get(path, headers=tokens.of("shop")).status_code == 403
-    assert web.get(path, headers=tokens.of("audit")).status_code == 200
+def test_another_spelling_of_a_topic_is_the_same_topic(web: HttpApp, tokens: TokensFile) -> None:
+    for path in ("/v1/topics/%68idden", "/v1/topics/hidde%6E/leader?partition=0"):
+        assert web.get(path, headers=tokens.of("shop")).status_code == 403, path
+        assert web.get(path, headers=tokens.of("audit")).status_code == 200, path
 
 
 def test_a_look_up_that_is_not_allowed_leaves_no_trace_of_use(web: HttpApp, tokens: TokensFile) -> None:
@@ -259,17 +256,17 @@ def test_a_look_up_that_is_not_allowed_leaves_no_trace_of_use(web: HttpApp, toke
     assert web.producer.cache.topics["hidden"].use.touched
 
 
-@pytest.mark.parametrize("rest", [*FAST, *SLOW])
 def test_whoever_may_read_a_topic_gets_the_answer_that_anyone_gets_without_tokens(
-    web: HttpApp, tokens: TokensFile, rest: str
+    web: HttpApp, tokens: TokensFile
 ) -> None:
     open_to_all = HttpApp(dialects=())
     open_to_all.producer.set_topics({"orders": 3, "hidden": 3})
-    plain = open_to_all.get(f"/v1/topics/orders{rest}")
-    answer = web.get(f"/v1/topics/orders{rest}", headers=tokens.of("shop"))
-    assert (answer.status_code, answer.content) == (plain.status_code, plain.content)
-    assert answer.headers["vary"] == "Authorization"
-    assert {n for n in answer.headers if n != "vary"} == set(plain.headers)
+    for rest in (*FAST, *SLOW):
+        plain = open_to_all.get(f"/v1/topics/orders{rest}")
+        answer = web.get(f"/v1/topics/orders{rest}", headers=tokens.of("shop"))
+        assert (answer.status_code, answer.content) == (plain.status_code, plain.content), rest
+        assert answer.headers["vary"] == "Authorization", rest
+        assert {n for n in answer.headers if n != "vary"} == set(plain.headers), rest
 
 
 def test_a_prepared_answer_is_not_changed_by_those_who_get_it(web: HttpApp, tokens: TokensFile) -> None:
@@ -334,15 +331,16 @@ def test_many_leaders_none_of_which_is_allowed_ask_nobody(web: HttpApp, tokens: 
     assert web.producer.calls == []
 
 
-@pytest.mark.parametrize("path", ["/v1/topics/{}/records", "/v1/topics/{}/record%73"])
 def test_a_produce_that_is_not_allowed_is_refused_before_its_body_is_read(
-    web: HttpApp, tokens: TokensFile, path: str
+    web: HttpApp, tokens: TokensFile
 ) -> None:
-    for topic in ("hidden", "absent"):
-        answer = web.post(path.format(topic), content=b"{", headers={**tokens.of("shop"), **JSON})
-        assert (answer.status_code, answer.json()["kafka_error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
-    assert web.producer.calls == []
-    assert web.producer.submitted == []
+    for path in ("/v1/topics/{}/records", "/v1/topics/{}/record%73"):
+        for topic in ("hidden", "absent"):
+            answer = web.post(path.format(topic), content=b"{", headers={**tokens.of("shop"), **JSON})
+            assert answer.status_code == 403, path
+            assert answer.json()["kafka_error"] == "TOPIC_AUTHORIZATION_FAILED", path
+        assert web.producer.calls == [], path
+        assert web.producer.submitted == [], path
 
 
 def test_reading_and_producing_are_rights_of_their_own(web: HttpApp, tokens: TokensFile) -> None:
@@ -397,6 +395,35 @@ def test_a_file_that_went_wrong_leaves_the_tokens_in_force(
     assert web.get("/v1/topics/orders", headers=tokens.of("shop")).status_code == 200
     assert reloads(web) == {"success": 0, "failure": 3}
     assert caplog.text.count("the earlier value stays in use") == 3
+
+
+def test_tokens_that_a_kubelet_swaps_are_in_force_and_wrong_ones_are_not(tmp_path: Path) -> None:
+    orders = {"read": ["orders"]}
+    tokens = TokensFile(tmp_path, shop=orders)
+    before, after = tokens.entry("shop", **orders), tokens.entry("audit", **orders)
+    mounted = MountedSecret(tmp_path / "mounted", {"tokens.toml": before})
+    web = HttpApp(tokens_file=str(mounted.path("tokens.toml")))
+    web.producer.set_topics({"orders": 3})
+    access = web.app.access
+    assert access is not None
+
+    def statuses() -> list[int]:
+        """What shop and audit get."""
+        return [
+            web.get("/v1/topics/orders", headers=tokens.of(name)).status_code for name in ("shop", "audit")
+        ]
+
+    def swap(text: str, now_ms: int) -> None:
+        mounted.swap({"tokens.toml": text})
+        access.look(now_ms)
+        access.look(now_ms + SETTLE_MS)
+
+    assert statuses() == [200, 401]
+    swap(after, 0)
+    assert statuses() == [401, 200]
+    swap("[[token]]\nname = 'half'", 10_000)
+    assert statuses() == [401, 200], "what was right before stays in force"
+    assert reloads(web) == {"success": 1, "failure": 1}
 
 
 def reloads(web: HttpApp) -> dict[str, float]:
@@ -476,47 +503,37 @@ def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_r
     ],
 )
 @pytest.mark.parametrize("left", [{}, {"shop": ORDERS, "audit": {"read": ["orders"]}}], ids=["gone", "less"])
-def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
+async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
     web: HttpApp, tokens: TokensFile, clock: Clock, method: str, path: str, left: dict[str, Any]
 ) -> None:
     content = b'{"lookups":[{"topic":"later","partition":0}]}' if method == "POST" else None
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            headers = JSON | tokens.of("audit")
-            asking = asyncio.ensure_future(client.request(method, path, headers=headers, content=content))
-            await until(lambda: web.producer.waiting)
-            tokens.write(**left)
-            clock.look()
-            web.producer.set_topics({"orders": 3, "later": 1})
-            web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
-            return await asking
-
-    answer = run(scenario())
+    async with web.client() as client:
+        headers = JSON | tokens.of("audit")
+        asking = asyncio.ensure_future(client.request(method, path, headers=headers, content=content))
+        await until(lambda: web.producer.waiting)
+        tokens.write(**left)
+        clock.look()
+        web.producer.set_topics({"orders": 3, "later": 1})
+        web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
+        answer = await asking
     assert answer.status_code == 503
     assert "etag" not in answer.headers
     if method != "HEAD":
         assert (answer.json()["retriable"], answer.json()["written"]) == (True, "no")
 
 
-def test_what_became_of_records_is_told_though_the_token_is_gone(
+async def test_what_became_of_records_is_told_though_the_token_is_gone(
     web: HttpApp, tokens: TokensFile, clock: Clock
 ) -> None:
     web.producer.holds_records = True
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            headers = JSON | tokens.of("shop")
-            asking = asyncio.ensure_future(
-                client.post("/v1/topics/orders/records", content=ONE, headers=headers)
-            )
-            await until(lambda: web.producer.waiting)
-            tokens.write()
-            clock.look()
-            web.producer.acknowledge(web.producer.waiting[0])
-            return await asking
-
-    assert run(scenario()).status_code == 200
+    async with web.client() as client:
+        headers = JSON | tokens.of("shop")
+        asking = asyncio.ensure_future(client.post("/v1/topics/orders/records", content=ONE, headers=headers))
+        await until(lambda: web.producer.waiting)
+        tokens.write()
+        clock.look()
+        web.producer.acknowledge(web.producer.waiting[0])
+        assert (await asking).status_code == 200
 
 
 def test_an_answer_goes_on_when_the_file_changes_for_others(

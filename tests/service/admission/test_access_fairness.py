@@ -12,7 +12,7 @@ from service.admission.admission_control import AdmissionControl, Place, exceeds
 from service.admission.caller import ALL_TOPICS, ANYONE, Caller
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.errors import ProblemError
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
 from tests.support.mock_clock import MockClock
 from tests.support.tokens import TokensFile
@@ -48,19 +48,16 @@ def fill(take: Callable[[], Place]) -> list[Place]:
 # -- the rule ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("own", "more", "total", "exceeds"),
-    [
+def test_nobody_holds_more_than_is_still_free() -> None:
+    for own, more, total, exceeds in (
         (0, 50, 0, False),
         (0, 51, 0, True),
         (49, 1, 49, False),
         (49, 2, 49, True),
         (10, 1, 79, False),
         (10, 1, 89, True),
-    ],
-)
-def test_nobody_holds_more_than_is_still_free(own: int, more: int, total: int, exceeds: bool) -> None:
-    assert exceeds_share(own, more, total, 100) is exceeds
+    ):
+        assert exceeds_share(own, more, total, 100) is exceeds, (own, more, total)
 
 
 def test_the_first_is_never_too_many_and_anyone_has_no_share() -> None:
@@ -199,19 +196,17 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
     assert (waiting.requests, waiting.bytes, list(waiting._shares)) == (1, 90, ["greedy"])
 
 
-@pytest.mark.parametrize(
-    ("limit", "more", "after_s"), [(300, 200, 2), (250, 200, 3), (None, 200, 2), (None, 250, 3)]
-)
-def test_retry_after_is_when_enough_will_have_left(limit: int | None, more: int, after_s: int) -> None:
+def test_retry_after_is_when_enough_will_have_left() -> None:
     """100 bytes a second leave a room of 800 bytes, in which the caller holds 200 and another as many."""
-    waiting = AdmissionControl(MockClock(now_ms=500), 99, 800)
-    caller = Caller("own", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=limit)
-    waiting.enter(100).leave()
-    waiting.enter(200)
-    waiting.enter(200, caller)
-    with pytest.raises(ProblemError, match="200 bytes of own") as refused:
-        waiting.enter(more, caller)
-    assert dict(refused.value.problem.headers) == {b"retry-after": b"%d" % after_s}
+    for limit, more, after_s in ((300, 200, 2), (250, 200, 3), (None, 200, 2), (None, 250, 3)):
+        waiting = AdmissionControl(MockClock(now_ms=500), 99, 800)
+        caller = Caller("own", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=limit)
+        waiting.enter(100).leave()
+        waiting.enter(200)
+        waiting.enter(200, caller)
+        with pytest.raises(ProblemError, match="200 bytes of own") as refused:
+            waiting.enter(more, caller)
+        assert dict(refused.value.problem.headers) == {b"retry-after": b"%d" % after_s}, (limit, more)
 
 
 # -- names that the brokers do not know ----------------------------------------------------------------------
@@ -250,35 +245,31 @@ async def produce(client: httpx.AsyncClient, headers: dict[str, str], body_bytes
     return await client.post("/v1/topics/orders/records", content=body, headers=headers)
 
 
-def test_a_caller_who_fills_its_share_leaves_the_others_served(tokens: TokensFile) -> None:
+async def test_a_caller_who_fills_its_share_leaves_the_others_served(tokens: TokensFile) -> None:
     web = HttpApp(dialects=(), tokens_file=tokens.setting, max_waiting_bytes=100_000)
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True
-
-    async def scenario() -> None:
-        async with web.client() as client:
-            async with asyncio.TaskGroup() as group:
-                greedy = [group.create_task(produce(client, tokens.of("greedy"), 1_000)) for _ in range(200)]
-                await until(lambda: sum(task.done() for task in greedy) + len(web.producer.waiting) == 200)
-                refused = [task.result() for task in greedy if task.done()]
-                held = len(web.producer.waiting)
-                assert 40 < held < 50
-                assert {answer.status_code for answer in refused} == {429}
-                assert "greedy" in refused[0].json()["detail"]
-                assert 1 <= int(refused[0].headers["retry-after"]) <= 30
-                assert web.producer.submitted
-                web.producer.holds_records = False
-                for _ in range(20):
-                    assert (await produce(client, tokens.of("modest"), 1_000)).status_code == 200
-                for ticket in list(web.producer.waiting):
-                    web.producer.acknowledge(ticket)
-            assert sum(task.result().status_code == 200 for task in greedy) == held
-
-    run(scenario())
+    async with web.client() as client:
+        async with asyncio.TaskGroup() as group:
+            greedy = [group.create_task(produce(client, tokens.of("greedy"), 1_000)) for _ in range(200)]
+            await until(lambda: sum(task.done() for task in greedy) + len(web.producer.waiting) == 200)
+            refused = [task.result() for task in greedy if task.done()]
+            held = len(web.producer.waiting)
+            assert 40 < held < 50
+            assert {answer.status_code for answer in refused} == {429}
+            assert "greedy" in refused[0].json()["detail"]
+            assert 1 <= int(refused[0].headers["retry-after"]) <= 30
+            assert web.producer.submitted
+            web.producer.holds_records = False
+            for _ in range(20):
+                assert (await produce(client, tokens.of("modest"), 1_000)).status_code == 200
+            for ticket in list(web.producer.waiting):
+                web.producer.acknowledge(ticket)
+        assert sum(task.result().status_code == 200 for task in greedy) == held
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
-def test_look_ups_that_wait_are_shared_as_well(tokens: TokensFile) -> None:
+async def test_look_ups_that_wait_are_shared_as_well(tokens: TokensFile) -> None:
     web = HttpApp(dialects=(), tokens_file=tokens.setting, max_waiting_requests=10)
     web.producer.set_topics({"orders": 3})
 
@@ -286,73 +277,63 @@ def test_look_ups_that_wait_are_shared_as_well(tokens: TokensFile) -> None:
         path = f"/v1/topics/{topic}?max_block_ms=60000"
         return (await client.get(path, headers=tokens.of(name))).status_code
 
-    async def scenario() -> list[int]:
-        async with web.client() as client, asyncio.TaskGroup() as group:
-            greedy = [group.create_task(look_up(client, "greedy", f"g{n}")) for n in range(20)]
-            await until(lambda: sum(task.done() for task in greedy) == 15)
-            modest = group.create_task(look_up(client, "modest", "m"))
-            await until(lambda: len(web.producer.waiting) == 6)
-            web.producer.on_brokers = {"m": 1}
-            for ticket in list(web.producer.waiting):
-                web.producer.say_unknown(ticket)
-        return [modest.result(), *sorted(task.result() for task in greedy)]
-
-    assert run(scenario()) == [404, *[404] * 5, *[429] * 15]
+    async with web.client() as client, asyncio.TaskGroup() as group:
+        greedy = [group.create_task(look_up(client, "greedy", f"g{n}")) for n in range(20)]
+        await until(lambda: sum(task.done() for task in greedy) == 15)
+        modest = group.create_task(look_up(client, "modest", "m"))
+        await until(lambda: len(web.producer.waiting) == 6)
+        web.producer.on_brokers = {"m": 1}
+        for ticket in list(web.producer.waiting):
+            web.producer.say_unknown(ticket)
+    assert [modest.result(), *sorted(task.result() for task in greedy)] == [404, *[404] * 5, *[429] * 15]
 
 
-def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) -> None:
+async def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) -> None:
     web = HttpApp(dialects=(), tokens_file=tokens.setting, unknown_topics_per_second=10)
     web.producer.set_topics({"orders": 3})
     asked = [{"topic": f"made-up-{n}", "partition": 0} for n in range(20)]
+    async with web.client() as client:
 
-    async def scenario() -> tuple[list[str], list[str]]:
-        async with web.client() as client:
+        async def codes(name: str, lookups: list[dict[str, object]]) -> list[str]:
+            waiting = asyncio.ensure_future(
+                client.post("/v1/leaders", json={"lookups": lookups}, headers=tokens.of(name))
+            )
+            await until(lambda: web.producer.waiting)
+            web.producer.say_unknown(web.producer.waiting[0])
+            return [item["error"]["message"] for item in (await waiting).json()["results"]]
 
-            async def codes(name: str, lookups: list[dict[str, object]]) -> list[str]:
-                waiting = asyncio.ensure_future(
-                    client.post("/v1/leaders", json={"lookups": lookups}, headers=tokens.of(name))
-                )
-                await until(lambda: web.producer.waiting)
-                web.producer.say_unknown(web.producer.waiting[0])
-                return [item["error"]["message"] for item in (await waiting).json()["results"]]
-
-            return await codes("greedy", asked), await codes("modest", [{"topic": "new", "partition": 0}])
-
-    greedy, modest = run(scenario())
+        greedy, modest = (
+            await codes("greedy", asked),
+            await codes("modest", [{"topic": "new", "partition": 0}]),
+        )
     assert sum("greedy named in this second" in message for message in greedy) == 15
     assert modest == ["topic new is not there"]
 
 
-def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
+async def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
     web = HttpApp(dialects=(), tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client, asyncio.TaskGroup() as group:
-            group.create_task(produce(client, tokens.of("capped"), 1))
-            await until(lambda: web.producer.waiting)
-            refused = await produce(client, tokens.of("capped"), 1)
-            web.producer.acknowledge(web.producer.waiting[0])
-        return refused
-
-    refused = run(scenario())
+    async with web.client() as client, asyncio.TaskGroup() as group:
+        group.create_task(produce(client, tokens.of("capped"), 1))
+        await until(lambda: web.producer.waiting)
+        refused = await produce(client, tokens.of("capped"), 1)
+        web.producer.acknowledge(web.producer.waiting[0])
+    refused = refused
     assert (refused.status_code, refused.json()["written"]) == (429, "no")
     assert "1 requests of capped are waiting already (max_waiting_requests of its token)" in refused.text
 
 
-@pytest.mark.parametrize("kind", ["watchers", "streams"])
-def test_places_that_are_held_for_long_are_shared(kind: str) -> None:
-    web = HttpApp(dialects=(), max_watchers=8, max_streams=8)
-    sidecar = web.app.sidecar
+async def test_places_that_are_held_for_long_are_shared() -> None:
+    sidecar = HttpApp(dialects=(), max_watchers=8, max_streams=8).app.sidecar
 
-    def enter(places: ExitStack, caller: Caller) -> None:
-        if kind == "watchers":
-            places.enter_context(sidecar.feed.subscribe(caller, None))
-        else:
-            places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
+    def watch(places: ExitStack, caller: Caller) -> None:
+        places.enter_context(sidecar.feed.subscribe(caller, None))
 
-    async def scenario() -> None:
+    def stream(places: ExitStack, caller: Caller) -> None:
+        places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
+
+    for enter in (watch, stream):
         with ExitStack() as places, ExitStack() as modest:
             with ExitStack() as greedy:
                 for stack, caller, share in [(greedy, GREEDY, 4), (modest, MODEST, 2), (places, THIRD, 1)]:
@@ -364,5 +345,3 @@ def test_places_that_are_held_for_long_are_shared(kind: str) -> None:
         with ExitStack() as places:
             for _ in range(8):
                 enter(places, ANYONE)
-
-    run(scenario())

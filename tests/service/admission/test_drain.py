@@ -20,7 +20,7 @@ import pytest
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster
 from service.admission.drain import Drain
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import until
 from tests.support.running_server import RunningServer, terminate
 from tests.support.sidecar import Sidecar
 from tests.support.stream_connection import StreamConnection
@@ -79,119 +79,94 @@ class _Draining:
         self.running.producer.closing.set()
 
 
-def test_in_the_drain_every_answer_tells_its_caller_not_to_come_again_on_this_connection() -> None:
+async def test_in_the_drain_every_answer_tells_its_caller_not_to_come_again_on_this_connection() -> None:
     draining = _Draining()
-
-    async def scenario() -> dict[str, str | None]:
-        async with draining.running.clients() as (api, _):
-            before = (await api.get("/v1/topics/orders")).headers.get("connection")
-            waiting = await draining.begin(api)
-            fast = await api.get("/v1/topics/orders")
-            slow = await api.get("/v1/topics/%6Frders")
-            missing = await api.get("/nothing")
-            refused = await api.post(PATH, content=ONE, headers=JSON)
-            draining.finish()
-            accepted = await waiting
-            assert (fast.status_code, slow.status_code, accepted.status_code) == (200, 200, 200)
-            answers = {"fast": fast, "slow": slow, "missing": missing, "refused": refused, "last": accepted}
-            return {"before": before} | {name: a.headers.get("connection") for name, a in answers.items()}
-
-    reported = run(scenario())
+    async with draining.running.clients() as (api, _):
+        before = (await api.get("/v1/topics/orders")).headers.get("connection")
+        waiting = await draining.begin(api)
+        fast = await api.get("/v1/topics/orders")
+        slow = await api.get("/v1/topics/%6Frders")
+        missing = await api.get("/nothing")
+        refused = await api.post(PATH, content=ONE, headers=JSON)
+        draining.finish()
+        accepted = await waiting
+        assert (fast.status_code, slow.status_code, accepted.status_code) == (200, 200, 200)
+        answers = {"fast": fast, "slow": slow, "missing": missing, "refused": refused, "last": accepted}
+        reported = {"before": before} | {name: a.headers.get("connection") for name, a in answers.items()}
     assert reported.pop("before") is None
     assert set(reported.values()) == {"close"}, reported
 
 
-def test_before_it_a_connection_is_kept_as_ever() -> None:
+async def test_before_it_a_connection_is_kept_as_ever() -> None:
     running = RunningServer(drain_delay_ms=300)
-
-    async def scenario() -> None:
-        async with running.clients() as (api, _):
-            terminate()
-            await until(lambda: running.app.sidecar.drain.announced)
-            assert "connection" not in (await api.get("/v1/topics/orders")).headers
-            assert "connection" not in (await api.post(PATH, content=ONE, headers=JSON)).headers
-
-    run(scenario())
+    async with running.clients() as (api, _):
+        terminate()
+        await until(lambda: running.app.sidecar.drain.announced)
+        assert "connection" not in (await api.get("/v1/topics/orders")).headers
+        assert "connection" not in (await api.post(PATH, content=ONE, headers=JSON)).headers
     assert running.ended.result() == 0
 
 
-def test_a_connection_that_idles_may_ask_once_more_and_is_closed_at_the_end() -> None:
+async def test_a_connection_that_idles_may_ask_once_more_and_is_closed_at_the_end() -> None:
     draining = _Draining()
-
-    async def scenario() -> bytes:
-        async with draining.running.clients() as (api, _):
-            reader, writer = await asyncio.open_connection("127.0.0.1", draining.running.api_port)
-            waiting = await draining.begin(api)
-            writer.write(b"GET /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            said = await reader.read()  # to the end: the answer was the last
-            draining.finish()
-            await waiting
-            writer.close()
-            return said
-
-    assert run(scenario()).startswith(b"HTTP/1.1 200")
+    async with draining.running.clients() as (api, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", draining.running.api_port)
+        waiting = await draining.begin(api)
+        writer.write(b"GET /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        said = await reader.read()  # to the end: the answer was the last
+        draining.finish()
+        await waiting
+        writer.close()
+    assert said.startswith(b"HTTP/1.1 200")
 
 
-def test_callers_who_do_nothing_do_not_hold_up_the_end() -> None:
+async def test_callers_who_do_nothing_do_not_hold_up_the_end() -> None:
     running = RunningServer()
-
-    async def scenario() -> float:
-        async with running.clients():
-            writers = []
-            for sent in (b"", b"GET /v1/top", b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"):
-                _, writer = await asyncio.open_connection("127.0.0.1", running.api_port)
-                writer.write(sent)
-                writers.append(writer)
-            began_s = time.monotonic()
-            terminate()
-            await running.ended
-            took_s = time.monotonic() - began_s
-            for writer in writers:
-                writer.close()
-            return took_s
-
-    assert run(scenario()) < BEHIND_S
+    async with running.clients():
+        writers = []
+        for sent in (b"", b"GET /v1/top", b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"):
+            _, writer = await asyncio.open_connection("127.0.0.1", running.api_port)
+            writer.write(sent)
+            writers.append(writer)
+        began_s = time.monotonic()
+        terminate()
+        await running.ended
+        took_s = time.monotonic() - began_s
+        for writer in writers:
+            writer.close()
+    assert took_s < BEHIND_S
 
 
 # -- answers that go on --------------------------------------------------------------------------------------
 
 
-def test_who_watches_gets_a_whole_answer() -> None:
+async def test_who_watches_gets_a_whole_answer() -> None:
     draining = _Draining()
-
-    async def scenario() -> str:
-        async with draining.running.clients() as (api, _), api.stream("GET", "/v1/watch") as watch:
-            assert watch.status_code == 200
-            pieces = watch.aiter_text()
-            first = await anext(pieces)
-            waiting = await draining.begin(api)
-            rest = [piece async for piece in pieces]  # raises where the answer is cut off
-            draining.finish()
-            await waiting
-            return first + "".join(rest)
-
-    assert "snapshot" in run(scenario())
+    async with draining.running.clients() as (api, _), api.stream("GET", "/v1/watch") as watch:
+        assert watch.status_code == 200
+        pieces = watch.aiter_text()
+        first = await anext(pieces)
+        waiting = await draining.begin(api)
+        rest = [piece async for piece in pieces]  # raises where the answer is cut off
+        draining.finish()
+        await waiting
+    assert "snapshot" in first + "".join(rest)
 
 
-def test_who_waits_for_changes_is_answered_without_any() -> None:
+async def test_who_waits_for_changes_is_answered_without_any() -> None:
     draining = _Draining()
-
-    async def scenario() -> httpx.Response:
-        async with draining.running.clients() as (api, _):
-            snapshot = await api.get("/v1/watch", headers={"accept": "application/json"})
-            version = snapshot.json()["version"]
-            query = {"last_event_id": version, "max_block_ms": 60_000}
-            polling = asyncio.create_task(
-                api.get("/v1/watch", params=query, headers={"accept": "application/json"}, timeout=30)
-            )
-            await until(lambda: draining.running.app.sidecar.feed.watchers == 1)
-            waiting = await draining.begin(api)
-            answer = await polling
-            draining.finish()
-            await waiting
-            return answer
-
-    answer = run(scenario())
+    async with draining.running.clients() as (api, _):
+        snapshot = await api.get("/v1/watch", headers={"accept": "application/json"})
+        version = snapshot.json()["version"]
+        query = {"last_event_id": version, "max_block_ms": 60_000}
+        polling = asyncio.create_task(
+            api.get("/v1/watch", params=query, headers={"accept": "application/json"}, timeout=30)
+        )
+        await until(lambda: draining.running.app.sidecar.feed.watchers == 1)
+        waiting = await draining.begin(api)
+        answer = await polling
+        draining.finish()
+        await waiting
     assert (answer.status_code, answer.json()["changes"]) == (200, [])
 
 

@@ -18,7 +18,6 @@ import pytest
 from client_core.producer.results.results import MetadataResult
 from service.console import DOCS, OPEN_PATHS
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS
-from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 from tests.support.waiting import patient
@@ -111,14 +110,8 @@ def routes_of(routes: Iterable[Any]) -> Iterator[Route]:
 
 
 ROUTES: Final = sorted(set(routes_of(HttpApp().app.api.routes)))
-SPELLINGS: Final = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
-EVERY_ROUTE: Final = pytest.mark.parametrize("route", ROUTES, ids=lambda route: " ".join(route))
-
-
-def every_route(*, names_topic: bool) -> pytest.MarkDecorator:
-    """Those that have a topic in their path, or those that have none and hold data."""
-    chosen = [r for r in ROUTES if r.names_topic is names_topic and r.template not in OPEN]
-    return pytest.mark.parametrize("route", chosen, ids=lambda route: " ".join(route))
+#: Each in the spelling that the fast paths take, and in the slow one.
+ASKED: Final = [(route, fast) for route in ROUTES for fast in (True, False)]
 
 
 class Site:
@@ -128,6 +121,8 @@ class Site:
         self.tokens = tokens
         self.guarded = HttpApp(tokens_file=tokens.setting, **settings)
         self.unguarded = HttpApp(**settings)
+        self._runner = asyncio.Runner()
+        self._bodies: dict[Route, tuple[str, bytes]] = {}
         for web in (self.guarded, self.unguarded):
             web.producer.set_topics(TOPICS)
             web.producer.on_brokers = dict(TOPICS)
@@ -150,10 +145,18 @@ class Site:
         if route.method in ("GET", "HEAD"):
             del sent["content-type"]
             body = ("", b"")
-        return run(_exchange(web or self.guarded, route.method, path, sent, body[1]))
+        return self._runner.run(_exchange(web or self.guarded, route.method, path, sent, body[1]))
+
+    def close(self) -> None:
+        self._runner.close()
 
     def body_for(self, route: Route) -> tuple[str, bytes]:
         """A body that the route takes from somebody who may do all."""
+        if route not in self._bodies:
+            self._bodies[route] = self._found_body(route)
+        return self._bodies[route]
+
+    def _found_body(self, route: Route) -> tuple[str, bytes]:
         if route.method == "GET":
             return BODIES[0]
         path = route.path("orders", fast=True)
@@ -216,124 +219,122 @@ def _decoded(path: bytes) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     everything = {"read": ["*"], "produce": ["*"]}
     shop = {"read": ["orders"], "produce": ["orders"]}
-    return Site(TokensFile(tmp_path_factory.mktemp("tokens"), all=everything, shop=shop))
+    made = Site(TokensFile(tmp_path_factory.mktemp("tokens"), all=everything, shop=shop))
+    yield made
+    made.close()
 
 
-def test_the_routes_are_all_that_the_document_knows() -> None:
-    document = HttpApp().app.api.openapi()["paths"]
+def test_the_routes_are_all_that_the_document_knows(site: Site) -> None:
+    document = site.unguarded.app.api.openapi()["paths"]
     known = {(method.upper(), path) for path, methods in document.items() for method in methods}
     found = {(route.method, re.sub(r":\w+}", "}", route.template)) for route in ROUTES}
     assert known <= found
     assert len(known) > 10
 
 
-@SPELLINGS
-@EVERY_ROUTE
-def test_a_foreign_host_or_origin_is_let_in_nowhere(site: Site, route: Route, fast: bool) -> None:
-    path = route.path("orders", fast=fast)
-    for web, name in ((site.unguarded, None), (site.guarded, "all")):
-        assert site.ask(route, path, web=web, name=name, headers={"host": "evil.example"}).status == 421
-        assert (
-            site.ask(route, path, web=web, name=name, headers={"origin": "https://evil.example"}).status
-            == 403
+def test_a_foreign_host_or_origin_is_let_in_nowhere(site: Site) -> None:
+    for route, fast in ASKED:
+        path = route.path("orders", fast=fast)
+        for web, name in ((site.unguarded, None), (site.guarded, "all")):
+
+            def asked(header: str, value: str, *, of: HttpApp = web, by: str | None = name) -> Answer:
+                return site.ask(route, path, web=of, name=by, headers={header: value})  # noqa: B023
+
+            assert asked("host", "evil.example").status == 421, path
+            assert asked("origin", "https://evil.example").status == 403, path
+            own = asked("origin", "http://localhost")
+            assert own.status not in (401, 403, 421), path
+            assert not [header for header in own.headers if header.startswith("access-control")], path
+
+
+def test_without_a_token_that_is_known_only_open_paths_are_read(site: Site) -> None:
+    for route, fast in ASKED:
+        site.guarded.producer.calls.clear()
+        path = route.path("orders", fast=fast)
+        for headers in (None, {"authorization": "Bearer wrong"}):
+            answer = site.ask(route, path, headers=headers)
+            if route.is_open:
+                assert answer.status in (200, 204), path
+            else:
+                assert answer.status == 401, path
+                assert route.template == DOCS or "html" not in answer.headers["content-type"], path
+                assert answer.headers["www-authenticate"].startswith('Bearer realm="pilotfish"'), path
+                assert answer.headers["vary"] == "Authorization", path
+        assert site.guarded.producer.calls == [], path
+        assert site.ask(route, path, web=site.unguarded).status not in (401, 403, 421), path
+        assert site.ask(route, path, name="all").status not in (401, 403, 421), path
+
+
+def holds_data(*, names_topic: bool) -> list[tuple[Route, bool]]:
+    """Those that have a topic in their path, or those that have none; there are some of each."""
+    chosen = [one for one in ASKED if one[0].names_topic is names_topic and one[0].template not in OPEN]
+    assert chosen
+    return chosen
+
+
+def test_a_topic_that_is_not_allowed_is_refused_and_nobody_learns_whether_it_is_there(site: Site) -> None:
+    producer = site.guarded.producer
+    for route, fast in holds_data(names_topic=True):
+        body = site.body_for(route)
+        producer.calls.clear()
+        producer.submitted.clear()
+        query = b"?partition=0" if route.template.endswith("/leader") else b""
+
+        def asked(topic: str) -> Answer:
+            path = route.path(topic, fast=fast) + query  # noqa: B023 - called at once
+            return site.ask(route, path, name="shop", body=body)  # noqa: B023
+
+        there, missing = asked(HIDDEN), asked(ABSENT)
+        assert there.status == missing.status, route
+        assert there.status == 403 or _FORBIDDEN.search(there.text), (route, there)
+        assert there.text.replace(HIDDEN, ABSENT) == missing.text, route
+        assert there.headers == missing.headers, route
+        assert there.by_fastapi == missing.by_fastapi, route
+        assert there.headers["vary"] == "Authorization", route
+        assert (producer.calls, producer.submitted) == ([], []), route
+        assert asked("orders").status < 300, route
+
+
+def test_what_names_no_topic_leaves_out_those_that_are_not_allowed(site: Site) -> None:
+    for route, fast in holds_data(names_topic=False):
+        seen = {name: site.ask(route, route.path("", fast=fast), name=name) for name in ("all", "shop")}
+        assert seen["shop"].status == seen["all"].status, route
+        assert HIDDEN not in seen["shop"].text, route
+        assert seen["shop"].headers["vary"] == "Authorization", route
+
+
+def test_a_watch_tells_nothing_of_a_topic_that_is_not_allowed(site: Site) -> None:
+    for accept in ("application/json", "text/event-stream"):
+        site.guarded.producer.calls.clear()
+        route, headers = Route("GET", "/v1/watch"), {"accept": accept}
+        there, missing = (
+            site.ask(route, b"/v1/watch?topics=%b" % topic.encode(), name="shop", headers=headers)
+            for topic in (HIDDEN, ABSENT)
         )
-        own = site.ask(route, path, web=web, name=name, headers={"origin": "http://localhost"})
-        assert own.status not in (401, 403, 421)
-        assert not [header for header in own.headers if header.startswith("access-control")]
-
-
-@SPELLINGS
-@EVERY_ROUTE
-def test_without_a_token_that_is_known_only_open_paths_are_read(site: Site, route: Route, fast: bool) -> None:
-    site.guarded.producer.calls.clear()
-    path = route.path("orders", fast=fast)
-    for headers in (None, {"authorization": "Bearer wrong"}):
-        answer = site.ask(route, path, headers=headers)
-        if route.is_open:
-            assert answer.status in (200, 204)
-        else:
-            assert answer.status == 401
-            assert route.template == DOCS or "html" not in answer.headers["content-type"]
-            assert answer.headers["www-authenticate"].startswith('Bearer realm="pilotfish"')
-            assert answer.headers["vary"] == "Authorization"
-    assert site.guarded.producer.calls == []
-    assert site.ask(route, path, web=site.unguarded).status not in (401, 403, 421)
-    assert site.ask(route, path, name="all").status not in (401, 403, 421)
-
-
-@SPELLINGS
-@every_route(names_topic=True)
-def test_a_topic_that_is_not_allowed_is_refused_and_nobody_learns_whether_it_is_there(
-    site: Site, route: Route, fast: bool
-) -> None:
-    body = site.body_for(route)
-    site.guarded.producer.calls.clear()
-    site.guarded.producer.submitted.clear()
-    query = b"?partition=0" if route.template.endswith("/leader") else b""
-    there, missing = (
-        site.ask(route, route.path(topic, fast=fast) + query, name="shop", body=body)
-        for topic in (HIDDEN, ABSENT)
-    )
-    assert there.status == missing.status
-    assert there.status == 403 or _FORBIDDEN.search(there.text), there
-    assert there.text.replace(HIDDEN, ABSENT) == missing.text
-    assert there.headers == missing.headers
-    assert there.by_fastapi == missing.by_fastapi
-    assert there.headers["vary"] == "Authorization"
-    assert (site.guarded.producer.calls, site.guarded.producer.submitted) == ([], [])
-    assert site.ask(route, route.path("orders", fast=fast) + query, name="shop", body=body).status < 300
-
-
-@SPELLINGS
-@every_route(names_topic=False)
-def test_what_names_no_topic_leaves_out_those_that_are_not_allowed(
-    site: Site, route: Route, fast: bool
-) -> None:
-    seen = {name: site.ask(route, route.path("", fast=fast), name=name) for name in ("all", "shop")}
-    assert seen["shop"].status == seen["all"].status
-    assert HIDDEN not in seen["shop"].text
-    assert seen["shop"].headers["vary"] == "Authorization"
-
-
-@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-def test_a_watch_tells_nothing_of_a_topic_that_is_not_allowed(site: Site, accept: str) -> None:
-    site.guarded.producer.calls.clear()
-    route, headers = Route("GET", "/v1/watch"), {"accept": accept}
-    there, missing = (
-        site.ask(route, b"/v1/watch?topics=%b" % topic.encode(), name="shop", headers=headers)
-        for topic in (HIDDEN, ABSENT)
-    )
-    # Each scenario has a loop of its own, and a watch that begins anew is a change to its counter.
-    reported = [re.sub(r'"\w+-\d+"|id: \w+-\d+', "id", answer.text) for answer in (there, missing)]
-    assert reported[0].replace(HIDDEN, ABSENT) == reported[1]
-    assert there.status == missing.status == 200
-    assert site.guarded.producer.calls == []
+        # A watch that begins anew is a change to its counter.
+        reported = [re.sub(r'"\w+-\d+"|id: \w+-\d+', "id", answer.text) for answer in (there, missing)]
+        assert reported[0].replace(HIDDEN, ABSENT) == reported[1], accept
+        assert there.status == missing.status == 200, accept
+        assert site.guarded.producer.calls == [], accept
 
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
 
 
-@pytest.mark.parametrize("template", sorted({route.template for route in ROUTES}))
-@SPELLINGS
-def test_a_method_that_a_path_does_not_take_is_answered_with_all_that_it_takes(
-    site: Site, template: str, fast: bool
-) -> None:
-    path = Route("", template).path("orders", fast=fast)
-    statuses: dict[str, int] = {}
-    allowed: dict[str, str] = {}
-    for method in METHODS:
-        answer = site.ask(Route(method, template), path, web=site.unguarded)
-        statuses[method] = answer.status
-        if answer.status == 405:
-            allowed[method] = answer.headers["allow"]
-        else:
-            assert "allow" not in answer.headers
-    taken = sorted(method for method, status in statuses.items() if status != 405)
-    assert set(allowed.values()) == {", ".join(taken)}
-    assert {"OPTIONS", "DELETE"} <= allowed.keys()
+def test_a_method_that_a_path_does_not_take_is_answered_with_all_that_it_takes(site: Site) -> None:
+    for template, fast in sorted({(route.template, fast) for route, fast in ASKED}):
+        path = Route("", template).path("orders", fast=fast)
+        answers = {method: site.ask(Route(method, template), path, web=site.unguarded) for method in METHODS}
+        allowed = {
+            method: answer.headers["allow"] for method, answer in answers.items() if answer.status == 405
+        }
+        taken = sorted(answers.keys() - allowed.keys())
+        assert not [method for method in taken if "allow" in answers[method].headers], path
+        assert set(allowed.values()) == {", ".join(taken)}, path
+        assert {"OPTIONS", "DELETE"} <= allowed.keys(), path
 
 
 def test_many_look_ups_at_once_are_split(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,6 @@ from click.testing import CliRunner
 from client_core.testing import FakeCluster
 from service.__main__ import main
 from service.base.watched_file import SETTLE_MS, FileFaultError
-from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 from tests.support.secured_settings import MountedSecret
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import httpx
 
 QUIT: Final = "/quitquitquit"
 TOKEN: Final = "looking-glass-2Jm"
@@ -52,12 +51,12 @@ def is_asked_to_end(web: HttpApp) -> bool:
 # -- who may -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there(method: str) -> None:
-    web = HttpApp()
-    answer, other = web.ask(method, QUIT, headers=showing(TOKEN)), web.ask(method, "/nothing")
-    assert (answer.status_code, answer.json()) == (404, other.json())
-    assert not is_asked_to_end(web)
+def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there() -> None:
+    for method in ("GET", "POST"):
+        web = HttpApp()
+        answer, other = web.ask(method, QUIT, headers=showing(TOKEN)), web.ask(method, "/nothing")
+        assert (answer.status_code, answer.json()) == (404, other.json()), method
+        assert not is_asked_to_end(web), method
 
 
 def test_with_the_token_it_asks_for_the_end(web: HttpApp) -> None:
@@ -78,9 +77,8 @@ def test_it_is_answered_during_the_drain(web: HttpApp) -> None:
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("headers", "challenge"),
-    [
+def test_without_the_token_nothing_happens(web: HttpApp) -> None:
+    for headers, challenge in (
         ({}, 'Bearer realm="pilotfish quit"'),
         (showing(TOKEN, "Basic"), 'Bearer realm="pilotfish quit"'),
         ({"authorization": TOKEN}, 'Bearer realm="pilotfish quit"'),
@@ -88,13 +86,11 @@ def test_it_is_answered_during_the_drain(web: HttpApp) -> None:
         (showing(""), 'Bearer realm="pilotfish quit", error="invalid_token"'),
         (showing(TOKEN[:-1]), 'Bearer realm="pilotfish quit", error="invalid_token"'),
         (showing(f"{TOKEN} {TOKEN}"), 'Bearer realm="pilotfish quit", error="invalid_token"'),
-    ],
-)
-def test_without_the_token_nothing_happens(web: HttpApp, headers: dict[str, str], challenge: str) -> None:
-    answer = web.post(QUIT, headers=headers)
-    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, challenge)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert not is_asked_to_end(web)
+    ):
+        answer = web.post(QUIT, headers=headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, challenge), headers
+        assert answer.headers["content-type"] == "application/problem+json", headers
+        assert not is_asked_to_end(web), headers
 
 
 def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
@@ -103,21 +99,17 @@ def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
     assert not is_asked_to_end(web)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-def test_only_post_ends_it(web: HttpApp, method: str) -> None:
-    answer = web.ask(method, QUIT, headers=showing(TOKEN))
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert not is_asked_to_end(web)
+def test_only_post_ends_it(web: HttpApp) -> None:
+    for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        answer = web.ask(method, QUIT, headers=showing(TOKEN))
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
+        assert not is_asked_to_end(web), method
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"), [({"host": "evil.example"}, 421), ({"origin": "https://evil.example"}, 403)]
-)
-def test_a_web_page_can_not_end_it_even_with_the_token(
-    web: HttpApp, headers: dict[str, str], status: int
-) -> None:
-    assert web.post(QUIT, headers={**headers, **showing(TOKEN)}).status_code == status
-    assert not is_asked_to_end(web)
+def test_a_web_page_can_not_end_it_even_with_the_token(web: HttpApp) -> None:
+    for headers, status in (({"host": "evil.example"}, 421), ({"origin": "https://evil.example"}, 403)):
+        assert web.post(QUIT, headers={**headers, **showing(TOKEN)}).status_code == status, headers
+        assert not is_asked_to_end(web), headers
 
 
 def test_a_callers_token_does_not_end_it_and_this_one_opens_nothing_else(
@@ -158,12 +150,12 @@ def test_a_rotated_token_holds_at_once_and_the_old_one_until_the_next_look(
     assert web.post(QUIT, headers=showing(NEXT_TOKEN)).status_code == 200
 
 
-@pytest.mark.parametrize("text", ["", "two words", "one\ntwo", "ü"])
-def test_a_file_that_holds_no_token_ends_the_start(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "token"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(FileFaultError, match=r"quit_token_file: .*token holds no token"):
-        HttpApp(quit_token_file=str(path))
+def test_a_file_that_holds_no_token_ends_the_start(tmp_path: Path) -> None:
+    for text in ("", "two words", "one\ntwo", "ü"):
+        path = tmp_path / "token"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(FileFaultError, match=r"quit_token_file: .*token holds no token"):
+            HttpApp(quit_token_file=str(path))
 
 
 def test_a_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
@@ -195,15 +187,11 @@ def test_no_token_is_logged(web: HttpApp, mounted: MountedSecret, caplog: pytest
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-def test_a_server_ends_as_by_sigterm_and_goes_on_serving_for_the_delay(mounted: MountedSecret) -> None:
+async def test_a_server_ends_as_by_sigterm_and_goes_on_serving_for_the_delay(mounted: MountedSecret) -> None:
     running = RunningServer(quit_token_file=str(mounted.path("token")), drain_delay_ms=300)
-
-    async def scenario() -> list[httpx.Response]:
-        async with running.clients() as (api, admin):
-            asked = await api.post(QUIT, headers=showing(TOKEN))
-            return [asked, await admin.get("/readyz"), await api.get("/v1/topics/orders")]
-
-    asked, ready, served = run(scenario())
+    async with running.clients() as (api, admin):
+        asked = await api.post(QUIT, headers=showing(TOKEN))
+        asked, ready, served = [asked, await admin.get("/readyz"), await api.get("/v1/topics/orders")]
     assert [asked.status_code, ready.status_code, served.status_code] == [200, 503, 200]
     assert (running.ended.result(), running.producer.state) == (0, "closed")
 
@@ -230,41 +218,42 @@ def test_a_sigterm_that_follows_is_no_second_one(sidecar: Sidecar) -> None:
 # -- the command ---------------------------------------------------------------------------------------------
 
 
-def quit_by_command(sidecar: Sidecar, *words: str) -> tuple[int, str]:
+def quit_by_command(api_port: int, *words: str) -> tuple[int, str]:
     """Exit code and output of `pilotfish quit`."""
-    environment = {"PILOTFISH_API_PORT": str(sidecar.api_port)}
-    result = CliRunner().invoke(main, ["quit", *words], env=environment)
+    result = CliRunner().invoke(main, ["quit", *words], env={"PILOTFISH_API_PORT": str(api_port)})
     return result.exit_code, result.output
 
 
 def test_the_command_ends_a_sidecar(sidecar: Sidecar, mounted: MountedSecret) -> None:
     words = ("--token-file", str(mounted.path("token")))
-    assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
-    assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
+    assert quit_by_command(sidecar.api_port, *words) == (0, "shutting down\n")
+    assert quit_by_command(sidecar.api_port, *words) == (0, "shutting down\n")
     assert sidecar.process.wait(timeout=patient(30)) == 0
-    code, said = quit_by_command(sidecar, *words)
+    code, said = quit_by_command(sidecar.api_port, *words)
     assert code == 1
     assert "no Pilotfish answers" in said
 
 
-def test_the_command_says_what_is_wrong_with_its_token(sidecar: Sidecar, tmp_path: Path) -> None:
+async def test_the_command_says_what_is_wrong_with_its_token(mounted: MountedSecret, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("another-4Tk")
-    code, said = quit_by_command(sidecar, "--token-file", str(wrong))
-    assert (code, "this is not the token of quit_token_file" in said) == (1, True)
-    assert "another-4Tk" not in said
-    code, said = quit_by_command(sidecar)
-    assert (code, "a token is needed" in said) == (1, True)
-    assert sidecar.is_running
+    running = RunningServer(quit_token_file=str(mounted.path("token")))
+    async with running.clients():
+        port = running.api_port
+        code, said = await asyncio.to_thread(quit_by_command, port, "--token-file", str(wrong))
+        assert (code, "this is not the token of quit_token_file" in said) == (1, True)
+        assert "another-4Tk" not in said
+        code, said = await asyncio.to_thread(quit_by_command, port)
+        assert (code, "a token is needed" in said) == (1, True)
+        assert not running.app.sidecar.drain.announced
 
 
-def test_the_command_says_how_a_sidecar_could_be_ended_that_has_no_such_path(
-    mounted: MountedSecret, tmp_path: Path
+async def test_the_command_says_how_a_sidecar_could_be_ended_that_has_no_such_path(
+    mounted: MountedSecret,
 ) -> None:
-    with (
-        FakeCluster(brokers=1) as cluster,
-        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as sidecar,
-    ):
-        code, said = quit_by_command(sidecar, "--token-file", str(mounted.path("token")))
+    running = RunningServer()
+    async with running.clients():
+        words = ("--token-file", str(mounted.path("token")))
+        code, said = await asyncio.to_thread(quit_by_command, running.api_port, *words)
     assert code == 1
     assert "--quit-token-file" in said

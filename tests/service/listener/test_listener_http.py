@@ -1,42 +1,63 @@
-"""HTTP/1.1 at its edges: pipelines, bodies that were not asked for, trailers, codings, targets, HEAD."""
+"""HTTP/1.1 at its edges: pipelines, bodies that were not asked for, codings, targets, HEAD, and no HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-from typing import TYPE_CHECKING, Any
+import weakref
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from service.listener.http_exchange import MAX_TARGET_BYTES
+from service.admission.guards import is_of_another_page
+from service.listener.http_exchange import (
+    MAX_TARGET_BYTES,
+    RefusedError,
+    check_coding,
+    settled,
+    without_offer,
+)
 from service.listener.http_protocol import MAX_HEAD_BYTES, MAX_PIPELINED
-from service.wire.asgi import ABORT, as_get, head_of
+from service.wire.asgi import ABORT, as_get, head_of, respond
+from service.wire.asgi import BODY as TAKE_BODY
 from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
-from tests.support.served import LOOPS, Served, on_loop
+from tests.support.served import Served, on_each_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.wire.asgi import Message, Receive, Scope, Send
-    from tests.support.served import Caller
+    from service.wire.asgi import ASGIApp, Receive, Scope, Send
 
-HOST = b"Host: localhost\r\n"
-GET = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
-CLOSING = b"GET / HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
-POST = b"POST /post HTTP/1.1\r\n" + HOST
+HOST: Final = b"Host: localhost\r\n"
+GET: Final = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+CLOSING: Final = b"GET / HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+POST: Final = b"POST /post HTTP/1.1\r\n" + HOST
+CHUNKED: Final = POST + b"Transfer-Encoding: chunked\r\n"
 
+TOPIC: Final = b"GET /v1/topics/orders HTTP/1.1\r\n" + HOST
+BODY: Final = b'{"records":[{"value":1}]}'
+PRODUCE: Final = (
+    b"POST /v1/topics/orders/records HTTP/1.1\r\n"
+    + HOST
+    + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+    + BODY
+)
 
-@pytest.fixture(params=LOOPS)
-def loop(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+#: More than is kept of a body before reading pauses.
+LARGE: Final = b"x" * (4 * HIGH_WATER_LIMIT)
+#: The same, and little enough to come in one read.
+IN_ONE_READ: Final = b"x" * (HIGH_WATER_LIMIT + 1_000)
 
 
 class Echo:
     """Answers with what it was asked, as JSON. `gate` holds answers back; `reads` says whose body is read."""
 
-    def __init__(self, *, reads: Callable[[Scope], bool] = lambda _: True) -> None:
-        self.gate: asyncio.Event | None = None
+    def __init__(self, *, reads: Callable[[Scope], bool] = lambda _: True, is_held: bool = False) -> None:
+        self.gate = asyncio.Event() if is_held else None
         self.waiting = 0
         self.gone = 0
         self.scopes: list[Scope] = []
@@ -54,22 +75,13 @@ class Echo:
             body += message["body"]
             more = message["more_body"]
         if self.gate is not None:
-            await self._wait(receive)
+            await self._wait(receive, self.gate)
         said = {"method": scope["method"], "path": scope["path"], "body": body.decode()}
-        text = json.dumps(said).encode()
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [(b"content-length", b"%d" % len(text))],
-            }
-        )
-        await send({"type": "http.response.body", "body": text})
+        await answered(send, json.dumps(said).encode())
 
-    async def _wait(self, receive: Receive) -> None:
+    async def _wait(self, receive: Receive, gate: asyncio.Event) -> None:
         """Until the gate opens or the caller is gone."""
-        assert self.gate is not None
-        opened, left = asyncio.ensure_future(self.gate.wait()), asyncio.ensure_future(receive())
+        opened, left = asyncio.ensure_future(gate.wait()), asyncio.ensure_future(receive())
         self.waiting += 1
         await asyncio.wait({opened, left}, return_when=asyncio.FIRST_COMPLETED)
         if left.done():
@@ -79,278 +91,423 @@ class Echo:
         await asyncio.gather(opened, left, return_exceptions=True)
         self.waiting -= 1
 
-
-async def read_each(caller: Caller, count: int) -> list[Any]:
-    return [json.loads((await caller.answer())[2]) for _ in range(count)]
-
-
-def ask(loop: str, app: Any, *written: bytes, ends: bool = False) -> bytes:
-    """What is said to who writes this, in as many reads, and closes nothing."""
-
-    async def scenario() -> bytes:
-        async with Served(app) as served:
+    async def ask_held(self, written: bytes) -> bytes:
+        """What is said to who writes this, where the first answer waits until all of it was read."""
+        assert self.gate is not None
+        async with Served(self) as served:
             caller = await served.call()
-            for part in written:
-                caller.send(part)
-                await asyncio.sleep(0.005)  # so that it comes as a read of its own
-            if ends:
-                return await caller.until_closed()
-            head = await caller.reader.readuntil(b"\r\n\r\n")
-            return head
+            caller.send(written)
+            await until(lambda: self.waiting == 1)
+            self.gate.set()
+            return await caller.until_closed()
 
-    return on_loop(loop, scenario())
+
+async def answered(send: Send, body: bytes = b"") -> None:
+    await respond(send, 200, [(b"content-length", b"%d" % len(body))], body)
+
+
+async def ask(app: ASGIApp, *written: bytes) -> bytes:
+    """What is said, until the connection ends, to who writes this in as many reads and closes nothing."""
+    async with Served(app) as served:
+        caller = await served.call()
+        for part in written:
+            caller.send(part)
+            await asyncio.sleep(0.005)  # so that it comes as a read of its own; nothing is wrong if not
+        return await caller.until_closed()
 
 
 def statuses(said: bytes) -> list[int]:
     return [int(part[:3]) for part in said.split(b"HTTP/1.1 ")[1:]]
 
 
+@cache
+def with_orders() -> HttpApp:
+    """One for all that change nothing of it: to make one takes longer than to ask it."""
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    return web
+
+
 # -- pipelines -----------------------------------------------------------------------------------------------
 
 
-def test_pipelined_requests_are_answered_in_order_however_many_come_at_once(loop: str) -> None:
+@on_each_loop
+async def test_pipelined_requests_are_answered_in_order_however_many_come_at_once() -> None:
     paths = [f"/{number}" for number in range(MAX_PIPELINED)]
-    written = b"".join(b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), HOST) for path in paths)
-
-    async def scenario() -> list[str]:
-        async with Served(Echo()) as served:
-            caller = await served.call()
-            caller.send(written)
-            return [said["path"] for said in await read_each(caller, len(paths))]
-
-    assert on_loop(loop, scenario()) == paths
+    async with Served(Echo()) as served:
+        caller = await served.call()
+        caller.send(b"".join(b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), HOST) for path in paths))
+        assert [json.loads((await caller.answer())[2])["path"] for _ in paths] == paths
 
 
-def test_a_longer_pipeline_is_answered_to_its_limit_and_then_ended(loop: str) -> None:
+@on_each_loop
+async def test_a_longer_pipeline_is_answered_to_its_limit_and_then_ended() -> None:
     echo = Echo()
-    said = ask(loop, echo, GET * (MAX_PIPELINED * 3), ends=True)
+    said = await ask(echo, GET * (MAX_PIPELINED * 3))
     assert statuses(said) == [200] * (MAX_PIPELINED + 1)
     assert said.count(b"connection: close") == 1
     assert b"connection: close" in said.rpartition(b"HTTP/1.1 200")[2]
     assert len(echo.scopes) == MAX_PIPELINED + 1
 
 
-def test_what_is_no_http_is_refused_behind_the_answers_that_are_due(loop: str) -> None:
+@on_each_loop
+async def test_what_is_no_http_is_refused_behind_the_answers_that_are_due() -> None:
+    echo = Echo(is_held=True)
+    said = await echo.ask_held(GET + GET + b"\x00 nonsense\r\n\r\n" + GET)
+    assert (statuses(said), len(echo.scopes)) == ([200, 200, 400], 2)
+
+
+@on_each_loop
+async def test_a_body_in_broken_chunks_is_refused_and_its_request_told_that_the_caller_left() -> None:
     echo = Echo()
-
-    async def scenario() -> bytes:
-        echo.gate = asyncio.Event()
-        async with Served(echo) as served:
-            caller = await served.call()
-            caller.send(GET + GET + b"\x00 nonsense\r\n\r\n" + GET)
-            await until(lambda: echo.waiting == 1)
-            echo.gate.set()
-            return await caller.until_closed()
-
-    said = on_loop(loop, scenario())
-    assert statuses(said) == [200, 200, 400]
-    assert len(echo.scopes) == 2
-
-
-def test_a_body_in_broken_chunks_is_refused_and_its_request_told_that_the_caller_left(loop: str) -> None:
-    echo = Echo()
-    said = ask(loop, echo, POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz\r\n", ends=True)
-    assert statuses(said) == [400]
+    assert statuses(await ask(echo, CHUNKED + b"\r\n3\r\nabc\r\nxyz\r\n")) == [400]
     assert echo.gone == 1
 
 
-def test_a_queued_request_in_broken_chunks_is_refused_in_its_turn_and_never_begun(loop: str) -> None:
-    echo = Echo()
+@on_each_loop
+async def test_a_queued_request_in_broken_chunks_is_refused_in_its_turn_and_never_begun() -> None:
+    echo = Echo(is_held=True)
+    said = await echo.ask_held(GET + CHUNKED + b"\r\nxyz\r\n")
+    assert (statuses(said), len(echo.scopes)) == ([200, 400], 1)
 
-    async def scenario() -> bytes:
-        echo.gate = asyncio.Event()
-        async with Served(echo) as served:
-            caller = await served.call()
-            caller.send(GET + POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n")
-            await until(lambda: echo.waiting == 1)
-            echo.gate.set()
-            return await caller.until_closed()
 
-    assert statuses(on_loop(loop, scenario())) == [200, 400]
+@on_each_loop
+async def test_who_hangs_up_ends_the_request_that_runs_though_others_are_queued_behind_it() -> None:
+    echo = Echo(is_held=True)
+    async with Served(echo) as served:
+        caller = await served.call()
+        caller.send(GET * 3)
+        await until(lambda: echo.waiting == 1)
+        await caller.hang_up()
+        await until(lambda: echo.gone == 1)
+        await until(lambda: not served.connections.open)
     assert len(echo.scopes) == 1
 
 
-def test_who_hangs_up_ends_the_request_that_runs_though_others_are_queued_behind_it(loop: str) -> None:
-    echo = Echo()
-
-    async def scenario() -> None:
-        echo.gate = asyncio.Event()
-        async with Served(echo) as served:
-            caller = await served.call()
-            caller.send(GET * 3)
-            await until(lambda: echo.waiting == 1)
-            await caller.hang_up()
-            await until(lambda: echo.gone == 1)
-            await until(lambda: not served.connections.open)
-
-    on_loop(loop, scenario())
-    assert len(echo.scopes) == 1
+@on_each_loop
+async def test_after_connection_close_nothing_more_is_served() -> None:
+    assert statuses(await ask(Echo(), CLOSING + GET)) == [200]
 
 
-def test_after_connection_close_nothing_more_is_served(loop: str) -> None:
-    echo = Echo()
-    said = ask(loop, echo, CLOSING + GET, ends=True)
-    assert statuses(said) == [200]
+async def test_requests_in_a_row_are_answered_in_their_order() -> None:
+    last = b"GET /v1/cluster HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+    said = await ask(with_orders().app, TOPIC + b"\r\n" + PRODUCE + PRODUCE + last)
+    bodies = [part.partition(b"\r\n\r\n")[2][:10] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
+    assert bodies == [b'{"name":"o', b'{"topic":"', b'{"topic":"', b'{"cluster_']
+
+
+async def test_who_offers_another_protocol_is_answered_in_this_one() -> None:
+    for offered in (b"h2c", b"websocket"):
+        offer = (
+            b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABk\r\n" % offered
+        )
+        produce = PRODUCE.replace(b"\r\n\r\n", b"\r\n" + offer + b"\r\n", 1)
+        look_up = TOPIC + offer.replace(b"Upgrade,", b"close, Upgrade,") + b"\r\n"
+        for sent in (produce[:-1], produce.removesuffix(BODY)):
+            said = await ask(with_orders().app, sent, produce.removeprefix(sent), look_up)
+            assert said.count(b"HTTP/1.1 200 OK") == 2, (offered, sent)
+            assert b'"results":[{"partition":0,' in said, (offered, sent)
 
 
 # -- bodies --------------------------------------------------------------------------------------------------
 
 
-def test_a_body_is_asked_for_where_the_caller_waits_to_be_asked(loop: str) -> None:
-    async def scenario() -> list[int]:
-        async with Served(Echo()) as served:
-            caller = await served.call()
-            caller.send(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
-            reported = [(await caller.answer())[0]]
-            caller.send(b"{}" + GET)
-            return reported + [(await caller.answer())[0] for _ in range(2)]
-
-    assert on_loop(loop, scenario()) == [100, 200, 200]
+@on_each_loop
+async def test_a_body_is_asked_for_where_the_caller_waits_to_be_asked() -> None:
+    async with Served(Echo()) as served:
+        caller = await served.call()
+        caller.send(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        assert (await caller.answer())[0] == 100
+        caller.send(b"{}" + GET)
+        assert [(await caller.answer())[0] for _ in range(2)] == [200, 200]
 
 
-def test_nobody_is_asked_for_a_body_that_was_refused_already(
-    loop: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@on_each_loop
+async def test_nobody_is_asked_for_a_body_that_was_refused_already(caplog: pytest.LogCaptureFixture) -> None:
     """The question went out behind the last answer, or failed, with a stack in the log for each."""
     echo = Echo()
-    head = POST + b"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
-    said = ask(loop, echo, head + b"FFFFFFFFFFFFFFFFF\r\n", ends=True)
-    assert statuses(said) == [400]
-    assert echo.gone == 1
+    said = await ask(echo, CHUNKED + b"Expect: 100-continue\r\n\r\nFFFFFFFFFFFFFFFFF\r\n")
+    assert (statuses(said), echo.gone) == ([400], 1)
     assert not caplog.records
 
 
-def test_who_is_answered_without_being_asked_for_its_body_is_not_listened_to_any_more(loop: str) -> None:
+@on_each_loop
+async def test_who_is_answered_without_being_asked_for_its_body_is_not_listened_to_any_more() -> None:
     """It may send the body or another request next, and nobody could tell."""
     echo = Echo(reads=lambda _: False)
     smuggled = b"GET /smuggled HTTP/1.1\r\n" + HOST + b"\r\n"
     head = POST + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(smuggled)
-    said = ask(loop, echo, head, smuggled + smuggled, ends=True)
+    said = await ask(echo, head, smuggled + smuggled)
     assert statuses(said) == [200]
     assert b"connection: close" in said
     assert [scope["path"] for scope in echo.scopes] == ["/post"]
 
 
-def test_an_answer_that_ends_the_connection_reaches_who_is_still_sending_its_body(loop: str) -> None:
-    web = HttpApp(max_body_bytes=1_000)
+@on_each_loop
+async def test_an_answer_that_ends_the_connection_reaches_who_is_still_sending_its_body() -> None:
     length = 8 * 1024 * 1024
-
-    async def scenario() -> tuple[int, bytes]:
-        async with Served(web.app) as served:
-            caller = await served.call()
-            caller.send(
-                b"POST /v1/topics/orders/records HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n" % (HOST, length)
-            )
-            status, headers, _ = await caller.answer()
-            assert headers["connection"] == "close"
-            for _ in range(8):
-                caller.send(b" " * (length // 8))
-                await caller.writer.drain()  # which fails where the connection was reset
-            return status, await caller.until_closed()
-
-    assert on_loop(loop, scenario()) == (413, b"")
+    async with Served(HttpApp(max_body_bytes=1_000).app) as served:
+        caller = await served.call()
+        caller.send(
+            b"POST /v1/topics/orders/records HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n" % (HOST, length)
+        )
+        status, headers, _ = await caller.answer()
+        assert (status, headers["connection"]) == (413, "close")
+        for _ in range(8):
+            caller.send(b" " * (length // 8))
+            await caller.writer.drain()  # which fails where the connection was reset
+        assert await caller.until_closed() == b""
 
 
-def test_trailers_do_not_become_headers(loop: str) -> None:
+@on_each_loop
+async def test_trailers_do_not_become_headers() -> None:
     echo = Echo()
     trailers = b"0\r\nHost: evil.example\r\nAuthorization: Bearer stolen\r\n\r\n"
-    chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" + trailers
-
-    async def scenario() -> list[Any]:
-        async with Served(echo) as served:
-            caller = await served.call()
-            caller.send(chunked + GET)
-            return await read_each(caller, 2)
-
-    reported = on_loop(loop, scenario())
-    assert reported[0] == {"method": "POST", "path": "/post", "body": "abc"}
-    names = [name for name, _ in echo.scopes[0]["headers"]]
-    assert names == [b"host", b"transfer-encoding"]
-    assert [name for name, _ in echo.scopes[1]["headers"]] == [b"host"]
+    async with Served(echo) as served:
+        caller = await served.call()
+        caller.send(CHUNKED + b"\r\n3\r\nabc\r\n" + trailers + GET)
+        first, _ = [json.loads((await caller.answer())[2]) for _ in range(2)]
+    assert first == {"method": "POST", "path": "/post", "body": "abc"}
+    names = [[name for name, _ in scope["headers"]] for scope in echo.scopes]
+    assert names == [[b"host", b"transfer-encoding"], [b"host"]]
 
 
-@pytest.mark.parametrize("where", ["extension", "trailer"])
-def test_what_stands_between_chunks_and_behind_them_is_bounded(loop: str, where: str) -> None:
-    begin = b"3;x=" if where == "extension" else b"3\r\nabc\r\n0\r\nX: "
-    head = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+@on_each_loop
+async def test_what_stands_between_chunks_and_behind_them_is_bounded() -> None:
     pieces = [b"a" * 8_192] * (MAX_HEAD_BYTES // 8_192 + 2)
-    said = ask(loop, Echo(), head + begin, *pieces, ends=True)
-    assert statuses(said) == [431]
+    for begin in (b"3;x=", b"3\r\nabc\r\n0\r\nX: "):
+        assert statuses(await ask(Echo(), CHUNKED + b"\r\n" + begin, *pieces)) == [431], begin
 
 
-def test_a_body_in_many_small_chunks_is_not_taken_for_that(loop: str) -> None:
-    head = POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+@on_each_loop
+async def test_a_body_in_many_small_chunks_is_not_taken_for_that() -> None:
     pieces = [b"1\r\na\r\n" * 4_000] * 10
-    said = ask(loop, Echo(), head, *pieces, b"0\r\n\r\n", ends=True)
+    said = await ask(Echo(), CHUNKED + b"Connection: close\r\n\r\n", *pieces, b"0\r\n\r\n")
     assert statuses(said) == [200]
     assert b"a" * 40_000 in said
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400),
-        (b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n", 400),
-        (b"Transfer-Encoding: chunked, chunked\r\n", 400),
-        (b"Transfer-Encoding: identity\r\n", 501),
-        (b"Transfer-Encoding: xchunked\r\n", 501),
-        (b"Transfer-Encoding: gzip, chunked\r\n", 501),
-        (b"Transfer-Encoding : chunked\r\n", 400),
-        (b"Content-Length: 3\r\nContent-Length: 3\r\n", 400),
-        (b"Content-Length: +3\r\n", 400),
-        (b"Content-Length:\r\n", 400),
-        (b"X: folded\r\n over two lines\r\n", 400),
-    ],
-)
-def test_a_body_whose_length_or_coding_is_in_doubt_is_refused(loop: str, headers: bytes, status: int) -> None:
-    echo = Echo()
-    said = ask(loop, echo, POST + headers + b"\r\n3\r\nabc\r\n0\r\n\r\n", ends=True)
-    assert statuses(said) == [status]
-    assert not echo.scopes
+@on_each_loop
+async def test_a_body_whose_length_or_coding_is_in_doubt_is_refused() -> None:
+    for headers, status in {
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n": 400,
+        b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n": 400,
+        b"Transfer-Encoding: chunked, chunked\r\n": 400,
+        b"Transfer-Encoding: identity\r\n": 501,
+        b"Transfer-Encoding: xchunked\r\n": 501,
+        b"Transfer-Encoding: gzip, chunked\r\n": 501,
+        b"Transfer-Encoding : chunked\r\n": 400,
+        b"Content-Length: 3\r\nContent-Length: 3\r\n": 400,
+        b"Content-Length: +3\r\n": 400,
+        b"Content-Length:\r\n": 400,
+        b"X: folded\r\n over two lines\r\n": 400,
+    }.items():
+        echo = Echo()
+        said = await ask(echo, POST + headers + b"\r\n3\r\nabc\r\n0\r\n\r\n")
+        assert (statuses(said), echo.scopes) == ([status], []), headers
+
+
+async def test_a_request_is_read_behind_a_large_body_that_nobody_wanted() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answered(send, scope["path"].encode())
+
+    async with Served(app) as served:
+        caller = await served.call()
+        for path in (b"/first", b"/second", b"/third"):
+            caller.send(posted(len(LARGE), path) + LARGE)
+            assert (await caller.answer())[2] == path
+
+
+def posted(length: int, path: bytes = b"/") -> bytes:
+    return b"POST %s HTTP/1.1\r\n" % path + HOST + b"Content-Length: %d\r\n\r\n" % length
+
+
+async def test_reading_goes_on_as_soon_as_a_large_body_was_taken_whole() -> None:
+    """Else nobody would hear that the caller leaves, as long as the application waits for something else."""
+    seen: list[Any] = []
+    taken, may_end = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(len(scope[TAKE_BODY]() or b""))
+        taken.set()
+        await may_end.wait()
+
+    async with Served(app) as served:
+        caller = await served.call()
+        caller.send(posted(len(IN_ONE_READ)) + IN_ONE_READ)
+        await taken.wait()
+        await caller.hang_up()
+        await until(lambda: not served.protocols)
+        may_end.set()
+    assert seen == [len(IN_ONE_READ)]
+
+
+class TwoRequests:
+    """Of two requests that came at once the first is answered when it may be; `second` works on the other."""
+
+    def __init__(self, second: Callable[[Receive, Send], Any]) -> None:
+        self._may_answer = asyncio.Event()
+        self._second = second
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/first":
+            await self._second(receive, send)
+            return
+        await self._may_answer.wait()
+        await answered(send)
+
+    async def begin_second(self, served: Served, written: bytes, more: bytes = b"") -> None:
+        """Answers the first when the second waits behind it, and `more` was sent."""
+        caller = await served.call()
+        caller.send(posted(0, b"/first") + written)
+        await until(lambda: bool(served.protocols) and bool(served.protocols[0].pipeline))
+        caller.send(more)
+        self._may_answer.set()
+        assert (await caller.answer())[0] == 200
+
+
+async def test_who_leaves_while_a_pipelined_request_is_worked_on_is_missed() -> None:
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    async def second(receive: Receive, send: Send) -> None:
+        began.set()
+        await may_end.wait()
+
+    two = TwoRequests(second)
+    async with Served(two) as served:
+        await two.begin_second(served, posted(0, b"/second"))
+        await began.wait()
+        await served.callers[0].hang_up()
+        await until(lambda: not served.protocols)
+        may_end.set()
+
+
+async def test_the_body_of_a_pipelined_request_is_read_when_its_turn_has_come() -> None:
+    async def second(receive: Receive, send: Send) -> None:
+        body = b""
+        while len(body) < len(BODY):
+            body += (await receive())["body"]
+        await answered(send, body)
+
+    two = TwoRequests(second)
+    async with Served(two) as served:
+        await two.begin_second(served, posted(len(BODY), b"/second"), BODY)
+        assert (await served.callers[0].answer())[2] == BODY
+
+
+async def test_what_comes_behind_a_refusal_is_taken_from_its_caller_and_thrown_away() -> None:
+    """The body before it had paused reading; a caller who is still sending would never read the refusal."""
+    may_end = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await may_end.wait()
+
+    async with Served(app) as served:
+        caller = await served.call()
+        chunk = b"%x\r\n%s\r\n" % (len(IN_ONE_READ), IN_ONE_READ)
+        caller.send(CHUNKED + b"\r\n" + chunk + b"no length\r\n")
+        assert (await caller.answer())[0] == 400
+        protocol = served.protocols[0]
+        for _ in range(64):
+            caller.send(LARGE)
+            await caller.writer.drain()
+        assert not protocol.flow.read_paused
+        may_end.set()
+
+
+# -- no HTTP -------------------------------------------------------------------------------------------------
+
+
+async def refused(*written: bytes) -> int:
+    """The status of the problem document that ends the connection."""
+    head, _, body = (await ask(with_orders().app, *written)).partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head
+    assert b"connection: close" in head
+    status: int = json.loads(body)["status"]
+    return status
+
+
+async def test_what_is_no_http_is_a_problem_document() -> None:
+    for written in (
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"BREW /v1/cluster HTTP/1.1\r\n" + HOST + b"\r\n",
+        TOPIC + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        TOPIC + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        TOPIC + b"Content-Length: -1\r\n\r\n",
+        b"GET /v1/topics/\xc3\xa9 HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n",
+    ):
+        assert await refused(written) == 400, written
+
+
+async def test_a_refused_caller_who_leaves_takes_all_of_the_connection_along() -> None:
+    """Kept until the moment for the answer was over, thousands of them were megabytes."""
+    async with Served(with_orders().app) as served:
+        caller = await served.call()
+        caller.send(b"no http\r\n\r\n")
+        assert (await caller.answer())[0] == 400
+        kept = weakref.ref(served.protocols[0].transport)
+        await caller.hang_up()
+        await until(lambda: not served.protocols)
+        gc.collect()
+        assert kept() is None
+
+
+async def test_a_head_without_an_end_is_refused() -> None:
+    pieces = [b"X-%d: " % n + b"a" * 8_192 + b"\r\n" for n in range(MAX_HEAD_BYTES // 8_192)]
+    assert await refused(TOPIC, *pieces) == 431
+
+
+async def test_heads_are_bounded_one_by_one_and_bodies_not_at_all() -> None:
+    padding = b"X: " + b"a" * (MAX_HEAD_BYTES // 2) + b"\r\n"
+    space = b" " * MAX_HEAD_BYTES * 2
+    length = b": %d" % (len(BODY) + len(space))
+    head = b"\r\n" + PRODUCE.removesuffix(BODY).replace(b": %d" % len(BODY), length)
+    parts = (
+        TOPIC,
+        padding,
+        b"\r\n" + TOPIC,
+        padding,
+        head,
+        space,
+        BODY + TOPIC,
+        b"Connection: close\r\n\r\n",
+    )
+    assert (await ask(with_orders().app, *parts)).count(b"HTTP/1.1 200 OK") == 4
 
 
 # -- targets -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("target", "path", "query"),
-    [
+@on_each_loop
+async def test_targets_in_absolute_form_are_taken_apart() -> None:
+    for target, path, query in (
         (b"http://localhost:8085/v1/topics?prefix=a", "/v1/topics", b"prefix=a"),
         (b"HTTPS://localhost?x", "/", b"x"),
         (b"http://[::1]:8085", "/", b""),
         (b"//double/x", "//double/x", b""),
-    ],
-)
-def test_targets_in_absolute_form_are_taken_apart(loop: str, target: bytes, path: str, query: bytes) -> None:
-    echo = Echo()
-    said = ask(loop, echo, b"GET %s HTTP/1.1\r\nHost: other\r\nConnection: close\r\n\r\n" % target, ends=True)
-    assert statuses(said) == [200]
-    scope = echo.scopes[0]
-    assert (scope["path"], scope["raw_path"], scope["query_string"]) == (path, path.encode(), query)
+    ):
+        echo = Echo()
+        said = await ask(echo, b"GET %s HTTP/1.1\r\nHost: other\r\nConnection: close\r\n\r\n" % target)
+        assert statuses(said) == [200], target
+        scope = echo.scopes[0]
+        assert (scope["path"], scope["raw_path"], scope["query_string"]) == (path, path.encode(), query)
 
 
-def test_the_host_of_the_target_is_the_one_that_counts(loop: str) -> None:
-    web = HttpApp()
-    reported = {
-        target: statuses(
-            ask(
-                loop,
-                web.app,
-                b"GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (target, host),
-                ends=True,
-            )
-        )
-        for target, host in (
-            (b"http://evil.example/v1/status", b"localhost"),
-            (b"http://localhost:8085/v1/status", b"evil.example"),
-        )
-    }
-    assert list(reported.values()) == [[421], [200]]
+@on_each_loop
+async def test_the_host_of_the_target_is_the_one_that_counts() -> None:
+    app = with_orders().app
+    for target, host, status in (
+        (b"http://evil.example/v1/status", b"localhost", 421),
+        (b"http://localhost:8085/v1/status", b"evil.example", 200),
+    ):
+        said = await ask(app, b"GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (target, host))
+        assert statuses(said) == [status], target
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
+@on_each_loop
+async def test_targets_that_mean_nothing_here_are_refused() -> None:
+    for target in (
         b"/v1/topics/a#b",
         b"v1/topics",
         b"?x",
@@ -358,74 +515,139 @@ def test_the_host_of_the_target_is_the_one_that_counts(loop: str) -> None:
         b"http://user@localhost/x",
         b"ftp://localhost/x",
         b"*",
-    ],
-)
-def test_targets_that_mean_nothing_here_are_refused(loop: str, target: bytes) -> None:
-    echo = Echo()
-    said = ask(loop, echo, b"GET %s HTTP/1.1\r\n%s\r\n" % (target, HOST), ends=True)
-    assert statuses(said) == [400]
-    assert not echo.scopes
+    ):
+        echo = Echo()
+        said = await ask(echo, b"GET %s HTTP/1.1\r\n%s\r\n" % (target, HOST))
+        assert (statuses(said), echo.scopes) == ([400], []), target
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_a_target_may_be_long_but_not_too_long(loop: str, together: bool) -> None:
+@on_each_loop
+async def test_a_target_may_be_long_but_not_too_long() -> None:
     fits = b"GET /%s HTTP/1.1\r\n%sConnection: close\r\n\r\n" % (b"a" * (MAX_TARGET_BYTES - 1), HOST)
-    assert statuses(ask(loop, Echo(), fits, ends=True)) == [200]
+    assert statuses(await ask(Echo(), fits)) == [200]
     pieces = [b"a" * 8_192] * (MAX_HEAD_BYTES // 8_192 + 2)
     written = [b"GET /", *pieces, b" HTTP/1.1\r\n%s\r\n" % HOST]
-    said = ask(loop, Echo(), *([b"".join(written)] if together else written), ends=True)
-    assert statuses(said) == [414]
+    assert statuses(await ask(Echo(), b"".join(written))) == [414]
+    assert statuses(await ask(Echo(), *written)) == [414]
+
+
+# -- the head of a request, judged as bytes ------------------------------------------------------------------
+
+LONGEST: Final = b"http://b/".ljust(MAX_TARGET_BYTES, b"a")
+
+
+def test_a_target_is_its_path_and_its_host_counts() -> None:
+    for method, target, path, host in (
+        (b"GET", b"http://b:1/c?d=e?f", b"/c?d=e?f", b"b:1"),
+        (b"GET", b"https://b", b"/", b"b"),
+        (b"GET", b"HTTP://b?c", b"/?c", b"b"),
+        (b"GET", LONGEST, LONGEST[8:], b"b"),
+        (b"CONNECT", b"b:443", b"b:443", b"a"),
+        (b"OPTIONS", b"*", b"*", b"a"),
+    ):
+        headers = [(b"accept", b"x"), (b"host", b"a"), (b"via", b"y")]
+        assert settled(target, method, headers) == path
+        assert sorted(headers) == [(b"accept", b"x"), (b"host", host), (b"via", b"y")], target
+
+
+def refusal(refuse: Callable[[], object]) -> tuple[int, str]:
+    """Status and detail; nothing is written."""
+    with pytest.raises(RefusedError) as raised:
+        refuse()
+    problem = raised.value.problem
+    assert problem is not None
+    assert problem.written == "no"
+    return problem.status, problem.detail
+
+
+def test_a_target_that_is_none_is_refused() -> None:
+    for method, target, wanted, said in (
+        (b"GET", LONGEST + b"a", 414, "longer than 32768 bytes"),
+        (b"CONNECT", b"b:443#x", 400, "fragment"),
+        (b"GET", b"/#", 400, "fragment"),
+        (b"GET", b"*", 400, "no URL"),
+        (b"OPTIONS", b"**", 400, "no URL"),
+        (b"GET", b"http://u@b/", 400, "no URL"),
+        (b"GET", b"b:443", 400, "no URL"),
+    ):
+        headers = [(b"host", b"a")]
+        status, detail = refusal(lambda: settled(target, method, headers))  # noqa: B023 - called at once
+        assert (status, said in detail, headers) == (wanted, True, [(b"host", b"a")]), target
+
+
+def test_a_body_is_chunked_and_nothing_more() -> None:
+    check_coding([])
+    check_coding([(b"transfer-encoding", b"Chunked")])
+    check_coding([(b"te", b"gzip"), (b"transfer-encoding", b"chunked")])
+    gzip = (b"transfer-encoding", b"gzip")
+    assert refusal(lambda: check_coding([gzip]))[0] == 501
+    assert refusal(lambda: check_coding([(b"transfer-encoding", b"chunked"), gzip]))[0] == 501
+
+
+def test_a_head_is_the_same_without_its_offer() -> None:
+    for headers, lines in (
+        ([(b"host", b"a"), (b"upgrade", b"h2c"), (b"http2-settings", b"A")], b"host: a\r\n"),
+        ([(b"connection", b"Upgrade , close,HTTP2-Settings, te")], b"connection: close, te\r\n"),
+        ([(b"connection", b"upgrade"), (b"te", b"x")], b"te: x\r\n"),
+    ):
+        assert without_offer(b"PUT", b"/b", "1.0", headers) == b"PUT /b HTTP/1.0\r\n" + lines + b"\r\n"
+
+
+def test_of_another_page_only_a_link_that_somebody_follows_is_let_in() -> None:
+    for site, method, mode, dest, is_let_in in (
+        (b"same-origin", "POST", b"no-cors", b"image", True),
+        (b"none", "POST", b"no-cors", b"image", True),
+        (b"same-site", "GET", b"navigate", b"document", True),
+        (b"cross-site", "HEAD", b"navigate", b"document", True),
+        (b"cross-site", "POST", b"navigate", b"document", False),
+        (b"cross-site", "GET", b"no-cors", b"document", False),
+        (b"cross-site", "GET", b"navigate", b"iframe", False),
+        (b"", "GET", b"", b"", False),
+    ):
+        headers = [(b"sec-fetch-mode", mode), (b"sec-fetch-dest", dest)]
+        is_refused = is_of_another_page({"method": method, "headers": headers}, site)
+        assert is_refused is not is_let_in, (site, method, mode, dest)
 
 
 # -- methods -------------------------------------------------------------------------------------------------
 
-PATHS = [
-    "/v1/cluster",
-    "/v1/topics/orders",
-    "/v1/topics/orders/partitions/1",
-    "/v1/topics/orders/leader?partition=1",
-    "/v1/topics/orders/leader?key=a&key_format=text",
-    "/v1/topics/bad%20name",
-    "/nowhere",
-]
 
-
-@pytest.mark.parametrize("path", PATHS)
-def test_head_is_answered_as_get_is_without_the_body(path: str) -> None:
-    web = HttpApp()
-    web.producer.set_topics({"orders": 3})
-    got, head = web.get(path), web.ask("HEAD", path)
-    assert (head.status_code, head.content) == (got.status_code, b"")
+def test_head_is_answered_as_get_is_without_the_body() -> None:
+    web = with_orders()
     varying = {"age", "pilotfish-metadata-refreshed-at"}
-    assert {n: v for n, v in head.headers.items() if n not in varying} == {
-        n: v for n, v in got.headers.items() if n not in varying
-    }
+    for path in (
+        "/v1/cluster",
+        "/v1/topics/orders",
+        "/v1/topics/orders/partitions/1",
+        "/v1/topics/orders/leader?partition=1",
+        "/v1/topics/orders/leader?key=a&key_format=text",
+        "/v1/topics/bad%20name",
+        "/nowhere",
+    ):
+        got, head = web.get(path), web.ask("HEAD", path)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        heads = [{n: v for n, v in answer.headers.items() if n not in varying} for answer in (head, got)]
+        assert heads[0] == heads[1], path
 
 
-def test_head_leaves_the_connection_as_it_should_be(loop: str) -> None:
-    web = HttpApp()
-    web.producer.set_topics({"orders": 3})
+@on_each_loop
+async def test_head_leaves_the_connection_as_it_should_be() -> None:
     head = b"HEAD /v1/topics/orders HTTP/1.1\r\n" + HOST + b"\r\n"
     last = b"GET /v1/cluster HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
-    said = ask(loop, web.app, head + head + last, ends=True)
+    said = await ask(with_orders().app, head + head + last)
     assert statuses(said) == [200, 200, 200]
-    assert [part.partition(b"\r\n\r\n")[2] == b"" for part in said.split(b"HTTP/1.1 ")[1:]] == [
-        True,
-        True,
-        False,
-    ]
+    bodies = [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 ")[1:]]
+    assert [bool(body) for body in bodies] == [False, False, True]
 
 
 def test_head_holds_what_the_caller_holds() -> None:
-    web = HttpApp()
-    web.producer.set_topics({"orders": 3})
+    web = with_orders()
     etag = web.get("/v1/topics/orders").headers["etag"]
     assert web.ask("HEAD", "/v1/topics/orders", headers={"if-none-match": etag}).status_code == 304
 
 
 def test_head_of_what_can_only_be_posted_says_what_is_allowed() -> None:
-    web = HttpApp()
-    refused = web.ask("HEAD", "/v1/topics/orders/records")
+    refused = with_orders().ask("HEAD", "/v1/topics/orders/records")
     assert (refused.status_code, refused.headers["allow"], refused.content) == (405, "POST", b"")
 
 
@@ -436,7 +658,8 @@ def test_head_goes_on_while_the_sidecar_shuts_down() -> None:
     assert web.ask("HEAD", "/v1/topics/orders").status_code == 200
 
 
-def test_head_of_an_answer_that_goes_on_ends_with_its_head(loop: str) -> None:
+@on_each_loop
+async def test_head_of_an_answer_that_goes_on_ends_with_its_head() -> None:
     chunks = 0
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
@@ -449,31 +672,25 @@ def test_head_of_an_answer_that_goes_on_ends_with_its_head(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await endless(as_get(scope), receive, head_of(send))
 
-    async def scenario() -> bytes:
-        async with Served(app) as served:
-            caller = await served.call()
-            caller.send(b"HEAD / HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
-            return await caller.until_closed()
-
-    assert statuses(on_loop(loop, scenario())) == [200]
+    assert statuses(await ask(app, b"HEAD / HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")) == [200]
     assert chunks <= 1
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-def test_other_methods_are_refused_with_those_that_are_allowed(method: str) -> None:
-    refused = HttpApp().ask(method, "/v1/cluster")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
-    assert refused.headers["content-type"] == "application/problem+json"
+def test_other_methods_are_refused_with_those_that_are_allowed() -> None:
+    web = with_orders()
+    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        refused = web.ask(method, "/v1/cluster")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD"), method
+        assert refused.headers["content-type"] == "application/problem+json", method
 
 
-def test_a_request_can_be_cut_off_by_whoever_serves_it(loop: str) -> None:
+@on_each_loop
+async def test_a_request_can_be_cut_off_by_whoever_serves_it() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        message: Message = {"type": "http.response.start", "status": 200, "headers": []}
-        await send(message)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"begun", "more_body": True})
         scope[ABORT]()
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    said = ask(loop, app, GET, ends=True)
-    assert b"0\r\n\r\n" not in said
+    assert b"0\r\n\r\n" not in await ask(app, GET)

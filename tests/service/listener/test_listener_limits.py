@@ -1,4 +1,4 @@
-"""How many connections fit into a process, and requests cut into reads in every possible way."""
+"""How many connections fit into a process, requests cut into reads in every way, and uvicorn as a server."""
 
 from __future__ import annotations
 
@@ -10,26 +10,39 @@ import resource
 import socket
 import subprocess
 import sys
-from typing import Final
-
-import pytest
+from typing import TYPE_CHECKING, Final
 
 from service.base.settings import InternalLimits, Settings
-from service.listener.api_server import connections_that_fit
+from service.listener.api_server import ApiServer, connections_that_fit
 from service.listener.connections import Connections, Limits
 from service.listener.listeners import Listener
 from service.wire.asgi import Receive, Scope, Send, respond
 from tests.support.coroutine_tests import until
-from tests.support.served import LOOPS, Served, limits, on_loop
+from tests.support.http_app import HttpApp
+from tests.support.served import Caller, Served, limits, on_each_loop
+
+if TYPE_CHECKING:
+    import pytest
 
 HOST = b"Host: localhost\r\n"
 
 UNLIMITED: Final = resource.RLIM_INFINITY
 
 
-@pytest.mark.parametrize(
-    ("soft", "hard", "wanted", "fit", "raised"),
-    [
+def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`hard` None: the system allows no change."""
+    limit: list[tuple[int, int]] = []
+
+    def set_limit(_: int, new: tuple[int, int]) -> None:
+        if limit[1:]:
+            raise ValueError("not allowed to raise maximum limit")
+        limit[:] = [new]
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limit[0])
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    for soft, hard, wanted, fit, raised in (
         (1_024, 1_024, 500, 500, 1_024),
         (1_024, 4_096, 768, 768, 1_024),
         (512, 4_096, 1_000, 1_000, 1_256),
@@ -39,33 +52,17 @@ UNLIMITED: Final = resource.RLIM_INFINITY
         (1, 1, 10_000, 1, 1),
         (UNLIMITED, UNLIMITED, 10_000, 10_000, UNLIMITED),
         (512, None, 10_000, 256, 512),
-    ],
-)
-def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_without(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    soft: int,
-    hard: int | None,
-    wanted: int,
-    fit: int,
-    raised: int,
-) -> None:
-    """`hard` None: the system allows no change."""
-    limit = [(soft, UNLIMITED if hard is None else hard)]
-
-    def set_limit(_: int, new: tuple[int, int]) -> None:
-        if hard is None:
-            raise ValueError("not allowed to raise maximum limit")
-        limit[:] = [new]
-
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limit[0])
-    monkeypatch.setattr(resource, "setrlimit", set_limit)
-    assert connections_that_fit(wanted) == fit
-    assert limit[0] == (raised, UNLIMITED if hard is None else hard)
-    reported = (
-        f"max_connections: {wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
-    )
-    assert caplog.messages == ([reported] if fit != wanted else [])
+    ):
+        caplog.clear()
+        limit[:] = [(soft, UNLIMITED)] * 2 if hard is None else [(soft, hard)]
+        assert connections_that_fit(wanted) == fit, (soft, hard, wanted)
+        assert limit[0] == (raised, UNLIMITED if hard is None else hard), (soft, hard, wanted)
+        reported = f"{wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
+        assert caplog.messages == ([f"max_connections: {reported}"] if fit != wanted else []), (
+            soft,
+            hard,
+            wanted,
+        )
 
 
 def test_the_limit_of_files_is_raised_in_a_process() -> None:
@@ -129,20 +126,18 @@ def test_there_is_room_for_as_many_as_the_limit_says_and_who_waits_for_room_is_c
     assert called == [1]
 
 
-@pytest.mark.parametrize(
-    ("max_connections", "closed"), [(100, [3.0]), (101, [3.0, 4.0]), (1_000, [3.0, 4.0, 5.0])]
-)
-def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time(
-    max_connections: int, closed: list[float]
-) -> None:
+def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time() -> None:
     """Who waits for a second at most stays; so does who has a request."""
-    connections = Connections(limits(max_connections=max_connections))
-    idle = [Idle(since_s) for since_s in (5.0, None, 3.0, 9.0, 4.0, 10.0)]
-    for each in idle:
-        connections.served(each)
-    connections.make_room(10.0)
-    assert sorted(each.waits_since_s or 0.0 for each in idle if each.ends == ["close"]) == closed
-    assert values(connections)["made_room"] == len(closed)
+    for max_connections, closed in ((100, [3.0]), (101, [3.0, 4.0]), (1_000, [3.0, 4.0, 5.0])):
+        connections = Connections(limits(max_connections=max_connections))
+        idle = [Idle(since_s) for since_s in (5.0, None, 3.0, 9.0, 4.0, 10.0)]
+        for each in idle:
+            connections.served(each)
+        connections.make_room(10.0)
+        assert sorted(each.waits_since_s or 0.0 for each in idle if each.ends == ["close"]) == closed, (
+            max_connections
+        )
+        assert values(connections)["made_room"] == len(closed), max_connections
 
 
 def test_a_crowd_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -213,32 +208,30 @@ class Full(socket.socket):
         return super().accept()
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_a_listener_without_a_file_for_a_connection_says_so_once_and_waits(
-    loop: str, caplog: pytest.LogCaptureFixture
+@on_each_loop
+async def test_a_listener_without_a_file_for_a_connection_says_so_once_and_waits(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
-        async with Served(echo) as served:
-            with Full() as full:
-                full.bind(("127.0.0.1", 0))
-                full.listen()
-                served.listener.close()
-                served.listener, served.address = Listener(full, "full"), full.getsockname()
-                served.open()
-                caller = await served.call()
-                for number in (1, 2, 3):
-                    await until(lambda number=number: full.accepts == number)
-                    for _ in range(20):
-                        await asyncio.sleep(0)
-                    assert full.accepts == number  # it is not asked in each turn
-                    served.connections.accepted()
-                    served.connections.over()
-                caller.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
-                assert (await caller.answer())[0] == 200
-                accepted = served.protocols[0].transport.get_extra_info("socket")
-                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-    on_loop(loop, scenario())
+    caplog.clear()
+    async with Served(echo) as served:
+        with Full() as full:
+            full.bind(("127.0.0.1", 0))
+            full.listen()
+            served.listener.close()
+            served.listener, served.address = Listener(full, "full"), full.getsockname()
+            served.open()
+            caller = await served.call()
+            for number in (1, 2, 3):
+                await until(lambda number=number: full.accepts == number)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert full.accepts == number  # it is not asked in each turn
+                served.connections.accepted()
+                served.connections.over()
+            caller.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+            assert (await caller.answer())[0] == 200
+            accepted = served.protocols[0].transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert caplog.messages == ["full: can't take a connection: Too many open files"]
 
 
@@ -280,19 +273,52 @@ def requests(chance: random.Random) -> tuple[bytes, list[list[str]]]:
     return written, expected
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("seed", range(25))
-def test_requests_are_understood_however_they_are_cut_into_reads(loop: str, seed: int) -> None:
-    chance = random.Random(seed)
-    written, expected = requests(chance)
-    cuts = sorted(chance.sample(range(len(written)), min(len(written), chance.choice([0, 1, 5, 40]))))
-
-    async def scenario() -> list[object]:
-        async with Served(echo) as served:
+@on_each_loop
+async def test_requests_are_understood_however_they_are_cut_into_reads() -> None:
+    async with Served(echo) as served:
+        for seed in range(25):
+            chance = random.Random(seed)
+            written, expected = requests(chance)
+            cuts = sorted(chance.sample(range(len(written)), min(len(written), chance.choice([0, 1, 5, 40]))))
             caller = await served.call()
             for begin, end in zip([0, *cuts], [*cuts, len(written)], strict=True):
                 caller.send(written[begin:end])
                 await asyncio.sleep(0)
-            return [json.loads((await caller.answer())[2]) for _ in expected]
+            assert [json.loads((await caller.answer())[2]) for _ in expected] == expected, seed
 
-    assert on_loop(loop, scenario()) == expected
+
+# -- uvicorn as the API's server -----------------------------------------------------------------------------
+
+
+def server(web: HttpApp, *listeners: Listener) -> ApiServer:
+    access_log = web.app.sidecar.settings.access_log
+    made = ApiServer(web.app, listeners, Connections(limits()), access_log=access_log, cors=web.app.cors)
+    made.config.load()
+    made.lifespan = made.config.lifespan_class(made.config)
+    return made
+
+
+def test_no_header_of_a_proxy_is_believed_and_the_last_answers_have_two_seconds() -> None:
+    config = server(HttpApp()).config
+    assert (config.proxy_headers, config.server_header, config.lifespan) == (False, False, "on")
+    assert config.ws_protocol_class is None
+    # Of the 5 s that a pod has after its drain.
+    assert config.timeout_graceful_shutdown == 2
+    assert [server(HttpApp(access_log=on)).config.access_log for on in (True, False)] == [True, False]
+
+
+async def test_a_server_that_was_shut_down_accepts_nothing_more() -> None:
+    web = HttpApp()
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = listening.getsockname()
+    running = server(web, Listener(listening, "tcp"))
+    await running.startup()
+    caller = Caller(*await asyncio.open_connection(*address))
+    caller.send(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    status, headers, _ = await caller.answer()
+    assert (status, "server" in headers) == (200, False)
+    await running.shutdown()
+    assert await caller.until_closed() == b""
+    await caller.hang_up()
+    assert listening.fileno() == -1
+    await until(lambda: not running._connections.open)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import pytest
 import uvicorn
@@ -187,68 +187,65 @@ def took_and_fell_behind(connected: Connected) -> None:
     connected.protocol.resume_writing()
 
 
+Doing: TypeAlias = "Callable[[Connected], object] | bytes"
 ANSWER: Final = Connected.answer
 HALF: Final = b"GET / HTTP/1.1\r\n"
 
 
-@pytest.mark.parametrize(
-    ("does", "ended_at_s", "how", "counted"),
-    [
-        ({}, 10.0, "408", "slow_head"),
-        ({4.0: b"GET"}, 10.0, "408", "slow_head"),
-        ({1.0: GET, 1.5: ANSWER}, 22.5, "closed", None),
-        ({1.0: GET, 2.5: ANSWER}, 22.5, "closed", None),
-        ({1.0: GET}, None, "", None),
-        ({1.0: GET, 1.5: ANSWER, 5.0: HALF, 9.0: b"X: y\r\n"}, 15.0, "408", "slow_head"),
-        ({1.0: GET, 1.5: HALF, 7.5: ANSWER}, 17.5, "408", "slow_head"),
-        ({1.0: GET, 1.5: HALF, 7.5: ANSWER, 9.0: b"\r\n", 9.5: ANSWER}, 30.0, "closed", None),
-        ({1.0: POST + b"a", 2.5: ANSWER}, 12.5, "closed", "slow_body"),
-        ({1.0: POST + b"a", 50.0: ANSWER}, 60.0, "closed", "slow_body"),
-        ({1.0: GET, 1.5: stuck(1)}, 42.5, "cut", "stalled"),
-        ({1.0: GET, 1.5: stuck(9), 29.0: stuck(8)}, 70.0, "cut", "stalled"),
-        ({1.0: GET, 1.5: stuck(9), 30.0: stuck(0)}, None, "", None),
-        ({1.0: GET, 1.5: stuck(9), 29.0: took_and_fell_behind}, 70.0, "cut", "stalled"),
-    ],
+#: When the caller does what, when that ends the connection, how, and as what it is counted.
+ENDS: Final[tuple[tuple[Mapping[float, Doing], float | None, str, str | None], ...]] = (
+    ({}, 10.0, "408", "slow_head"),
+    ({4.0: b"GET"}, 10.0, "408", "slow_head"),
+    ({1.0: GET, 1.5: ANSWER}, 22.5, "closed", None),
+    ({1.0: GET, 2.5: ANSWER}, 22.5, "closed", None),
+    ({1.0: GET}, None, "", None),
+    ({1.0: GET, 1.5: ANSWER, 5.0: HALF, 9.0: b"X: y\r\n"}, 15.0, "408", "slow_head"),
+    ({1.0: GET, 1.5: HALF, 7.5: ANSWER}, 17.5, "408", "slow_head"),
+    ({1.0: GET, 1.5: HALF, 7.5: ANSWER, 9.0: b"\r\n", 9.5: ANSWER}, 30.0, "closed", None),
+    ({1.0: POST + b"a", 2.5: ANSWER}, 12.5, "closed", "slow_body"),
+    ({1.0: POST + b"a", 50.0: ANSWER}, 60.0, "closed", "slow_body"),
+    ({1.0: GET, 1.5: stuck(1)}, 42.5, "cut", "stalled"),
+    ({1.0: GET, 1.5: stuck(9), 29.0: stuck(8)}, 70.0, "cut", "stalled"),
+    ({1.0: GET, 1.5: stuck(9), 30.0: stuck(0)}, None, "", None),
+    ({1.0: GET, 1.5: stuck(9), 29.0: took_and_fell_behind}, 70.0, "cut", "stalled"),
 )
-async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before(
-    does: Mapping[float, Callable[[Connected], object] | bytes],
-    ended_at_s: float | None,
-    how: str,
-    counted: str | None,
-) -> None:
-    with Connected() as connected:
-        wire = connected.wire
-        for at_s, what in does.items():
-            connected.loop.go_to(at_s)
-            connected.do(what)
-        said_before = wire.said
-        connected.loop.go_to(200.0 if ended_at_s is None else ended_at_s - 0.01)
-        assert (wire.closing_at_s, wire.has_eof, wire.said) == (None, False, said_before)
-        if ended_at_s is None:
-            return
-        connected.loop.go_to(ended_at_s)
-        reported = wire.said.removeprefix(said_before)
-        assert (reported[9:12].decode(), wire.has_eof) == (("408", True) if how == "408" else ("", False))
-        assert (wire.closing_at_s, wire.aborted_at_s) == {
-            "408": (None, None),
-            "closed": (ended_at_s, None),
-            "cut": (ended_at_s, ended_at_s),
-        }[how]
-        assert connected.counted() == ({counted: 1} if counted else {})
 
 
-@pytest.mark.parametrize(("until_s", "is_late"), [(10.0, False), (10.5, True)])
-async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is_called_slow(
-    until_s: float, is_late: bool
-) -> None:
+async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before() -> None:
+    for does, ended_at_s, how, counted in ENDS:
+        with Connected() as connected:
+            wire = connected.wire
+            for at_s, what in does.items():
+                connected.loop.go_to(at_s)
+                connected.do(what)
+            said_before = wire.said
+            connected.loop.go_to(200.0 if ended_at_s is None else ended_at_s - 0.01)
+            assert (wire.closing_at_s, wire.has_eof, wire.said) == (None, False, said_before), does
+            if ended_at_s is None:
+                continue
+            connected.loop.go_to(ended_at_s)
+            reported = wire.said.removeprefix(said_before)
+            assert (reported[9:12].decode(), wire.has_eof) == (
+                ("408", True) if how == "408" else ("", False)
+            ), does
+            assert (wire.closing_at_s, wire.aborted_at_s) == {
+                "408": (None, None),
+                "closed": (ended_at_s, None),
+                "cut": (ended_at_s, ended_at_s),
+            }[how], does
+            assert connected.counted() == ({counted: 1} if counted else {}), does
+
+
+async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is_called_slow() -> None:
     """Two looks late is not late yet: so much a busy loop may take."""
-    with Connected() as connected:
-        connected.loop.go_to(5.0)
-        connected.loop.now_s = until_s  # no timer fires meanwhile
-        connected.loop.go_to(until_s)
-        assert (connected.wire.said == b"") is is_late
-        connected.loop.go_to(until_s + 2.5)
-        assert connected.wire.said.startswith(b"HTTP/1.1 408")
+    for until_s, is_late in ((10.0, False), (10.5, True)):
+        with Connected() as connected:
+            connected.loop.go_to(5.0)
+            connected.loop.now_s = until_s  # no timer fires meanwhile
+            connected.loop.go_to(until_s)
+            assert (connected.wire.said == b"") is is_late, until_s
+            connected.loop.go_to(until_s + 2.5)
+            assert connected.wire.said.startswith(b"HTTP/1.1 408"), until_s
 
 
 async def test_a_closing_transport_that_sends_nothing_more_is_cut_off_but_did_not_stall() -> None:
@@ -259,35 +256,31 @@ async def test_a_closing_transport_that_sends_nothing_more_is_cut_off_but_did_no
         assert connected.counted() == {}
 
 
-@pytest.mark.parametrize(
-    ("is_tls", "unsent_bytes", "aborted_at_s"), [(True, 0, 0.1), (True, 1, None), (False, 0, None)]
-)
-async def test_a_caller_over_tls_has_a_moment_for_its_goodbye(
-    is_tls: bool, unsent_bytes: int, aborted_at_s: float | None
-) -> None:
-    with Connected(is_tls=is_tls) as connected:
-        connected.wire.unsent_bytes = unsent_bytes
-        connected.protocol.close()
-        assert (connected.wire.closing_at_s, connected.wire.aborted_at_s) == (0.0, None)
-        connected.loop.go_to(1.0)
-        assert connected.wire.aborted_at_s == aborted_at_s
+async def test_a_caller_over_tls_has_a_moment_for_its_goodbye() -> None:
+    for is_tls, unsent_bytes, aborted_at_s in ((True, 0, 0.1), (True, 1, None), (False, 0, None)):
+        with Connected(is_tls=is_tls) as connected:
+            connected.wire.unsent_bytes = unsent_bytes
+            connected.protocol.close()
+            assert (connected.wire.closing_at_s, connected.wire.aborted_at_s) == (0.0, None), is_tls
+            connected.loop.go_to(1.0)
+            assert connected.wire.aborted_at_s == aborted_at_s, (is_tls, unsent_bytes, aborted_at_s)
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-async def test_behind_the_last_words_what_comes_is_thrown_away_for_a_moment(is_tls: bool) -> None:
-    with Connected(is_tls=is_tls) as connected:
-        wire = connected.wire
-        wire.takes_more = False
-        connected.protocol.flow.read_paused = True
-        connected.send(b"no http")
-        assert wire.said.startswith(b"HTTP/1.1 400")
-        assert (wire.has_eof, wire.takes_more) == (not is_tls, True)
-        connected.send(GET)
-        assert not connected.loop.tasks
-        connected.loop.go_to(LINGER_S - 0.01)
-        assert wire.closing_at_s is None
-        connected.loop.go_to(LINGER_S)
-        assert wire.closing_at_s == LINGER_S
+async def test_behind_the_last_words_what_comes_is_thrown_away_for_a_moment() -> None:
+    for is_tls in (False, True):
+        with Connected(is_tls=is_tls) as connected:
+            wire = connected.wire
+            wire.takes_more = False
+            connected.protocol.flow.read_paused = True
+            connected.send(b"no http")
+            assert wire.said.startswith(b"HTTP/1.1 400"), is_tls
+            assert (wire.has_eof, wire.takes_more) == (not is_tls, True), is_tls
+            connected.send(GET)
+            assert not connected.loop.tasks, is_tls
+            connected.loop.go_to(LINGER_S - 0.01)
+            assert wire.closing_at_s is None, is_tls
+            connected.loop.go_to(LINGER_S)
+            assert wire.closing_at_s == LINGER_S, is_tls
 
 
 async def test_a_connection_that_is_lost_leaves_no_timer_and_no_place() -> None:
@@ -299,31 +292,26 @@ async def test_a_connection_that_is_lost_leaves_no_timer_and_no_place() -> None:
         connected.connections.accepted()  # for the end, which loses it again
 
 
-@pytest.mark.parametrize(
-    ("begun", "piece", "status"),
-    [
-        (HALF, b"X: ", b"431"),
-        (b"GET", b" /", b"414"),
-        (b"GET / ", b"HTTP/1.1\r\nX: ", b"431"),
-        (CHUNKED, b"1;", b"431"),
-        (CHUNKED + b"1\r\na\r\n0\r\n", b"X: ", b"431"),
-    ],
-)
-@pytest.mark.parametrize("pieces", [1, 2])
-async def test_what_is_no_body_has_a_bound_of_bytes_however_many_reads_bring_it(
-    begun: bytes, piece: bytes, status: bytes, pieces: int
-) -> None:
-    whole = piece.ljust(MAX_HEAD_BYTES, b"a")
-    middle = MAX_HEAD_BYTES // pieces
-    with Connected() as connected:
-        connected.send(begun)
-        for part in (whole[:middle], whole[middle:]):
-            if part:
-                connected.send(part)
-        assert connected.wire.said == b""
-        connected.send(b"a")
-        assert connected.wire.said[9:12] == status
-        assert b'"written":"no"' in connected.wire.said
+async def test_what_is_no_body_has_a_bound_of_bytes_however_many_reads_bring_it() -> None:
+    for pieces in (1, 2):
+        for begun, piece, status in (
+            (HALF, b"X: ", b"431"),
+            (b"GET", b" /", b"414"),
+            (b"GET / ", b"HTTP/1.1\r\nX: ", b"431"),
+            (CHUNKED, b"1;", b"431"),
+            (CHUNKED + b"1\r\na\r\n0\r\n", b"X: ", b"431"),
+        ):
+            whole = piece.ljust(MAX_HEAD_BYTES, b"a")
+            middle = MAX_HEAD_BYTES // pieces
+            with Connected() as connected:
+                connected.send(begun)
+                for part in (whole[:middle], whole[middle:]):
+                    if part:
+                        connected.send(part)
+                assert connected.wire.said == b"", (begun, pieces)
+                connected.send(b"a")
+                assert connected.wire.said[9:12] == status, (begun, pieces)
+                assert b'"written":"no"' in connected.wire.said, (begun, pieces)
 
 
 async def test_a_body_that_breaks_behind_the_head_of_its_answer_ends_without_a_word() -> None:
@@ -358,12 +346,12 @@ async def test_it_waits_for_a_request_since_it_was_made_or_had_its_last_answer()
 # -- bodies --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("more_bytes", "is_read_on"), [(0, True), (1, False)])
-async def test_reading_pauses_when_more_of_a_body_waits_than_may(more_bytes: int, is_read_on: bool) -> None:
-    with Connected() as connected:
-        connected.send(POST.replace(b"9", b"999999") + b"a" * HIGH_WATER_LIMIT)
-        connected.send(b"a" * more_bytes)
-        assert connected.wire.takes_more is is_read_on
+async def test_reading_pauses_when_more_of_a_body_waits_than_may() -> None:
+    for more_bytes, is_read_on in ((0, True), (1, False)):
+        with Connected() as connected:
+            connected.send(POST.replace(b"9", b"999999") + b"a" * HIGH_WATER_LIMIT)
+            connected.send(b"a" * more_bytes)
+            assert connected.wire.takes_more is is_read_on, more_bytes
 
 
 async def test_of_a_body_that_was_answered_already_nothing_is_kept() -> None:
@@ -374,17 +362,15 @@ async def test_of_a_body_that_was_answered_already_nothing_is_kept() -> None:
         assert connected.protocol.cycle.body == b"1"
 
 
-@pytest.mark.parametrize(("body", "lingers"), [(b"12345678", True), (b"123456789", False)])
-async def test_the_last_answer_waits_for_its_reader_where_a_body_is_still_coming(
-    body: bytes, lingers: bool
-) -> None:
-    with Connected() as connected:
-        connected.send(POST + body)
-        connected.protocol.end_with_answer()
-        connected.answer()
-        assert connected.wire.closing_at_s == (None if lingers else 0.0)
-        connected.loop.go_to(LINGER_S)
-        assert connected.wire.closing_at_s == (LINGER_S if lingers else 0.0)
+async def test_the_last_answer_waits_for_its_reader_where_a_body_is_still_coming() -> None:
+    for body, lingers in ((b"12345678", True), (b"123456789", False)):
+        with Connected() as connected:
+            connected.send(POST + body)
+            connected.protocol.end_with_answer()
+            connected.answer()
+            assert connected.wire.closing_at_s == (None if lingers else 0.0), body
+            connected.loop.go_to(LINGER_S)
+            assert connected.wire.closing_at_s == (LINGER_S if lingers else 0.0), body
 
 
 async def test_behind_a_pipeline_that_is_too_long_nothing_is_read() -> None:
@@ -425,9 +411,8 @@ def nothing(_: Connected) -> None:
     """As it is."""
 
 
-@pytest.mark.parametrize(
-    ("asked", "does", "goes"),
-    [
+async def test_only_an_answer_that_needs_nothing_else_goes_the_short_way() -> None:
+    for asked, does, goes in (
         (b"", nothing, False),
         (GET, nothing, True),
         (GET, disconnected, False),
@@ -436,97 +421,86 @@ def nothing(_: Connected) -> None:
         (GET, asks_for_leave, False),
         (GET, is_last, False),
         (GET, ANSWER, False),
-    ],
-)
-async def test_only_an_answer_that_needs_nothing_else_goes_the_short_way(
-    asked: bytes, does: Callable[[Connected], None], goes: bool
-) -> None:
-    with Connected() as connected:
-        if asked:
-            connected.send(asked)
-        does(connected)
-        said_before = connected.wire.said
-        assert connected.protocol._answer(200, b"a: b\r\n\r\n", b"body") is goes
-        assert connected.wire.said == said_before + (b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody" if goes else b"")
-        assert connected.protocol.server_state.total_requests == (goes or does is ANSWER)
+    ):
+        with Connected() as connected:
+            if asked:
+                connected.send(asked)
+            does(connected)
+            said_before = connected.wire.said
+            assert connected.protocol._answer(200, b"a: b\r\n\r\n", b"body") is goes, (asked, does)
+            assert connected.wire.said == said_before + (
+                b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody" if goes else b""
+            ), (asked, does)
+            assert connected.protocol.server_state.total_requests == (goes or does is ANSWER), (asked, does)
 
 
-@pytest.mark.parametrize(
-    ("asked", "does", "taken"),
-    [
+async def test_only_a_body_that_came_whole_is_taken_at_once() -> None:
+    for asked, does, taken in (
         (b"", nothing, None),
         (POST + b"123456789", nothing, b"123456789"),
         (POST + b"12345678", nothing, None),
         (POST + b"123456789", disconnected, None),
         (POST + b"123456789", asks_for_leave, None),
         (POST + b"123456789", ANSWER, None),
-    ],
-)
-async def test_only_a_body_that_came_whole_is_taken_at_once(
-    asked: bytes, does: Callable[[Connected], None], taken: bytes | None
-) -> None:
-    with Connected() as connected:
-        if asked:
-            connected.send(asked)
-        does(connected)
-        assert connected.protocol._whole_body() == taken
+    ):
+        with Connected() as connected:
+            if asked:
+                connected.send(asked)
+            does(connected)
+            assert connected.protocol._whole_body() == taken, (asked, does)
 
 
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [ApiProtocol.shutdown, ApiProtocol.end_with_answer])
-async def test_the_answer_that_is_due_is_the_last(how: Callable[[ApiProtocol], None]) -> None:
-    with Connected() as connected:
-        connected.send(GET)
-        how(connected.protocol)
-        assert connected.wire.closing_at_s is None
-        connected.answer()
-        assert b"connection: close" in connected.wire.said
-        assert connected.wire.closing_at_s == 0.0
-
-
-@pytest.mark.parametrize("asked", [b"", GET])
-@pytest.mark.parametrize(
-    ("how", "closing_at_s"), [(ApiProtocol.shutdown, 0.0), (ApiProtocol.end_with_answer, None)]
-)
-async def test_whoever_has_no_request_is_closed_at_the_end_alone(
-    how: Callable[[ApiProtocol], None], closing_at_s: float | None, asked: bytes
-) -> None:
-    with Connected() as connected:
-        if asked:
-            connected.send(asked)
-            connected.answer()
-        how(connected.protocol)
-        assert connected.wire.closing_at_s == closing_at_s
-
-
-@pytest.mark.parametrize("asked_before", [True, False])
-async def test_while_the_sidecar_ends_each_answer_is_the_last_of_its_connection(asked_before: bool) -> None:
-    with Connected() as connected:
-        if asked_before:
+async def test_the_answer_that_is_due_is_the_last() -> None:
+    for how in (ApiProtocol.shutdown, ApiProtocol.end_with_answer):
+        with Connected() as connected:
             connected.send(GET)
-        connected.connections.end_with_answers()
-        if not asked_before:
-            connected.send(GET)
-        connected.answer()
-        assert b"connection: close" in connected.wire.said
-
-
-@pytest.mark.parametrize("is_answered", [True, False])
-async def test_who_hangs_up_ends_the_request_that_runs_and_those_behind_it(is_answered: bool) -> None:
-    with Connected() as connected:
-        connected.send(GET if is_answered else GET + GET)
-        if is_answered:
+            how(connected.protocol)
+            assert connected.wire.closing_at_s is None, how
             connected.answer()
-        running = connected.protocol._running
-        assert running is not None
-        running.message_event.clear()
-        connected.protocol.connection_lost(None)
-        assert running.disconnected is not is_answered
-        assert is_answered or running.message_event.is_set()
-        assert not connected.protocol.pipeline
-        connected.connections.accepted()  # for the end, which loses it again
+            assert b"connection: close" in connected.wire.said, how
+            assert connected.wire.closing_at_s == 0.0, how
+
+
+async def test_whoever_has_no_request_is_closed_at_the_end_alone() -> None:
+    for how, closing_at_s in ((ApiProtocol.shutdown, 0.0), (ApiProtocol.end_with_answer, None)):
+        for asked in (b"", GET):
+            with Connected() as connected:
+                if asked:
+                    connected.send(asked)
+                    connected.answer()
+                how(connected.protocol)
+                assert connected.wire.closing_at_s == closing_at_s, (how, asked)
+
+
+async def test_while_the_sidecar_ends_each_answer_is_the_last_of_its_connection() -> None:
+    for asked_before in (True, False):
+        with Connected() as connected:
+            if asked_before:
+                connected.send(GET)
+            connected.connections.end_with_answers()
+            if not asked_before:
+                connected.send(GET)
+            connected.answer()
+            assert b"connection: close" in connected.wire.said, asked_before
+
+
+async def test_who_hangs_up_ends_the_request_that_runs_and_those_behind_it() -> None:
+    for is_answered in (True, False):
+        with Connected() as connected:
+            connected.send(GET if is_answered else GET + GET)
+            if is_answered:
+                connected.answer()
+            running = connected.protocol._running
+            assert running is not None, is_answered
+            running.message_event.clear()
+            connected.protocol.connection_lost(None)
+            assert running.disconnected is not is_answered, is_answered
+            assert is_answered or running.message_event.is_set(), is_answered
+            assert not connected.protocol.pipeline, is_answered
+            connected.connections.accepted()  # for the end, which loses it again
 
 
 async def test_empty_lines_in_front_of_a_request_are_no_part_of_its_head() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +15,7 @@ from service.wire.asgi import respond
 from tests.support.certificates import Authority, self_signed, weak, write_pem
 from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
-from tests.support.served import LOOPS, Served, limits, on_loop
+from tests.support.served import Served, limits, on_each_loop
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CLOSING = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-
-
-@pytest.fixture(params=LOOPS)
-def loop(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Files:
@@ -74,58 +68,51 @@ async def said_scheme(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 200, [(b"content-length", b"%d" % len(body))], body)
 
 
+def over_tls(tls: ListenerTls, **given: float) -> Served:
+    return Served(said_scheme, context=tls.context, limits=limits(**given))
+
+
 async def ask(served: Served, context: ssl.SSLContext) -> bytes:
-    caller = await served.call(context=context)
-    caller.send(CLOSING)
-    return await caller.until_closed()
+    """What is said to a caller with this context; nothing to whom is not let in."""
+    try:
+        caller = await served.call(context=context)
+        caller.send(CLOSING)
+        return await caller.until_closed()
+    except (ssl.SSLError, ConnectionError):
+        return b""
 
 
 # -- who is let in -------------------------------------------------------------------------------------------
 
 
-def test_it_is_spoken_to_over_tls_and_the_application_knows(loop: str, files: Files) -> None:
-    async def scenario() -> bytes:
-        async with Served(said_scheme, context=files.tls().context) as served:
-            return await ask(served, files.caller())
-
-    assert on_loop(loop, scenario()).endswith(b"https")
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_tls_of_today_is_spoken(loop: str, files: Files, version: ssl.TLSVersion) -> None:
-    context = files.caller()
-    context.minimum_version = context.maximum_version = version
-
-    async def scenario() -> tuple[str | None, str | None]:
-        async with Served(said_scheme, context=files.tls().context) as served:
+@on_each_loop
+async def test_tls_of_today_is_spoken_and_the_application_knows(files: Files) -> None:
+    async with over_tls(files.tls()) as served:
+        assert (await ask(served, files.caller())).endswith(b"https")
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = files.caller()
+            context.minimum_version = context.maximum_version = version
             caller = await served.call(context=context)
-            spoken = caller.writer.get_extra_info("ssl_object")
-            return spoken.version(), spoken.selected_alpn_protocol()
-
-    assert on_loop(loop, scenario())[0] == version.name.replace("_", ".")
+            spoken = caller.writer.get_extra_info("ssl_object").version()
+            assert spoken == version.name.replace("_", ".")
 
 
-@pytest.mark.parametrize("offered", [["h2", "http/1.1"], ["http/1.1"]])
-def test_of_the_protocols_that_a_caller_offers_http_1_1_is_chosen(
-    loop: str, files: Files, offered: list[str]
-) -> None:
-    context = files.caller()
-    context.set_alpn_protocols(offered)
-
-    async def scenario() -> str | None:
-        async with Served(said_scheme, context=files.tls().context) as served:
+@on_each_loop
+async def test_of_the_protocols_that_a_caller_offers_http_1_1_is_chosen(files: Files) -> None:
+    async with over_tls(files.tls()) as served:
+        for offered in (["h2", "http/1.1"], ["http/1.1"]):
+            context = files.caller()
+            context.set_alpn_protocols(offered)
             caller = await served.call(context=context)
-            chosen: str | None = caller.writer.get_extra_info("ssl_object").selected_alpn_protocol()
-            return chosen
-
-    assert on_loop(loop, scenario()) == "http/1.1"
+            chosen = caller.writer.get_extra_info("ssl_object").selected_alpn_protocol()
+            assert chosen == "http/1.1", offered
 
 
-@pytest.mark.parametrize("asks_clients", [False, True])
-def test_renegotiation_and_compression_are_off_for_callers(files: Files, asks_clients: bool) -> None:
-    options = files.tls(asks_clients=asks_clients).context().options
-    assert options & ssl.OP_NO_RENEGOTIATION
-    assert options & ssl.OP_NO_COMPRESSION
+def test_renegotiation_and_compression_are_off_for_callers(files: Files) -> None:
+    for asks_clients in (False, True):
+        options = files.tls(asks_clients=asks_clients).context().options
+        assert options & ssl.OP_NO_RENEGOTIATION
+        assert options & ssl.OP_NO_COMPRESSION
 
 
 def test_after_a_change_of_files_all_of_this_holds_too(files: Files) -> None:
@@ -143,169 +130,125 @@ def test_tls_1_1_is_not_spoken(files: Files) -> None:
     assert files.tls().context().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-@pytest.mark.parametrize("who", ["known", "none", "stranger"])
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_with_an_authority_for_clients_each_needs_its_certificate(
-    loop: str, files: Files, who: str, version: ssl.TLSVersion
-) -> None:
-    identity = {
-        "known": files.clients.issue("client"),
-        "none": None,
-        "stranger": Authority().issue("client"),
-    }[who]
-    context = files.caller(identity)
-    context.maximum_version = version
-
-    async def scenario() -> bytes:
-        async with Served(said_scheme, context=files.tls(asks_clients=True).context) as served:
-            try:
-                return await ask(served, context)
-            except (ssl.SSLError, ConnectionError):
-                return b"refused"
-            finally:
+@on_each_loop
+async def test_with_an_authority_for_clients_each_needs_its_certificate(files: Files) -> None:
+    callers = {"known": files.clients.issue("client"), "none": None, "stranger": Authority().issue("client")}
+    async with over_tls(files.tls(asks_clients=True)) as served:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            for name, identity in callers.items():
+                context = files.caller(identity)
+                context.maximum_version = version
+                said = await ask(served, context)
+                assert said.endswith(b"https") if name == "known" else said == b"", (name, version)
                 await until(lambda: not served.connections.open)
 
-    said = on_loop(loop, scenario())
-    assert said.endswith(b"https") if who == "known" else said in (b"", b"refused")
 
-
-def test_an_intermediate_authority_of_clients_is_enough(loop: str, files: Files) -> None:
+@on_each_loop
+async def test_an_intermediate_authority_of_clients_is_enough(files: Files) -> None:
     middle = files.clients.intermediate()
     middle.write_trust(files.client_ca)
-
-    async def scenario() -> bytes:
-        async with Served(said_scheme, context=files.tls(asks_clients=True).context) as served:
-            return await ask(served, files.caller(middle.issue("client")))
-
-    assert on_loop(loop, scenario()).endswith(b"https")
+    async with over_tls(files.tls(asks_clients=True)) as served:
+        assert (await ask(served, files.caller(middle.issue("client")))).endswith(b"https")
 
 
-def test_its_own_origin_is_https(loop: str, files: Files) -> None:
-    web = HttpApp()
-
-    async def scenario() -> list[bytes]:
-        reported = []
-        async with Served(web.app, context=files.tls().context) as served:
-            for origin in (b"https://localhost:8085", b"http://localhost:8085"):
-                caller = await served.call(context=files.caller())
-                head = b"GET /v1/status HTTP/1.1\r\nHost: localhost:8085\r\nOrigin: %s\r\n" % origin
-                caller.send(head + b"Connection: close\r\n\r\n")
-                reported.append((await caller.until_closed())[9:12])
-        return reported
-
-    assert on_loop(loop, scenario()) == [b"200", b"403"]
+@on_each_loop
+async def test_its_own_origin_is_https(files: Files) -> None:
+    async with Served(HttpApp().app, context=files.tls().context) as served:
+        for origin, status in ((b"https://localhost:8085", b"200"), (b"http://localhost:8085", b"403")):
+            caller = await served.call(context=files.caller())
+            head = b"GET /v1/status HTTP/1.1\r\nHost: localhost:8085\r\nOrigin: %s\r\n" % origin
+            caller.send(head + b"Connection: close\r\n\r\n")
+            assert (await caller.until_closed())[9:12] == status, origin
 
 
 # -- bad callers ---------------------------------------------------------------------------------------------
 
 
-def test_plain_http_at_the_tls_port_is_told_so(
-    loop: str, files: Files, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario() -> bytes:
-        async with Served(said_scheme, context=files.tls().context) as served:
-            caller = await served.call()
-            caller.send(GET)
-            said = await caller.until_closed()
-            await until(lambda: not served.connections.open)
-            return said
-
-    said = on_loop(loop, scenario())
+@on_each_loop
+async def test_plain_http_at_the_tls_port_is_told_so(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    async with over_tls(files.tls()) as served:
+        caller = await served.call()
+        caller.send(GET)
+        said = await caller.until_closed()
+        await until(lambda: not served.connections.open)
     assert said.startswith(b"HTTP/1.1 400")
     assert b"this port speaks TLS (api_tls_certificate_file); ask it with https://" in said
     assert not caplog.records
 
 
-@pytest.mark.parametrize("written", [b"\x00\x00\x00\x10junk", b"\x16\x03\x01\x00\x05junk\r\n\r\n", b"\x80"])
-def test_what_is_no_handshake_ends_the_connection_and_logs_nothing(
-    loop: str, files: Files, written: bytes, caplog: pytest.LogCaptureFixture
+@on_each_loop
+async def test_what_is_no_handshake_ends_the_connection_and_logs_nothing(
+    files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with Served(said_scheme, context=files.tls().context) as served:
+    async with over_tls(files.tls()) as served:
+        for written in (b"\x00\x00\x00\x10junk", b"\x16\x03\x01\x00\x05junk\r\n\r\n", b"\x80"):
             caller = await served.call()
             caller.send(written)
             await caller.until_closed()
             await until(lambda: not served.connections.open)
-
-    on_loop(loop, scenario())
     assert not [record for record in caplog.records if record.levelname != "DEBUG"]
 
 
-@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00"], ids=["nothing", "half a handshake"])
-def test_a_handshake_that_does_not_come_whole_is_ended_in_time(loop: str, files: Files, begun: bytes) -> None:
-    async def scenario() -> None:
-        roomy = limits(head_s=0.1)
-        async with Served(said_scheme, context=files.tls().context, limits=roomy) as served:
-            caller = await served.call()
-            caller.send(begun)
+@on_each_loop
+async def test_a_handshake_that_does_not_come_whole_is_ended_in_time(files: Files) -> None:
+    """Of one it got nothing, of the other half a handshake."""
+    async with over_tls(files.tls(), head_s=0.1) as served:
+        callers = [await served.call() for _ in range(2)]
+        callers[1].send(b"\x16\x03\x01\x02\x00")
+        assert [await caller.until_closed() for caller in callers] == [b"", b""]
+        await until(lambda: not served.connections.open)
+
+
+@on_each_loop
+async def test_handshakes_count_among_the_connections(files: Files) -> None:
+    async with over_tls(files.tls(), max_connections=2) as served:
+        callers = [await served.call() for _ in range(4)]
+        await until(lambda: served.connections.open == 2)
+        await callers[0].hang_up()
+        await callers[1].hang_up()
+        await until(lambda: served.connections.open == 2 and not callers[2].reader.at_eof())
+
+
+@on_each_loop
+async def test_a_listener_that_closes_gives_handshakes_up(files: Files) -> None:
+    async with over_tls(files.tls()) as served:
+        callers = [await served.call() for _ in range(3)]
+        callers[0].send(b"\x16\x03")
+        await until(lambda: served.connections.open == 3)
+        served.listener.close()
+        for caller in callers:
             assert await caller.until_closed() == b""
+        await until(lambda: not served.connections.open)
+
+
+@on_each_loop
+async def test_at_the_end_an_idle_caller_who_never_says_goodbye_is_not_waited_for(files: Files) -> None:
+    async with over_tls(files.tls()) as served:
+        caller = await served.call(context=files.caller())
+        caller.send(GET)
+        await caller.answer()
+        caller.writer.transport.pause_reading()  # type: ignore[attr-defined]  # so it hears no goodbye
+        served.shut_down()
+        async with asyncio.timeout(patient(15.0)):  # TLS itself would wait for twice as long
             await until(lambda: not served.connections.open)
 
-    on_loop(loop, scenario())
 
-
-def test_handshakes_count_among_the_connections(loop: str, files: Files) -> None:
-    async def scenario() -> int:
-        async with Served(
-            said_scheme, context=files.tls().context, limits=limits(max_connections=2)
-        ) as served:
-            callers = [await served.call() for _ in range(4)]
-            await until(lambda: served.connections.open == 2)
-            await callers[0].hang_up()
-            await callers[1].hang_up()
-            await until(lambda: served.connections.open == 2 and not callers[2].reader.at_eof())
-            return served.connections.open
-
-    assert on_loop(loop, scenario()) == 2
-
-
-def test_a_listener_that_closes_gives_handshakes_up(loop: str, files: Files) -> None:
-    async def scenario() -> None:
-        async with Served(said_scheme, context=files.tls().context) as served:
-            callers = [await served.call() for _ in range(3)]
-            callers[0].send(b"\x16\x03")
-            await until(lambda: served.connections.open == 3)
-            served.listener.close()
-            for caller in callers:
-                assert await caller.until_closed() == b""
-            await until(lambda: not served.connections.open)
-
-    on_loop(loop, scenario())
-
-
-def test_at_the_end_an_idle_caller_who_never_says_goodbye_is_not_waited_for(loop: str, files: Files) -> None:
-    async def scenario() -> float:
-        async with Served(said_scheme, context=files.tls().context) as served:
-            caller = await served.call(context=files.caller())
-            caller.send(GET)
-            await caller.answer()
-            caller.writer.transport.pause_reading()  # type: ignore[attr-defined]  # so it hears no goodbye
-            began = time.monotonic()
-            served.shut_down()
-            await until(lambda: not served.connections.open)
-            return time.monotonic() - began
-
-    assert on_loop(loop, scenario()) < patient(15.0)
-
-
-def test_an_answer_that_goes_on_slowly_is_not_cut_by_the_goodbye(loop: str, files: Files) -> None:
+@on_each_loop
+async def test_an_answer_that_goes_on_slowly_is_not_cut_by_the_goodbye(files: Files) -> None:
     size = 2 * 1024 * 1024
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, [(b"content-length", b"%d" % size)], bytes(size))
 
-    async def scenario() -> int:
-        async with Served(app, context=files.tls().context, send_buffer_bytes=4_096) as served:
-            caller = await served.call(context=files.caller(), receive_buffer_bytes=4_096)
-            caller.send(CLOSING)
-            await caller.reader.readuntil(b"\r\n\r\n")
-            taken = 0
-            while part := await caller.reader.read(128 * 1024):
-                taken += len(part)
-                await asyncio.sleep(0.01)
-            return taken
-
-    assert on_loop(loop, scenario()) == size
+    async with Served(app, context=files.tls().context, send_buffer_bytes=4_096) as served:
+        caller = await served.call(context=files.caller(), receive_buffer_bytes=4_096)
+        caller.send(CLOSING)
+        await caller.reader.readuntil(b"\r\n\r\n")
+        taken = 0
+        while part := await caller.reader.read(128 * 1024):
+            taken += len(part)
+            await asyncio.sleep(0.01)
+    assert taken == size
 
 
 # -- files that change ---------------------------------------------------------------------------------------
@@ -341,94 +284,76 @@ async def certificate_of(served: Served, files: Files) -> tuple[Caller, bytes]:
     return caller, der
 
 
-def test_new_connections_get_the_new_certificate_and_old_ones_go_on(loop: str, files: Files) -> None:
+@on_each_loop
+async def test_new_connections_get_the_new_certificate_and_old_ones_go_on(files: Files) -> None:
     looked = Looked(files)
     before = looked.tls.expires_at_s
-
-    async def scenario() -> None:
-        async with Served(said_scheme, context=looked.tls.context) as served:
-            old, first = await certificate_of(served, files)
-            renewed = files.authority.issue("localhost")
-            files.put(renewed)
-            looked.look()
-            _, second = await certificate_of(served, files)
-            assert (second, first != second) == (renewed.der, True)
-            old.send(GET)
-            assert (await old.answer())[0] == 200
-
-    on_loop(loop, scenario())
+    async with over_tls(looked.tls) as served:
+        old, first = await certificate_of(served, files)
+        renewed = files.authority.issue("localhost")
+        files.put(renewed)
+        looked.look()
+        _, second = await certificate_of(served, files)
+        assert (second, first != second) == (renewed.der, True)
+        old.send(GET)
+        assert (await old.answer())[0] == 200
     assert looked.metric("credential_reloads_total", outcome="success") == 1
     assert looked.tls.expires_at_s == before  # trustme's all end on the same day
     expiry = "tls_certificate_expiry_timestamp_seconds"
     assert looked.metric(expiry, listener="api") == looked.tls.expires_at_s
 
 
-def test_who_signs_clients_is_reloaded_with_the_rest(loop: str, files: Files) -> None:
-    tls = files.tls(asks_clients=True)
-    other = Authority()
+@on_each_loop
+async def test_who_signs_clients_is_reloaded_with_the_rest(files: Files) -> None:
+    files.clients.write_trust(files.client_ca)
+    tls, other = files.tls(asks_clients=True), Authority()
+    async with over_tls(tls) as served:
 
-    async def scenario() -> list[bool]:
-        let_in = []
-        async with Served(said_scheme, context=tls.context) as served:
-            for identity in (other.issue("client"), files.clients.issue("client")):
-                try:
-                    let_in.append((await ask(served, files.caller(identity))).endswith(b"https"))
-                except (ssl.SSLError, ConnectionError):
-                    let_in.append(False)
-        return let_in
+        async def let_in() -> list[bool]:
+            clients = (other.issue("client"), files.clients.issue("client"))
+            return [(await ask(served, files.caller(client))).endswith(b"https") for client in clients]
 
-    assert on_loop(loop, scenario()) == [False, True]
-    tls = files.tls(asks_clients=True)
-    other.write_trust(files.client_ca)
-    tls.look(0)
-    tls.look(SETTLE_MS)
-    assert on_loop(loop, scenario()) == [True, False]
+        assert await let_in() == [False, True]
+        other.write_trust(files.client_ca)
+        tls.look(0)
+        tls.look(SETTLE_MS)
+        assert await let_in() == [True, False]
 
 
-def test_what_can_not_be_used_is_told_once_and_changes_nothing(
-    loop: str, files: Files, caplog: pytest.LogCaptureFixture
+@on_each_loop
+async def test_what_can_not_be_used_is_told_once_and_changes_nothing(
+    files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.clear()
+    files.put(files.authority.issue("localhost"))
     looked = Looked(files)
-
-    async def scenario() -> None:
-        async with Served(said_scheme, context=looked.tls.context) as served:
-            _, first = await certificate_of(served, files)
-            write_pem(files.key, files.authority.issue("localhost").key)
-            looked.look()
-            looked.look()
-            _, second = await certificate_of(served, files)
-            assert first == second
-
-    on_loop(loop, scenario())
-    reported = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(reported) == 1
-    assert reported[0].startswith(
-        f"api_tls_certificate_file: {files.key}: the key does not belong to the first"
-    )
-    assert reported[0].endswith("the earlier value stays in use")
+    async with over_tls(looked.tls) as served:
+        _, first = await certificate_of(served, files)
+        write_pem(files.key, files.authority.issue("localhost").key)
+        looked.look()
+        looked.look()
+        _, second = await certificate_of(served, files)
+        assert first == second
+    (reported,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert reported.startswith(f"api_tls_certificate_file: {files.key}: the key does not belong to the first")
+    assert reported.endswith("the earlier value stays in use")
     assert looked.metric("credential_reloads_total", outcome="failure") == 1
 
 
 # -- at the start --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"api_tls_certificate_file"}, "api_tls_key_file: api_tls_certificate_file is given and this is not"),
-        ({"api_tls_key_file"}, "api_tls_certificate_file: api_tls_key_file is given and this is not"),
-        ({"api_tls_client_ca_file"}, "api_tls_certificate_file: api_tls_client_ca_file is given and this"),
-        (
-            {"api_tls_certificate_file", "api_tls_client_ca_file"},
-            "api_tls_key_file: api_tls_certificate_file is given and this is not",
-        ),
-    ],
-)
-def test_what_goes_together_is_given_together(given: set[str], named: str) -> None:
-    paths: dict[str, Any] = dict.fromkeys(given, "tls.pem")
-    settings = HttpApp(**paths).settings
-    with pytest.raises(FileFaultError, match=named):
-        tls_of(settings)
+def test_what_goes_together_is_given_together() -> None:
+    certificate, key, ca = "api_tls_certificate_file", "api_tls_key_file", "api_tls_client_ca_file"
+    for given, named in (
+        ({certificate}, f"{key}: {certificate} is given and this is not"),
+        ({key}, f"{certificate}: {key} is given and this is not"),
+        ({ca}, f"{certificate}: {ca} is given and this"),
+        ({certificate, ca}, f"{key}: {certificate} is given and this is not"),
+    ):
+        paths: dict[str, Any] = dict.fromkeys(given, "tls.pem")
+        with pytest.raises(FileFaultError, match=named):
+            tls_of(HttpApp(**paths).settings)
 
 
 def test_without_files_there_is_no_tls() -> None:
@@ -472,9 +397,8 @@ def wrong(files: Files, how: str) -> str:
     return rf"{files.client_ca}: certificate 1 of \d is damaged"
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
+def test_what_is_wrong_with_the_files_is_named(tmp_path: Path) -> None:
+    for how in (
         "no file",
         "no certificate",
         "no key",
@@ -486,22 +410,16 @@ def wrong(files: Files, how: str) -> str:
         "weak",
         "no authority",
         "damaged authority",
-    ],
-)
-def test_what_is_wrong_with_the_files_is_named(files: Files, how: str) -> None:
-    said = wrong(files, how)
-    with pytest.raises(FileFaultError, match=said) as raised:
-        files.tls(asks_clients=True)
-    assert "MI" not in str(raised.value)  # as every key begins
+    ):
+        files = Files(tmp_path)
+        with pytest.raises(FileFaultError, match=wrong(files, how)) as raised:
+            files.tls(asks_clients=True)
+        assert "MI" not in str(raised.value), how  # as every key begins
 
 
-def test_a_certificate_may_sign_itself(loop: str, files: Files) -> None:
+@on_each_loop
+async def test_a_certificate_may_sign_itself(files: Files) -> None:
     own = self_signed("localhost")
     files.put(own)
-    context = ssl.create_default_context(cadata=own.chain)
-
-    async def scenario() -> bytes:
-        async with Served(said_scheme, context=files.tls().context) as served:
-            return await ask(served, context)
-
-    assert on_loop(loop, scenario()).endswith(b"https")
+    async with over_tls(files.tls()) as served:
+        assert (await ask(served, ssl.create_default_context(cadata=own.chain))).endswith(b"https")

@@ -18,16 +18,11 @@ from click.testing import CliRunner
 from service.__main__ import main
 from service.listener.unix_socket import MAX_PATH_BYTES, UnixSocket, bind_unix_socket
 from tests.support.http_app import HttpApp
-from tests.support.served import LOOPS, Served, on_loop
+from tests.support.served import Served, on_each_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-
-@pytest.fixture(params=LOOPS)
-def loop(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
@@ -47,15 +42,15 @@ def bound(path: str) -> Iterator[UnixSocket]:
 # -- the file ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666, 0o700])
-def test_the_mode_is_the_one_that_was_asked_for_whatever_the_umask(path: str, mode: int) -> None:
-    before = os.umask(0o077)
-    try:
-        made = bind_unix_socket(path, mode, 16)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(os.stat(path).st_mode) == mode
-    made.close()
+def test_the_mode_is_the_one_that_was_asked_for_whatever_the_umask(path: str) -> None:
+    for mode in (0o600, 0o660, 0o666, 0o700):
+        before = os.umask(0o077)
+        try:
+            made = bind_unix_socket(path, mode, 16)
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE(os.stat(path).st_mode) == mode, oct(mode)
+        made.close()
 
 
 def test_the_file_is_gone_at_the_end(bound: UnixSocket, path: str) -> None:
@@ -111,21 +106,22 @@ def test_a_datagram_socket_is_somebody_elses(path: str) -> None:
             bind_unix_socket(path, 0o600, 16)
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling link"])
-def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious")
     there = tmp_path / path
-    if kind == "file":
-        there.write_text("precious")
-    elif kind == "folder":
-        there.mkdir()
-    else:
-        target = tmp_path / "target"
-        if kind == "link":
-            target.write_text("precious")
-        there.symlink_to(target)
-    with pytest.raises(OSError, match=r"api_socket: api\.sock exists and is not a socket; remove it, or"):
-        bind_unix_socket(path, 0o600, 16)
-    assert os.path.lexists(there)
+    made: dict[str, Callable[[], object]] = {
+        "a file": lambda: there.write_text("precious"),
+        "a folder": there.mkdir,
+        "a dangling link": lambda: there.symlink_to("nowhere"),
+        "a link": lambda: there.symlink_to(target),
+    }
+    for kind, make in made.items():
+        make()
+        with pytest.raises(OSError, match=r"api_socket: api\.sock exists and is not a socket; remove it, or"):
+            bind_unix_socket(path, 0o600, 16)
+        assert os.path.lexists(there), kind
+        there.rename(tmp_path / kind)
 
 
 def test_a_path_that_is_too_long_is_named_with_how_long_it_may_be(tmp_path: Path) -> None:
@@ -228,46 +224,49 @@ def test_a_second_close_leaves_the_file_of_the_next_alone(bound: UnixSocket, pat
 # -- asked over it -------------------------------------------------------------------------------------------
 
 
-def ask(loop: str, unix: UnixSocket, web: HttpApp, head: bytes) -> bytes:
-    async def scenario() -> bytes:
-        async with Served(web.app, unix=unix) as served:
-            caller = await served.call()
-            caller.send(head)
-            return await caller.until_closed()
-
-    return on_loop(loop, scenario())
+def is_there(path: str) -> bool:
+    return os.path.exists(path)
 
 
-@pytest.mark.parametrize("host", [b"Host: localhost\r\n", b"Host: %2Frun%2Fapi.sock\r\n", b"Host:\r\n", b""])
-def test_any_host_will_do_over_it(loop: str, bound: UnixSocket, host: bytes) -> None:
-    head = b"GET /v1/status HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
-    assert ask(loop, bound, HttpApp(), head).startswith(b"HTTP/1.1 200")
-    assert not os.path.exists(bound.path)  # the listener is closed
+async def ask(path: str, web: HttpApp, headers: bytes) -> bytes:
+    unix = bind_unix_socket(path, 0o600, 16)
+    async with Served(web.app, unix=unix) as served:
+        caller = await served.call()
+        caller.send(b"GET /v1/status HTTP/1.1\r\n" + headers + b"Connection: close\r\n\r\n")
+        return await caller.until_closed()
 
 
-def test_a_host_that_was_good_over_it_is_not_good_over_tcp_for_that(loop: str, bound: UnixSocket) -> None:
+@on_each_loop
+async def test_any_host_will_do_over_it(path: str) -> None:
     web = HttpApp()
-    head = b"GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
-    assert ask(loop, bound, web, head).startswith(b"HTTP/1.1 200")
+    for host in (b"Host: localhost\r\n", b"Host: %2Frun%2Fapi.sock\r\n", b"Host:\r\n", b""):
+        assert (await ask(path, web, host)).startswith(b"HTTP/1.1 200"), host
+        assert not is_there(path)  # the listener is closed
+
+
+def test_a_host_that_was_good_over_it_is_not_good_over_tcp_for_that(path: str) -> None:
+    web = HttpApp()
+
+    @on_each_loop
+    async def good_over_it() -> None:
+        assert (await ask(path, web, b"Host: evil.example\r\n")).startswith(b"HTTP/1.1 200")
+
+    good_over_it()
     assert web.get("/v1/status", headers={"host": "evil.example"}).status_code == 421
 
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
+@on_each_loop
+async def test_no_origin_is_its_own_but_allowed_ones_are(path: str) -> None:
+    web = HttpApp(allowed_origins=("https://ops.example",))
+    for origin, status in (
         (b"https://ops.example", b"200"),
         (b"http://localhost", b"403"),
         (b"http://evil.example", b"403"),
         (b"null", b"403"),
-    ],
-)
-def test_no_origin_is_its_own_but_allowed_ones_are(
-    loop: str, bound: UnixSocket, origin: bytes, status: bytes
-) -> None:
-    host = origin.rpartition(b"/")[2]
-    head = b"GET /v1/status HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\nConnection: close\r\n\r\n" % (host, origin)
-    web = HttpApp(allowed_origins=("https://ops.example",))
-    assert ask(loop, bound, web, head)[9:12] == status
+    ):
+        host = origin.rpartition(b"/")[2]
+        said = await ask(path, web, b"Host: %s\r\nOrigin: %s\r\n" % (host, origin))
+        assert said[9:12] == status, origin
 
 
 # -- in a sidecar --------------------------------------------------------------------------------------------
@@ -288,11 +287,11 @@ def test_what_can_not_be_listened_on_ends_a_sidecar_as_a_taken_port_does(path: s
     assert f"{tmp_path / path} exists and is not a socket" in ended.stderr
 
 
-@pytest.mark.parametrize("mode", ["66", "0888", "rw"])
-def test_a_mode_that_is_none_is_a_wrong_setting(mode: str) -> None:
-    result = CliRunner().invoke(main, ["serve", *NO_KAFKA, "--api-socket-mode", mode])
-    assert result.exit_code == 2
-    assert "api_socket_mode" in result.output
+def test_a_mode_that_is_none_is_a_wrong_setting() -> None:
+    for mode in ("66", "0888", "rw"):
+        result = CliRunner().invoke(main, ["serve", *NO_KAFKA, "--api-socket-mode", mode])
+        assert result.exit_code == 2, mode
+        assert "api_socket_mode" in result.output, mode
 
 
 def test_a_command_says_which_socket_nobody_answers_at(path: str) -> None:

@@ -32,7 +32,7 @@ def scraped(web: HttpApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
 def value(web: HttpApp, name: str, **labels: str) -> float | None:
-    return scraped(web).get(f"pilotfish_{name}", {}).get(tuple(sorted(labels.items())))
+    return make_registry(web.app).get_sample_value(f"pilotfish_{name}", labels)
 
 
 @pytest.fixture
@@ -269,32 +269,26 @@ def failed(node_id: int, reason: str = "refused") -> e.NodeDisconnected:
     return e.NodeDisconnected(node_id, reason, "it is not there", 50)
 
 
-@pytest.mark.parametrize(
-    ("events", "expected_s"),
-    [
-        pytest.param([], 0, id="nothing was tried"),
-        pytest.param([failed(1)], 10, id="the only attempt failed"),
-        pytest.param([failed(-1)], 10, id="no bootstrap server is reached"),
-        pytest.param([failed(1), e.NodeReady(-1)], 0, id="a bootstrap server is reached"),
-        pytest.param([e.NodeReady(1), failed(2)], 0, id="one is reached while another one is not"),
-        pytest.param([e.NodeReady(1), failed(1, "closed"), failed(2)], 10, id="the last one is gone"),
-        pytest.param([e.NodeReady(1), failed(1, "idle")], 0, id="an idle connection was closed"),
-        pytest.param([e.NodeReady(1), failed(1, "local")], 0, id="we closed it for new credentials"),
-        pytest.param([e.NodeReady(-1), failed(1)], 10, id="a bootstrap server that was left is no broker"),
-        pytest.param(
-            [e.NodeReady(1), failed(2), failed(1, "idle")], 0, id="what failed beside a reached one is past"
-        ),
-    ],
-)
-def test_brokers_are_unreachable_from_the_first_of_attempts_that_all_fail(
-    events: list[e.Event], expected_s: float
-) -> None:
-    clock = Ticking()
-    metrics = ClientMetrics(monotonic_s=clock)
-    for event in events:
-        metrics.emit(event)
-    clock.now_s += 10
-    assert unreachable_s(metrics) == expected_s
+def test_brokers_are_unreachable_from_the_first_of_attempts_that_all_fail() -> None:
+    cases: dict[str, tuple[list[e.Event], float]] = {
+        "nothing was tried": ([], 0),
+        "the only attempt failed": ([failed(1)], 10),
+        "no bootstrap server is reached": ([failed(-1)], 10),
+        "a bootstrap server is reached": ([failed(1), e.NodeReady(-1)], 0),
+        "one is reached while another one is not": ([e.NodeReady(1), failed(2)], 0),
+        "the last one is gone": ([e.NodeReady(1), failed(1, "closed"), failed(2)], 10),
+        "an idle connection was closed": ([e.NodeReady(1), failed(1, "idle")], 0),
+        "we closed it for new credentials": ([e.NodeReady(1), failed(1, "local")], 0),
+        "a bootstrap server that was left is no broker": ([e.NodeReady(-1), failed(1)], 10),
+        "what failed beside a reached one is past": ([e.NodeReady(1), failed(2), failed(1, "idle")], 0),
+    }
+    for name, (events, expected_s) in cases.items():
+        clock = Ticking()
+        metrics = ClientMetrics(monotonic_s=clock)
+        for event in events:
+            metrics.emit(event)
+        clock.now_s += 10
+        assert unreachable_s(metrics) == expected_s, name
 
 
 def test_attempts_that_go_on_failing_do_not_begin_anew() -> None:

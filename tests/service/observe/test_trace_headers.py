@@ -6,13 +6,11 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from service.observe.request_trace import REQUEST_TRACE, CarriedTrace
 from service.wire.trace_context import TraceContext
 from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
-from tests.support.served import LOOPS, Served, on_loop
+from tests.support.served import Served, on_each_loop
 
 if TYPE_CHECKING:
     from client_core import ProducerRecord
@@ -67,19 +65,22 @@ def record(web: HttpApp, form: str, **headers: str) -> ProducerRecord:
     answer = web.post(path, content=body, headers={"content-type": media_type, **more, **headers})
     assert answer.is_success, answer.text
     ((submitted,),) = web.producer.submitted
+    web.producer.submitted.clear()
     return submitted
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_posting_marks_its_records_behind_what_they_bring(form: str) -> None:
-    plain, traced = record(app(), form), record(app(), form, **TRACED)
-    assert not {"traceparent", "tracestate"} & {name for name, _ in plain.headers}
-    assert traced == plain._replace(headers=(*plain.headers, *MARKS))
+def test_every_form_of_posting_marks_its_records_behind_what_they_bring() -> None:
+    without, with_trace = app(), app()
+    for form in FORMS:
+        plain, traced = record(without, form), record(with_trace, form, **TRACED)
+        assert not {"traceparent", "tracestate"} & {name for name, _ in plain.headers}, form
+        assert traced == plain._replace(headers=(*plain.headers, *MARKS)), form
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_without_the_setting_records_are_as_they_were_posted(form: str) -> None:
-    assert record(app(trace_headers=False), form, **TRACED) == record(app(), form)
+def test_without_the_setting_records_are_as_they_were_posted() -> None:
+    off, on = app(trace_headers=False), app()
+    for form in FORMS:
+        assert record(off, form, **TRACED) == record(on, form), form
 
 
 def test_a_stream_of_unknown_length_marks_them_too() -> None:
@@ -97,24 +98,25 @@ def test_without_a_tracestate_there_is_none() -> None:
     assert record(app(), "native JSON", traceparent=PARENT).headers == MARKS[:1]
 
 
-@pytest.mark.parametrize(
-    "parent", ["", "hello", PARENT.upper(), PARENT[:-1], f"{PARENT}-x", f"ff{PARENT[2:]}"]
-)
-def test_what_is_no_traceparent_marks_nothing(parent: str) -> None:
-    assert record(app(), "native JSON", traceparent=parent, tracestate="a=b").headers == ()
-
-
-@pytest.mark.parametrize("own", ["traceparent", "tracestate"])
-def test_a_record_keeps_its_own_context_and_its_neighbours_get_the_requests(own: str) -> None:
+def test_what_is_no_traceparent_marks_nothing() -> None:
     web = app()
-    header = {"key": own, "value": base64.b64encode(OWN.encode()).decode()}
-    other = {"key": "h", "value": None}
-    body = {"records": [{"value": 1, "headers": [header]}, {"value": 2, "headers": [other]}, {"value": 3}]}
-    assert web.post(NATIVE, json=body, headers=TRACED).status_code == 200
-    ((first, second, third),) = web.producer.submitted
-    assert first.headers == ((own, OWN.encode()),)
-    assert second.headers == (("h", None), *MARKS)
-    assert third.headers == MARKS
+    for parent in ("", "hello", PARENT.upper(), PARENT[:-1], f"{PARENT}-x", f"ff{PARENT[2:]}"):
+        assert record(web, "native JSON", traceparent=parent, tracestate="a=b").headers == (), parent
+
+
+def test_a_record_keeps_its_own_context_and_its_neighbours_get_the_requests() -> None:
+    for own in ("traceparent", "tracestate"):
+        web = app()
+        header = {"key": own, "value": base64.b64encode(OWN.encode()).decode()}
+        other = {"key": "h", "value": None}
+        body = {
+            "records": [{"value": 1, "headers": [header]}, {"value": 2, "headers": [other]}, {"value": 3}]
+        }
+        assert web.post(NATIVE, json=body, headers=TRACED).status_code == 200, own
+        ((first, second, third),) = web.producer.submitted
+        assert first.headers == ((own, OWN.encode()),), own
+        assert second.headers == (("h", None), *MARKS), own
+        assert third.headers == MARKS, own
 
 
 def test_a_cloudevents_own_traceparent_is_its_extension_and_stays_one() -> None:
@@ -123,16 +125,16 @@ def test_a_cloudevents_own_traceparent_is_its_extension_and_stays_one() -> None:
     assert (headers["ce_traceparent"], headers["traceparent"]) == (OWN.encode(), PARENT.encode())
 
 
-@pytest.mark.parametrize("query", ["", "?metadata.rawPayload=true"])
-def test_daprs_records_get_no_headers_that_dapr_would_not_write(query: str) -> None:
-    plain, traced = app(), app()
-    path = f"/v1.0/publish/pubsub/orders{query}"
-    assert plain.post(path, json={"n": 1}).status_code == 204
-    assert traced.post(path, json={"n": 1}, headers=TRACED).status_code == 204
-    ((one,),), ((other,),) = plain.producer.submitted, traced.producer.submitted
-    assert one.headers == other.headers
-    if not query:
-        assert json.loads(other.value or b"")["traceparent"] == PARENT
+def test_daprs_records_get_no_headers_that_dapr_would_not_write() -> None:
+    for query in ("", "?metadata.rawPayload=true"):
+        plain, traced = app(), app()
+        path = f"/v1.0/publish/pubsub/orders{query}"
+        assert plain.post(path, json={"n": 1}).status_code == 204, query
+        assert traced.post(path, json={"n": 1}, headers=TRACED).status_code == 204, query
+        ((one,),), ((other,),) = plain.producer.submitted, traced.producer.submitted
+        assert one.headers == other.headers, query
+        if not query:
+            assert json.loads(other.value or b"")["traceparent"] == PARENT, query
 
 
 def test_the_next_request_on_the_same_task_is_another() -> None:
@@ -163,24 +165,17 @@ def posted(body: bytes, **headers: str) -> bytes:
     return head.encode() + body
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_of_pipelined_requests_each_has_its_own_trace_or_none(loop: str) -> None:
+@on_each_loop
+async def test_of_pipelined_requests_each_has_its_own_trace_or_none() -> None:
     """The second is begun from within the first, and the fourth from within the third."""
     web = app()
     bodies = [b'{"records":[{"value":%d}]}' % number for number in range(4)]
-
-    async def scenario() -> None:
-        async with Served(web.app) as served:
-            caller = await served.call()
-            with_trace = {"Content-Type": JSON, **TRACED}
-            without = {"Content-Type": JSON}
-            caller.send(
-                b"".join(posted(body, **(without if n % 2 else with_trace)) for n, body in enumerate(bodies))
-            )
-            for _ in bodies:
-                assert (await caller.answer())[0] == 200
-
-    on_loop(loop, scenario())
+    sent = [{"Content-Type": JSON, **TRACED}, {"Content-Type": JSON}] * 2
+    async with Served(web.app) as served:
+        caller = await served.call()
+        caller.send(b"".join(posted(body, **headers) for body, headers in zip(bodies, sent, strict=True)))
+        for _ in bodies:
+            assert (await caller.answer())[0] == 200
     assert [records[0].headers for records in web.producer.submitted] == [MARKS, (), MARKS, ()]
 
 

@@ -8,7 +8,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
-import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -347,20 +346,16 @@ def test_a_hostile_head_makes_a_span_of_bounded_size() -> None:
 # -- waits ---------------------------------------------------------------------------------------------------
 
 
-def test_waits_for_metadata_and_for_memory_are_events_of_the_records_span() -> None:
+async def test_waits_for_metadata_and_for_memory_are_events_of_the_records_span() -> None:
     web = Traced()
     web.fake.holds_records = True
     failure = RecordFailure(TimeoutError("no memory"), Phase.BUFFER, Written.NO, 500)
     waits = (Wait(Phase.METADATA, 300), Wait(Phase.BUFFER, 200))
-
-    async def scenario() -> None:
-        async with web.client() as client:
-            asking = asyncio.create_task(client.post(PATH, json={"records": [{"value": 1}]}))
-            await until(lambda: web.fake.waiting)
-            web.fake.finish(web.fake.waiting[0], ProduceResult(1, [FailedSpan((0,), failure)], 500, waits))
-            assert (await asking).status_code == 503
-
-    run(scenario())
+    async with web.client() as client:
+        asking = asyncio.create_task(client.post(PATH, json={"records": [{"value": 1}]}))
+        await until(lambda: web.fake.waiting)
+        web.fake.finish(web.fake.waiting[0], ProduceResult(1, [FailedSpan((0,), failure)], 500, waits))
+        assert (await asking).status_code == 503
     send = web.spans()["send orders"]
     metadata, buffer, _ = send.events
     assert [(e.name, dict(e.attributes or {})) for e in (metadata, buffer)] == [
@@ -370,19 +365,15 @@ def test_waits_for_metadata_and_for_memory_are_events_of_the_records_span() -> N
     assert buffer.timestamp - metadata.timestamp == 200 * 1_000_000
 
 
-def test_an_acknowledged_record_tells_its_partition_and_offset() -> None:
+async def test_an_acknowledged_record_tells_its_partition_and_offset() -> None:
     web = Traced()
     web.fake.holds_records = True
     outcome = BatchOutcome("orders", 2, 17, 1_700_000_000_000, None, None, None, TimestampRuns(), 1)
-
-    async def scenario() -> None:
-        async with web.client() as client:
-            asking = asyncio.create_task(client.post(PATH, json={"records": [{"value": 1}]}))
-            await until(lambda: web.fake.waiting)
-            web.fake.finish(web.fake.waiting[0], ProduceResult(1, [BatchSpan((0,), 0, outcome)], 5))
-            assert (await asking).status_code == 200
-
-    run(scenario())
+    async with web.client() as client:
+        asking = asyncio.create_task(client.post(PATH, json={"records": [{"value": 1}]}))
+        await until(lambda: web.fake.waiting)
+        web.fake.finish(web.fake.waiting[0], ProduceResult(1, [BatchSpan((0,), 0, outcome)], 5))
+        assert (await asking).status_code == 200
     attributes = said(web.spans()["send orders"])
     assert attributes["messaging.destination.partition.id"] == "2"
     assert attributes["messaging.kafka.offset"] == 17
@@ -391,8 +382,7 @@ def test_an_acknowledged_record_tells_its_partition_and_offset() -> None:
 # -- the server's short way ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 304])
-def test_an_answer_that_goes_out_at_once_has_its_status(status: int) -> None:
+def test_an_answer_that_goes_out_at_once_has_its_status() -> None:
     """No ASGI message passes then."""
     web = Traced()
     written: list[int] = []
@@ -402,36 +392,27 @@ def test_an_answer_that_goes_out_at_once_has_its_status(status: int) -> None:
         return True
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        assert answer_at_once(scope, status, [], b"")
+        assert answer_at_once(scope, scope["wanted"], [], b"")
 
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "scheme": "http",
-        "path": "/",
-        "raw_path": b"/",
-        "query_string": b"",
-        "headers": [],
-        ANSWER: answer,
-    }
-    run(web.traces.around(app, "producer-1", lambda _: None)(scope, None, None))  # type: ignore[arg-type]  # neither is asked
-    assert written == [status]
-    assert said(web.all_spans()[0])["http.response.status_code"] == status
+    for status in (200, 304):
+        asked: Any = {"type": "http", "method": "GET", "scheme": "http", "path": "/", "raw_path": b"/"}
+        asked |= {"query_string": b"", "headers": [], ANSWER: answer, "wanted": status}
+        nobody: Any = None  # neither is asked
+        run(web.traces.around(app, "producer-1", lambda _: None)(asked, nobody, nobody))
+    assert written == [200, 304]
+    assert [said(span)["http.response.status_code"] for span in web.all_spans()] == [200, 304]
 
 
-def test_a_bug_is_an_error_by_its_name_and_nobody_has_left() -> None:
+async def test_a_bug_is_an_error_by_its_name_and_nobody_has_left() -> None:
     web = Traced()
 
     async def buggy(scope: Scope, receive: Receive, send: Send) -> None:
         raise KeyError("a bug")
 
-    async def scenario() -> None:
-        app = web.traces.around(buggy, "producer-1", lambda _: None)
-        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            assert (await client.post(PATH, content=b"")).status_code == 500
-
-    run(scenario())
+    app = web.traces.around(buggy, "producer-1", lambda _: None)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        assert (await client.post(PATH, content=b"")).status_code == 500
     (span,) = web.all_spans()
     assert said(span)["http.response.status_code"] == 500
     assert said(span)["error.type"] == "KeyError"

@@ -90,21 +90,16 @@ def node(state: str, error_age_ms: int | None) -> NodeStatus:
     return NodeStatus(1, "host", 9092, state, 0, None, 0, 0, error, error_age_ms)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "ready"),
-    [
+def test_it_is_not_ready_when_every_broker_has_gone(web: HttpApp) -> None:
+    web.producer.clock.advance(1_000)
+    for nodes, ready in (
         ((node("ready", None), node("disconnected", 5)), True),
         ((node("disconnected", None),), True),
         ((node("disconnected", 500),), False),
         ((node("disconnected", 1_500),), True),
-    ],
-)
-def test_it_is_not_ready_when_every_broker_has_gone(
-    web: HttpApp, nodes: tuple[NodeStatus, ...], ready: bool
-) -> None:
-    web.producer.clock.advance(1_000)
-    with_status(web.producer, nodes=nodes)
-    assert (ask(web, "/readyz").status_code == 200) is ready
+    ):
+        with_status(web.producer, nodes=nodes)
+        assert (ask(web, "/readyz").status_code == 200) is ready, nodes
 
 
 def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp) -> None:
@@ -127,24 +122,17 @@ def test_it_has_started_when_it_listens_and_knows_the_cluster(web: HttpApp) -> N
     assert ask(web, "/startupz", listening=False).text == "the API does not listen yet\n"
 
 
-@pytest.mark.parametrize(
-    ("policy", "waited_ms", "started"),
-    [
+async def test_without_metadata_it_starts_as_the_policy_says() -> None:
+    for policy, waited_ms, started in (
         ("wait", 29_999, False),
         ("wait", 30_000, True),
         ("strict", 9_000_000, False),
         ("none", 0, True),
-    ],
-)
-def test_without_metadata_it_starts_as_the_policy_says(policy: str, waited_ms: int, started: bool) -> None:
-    web = HttpApp(startup_require_metadata=policy)
-
-    async def scenario() -> str | None:
+    ):
+        web = HttpApp(startup_require_metadata=policy)
         health = Health(web.app.sidecar, asyncio.get_running_loop(), lambda: True)
         web.producer.clock.advance(waited_ms)
-        return health.fault_of_startup()
-
-    assert (run(scenario()) is None) is started
+        assert (health.fault_of_startup() is None) is started, (policy, waited_ms)
 
 
 # -- metrics, and the rest -----------------------------------------------------------------------------------
@@ -157,20 +145,17 @@ def test_metrics_are_text_that_prometheus_reads(web: HttpApp) -> None:
     assert "process_resident_memory_bytes" in answer.text
 
 
-def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpApp) -> None:
+async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpApp) -> None:
     sidecar = web.app.sidecar
 
     async def counted() -> list[str]:
         lines = (await probe(web, "/metrics")).text.splitlines()
         return [x for x in lines if x.startswith(("pilotfish_watchers ", "pilotfish_produce_streams "))]
 
-    async def scenario() -> None:
-        streams, feed = sidecar.streams, sidecar.feed
-        with streams.open("orders", ANYONE, lambda: sidecar.producing.times), feed.subscribe(ANYONE, None):
-            assert await counted() == ["pilotfish_watchers 1.0", "pilotfish_produce_streams 1.0"]
-        assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
-
-    run(scenario())
+    streams, feed = sidecar.streams, sidecar.feed
+    with streams.open("orders", ANYONE, lambda: sidecar.producing.times), feed.subscribe(ANYONE, None):
+        assert await counted() == ["pilotfish_watchers 1.0", "pilotfish_produce_streams 1.0"]
+    assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
 
 
 def test_what_is_not_there_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:

@@ -1,25 +1,30 @@
-"""bootstrap.servers that are no broker, or a broken one: the sidecar says so, waits between tries, stays up.
-
-The sidecar is a process of its own; the peers are on loopback in this one. The fault of the peer stands in
-three places: the log, /v1/status, and the answer to a look-up.
-"""
+"""bootstrap.servers that are no brokers, broken ones, or nameless yet: the sidecar says so and stays up."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from client_core import ConfigError
+from client_core.testing import FakeCluster
 from client_core.testing.free_ports import free_ports
+from service.base.settings import Settings
+from service.base.settings_sources import SettingsError, load_settings
+from service.process.app import create_app
 from tests.support.hostile_peers import HOSTILE_PEERS
 from tests.support.sidecar import Sidecar
+from tests.support.steered_dns import SteeredDns
 from tests.support.tcp_peers import ScriptedPeer
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 #: What each peer is to be called, in the log and the status. Silence shows only when the request times out.
@@ -98,9 +103,8 @@ def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) 
         assert sidecar.terminate() == 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "reported"),
-    [
+def test_a_wrong_setting_is_refused_with_its_name() -> None:
+    for settings, reported in (
         ({"acks": "2"}, r"acks"),
         ({"lingr.ms": "0"}, r"linger\.ms"),
         ({"compression.type": "brotli"}, r"compression\.type"),
@@ -112,12 +116,162 @@ def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) 
         ),
         ({"bootstrap.servers": "localhost"}, r"localhost"),
         ({"buffer.memory": "lots"}, r"buffer\.memory"),
-    ],
-)
-def test_a_wrong_setting_is_refused_at_start_with_its_name(
-    settings: dict[str, str], reported: str, tmp_path: Path
-) -> None:
-    servers = settings.get("bootstrap.servers", "127.0.0.1:9092")
-    sidecar = Sidecar(tmp_path, bootstrap_servers=servers, kafka=settings)
-    with pytest.raises(AssertionError, match=rf"the sidecar ended with 2:\n(.|\n)*{reported}"), sidecar:
+    ):
+        kafka = {"bootstrap.servers": "127.0.0.1:9092", **settings}
+        with pytest.raises((SettingsError, ConfigError), match=reported):
+            create_app(load_settings({}, tuple(f"{name}={value}" for name, value in kafka.items())))
+
+
+def test_a_wrong_setting_ends_the_process_with_2_and_its_name(tmp_path: Path) -> None:
+    sidecar = Sidecar(tmp_path, bootstrap_servers="127.0.0.1:9092", kafka={"acks": "2"})
+    with pytest.raises(AssertionError, match=r"the sidecar ended with 2:\n(.|\n)*acks"), sidecar:
         raise RuntimeError("it came up")
+
+
+# -- brokers without a name ----------------------------------------------------------------------------------
+
+
+HOST = "kafka.test"
+
+
+@pytest.fixture
+def dns(tmp_path: Path) -> Iterator[SteeredDns]:
+    steered = SteeredDns(tmp_path)
+    yield steered
+    steered.close()
+
+
+def bootstrap_node(sidecar: Sidecar) -> dict[str, Any]:
+    """What the status says of the first of bootstrap.servers."""
+    nodes = sidecar.api.get("/v1/status").json()["nodes"]
+    return next((node for node in nodes if node["id"] == -1), {"last_error": None})
+
+
+def wait_for_error(sidecar: Sidecar, words: str) -> dict[str, Any]:
+    """The first of bootstrap.servers as the status has it once its last error holds these words."""
+    wait_until(
+        lambda: words in (bootstrap_node(sidecar)["last_error"] or ""),
+        what=f"{words!r} in the status",
+        last_seen=lambda: sidecar.api.get("/v1/status").text + sidecar.log(),
+    )
+    return bootstrap_node(sidecar)
+
+
+def is_ready(sidecar: Sidecar) -> bool:
+    return sidecar.admin.get("/readyz").status_code == 200
+
+
+def test_a_sidecar_whose_brokers_have_no_name_yet_says_so_and_is_ready_when_they_have(
+    tmp_path: Path, dns: SteeredDns
+) -> None:
+    dns.fail(HOST)
+    with FakeCluster(brokers=1) as cluster:
+        for topic in ("orders", "events"):
+            cluster.create_topic(topic, partitions=1)
+        port = cluster.address(1)[1]
+        with Sidecar(
+            tmp_path,
+            bootstrap_servers=f"{HOST}:{port}",
+            environment=dns.environment(),
+            flags=(
+                *("--events-topic", "events", "--spool-folder", str(tmp_path / "spool")),
+                *("--startup-max-wait-ms", "400", "--events-heartbeat-ms", "1000"),
+            ),
+        ) as sidecar:
+            node = wait_for_error(sidecar, "Name or service not known")
+            assert node["host"] == HOST
+            assert HOST in node["last_error"]
+            assert node["last_error_age_ms"] >= 0
+            assert f"{HOST}:{port}" in sidecar.log()
+            assert "Name or service not known" in sidecar.log()
+            assert sidecar.metric("pilotfish_broker_disconnects_total", reason="unresolved")
+            (slow,) = sidecar.api.get("/v1/status").json()["slow"]
+            assert HOST in slow["detail"]
+
+            wait_until(
+                lambda: sidecar.admin.get("/startupz").status_code == 200,
+                what="a start that goes on without brokers",
+            )
+            assert not is_ready(sidecar)
+            assert sidecar.admin.get("/livez").status_code == 200
+            looked_up = sidecar.api.get("/v1/topics/orders", params={"max_block_ms": 100})
+            assert looked_up.status_code == 503
+            spooled = sidecar.produce("orders", [{"value": "spooled"}], delivery="spool")
+            assert spooled.status_code == 202, spooled.text
+
+            dns.answer(HOST, ["127.0.0.1"])
+            wait_until(lambda: is_ready(sidecar), what="a ready sidecar", last_seen=sidecar.log)
+            assert sidecar.produce("orders", [{"value": "at once"}]).status_code == 200
+            # By the producers of the spool and of the events.
+            wait_until(
+                lambda: b"spooled" in {record.value for record in cluster.records("orders")},
+                what="the spooled record",
+                last_seen=sidecar.log,
+            )
+            wait_until(lambda: cluster.batches("events"), what="events", last_seen=sidecar.log)
+            assert sidecar.terminate() == 0
+
+
+@contextmanager
+def sidecar_of_a_hung_name(folder: Path, dns: SteeredDns) -> Iterator[Sidecar]:
+    """Which has found out that its broker's name is not resolved in time."""
+    dns.hang(HOST)
+    with (
+        FakeCluster(brokers=1) as cluster,
+        Sidecar(
+            folder,
+            bootstrap_servers=f"{HOST}:{cluster.address(1)[1]}",
+            environment=dns.environment(),
+            kafka={"socket.connection.setup.timeout.ms": "300"},
+        ) as sidecar,
+    ):
+        wait_for_error(sidecar, f"{HOST} was not resolved within")
+        yield sidecar
+
+
+def test_a_resolver_that_hangs_holds_up_neither_the_sidecar_nor_its_end(
+    tmp_path: Path, dns: SteeredDns
+) -> None:
+    with sidecar_of_a_hung_name(tmp_path, dns) as sidecar:
+        assert sidecar.admin.get("/livez").status_code == 200
+        assert sidecar.terminate() == 0
+        assert "has ended in order" in sidecar.log()
+        assert "did not end within" not in sidecar.log()
+
+
+def test_a_hung_look_up_that_is_answered_at_last_is_good(tmp_path: Path, dns: SteeredDns) -> None:
+    with sidecar_of_a_hung_name(tmp_path, dns) as sidecar:
+        dns.answer(HOST, ["127.0.0.1"])
+        wait_until(lambda: is_ready(sidecar), what="a ready sidecar", last_seen=sidecar.log)
+
+
+def test_a_name_that_no_resolver_could_ever_know_is_a_wrong_setting() -> None:
+    for bootstrap_servers in (
+        "kafka.test",
+        ":9092",
+        "a b:1",
+        "kafka..test:9092",
+        f"{'a' * 64}.test:9092",
+        f"{'.'.join(['a' * 60] * 5)}:9092",
+        "kafka.test:99999",
+        "1:2:3:9092",
+        "999.1.1.1:9092",
+        "127.0.0.1:9092,kafka.test",
+    ):
+        with pytest.raises(ConfigError, match=r"bootstrap\.servers") as raised:
+            create_app(Settings(kafka={"bootstrap.servers": bootstrap_servers}))
+        assert raised.value.name == "bootstrap.servers", bootstrap_servers
+
+
+def test_a_malformed_name_ends_the_process_with_exit_code_2() -> None:
+    api_port, admin_port = free_ports(2)
+    command = [sys.executable, "-m", "service", "serve", "--kafka", "bootstrap.servers=kafka..test:9092"]
+    ended = subprocess.run(
+        [*command, "--api-port", str(api_port), "--admin-port", str(admin_port)],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "kafka..test:9092: each part of a host name has 1 to 63 characters" in ended.stderr

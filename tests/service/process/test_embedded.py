@@ -72,15 +72,15 @@ def test_what_it_had_is_there_again_from_its_folder(tmp_path: Path) -> None:
         assert [record.value for record in cluster.kafka.records("orders")] == [b"first", b"second"]
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"version": 9, "topics": {}}', '{"version": 1, "topics": {"a": 1}}']
-)
-def test_a_folder_that_holds_something_else_is_left_alone_and_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "cluster.json"
-    path.write_text(text)
-    with pytest.raises(EmbeddedClusterError, match=r"cluster\.json can't be read .* delete it, or choose"):
-        EmbeddedCluster(folder=tmp_path)
-    assert path.read_text() == text
+def test_a_folder_that_holds_something_else_is_left_alone_and_named(tmp_path: Path) -> None:
+    for text in ("{", "[]", '{"version": 9, "topics": {}}', '{"version": 1, "topics": {"a": 1}}'):
+        path = tmp_path / "cluster.json"
+        path.write_text(text)
+        with pytest.raises(
+            EmbeddedClusterError, match=r"cluster\.json can't be read .* delete it, or choose"
+        ):
+            EmbeddedCluster(folder=tmp_path)
+        assert path.read_text() == text, text
 
 
 def test_a_taken_port_is_named_with_the_option() -> None:
@@ -201,20 +201,15 @@ def partitions(tried: Tried) -> list[dict[str, object]]:
     return list(topic["partitions"])
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_can_not_be_is_refused_with_what_there_is(tried: Tried) -> None:
+    for words, said in (
         (("stop", "9"), "there is no broker 9; there are 1 to 3"),
         (("move", "demo", "7", "2"), "topic demo has the partitions 0 to 3, not 7"),
         (("move", "12", "0", "2"), "there is no topic 12; there are: demo"),
         (("delay", "20001"), "a delay is at most 20000 ms, not 20001"),
         (("records", "other"), "there is no topic other; there are: demo"),
-    ],
-)
-def test_what_can_not_be_is_refused_with_what_there_is(
-    tried: Tried, words: tuple[str, ...], said: str
-) -> None:
-    assert f"Error: {said}" in tried(*words, code=1)
+    ):
+        assert f"Error: {said}" in tried(*words, code=1), words
 
 
 def test_only_these_paths_and_methods_are_there_and_no_web_page_may_use_them(tried: Tried) -> None:
