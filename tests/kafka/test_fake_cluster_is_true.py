@@ -72,9 +72,15 @@ class Produce(NamedTuple):
         return ProduceResponse.decode(body, self.version)
 
 
+def led(kafka: KraftCluster, topic: str) -> Place:
+    """A new topic whose leader knows that it is one, of which it may be the last to hear."""
+    kafka.admin.high_watermarks(topic)
+    return Place(kafka, topic)
+
+
 @pytest.fixture
 def real(kafka: KraftCluster, new_topic: NewTopic) -> Place:
-    place = Place(kafka, new_topic(assignment=[[1, 2]]))
+    place = led(kafka, new_topic(assignment=[[1, 2]]))
     wanted = MetadataRequestTopic(name=place.topic)
     for broker_id in (1, 2):
         wait_until(
@@ -157,11 +163,10 @@ def test_more_replicas_than_there_are_can_not_be_asked_for(
     kafka: KraftCluster, new_topic: NewTopic, fake: Place
 ) -> None:
     assert isinstance(fake.cluster, FakeCluster)
-    topic = new_topic(assignment=[[1, 2]], min_insync_replicas=3)
-    kafka.admin.high_watermarks(topic)  # asked of the leader, who may be the last to hear that it is one
+    real = led(kafka, new_topic(assignment=[[1, 2]], min_insync_replicas=3))
     fake.cluster.create_topic("strict", assignment=[[1, 2]], config=TopicConfig(min_insync_replicas=3))
     request = Produce(batch(b"a"))
-    assert _outcome(request.to(Place(fake.cluster, "strict"))) == _outcome(request.to(Place(kafka, topic)))
+    assert _outcome(request.to(Place(fake.cluster, "strict"))) == _outcome(request.to(real))
 
 
 def _with(*, base: int, epoch: int = 0, values: tuple[bytes, ...] = (b"a",)) -> Produce:
@@ -182,7 +187,7 @@ _SEQUENCES: Final = {
 def test_idempotent_sequences_end_alike(kafka: KraftCluster, new_topic: NewTopic, fake: Place) -> None:
     """Each in a partition of its own: what the producer of one wrote, that of another has not."""
     count = len(_SEQUENCES)
-    reals = Place(kafka, new_topic(assignment=[[1, 2]] * count))
+    reals = led(kafka, new_topic(assignment=[[1, 2]] * count))
     assert isinstance(fake.cluster, FakeCluster)
     fake.cluster.create_topic("sequences", assignment=[[1, 2]] * count)
     fakes = Place(fake.cluster, "sequences")
