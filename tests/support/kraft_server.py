@@ -163,6 +163,9 @@ class ClusterSettings:
             "group.initial.rebalance.delay.ms": "0",
             # Nothing happens most of the time, and the controller need not write that down twice a second.
             "metadata.max.idle.interval.ms": "5000",
+            # Nor need followers ask twice a second, who are told at once when something is new. Idle brokers
+            # use a third less CPU by that.
+            "replica.fetch.wait.max.ms": "1000",
             "num.network.threads": "2",
             "num.io.threads": "4",
             "background.threads": "2",
