@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 import pytest
+from confluent_kafka import KafkaException
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -74,7 +75,14 @@ class Produce(NamedTuple):
 
 def led(kafka: KraftCluster, topic: str) -> Place:
     """A new topic whose leader knows that it is one, of which it may be the last to hear."""
-    kafka.admin.high_watermarks(topic)
+
+    def is_known() -> bool:
+        try:
+            return bool(kafka.admin.high_watermarks(topic))
+        except KafkaException:
+            return False
+
+    wait_until(is_known, what=f"the leader of {topic} leads it")
     return Place(kafka, topic)
 
 
