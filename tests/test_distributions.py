@@ -18,7 +18,6 @@ from requirements.distributions import build, distributions, project
 _ROOT: Final = Path(__file__).parents[1]
 _VERSION: Final = project()["version"]
 _PACKAGES: Final = {each.name: each.packages for each in distributions()}
-_NAMES: Final = pytest.mark.parametrize("name", _PACKAGES)
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +38,16 @@ def _archive(dist: Path, name: str) -> Path:
 # -- what they hold ------------------------------------------------------------------------------------------
 
 
-@_NAMES
-def test_a_wheel_holds_its_packages_whole_and_nothing_else(dist: Path, name: str) -> None:
-    listed = subprocess.run(
-        ("git", "ls-files", *_PACKAGES[name]), cwd=_ROOT, check=True, capture_output=True, text=True
-    )
-    with zipfile.ZipFile(_wheel(dist, name)) as wheel:
-        held = {path for path in wheel.namelist() if ".dist-info/" not in path}
-    assert held == set(listed.stdout.splitlines())
-
-
-@_NAMES
-def test_a_source_archive_holds_the_same_files(dist: Path, name: str) -> None:
-    with zipfile.ZipFile(_wheel(dist, name)) as wheel, tarfile.open(_archive(dist, name)) as archive:
-        held = {path for path in wheel.namelist() if ".dist-info/" not in path}
-        archived = {member.name.partition("/")[2] for member in archive.getmembers()}
-    assert archived == held | {"pyproject.toml", "README.md", "PKG-INFO"}
+def test_a_wheel_holds_its_packages_whole_and_a_source_archive_the_same_files(dist: Path) -> None:
+    for name, packages in _PACKAGES.items():
+        listed = subprocess.run(
+            ("git", "ls-files", *packages), cwd=_ROOT, check=True, capture_output=True, text=True
+        )
+        with zipfile.ZipFile(_wheel(dist, name)) as wheel, tarfile.open(_archive(dist, name)) as archive:
+            held = {path for path in wheel.namelist() if ".dist-info/" not in path}
+            archived = {member.name.partition("/")[2] for member in archive.getmembers()}
+        assert held == set(listed.stdout.splitlines()), name
+        assert archived == held | {"pyproject.toml", "README.md", "PKG-INFO"}, name
 
 
 def test_the_client_asks_for_crc32c_alone_and_says_what_not_to_install_beside_it(dist: Path) -> None:

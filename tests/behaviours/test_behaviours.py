@@ -22,39 +22,46 @@ def _complaints(shown: Shown) -> list[str]:
     return list(complaints(_RULES, _JAVA, shown))
 
 
-def test_nothing_that_must_be_shown_is_missing() -> None:
-    assert list(complaints(behaviours(), java_test_classes(), scan(TESTS_FOLDER))) == []
+def test_nothing_that_must_be_shown_is_missing_and_the_table_is_what_make_behaviours_would_write() -> None:
+    catalogue = behaviours(), java_test_classes(), scan(TESTS_FOLDER)
+    assert list(complaints(*catalogue)) == []
+    assert TABLE_PATH.read_text() == table(*catalogue)
 
 
-def test_the_table_is_what_make_behaviours_would_write() -> None:
-    assert TABLE_PATH.read_text() == table(behaviours(), java_test_classes(), scan(TESTS_FOLDER))
+_MARKED = {"ABC-01": ["a"], "ABC-02": ["a"], "SomeTest.Works": ["a"]}
+#: What is wrong with what tests show and leave out, and what they do.
+COMPLAINTS = {
+    "of first rank, without a test, whatever the reason": (
+        Shown({"ABC-02": ["a"], "SomeTest.Works": ["a"]}, {"ABC-01": "too hard"}),
+        ["ABC-01 is of first rank and has no test"],
+    ),
+    "of second rank, without a test or a reason": (
+        Shown({"ABC-01": ["a"], "SomeTest.Works": ["a"]}),
+        ["ABC-02 has no test, and no reason why"],
+    ),
+    "of second rank, with a reason": (
+        Shown({"ABC-01": ["a"], "SomeTest.Works": ["a"]}, {"ABC-02": "nobody asks"}),
+        [],
+    ),
+    "an applicable case of Java's without a twin or a reason": (
+        Shown({"ABC-01": ["a"], "ABC-02": ["a"]}),
+        ["SomeTest.Works has no twin, and no reason why"],
+    ),
+    "an id that no catalogue has": (
+        Shown({**_MARKED, "ABC-03": ["t.py::test_x"]}),
+        ["t.py::test_x is marked with ABC-03, which no catalogue has"],
+    ),
+    "shown and left out": (
+        Shown(_MARKED, {"ABC-02": "nobody asks"}),
+        ["ABC-02 is left out, and shown by a"],
+    ),
+}
 
 
-def test_a_behaviour_of_first_rank_without_a_test_is_a_complaint_whatever_the_reason() -> None:
-    shown = Shown({"ABC-02": ["a"], "SomeTest.Works": ["a"]}, {"ABC-01": "too hard"})
-    assert _complaints(shown) == ["ABC-01 is of first rank and has no test"]
-
-
-def test_a_behaviour_of_second_rank_needs_a_test_or_a_reason() -> None:
-    shown = Shown({"ABC-01": ["a"], "SomeTest.Works": ["a"]})
-    assert _complaints(shown) == ["ABC-02 has no test, and no reason why"]
-    shown.left_out["ABC-02"] = "nobody asks"
-    assert _complaints(shown) == []
-
-
-def test_an_applicable_case_of_java_needs_a_twin_or_a_reason() -> None:
-    shown = Shown({"ABC-01": ["a"], "ABC-02": ["a"]})
-    assert _complaints(shown) == ["SomeTest.Works has no twin, and no reason why"]
-
-
-def test_an_id_that_no_catalogue_has_is_a_complaint() -> None:
-    shown = Shown({"ABC-01": ["a"], "ABC-02": ["a"], "SomeTest.Works": ["a"], "ABC-03": ["t.py::test_x"]})
-    assert _complaints(shown) == ["t.py::test_x is marked with ABC-03, which no catalogue has"]
-
-
-def test_what_is_shown_can_not_be_left_out_as_well() -> None:
-    shown = Shown({"ABC-01": ["a"], "ABC-02": ["a"], "SomeTest.Works": ["a"]}, {"ABC-02": "nobody asks"})
-    assert _complaints(shown) == ["ABC-02 is left out, and shown by a"]
+def test_what_is_missing_and_what_contradicts_itself_is_a_complaint() -> None:
+    assert {case: _complaints(shown) for case, (shown, _) in COMPLAINTS.items()} == {
+        case: expected for case, (_, expected) in COMPLAINTS.items()
+    }
 
 
 def test_markers_are_read_from_functions_methods_and_single_cases(tmp_path: Path) -> None:
@@ -82,10 +89,8 @@ def test_markers_are_read_from_functions_methods_and_single_cases(tmp_path: Path
     )
 
 
-@pytest.mark.parametrize(
-    "line", ["@pytest.mark.behaviour(*IDS)\ndef test_it() -> None: ...", "LEFT_OUT = dict(a=REASON)"]
-)
-def test_what_can_not_be_read_without_running_it_is_refused_with_its_place(line: str, tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text(f"{line}\n")
-    with pytest.raises(MarkerError, match=r"test_a\.py:1: .* literal"):
-        scan(tmp_path)
+def test_what_can_not_be_read_without_running_it_is_refused_with_its_place(tmp_path: Path) -> None:
+    for line in ("@pytest.mark.behaviour(*IDS)\ndef test_it() -> None: ...", "LEFT_OUT = dict(a=REASON)"):
+        (tmp_path / "test_a.py").write_text(f"{line}\n")
+        with pytest.raises(MarkerError, match=r"test_a\.py:1: .* literal"):
+            scan(tmp_path)

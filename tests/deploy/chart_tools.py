@@ -36,7 +36,11 @@ EXAMPLES: Final = tuple(
 )
 OLDEST: Final = "1.29.0"
 NEWEST: Final = "1.34.0"
+#: For a program in Go that ends before its garbage matters: a fourth less CPU.
+SHORT_LIVED: Final = {"GOGC": "off"}
 _TIMEOUT_S: Final = 120
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Manifest = dict[str, Any]
 
@@ -64,7 +68,7 @@ def run_helm(*arguments: str | Path, stdin: str | None = None, kubeconfig: Path 
         text=True,
         timeout=_TIMEOUT_S,
         check=False,
-        env={**os.environ, **_own_folders(), "KUBECONFIG": str(kubeconfig or os.devnull)},
+        env={**os.environ, **_own_folders(), **SHORT_LIVED, "KUBECONFIG": str(kubeconfig or os.devnull)},
     )
     if ran.returncode:
         raise ChartRefusedError(ran.stderr + ran.stdout)
@@ -145,13 +149,19 @@ def render(
 
 
 def parsed(text: str) -> list[Manifest]:
-    return [document for document in yaml.safe_load_all(text) if document]
+    """The manifests in a text; by libyaml where it is there, which takes a tenth of the time."""
+    return [document for document in yaml.load_all(text, Loader=_LOADER) if document]
 
 
 def kustomize(place: Path) -> list[Manifest]:
     """What kustomize makes of a folder. Raises UnavailableError."""
     ran = subprocess.run(
-        [*kustomize_command(), place], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        [*kustomize_command(), place],
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+        env={**os.environ, **SHORT_LIVED},
     )
     if ran.returncode:
         raise ChartRefusedError(ran.stderr)

@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.deploy.chart_tools import (
-    NEWEST,
     ChartRefusedError,
-    chart,
     of_kind,
-    parsed,
     pod_of,
     render,
     sidecar_of,
-    template,
 )
-from tests.support.injecting import assert_known
 
 if TYPE_CHECKING:
     from tests.deploy.chart_tools import Manifest
@@ -37,21 +32,6 @@ def refusal(name: str, values: dict[str, Any]) -> str:
 
 
 # -- names that look like something else ---------------------------------------------------------------------
-
-
-def test_a_namespace_and_a_release_that_are_numbers_are_texts() -> None:
-    values = {
-        "pilotfish": {**_BROKERS, "settings": {"log_format": "json"}, "fullnameOverride": "123"},
-        "demo": {"deployment": {"enabled": True}, "job": {"enabled": True}},
-        "networkPolicy": {"enabled": True},
-        "dashboard": {"enabled": True},
-    }
-    manifests = parsed(template(chart("pilotfish"), values=values, release="77", namespace="1234"))
-    assert len(manifests) >= 5
-    for manifest in manifests:
-        assert_known(manifest, NEWEST)
-        assert manifest["metadata"]["namespace"] == "1234"
-        assert manifest["metadata"]["labels"]["app.kubernetes.io/instance"] == "77"
 
 
 def test_names_of_secrets_config_maps_and_the_app_that_look_like_other_kinds_are_texts() -> None:

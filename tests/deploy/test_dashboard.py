@@ -6,15 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.deploy.promql_terms import Term, in_place, names_in_legend, terms_of
 from tests.support.scraped_sidecar import Scrape, busy_scrape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 BOARD: Final[dict[str, Any]] = json.loads((ROOT / "helm/pilotfish/files/dashboard.json").read_text())
@@ -29,14 +26,12 @@ SELDOM: Final = {
 }
 
 
-def targets() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The panels' queries, with their titles."""
-    for panel in BOARD["panels"]:
-        for target in panel.get("targets", ()):
-            yield panel["title"], target
-
-
-QUERIES: Final = [pytest.param(target, id=f"{title} {target['refId']}") for title, target in targets()]
+#: The panels' queries, by their titles.
+QUERIES: Final[dict[str, dict[str, Any]]] = {
+    f"{panel['title']} ({panel['id']}) {target['refId']}": target
+    for panel in BOARD["panels"]
+    for target in panel.get("targets", ())
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,32 +56,33 @@ def test_the_file_is_what_the_code_builds() -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("target", QUERIES)
-def test_every_metric_and_label_of_a_query_is_in_a_scrape(target: dict[str, Any], scrape: Scrape) -> None:
-    terms = terms_of(target["expr"])
-    assert terms
-    for term in terms:
-        assert term.metric in scrape.samples or term.metric in OF_PROMETHEUS, term.metric
-        assert missing(scrape, term) == set(), term
+def test_every_metric_and_label_of_a_query_is_in_a_scrape(scrape: Scrape) -> None:
+    for title, target in QUERIES.items():
+        terms = terms_of(target["expr"])
+        assert terms, title
+        for term in terms:
+            assert term.metric in scrape.samples or term.metric in OF_PROMETHEUS, (title, term.metric)
+            assert missing(scrape, term) == set(), (title, term)
 
 
-@pytest.mark.parametrize("target", QUERIES)
-def test_a_legend_names_labels_that_its_query_leaves(target: dict[str, Any], scrape: Scrape) -> None:
-    named = names_in_legend(target.get("legendFormat", ""))
-    expression = in_place(target["expr"])
-    aggregated = "sum" in expression or "max" in expression or "histogram_quantile" in expression
-    grouped = set.union(*(term.grouped_by for term in terms_of(expression)))
-    assert named <= (grouped if aggregated else OF_TARGETS)
+def test_a_legend_names_labels_that_its_query_leaves() -> None:
+    for title, target in QUERIES.items():
+        named = names_in_legend(target.get("legendFormat", ""))
+        expression = in_place(target["expr"])
+        aggregated = "sum" in expression or "max" in expression or "histogram_quantile" in expression
+        grouped = set.union(*(term.grouped_by for term in terms_of(expression)))
+        assert named <= (grouped if aggregated else OF_TARGETS), title
 
 
-@pytest.mark.parametrize("target", QUERIES)
-def test_every_query_asks_the_chosen_sidecars_of_the_chosen_data_source(target: dict[str, Any]) -> None:
-    assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-    chosen = [term for term in terms_of(target["expr"]) if {"namespace", "pod"} <= set(term.matchers)]
-    others = [term.metric for term in terms_of(target["expr"]) if term not in chosen]
-    assert chosen
-    # That a process is a sidecar's is asked by what only a sidecar tells.
-    assert set(others) <= {"pilotfish_build_info"}
+def test_every_query_asks_the_chosen_sidecars_of_the_chosen_data_source() -> None:
+    assert len(QUERIES) == sum(len(panel.get("targets", ())) for panel in BOARD["panels"])
+    for title, target in QUERIES.items():
+        assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, title
+        chosen = [term for term in terms_of(target["expr"]) if {"namespace", "pod"} <= set(term.matchers)]
+        others = [term.metric for term in terms_of(target["expr"]) if term not in chosen]
+        assert chosen, title
+        # That a process is a sidecar's is asked by what only a sidecar tells.
+        assert set(others) <= {"pilotfish_build_info"}, title
 
 
 def test_what_has_no_series_seldom_has_none_here_either(scrape: Scrape) -> None:

@@ -1,6 +1,7 @@
 """A pod's life as the examples have it, played on brokers of our own: what the app was told of is there.
 
-tests/kafka/test_kubelet.py has the same on real ones, and secrets that are rotated meanwhile.
+tests/kafka/test_kubelet.py has on real ones a deployment, a job that ends its sidecar itself, and secrets
+that are rotated meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.testing import FakeCluster
-from tests.deploy.play import LAST_RECORDS, NATIVE_LIFE, QUITS, Play, deployment, legacy_job, numbers
+from tests.deploy.play import LAST_RECORDS, Play, legacy_job, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,22 +31,6 @@ def stored(cluster: FakeCluster) -> list[str]:
     return [(record.value or b"").decode() for record in cluster.records(TOPIC)]
 
 
-def test_a_native_sidecar_is_there_before_the_app_and_until_it_has_ended(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
-    play = deployment(tmp_path, bootstrap_servers=cluster.bootstrap_servers, topic=TOPIC)
-    with play.kubelet() as kubelet:
-        kubelet.start()
-        play.wait_for_records(20)
-        before = len(play.acknowledged())
-        kubelet.delete()
-        assert kubelet.reported == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
-        assert kubelet.failures == []
-    acknowledged = play.acknowledged()
-    assert len(acknowledged) >= before + LAST_RECORDS
-    assert stored(cluster) == acknowledged == numbers(len(acknowledged))
-
-
 def test_a_job_with_a_native_sidecar_completes(cluster: FakeCluster, tmp_path: Path) -> None:
     play = Play(
         tmp_path,
@@ -60,31 +45,6 @@ def test_a_job_with_a_native_sidecar_completes(cluster: FakeCluster, tmp_path: P
         kubelet.wait_until_completed()
         assert kubelet.reported[-3:] == ["ended nightly 0", "terminated pilotfish", "ended pilotfish 0"]
         assert kubelet.failures == []
-    assert stored(cluster) == play.acknowledged() == numbers(100)
-
-
-def test_a_job_with_a_sidecar_of_the_older_form_completes_because_it_quits_it(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
-    play = legacy_job(
-        tmp_path,
-        bootstrap_servers=cluster.bootstrap_servers,
-        topic=TOPIC,
-        app={"APP_RECORDS": "100"},
-        app_command=QUITS,
-    )
-    with play.kubelet() as kubelet:
-        kubelet.start()
-        kubelet.wait_until_completed()
-        assert kubelet.reported == [  # and nobody sent a signal
-            "started pilotfish",
-            "hooked pilotfish",
-            "startup pilotfish",
-            "started once",
-            "ended pilotfish 0",
-            "ended once 0",
-        ], kubelet.log("once") + kubelet.log("pilotfish")
-        assert "POST /quitquitquit: shutting down" in kubelet.log("pilotfish")
     assert stored(cluster) == play.acknowledged() == numbers(100)
 
 

@@ -5,6 +5,7 @@ Each is compared with what the chart makes of the values that say the same.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +52,13 @@ def assert_same_sidecar(pod: Manifest, other: Manifest) -> None:
     assert pod["metadata"]["labels"]["pilotfish-sidecar"] == other["metadata"]["labels"]["pilotfish-sidecar"]
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["native", "legacy"])
-def test_a_teams_own_chart_has_the_sidecar_of_the_chart(native: bool) -> None:
+def test_a_teams_own_chart_has_the_sidecar_of_the_chart() -> None:
     given = yaml.safe_load((HELM_FOLDER / "examples" / "own-chart" / "values.yaml").read_text())
-    manifests = render("own-chart", values={"pilotfish": {"nativeSidecar": native}})
-    for kind in ("Deployment", "CronJob"):
-        assert_same_sidecar(pod_of(manifests, kind), charts_pod(**given["pilotfish"], nativeSidecar=native))
+    for native in (True, False):
+        manifests = render("own-chart", values={"pilotfish": {"nativeSidecar": native}})
+        charts = charts_pod(**given["pilotfish"], nativeSidecar=native)
+        for kind in ("Deployment", "CronJob"):
+            assert_same_sidecar(pod_of(manifests, kind), charts)
 
 
 def test_a_teams_own_chart_has_the_config_that_its_pods_mount() -> None:
@@ -69,14 +71,10 @@ def test_a_teams_own_chart_has_the_config_that_its_pods_mount() -> None:
     assert mounted == [of_kind(manifests, "ConfigMap")["metadata"]["name"]]
 
 
-def test_the_deployment_of_the_examples_has_the_sidecar_of_the_chart() -> None:
-    (manifest,) = parsed((HELM_FOLDER / "examples" / "deployment.yaml").read_text())
-    assert_same_sidecar(pod_of([manifest]), charts_pod(bootstrapServers=_BROKERS))
-
-
-def test_the_cron_job_of_the_examples_has_the_sidecar_of_the_chart() -> None:
-    (manifest,) = parsed((HELM_FOLDER / "examples" / "cronjob.yaml").read_text())
-    assert_same_sidecar(pod_of([manifest], "CronJob"), charts_pod(bootstrapServers=_BROKERS))
+def test_deployment_and_cron_job_of_the_examples_have_the_sidecar_of_the_chart() -> None:
+    for kind in ("Deployment", "CronJob"):
+        (manifest,) = parsed((HELM_FOLDER / "examples" / f"{kind.lower()}.yaml").read_text())
+        assert_same_sidecar(pod_of([manifest], kind), charts_pod(bootstrapServers=_BROKERS))
 
 
 def test_the_older_job_of_the_examples_has_the_sidecar_of_the_chart() -> None:
@@ -98,30 +96,30 @@ def test_the_older_job_of_the_examples_has_the_sidecar_of_the_chart() -> None:
     assert_same_sidecar(ours, charts)
 
 
-@pytest.mark.parametrize("readiness", [True, False], ids=["ready", "plain"])
-@pytest.mark.parametrize("native", [True, False], ids=["native", "legacy"])
-def test_inject_has_the_sidecar_of_the_chart(native: bool, readiness: bool) -> None:
-    asked = Sidecar(
-        image=f"pilotfish:{pilotfish_version()}",
-        environment={"PILOTFISH_KAFKA_BOOTSTRAP_SERVERS": _BROKERS},
-        secrets={"sasl": "kafka-sasl"},
-        config_map="ours",
-        native=native,
-        readiness=readiness,
-    )
-    charts = charts_pod(
-        bootstrapServers=_BROKERS,
-        configMapName="ours",
-        secrets=[{"name": "sasl", "secretName": "kafka-sasl"}],
-        nativeSidecar=native,
-        readiness={"enabled": readiness},
-        appGraceSeconds=20,
-    )
-    assert container(asked, 20) == sidecar_of(charts)
-    assert volumes(asked) == charts["spec"]["volumes"]
-    assert asked.grace_seconds(20) == charts["spec"]["terminationGracePeriodSeconds"]
-    assert charts["metadata"]["labels"][LABEL] == "true"
-    assert CHECKSUM in charts["metadata"]["annotations"]
+def test_inject_has_the_sidecar_of_the_chart() -> None:
+    for native, readiness in itertools.product((True, False), repeat=2):
+        case = f"native: {native}, readiness: {readiness}"
+        asked = Sidecar(
+            image=f"pilotfish:{pilotfish_version()}",
+            environment={"PILOTFISH_KAFKA_BOOTSTRAP_SERVERS": _BROKERS},
+            secrets={"sasl": "kafka-sasl"},
+            config_map="ours",
+            native=native,
+            readiness=readiness,
+        )
+        charts = charts_pod(
+            bootstrapServers=_BROKERS,
+            configMapName="ours",
+            secrets=[{"name": "sasl", "secretName": "kafka-sasl"}],
+            nativeSidecar=native,
+            readiness={"enabled": readiness},
+            appGraceSeconds=20,
+        )
+        assert container(asked, 20) == sidecar_of(charts), case
+        assert volumes(asked) == charts["spec"]["volumes"], case
+        assert asked.grace_seconds(20) == charts["spec"]["terminationGracePeriodSeconds"], case
+        assert charts["metadata"]["labels"][LABEL] == "true", case
+        assert CHECKSUM in charts["metadata"]["annotations"], case
 
 
 def kustomized(place: Path) -> list[Manifest]:

@@ -11,14 +11,18 @@ fails, the end of each broker's log is in its report.
                          before the next test gets them. Give topics to replication_factor=3 and
                          config={"min.insync.replicas": "2"} where it matters.
     auto_creating_kafka  one broker that makes missing topics, with three partitions, when a producer's
-                         metadata request allows it. Healed likewise.
+                         metadata request allows it: that of secured_kafka, by its plain listener.
     new_topic            new_topic(partitions=3, replication_factor=1, min_insync_replicas=None, on=None,
                          assignment=None, config=None) -> name; a topic of the test's own, led and in sync.
                          `assignment` places replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and
                          3. `on` is another cluster than `kafka`.
     secured_kafka        one broker with a listener for each kind of security, which
-                         tests/support/secured_kraft.py lists. Never killed: tests leave it as it was.
+                         tests/support/secured_kraft.py lists. Never killed: tests leave it as it was. None of
+                         the mark kafka_http takes it, so that in `make test` one process alone starts it.
     chaos_cluster        three brokers behind faulty proxies (tests/support/chaos_kraft.py).
+    sidecar              a sidecar of `kafka`, as it is without settings; shared, and another one after a test
+                         that ended it or disturbed a broker. Modules that need settings have a fixture
+                         of this name.
     topic_name           a name that nobody has used: for topics that are to be missing, or made later.
     spark                a session with Kafka's connector (tests/support/spark.py), shared.
 
@@ -49,12 +53,15 @@ from tests.support.class_archive import ensure_archive, sharing
 from tests.support.kafka_home import KafkaHome, find_kafka_home
 from tests.support.kraft import KraftCluster
 from tests.support.secured_kraft import SecuredKraft
+from tests.support.shared_sidecar import SharedSidecar
 from tests.support.spark import LEFT_SOCKETS, spark_of_the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+    from tests.support.sidecar import Sidecar
 
 _HERE: Final = str(Path(__file__).parent) + os.sep
 #: The clusters of this session, for the logs in a failed test's report.
@@ -112,16 +119,12 @@ def kafka_of_the_session(
     kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[KraftCluster]:
     """The shared three brokers; tests take `kafka`."""
-    yield from _running(kafka_home, tmp_path_factory.mktemp("kafka") / "three", request.session, brokers=3)
-
-
-@pytest.fixture(scope="package")
-def auto_creating_kafka_of_the_session(
-    kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[KraftCluster]:
-    """The shared single broker; tests take `auto_creating_kafka`."""
-    folder = tmp_path_factory.mktemp("kafka") / "one"
-    yield from _running(kafka_home, folder, request.session, brokers=1, auto_create=True)
+    folder = tmp_path_factory.mktemp("kafka") / "three"
+    cluster = KraftCluster(
+        kafka_home.java, kafka_home.jars, folder, brokers=3, java_options=kafka_home.java_options
+    )
+    with cluster, _logs_in_reports(cluster, request.session):
+        yield cluster
 
 
 @pytest.fixture
@@ -132,10 +135,23 @@ def kafka(kafka_of_the_session: KraftCluster) -> KraftCluster:
 
 
 @pytest.fixture
-def auto_creating_kafka(auto_creating_kafka_of_the_session: KraftCluster) -> KraftCluster:
+def auto_creating_kafka(secured_kafka: SecuredKraft) -> KraftCluster:
     """One broker that creates missing topics."""
-    auto_creating_kafka_of_the_session.heal()
-    return auto_creating_kafka_of_the_session
+    return secured_kafka.cluster
+
+
+@pytest.fixture(scope="package")
+def _sidecar_of_the_session(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedSidecar]:
+    with SharedSidecar(tmp_path_factory.mktemp("sidecar"), kafka_of_the_session) as shared:
+        yield shared
+
+
+@pytest.fixture
+def sidecar(kafka: KraftCluster, _sidecar_of_the_session: SharedSidecar) -> Sidecar:
+    """A sidecar that runs, of the three brokers and with no settings but theirs."""
+    return _sidecar_of_the_session.running()
 
 
 @pytest.fixture(scope="package")
@@ -149,11 +165,11 @@ def secured_kafka(
         yield secured
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chaos_cluster(
     kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ChaosCluster]:
-    """Three brokers behind faulty proxies; who takes them heals them first."""
+    """Three brokers behind faulty proxies; who takes them heals them first. A module's, as idle ones cost."""
     chaos = ChaosCluster(kafka_home, tmp_path_factory.mktemp("kafka") / "chaos")
     with chaos, _logs_in_reports(chaos.kafka, request.session):
         yield chaos
@@ -211,23 +227,6 @@ def new_topic(topic_name: Callable[[], str], request: pytest.FixtureRequest) -> 
         return topic
 
     return make
-
-
-def _running(
-    home: KafkaHome, folder: Path, session: pytest.Session, *, brokers: int, auto_create: bool = False
-) -> Iterator[KraftCluster]:
-    settings = {"num.partitions": "3"} if auto_create else {}
-    cluster = KraftCluster(
-        home.java,
-        home.jars,
-        folder,
-        brokers=brokers,
-        auto_create=auto_create,
-        settings=settings,
-        java_options=home.java_options,
-    )
-    with cluster, _logs_in_reports(cluster, session):
-        yield cluster
 
 
 @contextmanager

@@ -198,6 +198,7 @@ DOCUMENTED: Final = {
 @pytest.fixture
 def publish(kafka: KraftCluster, sidecar: Sidecar, topic: str) -> Callable[[str], ReadRecord]:
     """Sends one of the documented requests and gives the record that came of it."""
+    seen: list[ReadRecord] = []
 
     def send(name: str) -> ReadRecord:
         path, content_type, body = DOCUMENTED[name]
@@ -205,45 +206,39 @@ def publish(kafka: KraftCluster, sidecar: Sidecar, topic: str) -> Callable[[str]
             path.format(topic=topic), headers={"Content-Type": content_type}, content=body
         )
         assert (answer.status_code, answer.content) == (204, b""), answer.text
-        (record,) = kafka.read_back(topic)
+        (record,) = (read for read in kafka.read_back(topic) if read not in seen)
+        seen.append(record)
         return record
 
     return send
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("reference", {"status": "completed"}),
-        ("how-to", {"orderId": "100"}),
-        ("ttl", {"order-number": "345"}),
-        ("key", {"data": {"message": "Hi"}}),
-        ("correlation", {"data": {"message": "Hi"}}),
-    ],
-)
 def test_a_documented_request_is_read_back_in_an_envelope(
-    publish: Callable[[str], ReadRecord], topic: str, name: str, data: object
+    publish: Callable[[str], ReadRecord], topic: str
 ) -> None:
-    record = publish(name)
-    event = event_of(record)
-    assert event.get_data() == data
-    assert event.get_extension("topic") == topic
-    assert event.get_extension("pubsubname") == DOCUMENTED[name][0].split("/")[3]
-    assert (event.get_extension("expiration") is not None) == (name == "ttl")
-    assert record.key == (b"key1" if name in ("key", "correlation") else None)
-    assert ("correlationId", b"myCorrelationID") in record.headers or name != "correlation"
+    for name, data in {
+        "reference": {"status": "completed"},
+        "how-to": {"orderId": "100"},
+        "ttl": {"order-number": "345"},
+        "key": {"data": {"message": "Hi"}},
+        "correlation": {"data": {"message": "Hi"}},
+    }.items():
+        record = publish(name)
+        event = event_of(record)
+        assert event.get_data() == data, name
+        assert event.get_extension("topic") == topic
+        assert event.get_extension("pubsubname") == DOCUMENTED[name][0].split("/")[3]
+        assert (event.get_extension("expiration") is not None) == (name == "ttl")
+        assert record.key == (b"key1" if name in ("key", "correlation") else None)
+        assert ("correlationId", b"myCorrelationID") in record.headers or name != "correlation"
 
 
-def test_the_documented_own_event_is_read_back_completed(publish: Callable[[str], ReadRecord]) -> None:
+def test_the_documented_own_event_and_raw_payload_are_read_back(publish: Callable[[str], ReadRecord]) -> None:
     event = event_of(publish("own event"))
     assert (event.get_id(), event.get_subject()) == ("someCloudEventId", "Cloud Events Test")
     assert (event.get_source(), event.get_type()) == ("testcloudeventspubsub", "com.dapr.cloudevent.sent")
     assert event.get_time().isoformat() == "2021-08-02T09:00:00+00:00"
 
-
-def test_the_documented_raw_payload_is_read_back_as_it_was_sent(
-    publish: Callable[[str], ReadRecord],
-) -> None:
     record = publish("raw")
     assert record.value == b'{"order-number": "345"}'
     assert record.headers == (("rawPayload", b"true"),)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
 #: How often the sidecar asks by itself; so many such times pass after the topic is gone.
-MAX_AGE_MS: Final = 2_000
+MAX_AGE_MS: Final = 1_000
 AGES: Final = 10
 
 

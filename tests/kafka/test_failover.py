@@ -1,4 +1,4 @@
-"""A broker is killed while records flow: nothing acknowledged is lost.
+"""Brokers are killed while records flow: nothing acknowledged is lost.
 
 acks=all, replication factor 3, min.insync.replicas 2.
 """
@@ -8,17 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
-import pytest
 
 from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import ANSWER_TIMEOUT_S, Sidecar
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.kafka.conftest import NewTopic
@@ -26,12 +25,6 @@ if TYPE_CHECKING:
 
 RECORDS_PER_SECOND: Final = 200
 WORKERS: Final = 40
-
-
-@pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers) as running:
-        yield running
 
 
 @dataclass(slots=True)
@@ -118,18 +111,29 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes
     assert load.failed == {}, "delivery.timeout.ms is far longer than an election"
 
 
-def test_lookups_are_answered_from_memory_while_every_broker_is_down(
+def test_lookups_are_answered_from_memory_while_every_broker_is_down_and_nothing_is_called_ready(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
-    """acks=all, replication factor 3, min.insync.replicas 2."""
     topic = new_topic(partitions=2, replication_factor=3, min_insync_replicas=2)
     assert sidecar.api.get(f"/v1/topics/{topic}").status_code == 200
+    assert sidecar.produce(topic, [{"value": "x"}]).status_code == 200
+    assert sidecar.admin.get("/readyz").status_code == 200
+    remembered: dict[str, Any] = {
+        path: sidecar.api.get(path).json()
+        for path in (f"/topics/{topic}", f"/topics/{topic}/partitions", "/brokers", "/topics")
+    }
     for broker_id in kafka.broker_ids:
         kafka.kill(broker_id)
-    looked_up = sidecar.api.get(f"/v1/topics/{topic}/leader", params={"partition": 1})
-    assert looked_up.status_code == 200
-    assert int(looked_up.headers["age"]) >= 0
-    assert sidecar.admin.get("/livez").status_code == 200
+    for path, before in remembered.items():
+        answer = sidecar.api.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert answer.json() == before
+    wait_until(lambda: sidecar.admin.get("/readyz", timeout=5).status_code == 503, what="not being ready")
+    for query in ({"partition": "1"}, {"key": "a"}):
+        looked_up = sidecar.api.get(f"/v1/topics/{topic}/leader", params=query, timeout=5)
+        assert looked_up.status_code == 200
+        assert int(looked_up.headers["age"]) >= 0
+    assert sidecar.admin.get("/livez", timeout=5).status_code == 200
 
     started_s = time.monotonic()
     answer = sidecar.produce(topic, [{"value": "never sent"}], timeout_ms=1_500)
@@ -145,3 +149,38 @@ def test_lookups_are_answered_from_memory_while_every_broker_is_down(
     resumed = sidecar.produce(topic, [{"value": "after all"}])
     assert resumed.status_code == 200, resumed.text
     assert b"after all" in [r.value for r in kafka.read_back(topic)]
+
+
+# -- all brokers move ----------------------------------------------------------------------------------------
+
+
+def test_brokers_that_moved_altogether_are_found_again_without_a_restart(
+    kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
+    with FaultyProxy(kafka.address(1)) as proxy:
+        host, port = proxy.address
+        bootstrap = f"{host}:{port},{kafka.bootstrap_servers.split(',')[1]}"
+        with Sidecar(tmp_path, bootstrap_servers=bootstrap) as sidecar:
+            assert sidecar.produce(topic, [{"value": "before"}]).status_code == 200
+            old = {b["id"]: b["port"] for b in sidecar.api.get("/v1/cluster").json()["brokers"]}
+            kafka.move_all_brokers()
+            proxy.retarget(kafka.address(1))
+            answer = sidecar.produce(topic, [{"value": "after"}])
+            assert answer.status_code == 200, answer.text
+            new = wait_until(
+                lambda: (
+                    (found := {b["id"]: b["port"] for b in sidecar.api.get("/v1/cluster").json()["brokers"]})
+                    != old
+                    and found
+                ),
+                what="the brokers' new ports",
+                last_seen=sidecar.log,
+            )
+            assert new == {broker_id: kafka.address(broker_id)[1] for broker_id in kafka.broker_ids}
+            assert (sidecar.metric("pilotfish_metadata_rebootstraps_total") or 0) >= 1
+    # A broker that was killed knows a high watermark of some seconds ago, until its followers have asked.
+    wait_until(
+        lambda: sorted(r.value or b"" for r in kafka.read_back(topic)) == [b"after", b"before"],
+        what="both records, and no other",
+    )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 import pytest
+from confluent_kafka import KafkaException
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -72,9 +73,22 @@ class Produce(NamedTuple):
         return ProduceResponse.decode(body, self.version)
 
 
+def led(kafka: KraftCluster, topic: str) -> Place:
+    """A new topic whose leader knows that it is one, of which it may be the last to hear."""
+
+    def is_known() -> bool:
+        try:
+            return bool(kafka.admin.high_watermarks(topic))
+        except KafkaException:
+            return False
+
+    wait_until(is_known, what=f"the leader of {topic} leads it")
+    return Place(kafka, topic)
+
+
 @pytest.fixture
 def real(kafka: KraftCluster, new_topic: NewTopic) -> Place:
-    place = Place(kafka, new_topic(assignment=[[1, 2]]))
+    place = led(kafka, new_topic(assignment=[[1, 2]]))
     wanted = MetadataRequestTopic(name=place.topic)
     for broker_id in (1, 2):
         wait_until(
@@ -130,9 +144,11 @@ _SINGLE: Final = {
 }
 
 
-@pytest.mark.parametrize("request_", _SINGLE.values(), ids=_SINGLE.keys())
-def test_a_produce_ends_alike(real: Place, fake: Place, request_: Produce) -> None:
-    assert _outcome(request_.to(fake)) == _outcome(request_.to(real))
+def test_produces_end_alike(real: Place, fake: Place) -> None:
+    """One after the other into the same partition, so each finds what those before it left there."""
+    assert {case: _outcome(request.to(fake)) for case, request in _SINGLE.items()} == {
+        case: _outcome(request.to(real)) for case, request in _SINGLE.items()
+    }
 
 
 def test_too_few_replicas_in_sync_end_alike(kafka: KraftCluster, new_topic: NewTopic, fake: Place) -> None:
@@ -155,15 +171,14 @@ def test_more_replicas_than_there_are_can_not_be_asked_for(
     kafka: KraftCluster, new_topic: NewTopic, fake: Place
 ) -> None:
     assert isinstance(fake.cluster, FakeCluster)
-    topic = new_topic(assignment=[[1, 2]], min_insync_replicas=3)
-    kafka.admin.high_watermarks(topic)  # asked of the leader, who may be the last to hear that it is one
+    real = led(kafka, new_topic(assignment=[[1, 2]], min_insync_replicas=3))
     fake.cluster.create_topic("strict", assignment=[[1, 2]], config=TopicConfig(min_insync_replicas=3))
     request = Produce(batch(b"a"))
-    assert _outcome(request.to(Place(fake.cluster, "strict"))) == _outcome(request.to(Place(kafka, topic)))
+    assert _outcome(request.to(Place(fake.cluster, "strict"))) == _outcome(request.to(real))
 
 
-def _with(*, base: int, epoch: int = 0) -> Produce:
-    return Produce(batch(b"a", producer=(4_000, epoch, base)))
+def _with(*, base: int, epoch: int = 0, values: tuple[bytes, ...] = (b"a",)) -> Produce:
+    return Produce(batch(*values, producer=(4_000, epoch, base)))
 
 
 _SEQUENCES: Final = {
@@ -172,26 +187,30 @@ _SEQUENCES: Final = {
     "a gap": [_with(base=0), _with(base=2), _with(base=1)],
     "a new epoch": [_with(base=0), _with(base=1, epoch=1), _with(base=0, epoch=1), _with(base=1, epoch=1)],
     "a stale epoch": [_with(base=0, epoch=1), _with(base=1, epoch=0), _with(base=0, epoch=0)],
-    "a batch that overlaps": [
-        Produce(batch(b"a", b"b", producer=(4_000, 0, 0))),
-        Produce(batch(b"b", b"c", producer=(4_000, 0, 1))),
-    ],
-    "the largest sequence": [
-        Produce(batch(b"a", b"b", b"c", producer=(4_000, 0, (1 << 31) - 2))),
-        _with(base=1),
-    ],
+    "a batch that overlaps": [_with(base=0, values=(b"a", b"b")), _with(base=1, values=(b"b", b"c"))],
+    "the largest sequence": [_with(base=(1 << 31) - 2, values=(b"a", b"b", b"c")), _with(base=1)],
 }
 
 
-@pytest.mark.parametrize("requests", _SEQUENCES.values(), ids=_SEQUENCES.keys())
-def test_idempotent_sequences_end_alike(real: Place, fake: Place, requests: list[Produce]) -> None:
-    assert [_outcome(r.to(fake)) for r in requests] == [_outcome(r.to(real)) for r in requests]
+def test_idempotent_sequences_end_alike(kafka: KraftCluster, new_topic: NewTopic, fake: Place) -> None:
+    """Each in a partition of its own: what the producer of one wrote, that of another has not."""
+    count = len(_SEQUENCES)
+    reals = led(kafka, new_topic(assignment=[[1, 2]] * count))
+    assert isinstance(fake.cluster, FakeCluster)
+    fake.cluster.create_topic("sequences", assignment=[[1, 2]] * count)
+    fakes = Place(fake.cluster, "sequences")
+
+    def ends(place: Place) -> dict[str, list[object]]:
+        return {
+            name: [_outcome(request._replace(partition=partition).to(place)) for request in requests]
+            for partition, (name, requests) in enumerate(_SEQUENCES.items())
+        }
+
+    assert ends(fakes) == ends(reals)
 
 
-@pytest.mark.parametrize("version", range(1, 14))
-@pytest.mark.parametrize("name", [None, "nowhere", "bad topic!", "..", ""])
-def test_topics_are_described_alike(real: Place, fake: Place, version: int, name: str | None) -> None:
-    def described(place: Place) -> object:
+def test_topics_are_described_alike(real: Place, fake: Place) -> None:
+    def described(place: Place, version: int, name: str | None) -> object:
         answer = place.metadata(
             MetadataRequestTopic(name=place.topic if name is None else name), version=version
         )
@@ -199,7 +218,12 @@ def test_topics_are_described_alike(real: Place, fake: Place, version: int, name
         partitions = [partition._replace(leader_epoch=0) for partition in topic.partitions]
         return topic.error_code, topic.is_internal, partitions, len(answer.brokers), answer.error_code
 
-    assert described(fake) == described(real)
+    cases = [
+        (version, name) for version in range(1, 14) for name in (None, "nowhere", "bad topic!", "..", "")
+    ]
+    assert {case: described(fake, *case) for case in cases} == {
+        case: described(real, *case) for case in cases
+    }
 
 
 def test_topics_are_found_alike_by_id(real: Place, fake: Place) -> None:
@@ -214,24 +238,25 @@ def test_topics_are_found_alike_by_id(real: Place, fake: Place) -> None:
         ] * 2
 
 
-@pytest.mark.parametrize("version", [5, 9, 100])
-def test_api_versions_too_high_are_answered_alike(real: Place, fake: Place, version: int) -> None:
+def test_api_versions_too_high_are_answered_alike(kafka: KraftCluster, fake: Place) -> None:
     body = ApiVersionsRequest("pilotfish", "1").encode(4)
-    answers = [ask(place.cluster.address(1), ApiKey.API_VERSIONS, version, body) for place in (fake, real)]
-    assert answers[0] == answers[1] == bytes.fromhex("0023 00000001 0012 0000 0004")
+    for version in (5, 9, 100):
+        for cluster in (fake.cluster, kafka):
+            answer = ask(cluster.address(1), ApiKey.API_VERSIONS, version, body)
+            assert answer == bytes.fromhex("0023 00000001 0012 0000 0004"), version
 
 
-@pytest.mark.parametrize(
-    ("api", "version"),
-    [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 14), (ApiKey.INIT_PRODUCER_ID, 6)],
-)
-def test_versions_that_are_not_spoken_end_the_connection_alike(
-    real: Place, fake: Place, api: ApiKey, version: int
-) -> None:
-    for place in (fake, real):
-        with Wire(place.cluster.address(1)) as wire:
-            wire.send(api, version, bytes(64))
-            assert wire.is_closed_by_peer()
+def test_versions_that_are_not_spoken_end_the_connection_alike(kafka: KraftCluster, fake: Place) -> None:
+    for api, version in (
+        (ApiKey.METADATA, 14),
+        (ApiKey.PRODUCE, 2),
+        (ApiKey.PRODUCE, 14),
+        (ApiKey.INIT_PRODUCER_ID, 6),
+    ):
+        for cluster in (fake.cluster, kafka):
+            with Wire(cluster.address(1)) as wire:
+                wire.send(api, version, bytes(64))
+                assert wire.is_closed_by_peer(), (api, version)
 
 
 def test_acks_zero_is_answered_by_neither_and_its_failure_ends_the_connection(
@@ -245,19 +270,18 @@ def test_acks_zero_is_answered_by_neither_and_its_failure_ends_the_connection(
             assert wire.is_closed_by_peer()
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_producer_ids_are_given_alike(real: Place, fake: Place, version: int) -> None:
-    request = InitProducerIdRequest(None, 60_000).encode(version)
-
-    def given(place: Place) -> InitProducerIdResponse:
-        body = ask(place.cluster.address(1), ApiKey.INIT_PRODUCER_ID, version, request)
+def test_producer_ids_are_given_alike(kafka: KraftCluster, fake: Place) -> None:
+    def given(cluster: FakeCluster | KraftCluster, version: int) -> InitProducerIdResponse:
+        request = InitProducerIdRequest(None, 60_000).encode(version)
+        body = ask(cluster.address(1), ApiKey.INIT_PRODUCER_ID, version, request)
         return InitProducerIdResponse.decode(body, version)
 
-    wait_until(lambda: given(real).error_code == 0, what="the real broker has producer ids")
-    fakes, reals = given(fake), given(real)
-    assert fakes.producer_id >= 0
-    assert reals.producer_id >= 0
-    assert fakes._replace(producer_id=0) == reals._replace(producer_id=0)
+    wait_until(lambda: given(kafka, 0).error_code == 0, what="the real broker has producer ids")
+    for version in range(6):
+        fakes, reals = given(fake.cluster, version), given(kafka, version)
+        assert fakes.producer_id >= 0, version
+        assert reals.producer_id >= 0, version
+        assert fakes._replace(producer_id=0) == reals._replace(producer_id=0), version
 
 
 def test_a_missing_topic_is_made_alike(

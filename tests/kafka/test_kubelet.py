@@ -67,7 +67,15 @@ def test_a_job_completes_and_its_records_are_there(
     with play.kubelet() as kubelet:
         kubelet.start()
         kubelet.wait_until_completed()
-        assert {"ended once 0", "ended pilotfish 0"} <= set(kubelet.reported), kubelet.log("once")
+        assert kubelet.reported == [  # and nobody sent a signal
+            "started pilotfish",
+            "hooked pilotfish",
+            "startup pilotfish",
+            "started once",
+            "ended pilotfish 0",
+            "ended once 0",
+        ], kubelet.log("once") + kubelet.log("pilotfish")
+        assert "POST /quitquitquit: shutting down" in kubelet.log("pilotfish")
     assert len(play.acknowledged()) == 100
     _is_all_there(kafka, topic, play)
 

@@ -11,28 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.shared_sidecar import SharedSidecar
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.kafka.conftest import NewTopic
     from tests.support.kraft import KraftCluster
-
-
-@pytest.fixture(scope="module")
-def shared_sidecar(
-    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SharedSidecar]:
-    with SharedSidecar(tmp_path_factory.mktemp("produce"), kafka_of_the_session) as shared:
-        yield shared
-
-
-@pytest.fixture
-def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
-    return shared_sidecar.running()
 
 
 def b64(data: bytes | None) -> str | None:
@@ -163,27 +149,11 @@ def test_an_unknown_topic_is_not_created_unless_the_setting_says_so(
     assert topic not in kafka.admin.topics()
 
 
-def test_a_produce_creates_its_topic_where_the_setting_and_the_brokers_allow_it(
-    auto_creating_kafka: KraftCluster, topic_name: Callable[[], str], tmp_path: Path
-) -> None:
-    """acks=all on one broker: replication factor 1, min.insync.replicas 1."""
-    cluster = auto_creating_kafka
-    flags = ["--auto-create-topics"]
-    with Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar:
-        looked_for, produced_to = topic_name(), topic_name()
-        assert sidecar.api.get(f"/v1/topics/{looked_for}").status_code == 404
-        assert looked_for not in cluster.admin.topics()
-        answer = sidecar.produce(produced_to, [{"value": "x"}])
-        assert answer.status_code == 200, answer.text
-    assert [r.value for r in cluster.read_back(produced_to)] == [b"x"]
-
-
-@pytest.mark.parametrize(
-    ("acks", "status", "has_offset"), [("all", 200, True), ("1", 200, True), ("0", 202, False)]
-)
+@pytest.mark.parametrize(("acks", "status", "has_offset"), [("1", 200, True), ("0", 202, False)])
 def test_every_kind_of_acks_is_honoured(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path, acks: str, status: int, has_offset: bool
 ) -> None:
+    """The third kind, "all", is the default, by which all other tests here produce."""
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
     with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka={"acks": acks}) as sidecar:
         answer = sidecar.produce(topic, [{"value": acks}])

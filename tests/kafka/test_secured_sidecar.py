@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import httpx
+
     from tests.kafka.conftest import NewTopic
     from tests.support.secured_kraft import SecuredKraft
 
@@ -61,17 +63,14 @@ def test_records_go_over_sasl_ssl_and_no_secret_is_shown_anywhere(
     assert leader.json()["leader"]["port"] == int(secured_kafka.bootstrap("SASL_SSL").rpartition(":")[2])
     assert sidecar.admin.get("/readyz").status_code == 200
     assert "SASL_SSL" in sidecar.log()
-
-    assert sidecar.terminate() == 0
-    assert _FIRST not in sidecar.log()
-    assert [r.value for r in secured_kafka.cluster.read_back(topic)] == [b"over TLS"]
-
-
-def test_what_is_shown_of_a_running_sidecar_holds_no_secret(sidecar: Sidecar) -> None:
     shown = _shown(sidecar)
     assert _MECHANISM in shown
     assert _FIRST not in shown
     assert PASSWORDS[ALICE] not in shown
+
+    assert sidecar.terminate() == 0
+    assert _FIRST not in sidecar.log()
+    assert [r.value for r in secured_kafka.cluster.read_back(topic)] == [b"over TLS"]
 
 
 def test_a_wrong_password_is_told_over_http_and_putting_it_right_needs_no_restart(
@@ -103,3 +102,44 @@ def test_a_wrong_password_is_told_over_http_and_putting_it_right_needs_no_restar
     shown = _shown(sidecar)
     assert _FIRST not in shown
     assert _SECOND not in shown
+
+
+# -- in the dialect of REST Proxy v2 -------------------------------------------------------------------------
+
+
+def post_v2(sidecar: Sidecar, topic: str) -> httpx.Response:
+    headers = {"content-type": "application/vnd.kafka.json.v2+json"}
+    return sidecar.api.post(f"/topics/{topic}", content='{"records":[{"value":"v"}]}', headers=headers)
+
+
+def test_configs_that_an_acl_hides_are_an_empty_object(
+    secured_kafka: SecuredKraft, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    user, password = "grace", "sandglass-7Qx"
+    topic = new_topic(partitions=1, on=secured_kafka.cluster)
+    secured_kafka.security.set_password(user, "SCRAM-SHA-512", password)
+    for operation in ("DESCRIBE", "WRITE"):
+        secured_kafka.security.allow(user, operation, topic=topic)
+    environment = {
+        "PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "PILOTFISH_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+        "PILOTFISH_KAFKA_SASL_USERNAME": user,
+        "PILOTFISH_KAFKA_SASL_PASSWORD": password,
+        "PILOTFISH_KAFKA_SSL_TRUSTSTORE_LOCATION": str(secured_kafka.trust_path),
+    }
+    bootstrap_servers = secured_kafka.bootstrap("SASL_SSL")
+    try:
+        with Sidecar(tmp_path, bootstrap_servers=bootstrap_servers, environment=environment) as sidecar:
+            answer = sidecar.api.get(f"/topics/{topic}")
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["configs"] == {}
+            assert len(answer.json()["partitions"]) == 1
+            assert post_v2(sidecar, topic).status_code == 200
+            secured_kafka.security.deny(user, "WRITE", topic=topic)
+            wait_until(
+                lambda: post_v2(sidecar, topic).status_code == 403,
+                what="a produce that Kafka's ACL refuses",
+            )
+            assert post_v2(sidecar, topic).json()["error_code"] == 40301
+    finally:
+        secured_kafka.security.forget_acls(topic=topic)

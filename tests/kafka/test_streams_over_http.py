@@ -13,28 +13,19 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
-from tests.support.sidecar import Sidecar
 from tests.support.stream_connection import StreamConnection
 from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.kafka.conftest import NewTopic
     from tests.support.kraft import KraftCluster
+    from tests.support.sidecar import Sidecar
 
 RECORDS: Final = 100_000
 KEYS: Final = 50
 LINES_PER_SEND: Final = 1_000
-
-
-@pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers) as running:
-        yield running
 
 
 def stream_to(sidecar: Sidecar, topic: str, query: str = "") -> StreamConnection:

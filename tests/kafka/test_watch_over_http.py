@@ -11,26 +11,33 @@ import pytest
 
 from tests.support.event_stream import EventReader
 from tests.support.plain_http import NO_TLS
-from tests.support.sidecar import Sidecar
+from tests.support.shared_sidecar import SharedSidecar
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from tests.kafka.conftest import NewTopic
     from tests.support.event_stream import ServerSentEvent
     from tests.support.kraft import KraftCluster
+    from tests.support.sidecar import Sidecar
 
 #: A killed broker is fenced after nine seconds; nothing here takes longer than that and a bit.
 PATIENCE_S = patient(60.0)
 
 
-@pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
+@pytest.fixture(scope="module")
+def shared_sidecar(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedSidecar]:
     settings = {"metadata.max.age.ms": "1000"}
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings) as running:
-        yield running
+    with SharedSidecar(tmp_path_factory.mktemp("watch"), kafka_of_the_session, settings=settings) as shared:
+        yield shared
+
+
+@pytest.fixture
+def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
+    return shared_sidecar.running()
 
 
 class LiveWatch:
@@ -69,39 +76,34 @@ def leader_of(event: ServerSentEvent) -> Any:
     return found["leader"]
 
 
-def test_a_leader_that_is_killed_is_told_with_its_successor(
+def test_a_leader_that_is_killed_is_told_with_its_successor_and_explains_a_produce_that_waits_for_it(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
-    topic = new_topic(assignment=[[2, 3, 1]], min_insync_replicas=2)
+    """Another topic has acks=all and replication factor 1: there nobody can take over."""
+    topic = new_topic(assignment=[[3, 2, 1]], min_insync_replicas=2)
+    alone = new_topic(assignment=[[3]])
+    assert sidecar.produce(alone, [{"value": "first"}]).status_code == 200
+    produced = sidecar.api.get("/v1/status").json()["produce"]["requests"]
     with watching(sidecar, f"topics={topic}&status_ms=1000") as watch:
-        assert leader_of(watch.next("snapshot")) == 2
-        kafka.kill(2)
+        assert leader_of(watch.next("snapshot")) == 3
+        kafka.kill(3)
+        with httpx.Client(base_url=sidecar.api_url, timeout=PATIENCE_S, verify=NO_TLS) as another:
+            url, body = f"/v1/topics/{alone}/records?timeout_ms=4000", {"records": [{"value": 1}]}
+            with watching(sidecar, "status_ms=250") as statuses:
+                waiting = another.build_request("POST", url, json=body)
+                reported: list[Any] = []
+                answer = _while_sending(another, waiting, statuses, reported)
         change = watch.next("leader")
-        assert change.data["partitions"][0]["previous_leader"] == 2
+        assert change.data["partitions"][0]["previous_leader"] == 3
         assert leader_of(change) == kafka.admin.leader(topic, 0)
-        assert leader_of(change) in {1, 3}
+        assert leader_of(change) in {1, 2}
         status = watch.next("status").data
-        assert (topic, 2) in {(m["topic"], m["old_leader"]) for m in status["leader_changes"]}
-
-
-def test_a_produce_that_waits_for_a_dead_leader_is_explained_by_its_node(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
-) -> None:
-    """acks=all, replication factor 1: nobody can take over."""
-    topic = new_topic(assignment=[[3]])
-    assert sidecar.produce(topic, [{"value": "first"}]).status_code == 200
-    kafka.kill(3)
-    with httpx.Client(base_url=sidecar.api_url, timeout=PATIENCE_S, verify=NO_TLS) as another:
-        url, body = f"/v1/topics/{topic}/records?timeout_ms=4000", {"records": [{"value": 1}]}
-        with watching(sidecar, "status_ms=250") as watch:
-            waiting = another.build_request("POST", url, json=body)
-            reported: list[Any] = []
-            answer = _while_sending(another, waiting, watch, reported)
+        assert (topic, 3) in {(m["topic"], m["old_leader"]) for m in status["leader_changes"]}
     assert answer.status_code in (503, 504)
     details = [finding["detail"] for slow in reported for finding in slow if finding["phase"] != "metadata"]
     assert any("1 record of 1 partition waits for" in detail for detail in details), reported
     assert any(finding["node"] == 3 for slow in reported for finding in slow), reported
-    assert sidecar.api.get("/v1/status").json()["produce"]["requests"] == 2
+    assert sidecar.api.get("/v1/status").json()["produce"]["requests"] == produced + 1
 
 
 def _while_sending(
@@ -176,7 +178,7 @@ def test_a_look_up_waits_for_the_next_metadata_version_and_no_longer_than_it_may
         f"/v1/topics/{topic}", params={"min_version": f"{boot}-{int(number) + 10**6}", "max_block_ms": 300}
     )
     assert late.status_code == 503
-    assert 300 <= late.json()["waited_ms"] < 3_000
+    assert 300 <= late.json()["waited_ms"] < patient(30_000)  # and not the default of max.block.ms
 
 
 def test_a_watch_ends_in_good_order_with_the_sidecar(new_topic: NewTopic, sidecar: Sidecar) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 _COMPARED: Final[dict[type[ast.cmpop], tuple[str, ...]]] = {
     ast.Lt: ("<=", ">="),
@@ -63,9 +63,13 @@ class Mutant:
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
-def mutants(path: str, source: bytes) -> list[Mutant]:
-    """All mutants of a file that compile, in the order of their places."""
-    found = _Mutator(path, source)
+def mutants(path: str, source: bytes, lines: Container[str] | None = None) -> list[Mutant]:
+    """All mutants of a file that compile, in the order of their places.
+
+    With `lines` only those of lines with these texts, without their indent: each mutant is compiled, and a
+    whole file has thousands.
+    """
+    found = _Mutator(path, source, lines)
     found.visit(ast.parse(source))
     return sorted(set(found.mutants), key=lambda mutant: (mutant.start, mutant.end, mutant.text))
 
@@ -73,8 +77,9 @@ def mutants(path: str, source: bytes) -> list[Mutant]:
 class _Mutator(ast.NodeVisitor):
     """Walks one file; the order of the visit does not matter."""
 
-    def __init__(self, path: str, source: bytes) -> None:
+    def __init__(self, path: str, source: bytes, wanted: Container[str] | None) -> None:
         self._path = path
+        self._wanted = wanted
         self._source = source
         self._lines = source.splitlines(keepends=True)
         self._starts = [0]
@@ -96,12 +101,14 @@ class _Mutator(ast.NodeVisitor):
 
     def _replace(self, start: int, end: int, text: str) -> None:
         line = self._source.count(b"\n", 0, start)
+        was = self._lines[line].decode().strip()
+        if self._wanted is not None and was not in self._wanted:
+            return
         mutated = self._source[:start] + text.encode() + self._source[end:]
         try:
             compile(mutated, self._path, "exec")
         except (SyntaxError, ValueError):
             return
-        was = self._lines[line].decode().strip()
         becomes = mutated[self._starts[line] :].split(b"\n", 1)[0].decode().strip()
         self.mutants.append(Mutant(self._path, line + 1, start, end, text, was, becomes))
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import coverage
-import pytest
 
 from tests.mutants.one_line import Mutant, mutants
 from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS, reaching_tests
@@ -69,16 +68,15 @@ _A, _B, _C, _D = (f"tests/network/__init__.py::{name}" for name in "abcd")
 _TABLES: Final = "tests/network/test_large_answers.py::test_a"
 
 
-@pytest.mark.parametrize(
-    ("path", "line", "expected"),
-    [
-        pytest.param("network/selectable", 27, {_A, _B, _C}, id="none reaches it, but files that import it"),
-        pytest.param("network/kafka_channel", 45, {_B, _TABLES}, id="a test file imports what it says"),
-        pytest.param("network/kafka_channel", 30, {_B}, id="a test reaches it"),
-        pytest.param("metadata/topic_layout", 131, {_C, _D}, id="a function is called once"),
-    ],
-)
-def test_a_mutant_is_given_the_tests_that_may_see_it(path: str, line: int, expected: set[str]) -> None:
+_GIVEN: Final = {
+    "none reaches it, but files that import it": ("network/selectable", 27, {_A, _B, _C}),
+    "a test file imports what it says": ("network/kafka_channel", 45, {_B, _TABLES}),
+    "a test reaches it": ("network/kafka_channel", 30, {_B}),
+    "a function is called once": ("metadata/topic_layout", 131, {_C, _D}),
+}
+
+
+def test_a_mutant_is_given_the_tests_that_may_see_it() -> None:
     lines = coverage.CoverageData(no_disk=True)
     reached = {
         "network/selector": (_A, 30),
@@ -92,9 +90,13 @@ def test_a_mutant_is_given_the_tests_that_may_see_it(path: str, line: int, expec
         lines.add_lines({f"client_core/{file}.py": [at]})
     lines.set_context(_D)
     lines.add_lines({"client_core/metadata/topic_layout.py": [150]})
-    mutant = Mutant(f"client_core/{path}.py", line, 0, 0, "", "", "")
     durations_s = dict.fromkeys([_A, _B, _C, _D, _TABLES], 1.0)
-    assert set(reaching_tests(mutant, lines, durations_s)) == expected
+    assert {
+        case: set(
+            reaching_tests(Mutant(f"client_core/{path}.py", line, 0, 0, "", "", ""), lines, durations_s)
+        )
+        for case, (path, line, _) in _GIVEN.items()
+    } == {case: expected for case, (_, _, expected) in _GIVEN.items()}
 
 
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
@@ -102,7 +104,7 @@ def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
     of_tree = {
         (mutant.path, mutant.was, mutant.becomes)
         for path in {one["path"] for one in listed}
-        for mutant in mutants(path, (_ROOT / path).read_bytes())
+        for mutant in mutants(path, (_ROOT / path).read_bytes(), {one["was"] for one in listed})
     }
     for one in listed:
         assert (one["path"], one["was"], one["becomes"]) in of_tree, one

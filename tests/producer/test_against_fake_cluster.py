@@ -6,6 +6,8 @@ on its way, tell of a cluster as it was, forget a topic and know one of the same
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from client_core import (
@@ -14,15 +16,19 @@ from client_core import (
     KafkaProducer,
     ListingResult,
     MetadataResult,
+    NoBrokersError,
     ProducerRecord,
     TimeoutError,
     TopicAuthorizationError,
+    TopicConfig,
+    TopicConfigsResult,
     UnknownTopicOrPartitionError,
     Written,
 )
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.produce_request import ProduceRequest
-from client_core.testing import KAFKA_2_1, KAFKA_4_3, FakeCluster
+from client_core.testing import KAFKA_2_1, KAFKA_4_3, Disconnect, FakeCluster, HalfFrame, Reaction
+from client_core.testing import TopicConfig as ClusterTopicConfig
 from tests.support.live_producer import (
     PATIENCE_MS,
     PATIENCE_S,
@@ -32,6 +38,10 @@ from tests.support.live_producer import (
     producing,
     submit,
 )
+
+if TYPE_CHECKING:
+    from client_core.protocol.messages.metadata_response import MetadataResponse
+    from client_core.testing.api_versions import Versions
 
 
 def values(cluster: FakeCluster, topic: str, partition: int | None = None) -> list[bytes | None]:
@@ -151,16 +161,14 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
 
 
 def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", replication_factor=3)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert submit(producer, "orders", [b"0"], partition=0).offsets() == [0]
-            cluster.freeze_metadata(3)
-            cluster.move_leader("orders", 0, 2)
-            for n in range(1, 10):
-                assert submit(producer, "orders", [b"%d" % n], partition=0).offsets() == [n]
-                assert refresh(producer).result(MetadataResult).error is None
-        assert values(cluster, "orders") == [b"%d" % n for n in range(10)]
+    with producing(brokers=3, replication_factor=3) as (cluster, producer):
+        assert submit(producer, "orders", [b"0"], partition=0).offsets() == [0]
+        cluster.freeze_metadata(3)
+        cluster.move_leader("orders", 0, 2)
+        for n in range(1, 10):
+            assert submit(producer, "orders", [b"%d" % n], partition=0).offsets() == [n]
+            assert refresh(producer).result(MetadataResult).error is None
+    assert values(cluster, "orders") == [b"%d" % n for n in range(10)]
 
 
 def test_the_death_of_a_leader_that_nobody_has_noticed_is_survived() -> None:
@@ -210,18 +218,16 @@ def test_a_topic_that_is_made_anew_is_written_to_under_its_new_id() -> None:
 
 
 def test_a_record_that_was_sent_to_a_deleted_topic_may_still_be_written_after_its_deadline() -> None:
-    with FakeCluster(brokers=1) as cluster:
+    with producing() as (cluster, producer):
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
+        cluster.delete_topic("orders")
+        (late,) = submit(producer, "orders", [b"b"], deadline_in_ms=100).failures()
+        assert isinstance(late.error, TimeoutError)
+        assert late.written is Written.UNKNOWN  # a broker was asked, and may be asked again
+        reported = submit(producer, "orders", [b"c"])
         cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            cluster.delete_topic("orders")
-            (late,) = submit(producer, "orders", [b"b"], deadline_in_ms=100).failures()
-            assert isinstance(late.error, TimeoutError)
-            assert late.written is Written.UNKNOWN  # a broker was asked, and may be asked again
-            reported = submit(producer, "orders", [b"c"])
-            cluster.create_topic("orders")
-            assert reported.offsets() == [1]
-        assert values(cluster, "orders") == [b"b", b"c"]
+        assert reported.offsets() == [1]
+    assert values(cluster, "orders") == [b"b", b"c"]
 
 
 def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_holds_nobody_up() -> None:
@@ -347,9 +353,105 @@ def test_a_topic_with_an_error_that_passes_is_found_when_it_has_passed() -> None
 
 
 def test_nobody_stays_connected_to_bootstrap_servers_once_the_brokers_are_known() -> None:
-    with FakeCluster(3) as cluster:
-        cluster.create_topic("orders", partitions=3)
+    with producing(brokers=3, partitions=3) as (_, producer):
+        reported = [submit(producer, "orders", [b"x"], partition=partition) for partition in range(3)]
+        assert [len(one.offsets()) for one in reported] == [1, 1, 1]
+        assert sorted(node.id for node in producer.status().nodes) == [1, 2, 3]
+
+
+# -- topics that a broker denies after its start -------------------------------------------------------------
+
+
+def denied(answer: MetadataResponse) -> MetadataResponse:
+    code = Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+    topics = tuple(topic._replace(error_code=code, partitions=()) for topic in answer.topics)
+    return answer._replace(topics=topics)
+
+
+@pytest.mark.parametrize("stale", [1, 2])
+def test_a_topic_that_one_broker_denies_after_its_start_is_told_by_the_other(stale: int) -> None:
+    with producing(brokers=2, partitions=2) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        cluster.change_next(ApiKey.METADATA, denied, times=10_000, broker_id=stale)
+        for _ in range(10):
+            assert refresh(producer).result(MetadataResult).error is None
+            found = look_up(producer, "orders").result(MetadataResult)
+            assert found.topic_errors == {}
+            assert found.cache.partition_count("orders") == 2
+
+
+def test_a_topic_that_is_deleted_is_told_to_be_missing_once_both_brokers_deny_it() -> None:
+    with producing(brokers=2, partitions=2) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        cluster.delete_topic("orders")
+        assert refresh(producer).result(MetadataResult).error is None
+        error = look_up(producer, "orders").result(MetadataResult).topic_errors["orders"]
+        assert error.code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+        asked = {seen.broker_id for seen in cluster.requests(ApiKey.METADATA)[-3:]}
+        assert asked == {1, 2}
+
+
+# -- configs of topics ---------------------------------------------------------------------------------------
+
+
+def describe(producer: KafkaProducer, topic: str, *, deadline_in_ms: int = PATIENCE_MS) -> Outcome:
+    reported = Outcome()
+    deadline_ms = producer.clock.now_ms() + deadline_in_ms
+    reported.ticket = producer.describe_topic_configs(topic, deadline_ms=deadline_ms, done=reported)
+    return reported
+
+
+@pytest.mark.parametrize(("versions", "spoken"), [(KAFKA_2_1, 2), (KAFKA_4_3, 4)], ids=["2.1", "4.3"])
+def test_configs_are_asked_for_in_the_brokers_version(versions: Versions, spoken: int) -> None:
+    with FakeCluster(brokers=3, versions=versions) as cluster:
+        cluster.create_topic("orders", config=ClusterTopicConfig(min_insync_replicas=2))
         with live_producer(cluster.bootstrap_servers) as producer:
-            reported = [submit(producer, "orders", [b"x"], partition=partition) for partition in range(3)]
-            assert [len(one.offsets()) for one in reported] == [1, 1, 1]
-            assert sorted(node.id for node in producer.status().nodes) == [1, 2, 3]
+            reported = describe(producer, "orders").result(TopicConfigsResult)
+            assert reported.configs is not None
+            assert reported.configs["min.insync.replicas"] == TopicConfig("2")
+            assert reported.configs["message.timestamp.type"] == TopicConfig("CreateTime", is_default=True)
+        assert [seen.version for seen in cluster.requests(ApiKey.DESCRIBE_CONFIGS)] == [spoken]
+
+
+def test_a_topic_whose_configs_may_not_be_seen_costs_no_other_its_own() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        for topic in ("orders", "secret"):
+            cluster.create_topic(topic)
+        cluster.forbid_configs("secret")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            hold = cluster.hold_next(ApiKey.DESCRIBE_CONFIGS)
+            first = describe(producer, "orders")
+            hold.wait_until_held()
+            rest = [describe(producer, topic) for topic in ("orders", "secret", "absent")]
+            hold.release()
+            assert first.result(TopicConfigsResult).error is None
+            given, refused, missing = [one.result(TopicConfigsResult) for one in rest]
+            assert given.configs is not None
+            assert isinstance(refused.error, TopicAuthorizationError)
+            assert isinstance(missing.error, UnknownTopicOrPartitionError)
+        assert len(cluster.requests(ApiKey.DESCRIBE_CONFIGS)) == 2
+
+
+@pytest.mark.parametrize("reaction", [Disconnect(), HalfFrame(then_close=True)], ids=repr)
+def test_an_answer_that_was_lost_is_asked_for_again(reaction: Reaction) -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders")
+        cluster.react_next(ApiKey.DESCRIBE_CONFIGS, reaction)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert describe(producer, "orders").result(TopicConfigsResult).configs is not None
+
+
+def test_a_broker_that_does_not_answer_costs_its_askers_no_more_than_their_deadlines() -> None:
+    with producing() as (cluster, producer):
+        hold = cluster.hold_next(ApiKey.DESCRIBE_CONFIGS)
+        reported = describe(producer, "orders", deadline_in_ms=60)
+        assert isinstance(reported.result(TopicConfigsResult).error, TimeoutError)
+        hold.release()
+
+
+def test_without_brokers_it_ends_at_its_deadline() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.kill(1)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            reported = describe(producer, "orders", deadline_in_ms=60)
+            assert isinstance(reported.result(TopicConfigsResult).error, NoBrokersError)

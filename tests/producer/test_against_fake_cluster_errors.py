@@ -7,9 +7,7 @@ record that was not has an error; and the next one is written as if nothing had 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pytest
+import itertools
 
 from client_core import Errors, KafkaError, MetadataResult, Written
 from client_core.protocol.api_keys import ApiKey
@@ -26,9 +24,6 @@ from client_core.testing import (
     WrongSize,
 )
 from tests.support.live_producer import live_producer, look_up, producing, submit
-
-if TYPE_CHECKING:
-    from client_core.testing import Reaction
 
 RETRIED = [error for error in Errors if error.retriable]
 #: Of these a batch has its own story: success, duplicate, sequence, split.
@@ -58,6 +53,8 @@ SPOILT_ANSWERS = [
 ]
 #: One that lists no API at all can be read, and is believed: such a node supports nothing.
 SPOILT_VERSIONS = [reaction for reaction in SPOILT_ANSWERS if reaction != Garbage(0x00)]
+#: Whose answers are spoilt.
+ASKED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID)
 SILENT_ANSWERS = [Silence(), HalfFrame(then_close=False), WrongSize(9_999)]
 
 
@@ -73,43 +70,38 @@ def alone(n: int) -> bytes:
 # -- codes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "not idempotent"])
-def test_every_retriable_code_is_retried_until_the_record_is_stored_once_and_in_order(
-    idempotent: bool,
-) -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", replication_factor=2)
+def test_every_retriable_code_is_retried_until_the_record_is_stored_once_and_in_order() -> None:
+    for idempotent in (True, False):
         settings = {"enable.idempotence": idempotent, "max.in.flight.requests.per.connection": 1}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
+        with producing(settings, brokers=2, replication_factor=2) as (cluster, producer):
             for n, error in enumerate(RETRIED):
                 cluster.fail_next_produces(error, times=2)
                 assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], error
-        assert values(cluster) == [b"%d" % n for n in range(len(RETRIED))]
+        assert values(cluster) == [b"%d" % n for n in range(len(RETRIED))], idempotent
 
 
 def test_codes_that_are_said_of_what_was_stored_make_no_duplicates() -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", replication_factor=2)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            for n, error in enumerate(RETRIED):
-                cluster.fail_next_produces(error, times=2, appended=True)
-                assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], error
-        assert values(cluster) == [b"%d" % n for n in range(len(RETRIED))]
+    with producing(brokers=2, replication_factor=2) as (cluster, producer):
+        for n, error in enumerate(RETRIED):
+            cluster.fail_next_produces(error, times=2, appended=True)
+            assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], error
+    assert values(cluster) == [b"%d" % n for n in range(len(RETRIED))]
 
 
-@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "not idempotent"])
-def test_every_fatal_code_fails_its_record_and_no_other(idempotent: bool) -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", replication_factor=2)
-        with live_producer(cluster.bootstrap_servers, {"enable.idempotence": idempotent}) as producer:
+def test_every_fatal_code_fails_its_record_and_no_other() -> None:
+    for idempotent in (True, False):
+        with producing({"enable.idempotence": idempotent}, brokers=2, replication_factor=2) as (
+            cluster,
+            producer,
+        ):
             for n, error in enumerate(REFUSED):
                 cluster.fail_next_produces(error)
                 (failure,) = submit(producer, "orders", [b"refused"]).failures()
-                assert failure.error.error is error
+                assert failure.error.error is error, idempotent
                 may_be_stored = error is Errors.UNKNOWN_SERVER_ERROR
                 assert failure.written is (Written.UNKNOWN if may_be_stored else Written.NO), error
                 assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], error
-        assert values(cluster) == [b"%d" % n for n in range(len(REFUSED))]
+        assert values(cluster) == [b"%d" % n for n in range(len(REFUSED))], idempotent
 
 
 def test_a_code_that_no_kafka_knows_yet_fails_its_record_and_no_other() -> None:
@@ -119,24 +111,20 @@ def test_a_code_that_no_kafka_knows_yet_fails_its_record_and_no_other() -> None:
         assert submit(producer, "orders", [b"a"]).offsets() == [0]
 
 
-@pytest.mark.parametrize("error", [Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.UNSUPPORTED_VERSION])
-def test_an_idempotent_producer_that_is_refused_as_such_fails_all_records_from_then_on(error: Errors) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
+def test_an_idempotent_producer_that_is_refused_as_such_fails_all_records_from_then_on() -> None:
+    for error in (Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.UNSUPPORTED_VERSION):
+        with producing() as (cluster, producer):
             cluster.fail_next_produces(error)
-            assert submit(producer, "orders", [b"a"]).error().error is error
-            assert submit(producer, "orders", [b"b"]).error().error is error
-            assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes
-        assert values(cluster) == []
+            assert submit(producer, "orders", [b"a"]).error().error is error, error
+            assert submit(producer, "orders", [b"b"]).error().error is error, error
+            assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes, error
+        assert values(cluster) == [], error
 
 
-@pytest.mark.parametrize("error", [*RETRIED[:6], Errors.INVALID_RECORD], ids=repr)
-def test_a_batch_that_fails_with_others_behind_it_keeps_their_order(error: Errors) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            assert submit(producer, "orders", [alone(100)]).offsets() == [0]
+def test_a_batch_that_fails_with_others_behind_it_keeps_their_order() -> None:
+    for error in (*RETRIED[:6], Errors.INVALID_RECORD):
+        with producing({"batch.size": 1}) as (cluster, producer):
+            assert submit(producer, "orders", [alone(100)]).offsets() == [0], error
             hold = cluster.hold_next(ApiKey.PRODUCE)
             reported = [submit(producer, "orders", [alone(99)])]
             hold.wait_until_held()
@@ -146,28 +134,26 @@ def test_a_batch_that_fails_with_others_behind_it_keeps_their_order(error: Error
             hold.release()
             refused = not error.retriable
             if refused:
-                assert reported.pop(1).error().error is error
-            assert [one.offsets() for one in reported] == [[n + 1] for n in range(len(reported))]
-        assert values(cluster) == [alone(100), alone(99), *(alone(n) for n in range(int(refused), 10))]
+                assert reported.pop(1).error().error is error, error
+            assert [one.offsets() for one in reported] == [[n + 1] for n in range(len(reported))], error
+        assert values(cluster) == [alone(100), alone(99), *(alone(n) for n in range(int(refused), 10))], error
 
 
-@pytest.mark.parametrize("error", [Errors.INVALID_RECORD, Errors.MESSAGE_TOO_LARGE], ids=repr)
-def test_a_very_first_batch_that_is_refused_with_others_in_flight_costs_only_itself(error: Errors) -> None:
+def test_a_very_first_batch_that_is_refused_with_others_in_flight_costs_only_itself() -> None:
     """The broker doesn't know the producer yet, so that it takes any sequence of what comes behind."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+    for error in (Errors.INVALID_RECORD, Errors.MESSAGE_TOO_LARGE):
+        with producing({"batch.size": 1}) as (cluster, producer):
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}, error
             hold = cluster.hold_next(ApiKey.PRODUCE)
             cluster.fail_next_produces(error)
             refused = submit(producer, "orders", [alone(13)])
             hold.wait_until_held()
             reported = [submit(producer, "orders", [alone(n)]) for n in range(12)]
             hold.release()
-            assert refused.error().error is error
-            assert [one.offsets() for one in reported] == [[n] for n in range(12)]
-            assert submit(producer, "orders", [alone(12)]).offsets() == [12]
-        assert values(cluster) == [alone(n) for n in range(13)]
+            assert refused.error().error is error, error
+            assert [one.offsets() for one in reported] == [[n] for n in range(12)], error
+            assert submit(producer, "orders", [alone(12)]).offsets() == [12], error
+        assert values(cluster) == [alone(n) for n in range(13)], error
 
 
 def test_a_batch_too_large_for_the_broker_is_sent_in_parts_with_others_in_flight() -> None:
@@ -189,39 +175,39 @@ def test_a_batch_too_large_for_the_broker_is_sent_in_parts_with_others_in_flight
 # -- the answer's bytes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID], ids=repr)
-@pytest.mark.parametrize("reaction", SPOILT_ANSWERS, ids=repr)
-def test_a_spoilt_answer_is_survived_without_loss_or_duplicate(api: ApiKey, reaction: Reaction) -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", partitions=2, replication_factor=2)
-        cluster.react_next(api, reaction, times=3)
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            reported = [submit(producer, "orders", [alone(n)], partition=0) for n in range(12)]
-            assert [one.offsets() for one in reported] == [[n] for n in range(12)]
-            assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes
-        assert values(cluster) == [alone(n) for n in range(12)]
+def test_a_spoilt_answer_is_survived_without_loss_or_duplicate() -> None:
+    for case in itertools.product(ASKED, SPOILT_ANSWERS):
+        api, reaction = case
+        with FakeCluster(brokers=2) as cluster:
+            cluster.create_topic("orders", partitions=2, replication_factor=2)
+            cluster.react_next(api, reaction, times=3)
+            with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+                reported = [submit(producer, "orders", [alone(n)], partition=0) for n in range(12)]
+                assert [one.offsets() for one in reported] == [[n] for n in range(12)], case
+                assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes, case
+            assert values(cluster) == [alone(n) for n in range(12)], case
 
 
-@pytest.mark.parametrize("reaction", SPOILT_VERSIONS, ids=repr)
-def test_a_spoilt_answer_on_versions_is_survived(reaction: Reaction) -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders")
-        cluster.react_next(ApiKey.API_VERSIONS, reaction, times=3)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+def test_a_spoilt_answer_on_versions_is_survived() -> None:
+    for reaction in SPOILT_VERSIONS:
+        with FakeCluster(brokers=2) as cluster:
+            cluster.create_topic("orders")
+            cluster.react_next(ApiKey.API_VERSIONS, reaction, times=3)
+            with live_producer(cluster.bootstrap_servers) as producer:
+                assert submit(producer, "orders", [b"a"]).offsets() == [0], reaction
 
 
-@pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID], ids=repr)
-@pytest.mark.parametrize("reaction", SILENT_ANSWERS, ids=repr)
-def test_silence_is_broken_off_after_the_request_timeout(api: ApiKey, reaction: Reaction) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        cluster.react_next(api, reaction)
-        settings = {"request.timeout.ms": 60, "batch.size": 1}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
-            reported = [submit(producer, "orders", [alone(n)]) for n in range(8)]
-            assert [one.offsets() for one in reported] == [[n] for n in range(8)]
-        assert values(cluster) == [alone(n) for n in range(8)]
+def test_silence_is_broken_off_after_the_request_timeout() -> None:
+    for case in itertools.product(ASKED, SILENT_ANSWERS):
+        api, reaction = case
+        with FakeCluster(brokers=1) as cluster:
+            cluster.create_topic("orders")
+            cluster.react_next(api, reaction)
+            settings = {"request.timeout.ms": 60, "batch.size": 1}
+            with live_producer(cluster.bootstrap_servers, settings) as producer:
+                reported = [submit(producer, "orders", [alone(n)]) for n in range(8)]
+                assert [one.offsets() for one in reported] == [[n] for n in range(8)], case
+            assert values(cluster) == [alone(n) for n in range(8)], case
 
 
 def test_a_broker_that_is_silent_for_ever_fails_the_records_at_the_delivery_timeout() -> None:
@@ -238,12 +224,12 @@ def test_a_broker_that_is_silent_for_ever_fails_the_records_at_the_delivery_time
         assert [each.written for each in failures] == [Written.UNKNOWN] * 5 + [Written.NO] * 5
 
 
-@pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.METADATA], ids=repr)
-def test_a_throttle_is_waited_out(api: ApiKey) -> None:
-    with producing() as (cluster, producer):
-        cluster.throttle_next(api, 30, times=3)
-        for n in range(5):
-            assert submit(producer, "orders", [b"%d" % n]).offsets() == [n]
+def test_a_throttle_is_waited_out() -> None:
+    for api in (ApiKey.PRODUCE, ApiKey.METADATA):
+        with producing() as (cluster, producer):
+            cluster.throttle_next(api, 30, times=3)
+            for n in range(5):
+                assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], api
 
 
 def test_answers_of_several_brokers_may_come_in_any_order() -> None:
@@ -270,17 +256,17 @@ def test_connections_that_drop_again_and_again_cost_no_record_and_make_no_duplic
 # -- the producer's id ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error",
-    [Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR],
-    ids=repr,
-)
-def test_a_producer_id_that_is_not_to_be_had_yet_is_asked_for_again(error: Errors) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        cluster.fail_next_init_producer_ids(error, times=4)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+def test_a_producer_id_that_is_not_to_be_had_yet_is_asked_for_again() -> None:
+    for error in (
+        Errors.COORDINATOR_LOAD_IN_PROGRESS,
+        Errors.COORDINATOR_NOT_AVAILABLE,
+        Errors.NOT_COORDINATOR,
+    ):
+        with FakeCluster(brokers=1) as cluster:
+            cluster.create_topic("orders")
+            cluster.fail_next_init_producer_ids(error, times=4)
+            with live_producer(cluster.bootstrap_servers) as producer:
+                assert submit(producer, "orders", [b"a"]).offsets() == [0], error
 
 
 def test_a_producer_id_that_is_refused_fails_what_waits_and_may_be_granted_later() -> None:
@@ -295,39 +281,33 @@ def test_a_producer_id_that_is_refused_fails_what_waits_and_may_be_granted_later
             assert any(hasattr(outcome, "error") for outcome in errors)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_a_producer_id_that_can_never_be_had_fails_every_record_soon() -> None:
+    for error in (
         Errors.TOPIC_AUTHORIZATION_FAILED,
         Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         Errors.INVALID_REQUEST,
-    ],
-    ids=repr,
-)
-def test_a_producer_id_that_can_never_be_had_fails_every_record_soon(error: Errors) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        cluster.fail_next_init_producer_ids(error)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            for _ in range(3):
-                failed = submit(producer, "orders", [b"a"]).error()
-                assert isinstance(failed, KafkaError)
-                assert not failed.retriable
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-        assert values(cluster) == []
-        assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
+    ):
+        with FakeCluster(brokers=1) as cluster:
+            cluster.create_topic("orders")
+            cluster.fail_next_init_producer_ids(error)
+            with live_producer(cluster.bootstrap_servers) as producer:
+                for _ in range(3):
+                    failed = submit(producer, "orders", [b"a"]).error()
+                    assert isinstance(failed, KafkaError), error
+                    assert not failed.retriable, error
+                assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}, error
+            assert values(cluster) == [], error
+            assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1, error
 
 
 def test_a_broker_that_forgot_the_producer_is_written_to_all_the_same() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            for n in range(20):
-                if n % 4 == 0:
-                    cluster.forget_producers()
-                if n % 5 == 0:
-                    cluster.fail_next_produces(Errors.UNKNOWN_PRODUCER_ID)
-                if n % 6 == 0:
-                    cluster.fail_next_produces(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
-                assert submit(producer, "orders", [b"%02d" % n]).offsets() == [n]
-        assert values(cluster) == [b"%02d" % n for n in range(20)]
+    with producing({"batch.size": 1}) as (cluster, producer):
+        for n in range(20):
+            if n % 4 == 0:
+                cluster.forget_producers()
+            if n % 5 == 0:
+                cluster.fail_next_produces(Errors.UNKNOWN_PRODUCER_ID)
+            if n % 6 == 0:
+                cluster.fail_next_produces(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            assert submit(producer, "orders", [b"%02d" % n]).offsets() == [n]
+    assert values(cluster) == [b"%02d" % n for n in range(20)]

@@ -49,44 +49,40 @@ def test_a_batch_behind_a_refused_one_is_stored_once_though_its_answer_is_lost(
     error: Errors, known: bool
 ) -> None:
     """A broker that doesn't know the producer yet takes what comes behind the refused batch."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            if known:
-                assert submit(producer, "orders", [value(99)]).offsets() == [0]
-            cluster.fail_next_produces(error)
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=True))
-            refused = submit(producer, "orders", [value(0)])
-            hold.wait_until_held()
-            reported = [submit(producer, "orders", [value(n)]) for n in range(1, 4)]
-            if known:  # else the first goes alone
-                wait_until(lambda: producer.status().in_flight_batches == 4, what="all sent", every_s=0.002)
-            hold.release()
-            assert refused.error().error is error
-            assert [one.offsets() for one in reported] == [[n + known] for n in range(3)]
-        assert numbers(cluster, 0) == ([99, 1, 2, 3] if known else [1, 2, 3])
+    with producing({"batch.size": 1}) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        if known:
+            assert submit(producer, "orders", [value(99)]).offsets() == [0]
+        cluster.fail_next_produces(error)
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=True))
+        refused = submit(producer, "orders", [value(0)])
+        hold.wait_until_held()
+        reported = [submit(producer, "orders", [value(n)]) for n in range(1, 4)]
+        if known:  # else the first goes alone
+            wait_until(lambda: producer.status().in_flight_batches == 4, what="all sent", every_s=0.002)
+        hold.release()
+        assert refused.error().error is error
+        assert [one.offsets() for one in reported] == [[n + known] for n in range(3)]
+    assert numbers(cluster, 0) == ([99, 1, 2, 3] if known else [1, 2, 3])
 
 
 def test_a_batch_that_is_refused_after_its_first_answer_was_lost_leaves_those_behind_it_stored_once() -> None:
     """The first attempt is in the log, so that those behind it are taken; their answers are lost as well."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            assert submit(producer, "orders", [value(99)]).offsets() == [0]
-            first = cluster.hold_next(ApiKey.PRODUCE)
-            cluster.react_next(ApiKey.PRODUCE, Delay(0))  # the second attempt is answered
-            cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=True))
-            reported = [submit(producer, "orders", [value(n)]) for n in range(4)]
-            first.wait_until_held()
-            wait_until(lambda: producer.status().in_flight_batches == 4, what="four in flight", every_s=0.002)
-            cluster.fail_next_produces(Errors.INVALID_RECORD)
-            cluster.drop_connections(1)  # the first is stored, the others were never read
-            (failure,) = reported[0].failures()
-            assert failure.written is Written.UNKNOWN
-            assert [one.offsets() for one in reported[1:]] == [[2], [3], [4]]
-        assert numbers(cluster, 0) == [99, 0, 1, 2, 3]
+    with producing({"batch.size": 1}) as (cluster, producer):
+        assert submit(producer, "orders", [value(99)]).offsets() == [0]
+        first = cluster.hold_next(ApiKey.PRODUCE)
+        cluster.react_next(ApiKey.PRODUCE, Delay(0))  # the second attempt is answered
+        cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=True))
+        reported = [submit(producer, "orders", [value(n)]) for n in range(4)]
+        first.wait_until_held()
+        wait_until(lambda: producer.status().in_flight_batches == 4, what="four in flight", every_s=0.002)
+        cluster.fail_next_produces(Errors.INVALID_RECORD)
+        cluster.drop_connections(1)  # the first is stored, the others were never read
+        (failure,) = reported[0].failures()
+        assert failure.written is Written.UNKNOWN
+        assert [one.offsets() for one in reported[1:]] == [[2], [3], [4]]
+    assert numbers(cluster, 0) == [99, 0, 1, 2, 3]
 
 
 def test_a_very_first_batch_that_must_be_retried_is_not_overtaken() -> None:
@@ -102,25 +98,21 @@ def test_a_very_first_batch_that_must_be_retried_is_not_overtaken() -> None:
 
 
 def test_batches_between_two_refused_ones_are_stored() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            assert submit(producer, "orders", [value(99)]).offsets() == [0]
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            cluster.fail_next_produces(Errors.INVALID_RECORD)
-            reported = [submit(producer, "orders", [value(n)]) for n in range(3)]
-            hold.wait_until_held()
-            wait_until(
-                lambda: producer.status().in_flight_batches == 3, what="three in flight", every_s=0.002
-            )
-            cluster.fail_next_produces(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)  # what a broker would say
-            cluster.fail_next_produces(Errors.INVALID_RECORD)
-            hold.release()
-            reported[0].failures()
-            reported[2].failures()
-            assert reported[1].offsets() == [1]
-            assert submit(producer, "orders", [value(5)]).offsets() == [2]
-        assert numbers(cluster, 0) == [99, 1, 5]
+    with producing({"batch.size": 1}) as (cluster, producer):
+        assert submit(producer, "orders", [value(99)]).offsets() == [0]
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        cluster.fail_next_produces(Errors.INVALID_RECORD)
+        reported = [submit(producer, "orders", [value(n)]) for n in range(3)]
+        hold.wait_until_held()
+        wait_until(lambda: producer.status().in_flight_batches == 3, what="three in flight", every_s=0.002)
+        cluster.fail_next_produces(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)  # what a broker would say
+        cluster.fail_next_produces(Errors.INVALID_RECORD)
+        hold.release()
+        reported[0].failures()
+        reported[2].failures()
+        assert reported[1].offsets() == [1]
+        assert submit(producer, "orders", [value(5)]).offsets() == [2]
+    assert numbers(cluster, 0) == [99, 1, 5]
 
 
 # -- everything at once --------------------------------------------------------------------------------------

@@ -7,8 +7,11 @@ thread and no descriptor behind; and one that has nothing to do does nothing.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
+import time
+from typing import Any
 
 import pytest
 
@@ -185,72 +188,61 @@ def test_a_request_that_gets_no_memory_in_time_fails_and_those_behind_it_go_on()
 
 
 def test_threads_that_block_and_requests_that_are_parked_wait_in_one_queue_for_memory() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        settings = {"buffer.memory": 600, "batch.size": 200}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
+    with producing({"buffer.memory": 600, "batch.size": 200}) as (cluster, producer):
 
-            def send_many(name: int) -> None:
-                for n in range(60):
-                    producer.send(ProducerRecord("orders", value(name * 100 + n), partition=0))
+        def send_many(name: int) -> None:
+            for n in range(60):
+                producer.send(ProducerRecord("orders", value(name * 100 + n), partition=0))
 
-            threads = [threading.Thread(target=send_many, args=(name,)) for name in range(3)]
-            for thread in threads:
-                thread.start()
-            reported = [submit(producer, "orders", [value(900 + n)], partition=0) for n in range(60)]
-            for thread in threads:
-                thread.join(PATIENCE_S)
-            producer.flush()
-            assert len({one.offsets()[0] for one in reported}) == 60
-        stored = [int(stored[:4]) for stored in values(cluster) if stored is not None]
-        for name in (0, 1, 2, 9):
-            mine = [number for number in stored if number // 100 == name]
-            assert mine == list(range(name * 100, name * 100 + 60))
+        threads = [threading.Thread(target=send_many, args=(name,)) for name in range(3)]
+        for thread in threads:
+            thread.start()
+        reported = [submit(producer, "orders", [value(900 + n)], partition=0) for n in range(60)]
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        producer.flush()
+        assert len({one.offsets()[0] for one in reported}) == 60
+    stored = [int(stored[:4]) for stored in values(cluster) if stored is not None]
+    for name in (0, 1, 2, 9):
+        mine = [number for number in stored if number // 100 == name]
+        assert mine == list(range(name * 100, name * 100 + 60))
 
 
 # -- for the deadline ----------------------------------------------------------------------------------------
 
 
 def test_at_the_deadline_what_was_not_sent_is_taken_back_and_what_was_is_unknown() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        settings = {"batch.size": 1, "max.in.flight.requests.per.connection": 1}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            reported = submit(
-                producer, "orders", [value(n) for n in range(3)], partition=0, deadline_in_ms=100
-            )
-            behind = submit(producer, "orders", [value(7)], partition=0)
-            failures = reported.failures()
-            hold.release()
-            assert behind.offsets() == [1]
-            assert [failure.written for failure in failures] == [Written.UNKNOWN, Written.NO, Written.NO]
-            assert {failure.phase for failure in failures} == {Phase.DELIVERY}
-            assert memory_is_back(producer)
-        assert values(cluster) == [value(0), value(7)]
+    with producing({"batch.size": 1, "max.in.flight.requests.per.connection": 1}) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        reported = submit(producer, "orders", [value(n) for n in range(3)], partition=0, deadline_in_ms=100)
+        behind = submit(producer, "orders", [value(7)], partition=0)
+        failures = reported.failures()
+        hold.release()
+        assert behind.offsets() == [1]
+        assert [failure.written for failure in failures] == [Written.UNKNOWN, Written.NO, Written.NO]
+        assert {failure.phase for failure in failures} == {Phase.DELIVERY}
+        assert memory_is_back(producer)
+    assert values(cluster) == [value(0), value(7)]
 
 
 def test_many_deadlines_on_shared_batches_take_back_only_their_own_records() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        settings = {"max.in.flight.requests.per.connection": 1}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            first = submit(producer, "orders", [value(0)], partition=0)
-            hold.wait_until_held()
-            hasty, patient = [], []
-            for n in range(200):
-                hasty.append(submit(producer, "orders", [value(1_000 + n)], deadline_in_ms=60, partition=0))
-                patient.append(submit(producer, "orders", [value(1 + n)], partition=0))
-            for one in hasty:
-                assert [failure.written for failure in one.failures()] == [Written.NO]
-            hold.release()
-            assert first.offsets() == [0]
-            assert [one.offsets() for one in patient] == [[n + 1] for n in range(200)]
-            assert memory_is_back(producer)
-        assert values(cluster) == [value(n) for n in range(201)]
+    with producing({"max.in.flight.requests.per.connection": 1}) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        first = submit(producer, "orders", [value(0)], partition=0)
+        hold.wait_until_held()
+        hasty, patient = [], []
+        for n in range(200):
+            hasty.append(submit(producer, "orders", [value(1_000 + n)], deadline_in_ms=60, partition=0))
+            patient.append(submit(producer, "orders", [value(1 + n)], partition=0))
+        for one in hasty:
+            assert [failure.written for failure in one.failures()] == [Written.NO]
+        hold.release()
+        assert first.offsets() == [0]
+        assert [one.offsets() for one in patient] == [[n + 1] for n in range(200)]
+        assert memory_is_back(producer)
+    assert values(cluster) == [value(n) for n in range(201)]
 
 
 def test_a_deadline_that_is_over_before_the_request_begins_ends_it_all_the_same() -> None:
@@ -300,60 +292,59 @@ def test_a_callback_may_send_the_next_record() -> None:
         assert values(cluster) == [b"%d" % n for n in range(50, 0, -1)]
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        ProducerRecord("orders", "text"),
-        ProducerRecord("orders", b"", key="text"),
-        ProducerRecord("orders", 5),
-        ProducerRecord("orders", b"", headers=(("h", "text"),)),  # type: ignore[arg-type]
-        ProducerRecord("orders", b"", headers=((None, b""),)),  # type: ignore[arg-type]
-        ProducerRecord("orders", b"", headers=(("\ud800", b""),)),
-        ProducerRecord("orders", b"", timestamp_ms=2**63),
-        ProducerRecord("orders", b"", partition=0.0),  # type: ignore[arg-type]
-        ProducerRecord("orders", b"", partition="0"),  # type: ignore[arg-type]
-        ProducerRecord("orders", b"", timestamp_ms="now"),  # type: ignore[arg-type]
-    ],
-    ids=repr,
-)
-@pytest.mark.parametrize("known", [True, False], ids=["topic known", "topic unknown"])
-def test_a_record_that_is_none_is_refused_whole_before_it_can_do_harm(
-    record: ProducerRecord, known: bool
-) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        if known:
-            cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            look_up(producer, "orders").result(MetadataResult)
-            now_ms = producer.clock.now_ms()
-            reported = Outcome()
-            with pytest.raises((KafkaError, IllegalArgumentError)):
-                producer.submit(
-                    "orders",
-                    [ProducerRecord("orders", b"good"), record],
-                    block_deadline_ms=now_ms + PATIENCE_MS,
-                    deadline_ms=now_ms + PATIENCE_MS,
-                    done=reported,
-                )
-            if not known:
+#: What no record may hold.
+NO_RECORDS: list[Any] = [
+    ProducerRecord("orders", "text"),
+    ProducerRecord("orders", b"", key="text"),
+    ProducerRecord("orders", 5),
+    ProducerRecord("orders", b"", headers=(("h", "text"),)),  # type: ignore[arg-type]
+    ProducerRecord("orders", b"", headers=((None, b""),)),  # type: ignore[arg-type]
+    ProducerRecord("orders", b"", headers=(("\ud800", b""),)),
+    ProducerRecord("orders", b"", timestamp_ms=2**63),
+    ProducerRecord("orders", b"", partition=0.0),  # type: ignore[arg-type]
+    ProducerRecord("orders", b"", partition="0"),  # type: ignore[arg-type]
+    ProducerRecord("orders", b"", timestamp_ms="now"),  # type: ignore[arg-type]
+]
+
+
+def test_a_record_that_is_none_is_refused_whole_before_it_can_do_harm() -> None:
+    for case in itertools.product(NO_RECORDS, (True, False)):
+        record, known = case
+        with FakeCluster(brokers=1) as cluster:
+            if known:
                 cluster.create_topic("orders")
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            assert reported.results == []
-            assert memory_is_back(producer)
+            with live_producer(cluster.bootstrap_servers) as producer:
+                look_up(producer, "orders").result(MetadataResult)
+                now_ms = producer.clock.now_ms()
+                reported = Outcome()
+                with pytest.raises((KafkaError, IllegalArgumentError)):
+                    producer.submit(
+                        "orders",
+                        [ProducerRecord("orders", b"good"), record],
+                        block_deadline_ms=now_ms + PATIENCE_MS,
+                        deadline_ms=now_ms + PATIENCE_MS,
+                        done=reported,
+                    )
+                if not known:
+                    cluster.create_topic("orders")
+                assert submit(producer, "orders", [b"a"]).offsets() == [0], case
+                assert reported.results == [], case
+                assert memory_is_back(producer), case
 
 
-@pytest.mark.parametrize("topic", [None, 7, "\ud800", "x" * 40_000], ids=["None", "7", "surrogate", "long"])
-def test_a_topic_that_can_t_be_asked_for_is_refused_before_it_spoils_every_question(topic: str) -> None:
-    with producing({"max.block.ms": 100}) as (_, producer):
-        with pytest.raises((KafkaError, IllegalArgumentError)):
-            submit(producer, topic, [b"a"])
-        with pytest.raises((KafkaError, IllegalArgumentError)):
-            look_up(producer, topic)
-        with pytest.raises((KafkaError, IllegalArgumentError)):
-            producer.configure_topics([topic])
-        with pytest.raises((KafkaError, IllegalArgumentError)):
-            producer.send(ProducerRecord(topic, b"a")).result(0)
-        assert submit(producer, "orders", [b"a"]).offsets() == [0]
+def test_a_topic_that_can_t_be_asked_for_is_refused_before_it_spoils_every_question() -> None:
+    topics: list[Any] = [None, 7, "\ud800", "x" * 40_000]
+    for topic in topics:
+        with producing({"max.block.ms": 100}) as (_, producer):
+            with pytest.raises((KafkaError, IllegalArgumentError)):
+                submit(producer, topic, [b"a"])
+            with pytest.raises((KafkaError, IllegalArgumentError)):
+                look_up(producer, topic)
+            with pytest.raises((KafkaError, IllegalArgumentError)):
+                producer.configure_topics([topic])
+            with pytest.raises((KafkaError, IllegalArgumentError)):
+                producer.send(ProducerRecord(topic, b"a")).result(0)
+            assert submit(producer, "orders", [b"a"]).offsets() == [0], topic
 
 
 # -- the end -------------------------------------------------------------------------------------------------
@@ -465,11 +456,12 @@ def test_a_producer_that_was_never_started_can_be_closed() -> None:
 
 
 def turns_of_a_moment(producer: KafkaProducer) -> int:
-    """How often the thread turns while another thread does nothing for 120 ms."""
-    before = producer.status().loop_turns
+    """How often the thread turns in 120 ms, counted while another one does nothing for as long at least."""
+    before, began_s = producer.status().loop_turns, time.monotonic()
     idle = threading.Event()
     idle.wait(0.12)
-    return producer.status().loop_turns - before
+    turns = producer.status().loop_turns - before
+    return int(turns * 0.12 / (time.monotonic() - began_s))
 
 
 def test_an_idle_producer_sleeps() -> None:

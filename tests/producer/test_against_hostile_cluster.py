@@ -28,21 +28,19 @@ def _no_log() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "not idempotent"])
 @pytest.mark.parametrize("first", range(0, 40, 10))
-def test_hostile_brokers_are_survived_and_produced_to_when_they_are_honest_again(
-    first: int, idempotent: bool
-) -> None:
+def test_hostile_brokers_are_survived_and_produced_to_when_they_are_honest_again(first: int) -> None:
     for seed in range(first, first + 10):
-        survive_in_process(seed, idempotent=idempotent)
+        for idempotent in (True, False):
+            survive_in_process(seed, idempotent=idempotent)
 
 
 def test_hostile_brokers_are_not_all_fatal_to_an_idempotent_producer() -> None:
     """Else the tests above would prove little: a fatal refusal ends all that could go wrong."""
-    ends = [survive_in_process(seed, idempotent=True, rate=0.3) for seed in range(1_000, 1_020)]
-    assert sum(end.is_fatal for end in ends) <= 15  # about half of them are
+    ends = [survive_in_process(seed, idempotent=True, rate=0.3) for seed in range(1_000, 1_010)]
+    assert sum(end.is_fatal for end in ends) <= 7  # about half of them are
     assert all(end.spoilt for end in ends)
-    assert sum(end.acknowledged for end in ends) > 500
+    assert sum(end.acknowledged for end in ends) > 250
 
 
 def test_brokers_that_always_lie_are_survived() -> None:

@@ -20,8 +20,6 @@ their data and logs in one folder. Ports stay a broker's own over restarts. Bloc
 
 from __future__ import annotations
 
-import base64
-import os
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -37,6 +35,7 @@ from tests.support.kraft_server import (
     KafkaServer,
     KraftError,
     ProxiedListener,
+    random_uuid,
 )
 from tests.support.waiting import wait_until
 
@@ -48,12 +47,6 @@ if TYPE_CHECKING:
 
 #: The listener of `proxied_ports`.
 PROXIED: Final = "PROXIED"
-
-
-def _random_cluster_id() -> str:
-    """A Uuid as Kafka prints it, never with a leading dash, which Kafka's tools take for an option."""
-    first, *rest = os.urandom(16)
-    return base64.urlsafe_b64encode(bytes([first & 0x7F, *rest])).rstrip(b"=").decode()
 
 
 class KraftCluster:
@@ -87,7 +80,7 @@ class KraftCluster:
         self._format_arguments = tuple(format_arguments)
         self._processes = KafkaProcesses(java, jars, self._folder, java_options)
         self._admin: KafkaAdmin | None = None
-        self.cluster_id = _random_cluster_id()
+        self.cluster_id = random_uuid()
         self.broker_ids = tuple(range(1, brokers + 1))
         plain = (ProxiedListener(PROXIED, proxied_ports),) if proxied_ports else ()
         (controller_port,) = free_ports(1)

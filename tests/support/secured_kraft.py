@@ -17,6 +17,8 @@
     SASL_REAUTH       the same as SASL_PLAINTEXT; a session lives for 2 s (KIP-368)
     SASL_PLAIN_ONLY   PLAIN and no other mechanism
 
+Missing topics are made, with three partitions, where a producer's metadata request allows it.
+
 Users are ALICE and BOB with their passwords of PASSWORDS, for PLAIN and both kinds of SCRAM; tokens are those
 of `oauth_endpoint.py`, for AUDIENCE. Who presents a certificate is its distinguished name; everyone may do
 everything on what has no ACL. Ends with the test process. Blocking; one thread steers.
@@ -86,6 +88,7 @@ class SecuredKraft:
             jars,
             self.folder,
             brokers=1,
+            auto_create=True,
             settings=self._settings(),
             listeners=self._ports,
             advertised_ports={"SSL_PROXIED": self.ssl_proxy.address[1]},
@@ -166,6 +169,9 @@ class SecuredKraft:
             "ssl.truststore.location": str(self.trust_path),
             "ssl.client.auth": "none",
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "num.partitions": "3",
+            # Of each listener.
+            "num.network.threads": "1",
         }
         for listener, kind in _PROTOCOLS.items():
             prefix = f"listener.name.{listener.lower()}."

@@ -347,6 +347,20 @@ def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
     assert values_of(rig) == [b"b"]
 
 
+def test_a_request_cancelled_as_it_is_looked_at_holds_nobody_up() -> None:
+    """The I/O thread finds it ended when it takes it, and is asked to cancel it at its next turn."""
+    rig = ProducerRig(topics={})
+    waiting = rig.submit("orders", b"a")
+    rig.producer.io_thread.do(lambda _: waiting.cancel())
+    rig.will_know({"orders": 1})
+    rig.metadata.add("orders", rig.clock.now_ms())
+    rig.turn()
+    assert not rig.producer._parked.gate.is_blocked("orders")
+    rig.turn()
+    rig.submit("orders", b"b")
+    assert values_of(rig) == [b"b"]
+
+
 def test_how_long_a_wait_took_is_told() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a")

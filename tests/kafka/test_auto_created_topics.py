@@ -1,4 +1,4 @@
-"""Advice from a file and real brokers: topics are known before anyone asks, and none is created for it."""
+"""Brokers that make topics make what is produced to, and nothing for a look-up or for advice from a file."""
 
 from __future__ import annotations
 
@@ -54,3 +54,18 @@ def test_advised_topics_are_known_before_anyone_asks_and_missing_ones_are_not_cr
         assert 'pilotfish_advice_info{outcome="used"} 1.0' in scraped
         assert "pilotfish_advice_topics 1.0" in scraped
     assert missing not in cluster.admin.topics()
+
+
+def test_a_produce_creates_its_topic_where_the_setting_and_the_brokers_allow_it(
+    auto_creating_kafka: KraftCluster, topic_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """acks=all on one broker: replication factor 1, min.insync.replicas 1."""
+    cluster = auto_creating_kafka
+    flags = ["--auto-create-topics"]
+    with Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar:
+        looked_for, produced_to = topic_name(), topic_name()
+        assert sidecar.api.get(f"/v1/topics/{looked_for}").status_code == 404
+        assert looked_for not in cluster.admin.topics()
+        answer = sidecar.produce(produced_to, [{"value": "x"}])
+        assert answer.status_code == 200, answer.text
+    assert [r.value for r in cluster.read_back(produced_to)] == [b"x"]
