@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import ANSWER_TIMEOUT_S, Sidecar
-from tests.support.faulty_proxy import FaultyProxy
 from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
