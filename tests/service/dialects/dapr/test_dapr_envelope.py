@@ -1,4 +1,4 @@
-"""The CloudEvent that Dapr makes of a body, and what `?metadata.…` means; cases are of its tests and beyond."""
+"""The CloudEvent that Dapr makes of a body, and what `?metadata.…` means; cases of its tests and beyond."""
 
 from __future__ import annotations
 
