@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import threading
 from html.parser import HTMLParser
@@ -57,11 +56,6 @@ def app() -> HttpApp:
     return HttpApp()
 
 
-@pytest.fixture(scope="module")
-def app_without_console() -> HttpApp:
-    return HttpApp(console=False)
-
-
 def policy_of(app: HttpApp, path: str) -> dict[str, list[str]]:
     """A Content-Security-Policy as directive → sources."""
     header = app.get(path).headers["content-security-policy"]
@@ -69,28 +63,26 @@ def policy_of(app: HttpApp, path: str) -> dict[str, list[str]]:
     return {name: sources for name, *sources in words}
 
 
-@pytest.mark.parametrize("path", OWN_PATHS)
-def test_every_file_is_served_with_its_type_and_the_headers_that_hold_it_back(
-    app: HttpApp, path: str
-) -> None:
-    answer = app.get(path)
-    assert answer.status_code == 200
-    assert answer.content
+def test_every_file_is_served_with_its_type_and_the_headers_that_hold_it_back(app: HttpApp) -> None:
     types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", "": "text/html"}
-    assert answer.headers["content-type"].split(";")[0] == types[Path(path).suffix]
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["referrer-policy"] == "no-referrer"
-    assert answer.headers["cache-control"] == "no-cache"
-    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
-    assert int(answer.headers["content-length"]) == len(answer.content)
+    for path in OWN_PATHS:
+        answer = app.get(path)
+        assert answer.status_code == 200, path
+        assert answer.content, path
+        assert answer.headers["content-type"].split(";")[0] == types[Path(path).suffix], path
+        assert answer.headers["x-content-type-options"] == "nosniff", path
+        assert answer.headers["referrer-policy"] == "no-referrer", path
+        assert answer.headers["cache-control"] == "no-cache", path
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin", path
+        assert int(answer.headers["content-length"]) == len(answer.content), path
 
 
-@pytest.mark.parametrize("path", OWN_PATHS)
-def test_a_file_that_the_browser_holds_is_not_sent_again(app: HttpApp, path: str) -> None:
-    etag = app.get(path).headers["etag"]
-    again = app.get(path, headers={"if-none-match": etag})
-    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
-    assert app.get(path, headers={"if-none-match": '"another"'}).status_code == 200
+def test_a_file_that_the_browser_holds_is_not_sent_again(app: HttpApp) -> None:
+    for path in OWN_PATHS:
+        etag = app.get(path).headers["etag"]
+        again = app.get(path, headers={"if-none-match": etag})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag), path
+        assert app.get(path, headers={"if-none-match": '"another"'}).status_code == 200, path
 
 
 def test_head_tells_of_a_page_without_sending_it(app: HttpApp) -> None:
@@ -108,6 +100,9 @@ def test_the_policy_lets_own_files_run_and_nothing_else(app: HttpApp, path: str)
         assert policy[directive] == ["'self'"]
     assert policy["frame-ancestors"] == policy["base-uri"] == ["'none'"]
     assert not {"*", "'unsafe-inline'", "'unsafe-eval'"} & {s for sources in policy.values() for s in sources}
+    loads = Loads(app.get(path).text)
+    assert loads.inline == []
+    assert {a for a in loads.addresses if not a.startswith("#")} <= OPEN_PATHS | {"/docs"}
 
 
 def test_text_cannot_become_markup_on_the_console(app: HttpApp) -> None:
@@ -118,39 +113,23 @@ def test_text_cannot_become_markup_on_the_console(app: HttpApp) -> None:
         assert MARKUP_SINKS.search(script.read_text()) is None, script.name
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_has_nothing_inline_and_loads_only_what_is_open_here(app: HttpApp, path: str) -> None:
-    loads = Loads(app.get(path).text)
-    assert loads.inline == []
-    assert {a for a in loads.addresses if not a.startswith("#")} <= OPEN_PATHS | {"/docs"}
-
-
-def test_every_module_that_a_module_imports_is_served() -> None:
-    for script in PAGE.glob("*.js"):
-        for name in IMPORT.findall(script.read_text()):
-            assert f"/console/{name.removeprefix('./')}" in OPEN_PATHS, f"{script.name} imports {name}"
-
-
-def test_every_file_of_the_folder_is_served(app: HttpApp) -> None:
+def test_every_file_of_the_folder_and_every_import_is_served_and_no_other_host_is_named(app: HttpApp) -> None:
     served = {app.get(path).content for path in OWN_PATHS}
-    assert {path.name for path in PAGE.iterdir() if path.read_bytes() not in served} == set()
+    for file in PAGE.iterdir():
+        assert file.read_bytes() in served, file.name
+        text = file.read_text()
+        hosts = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w[\w./-]*", text))
+        assert hosts - NAMESPACES == set(), file.name
+        for name in IMPORT.findall(text) if file.suffix == ".js" else ():
+            assert f"/console/{name.removeprefix('./')}" in OPEN_PATHS, f"{file.name} imports {name}"
 
 
-def test_no_own_file_names_another_host() -> None:
-    for path in PAGE.iterdir():
-        found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w[\w./-]*", path.read_text()))
-        assert found - NAMESPACES == set(), path.name
-
-
-def test_the_viewer_is_one_that_reads_this_document(app: HttpApp) -> None:
+def test_the_viewer_is_one_that_reads_this_document_and_asks_no_validator(app: HttpApp) -> None:
     document = app.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     version = re.search(r'PACKAGE_VERSION:"(\d+)\.', app.get("/docs/swagger-ui-bundle.js").text)
     assert version is not None
     assert int(version[1]) >= 5, "Swagger UI reads OpenAPI 3.1 from its version 5 on"
-
-
-def test_the_viewer_asks_no_validator(app: HttpApp) -> None:
     assert "validatorUrl: null" in app.get("/docs/docs.js").text
 
 
@@ -158,26 +137,22 @@ def test_the_pages_are_no_part_of_the_document(app: HttpApp) -> None:
     assert not set(app.get("/openapi.json").json()["paths"]) & {*PAGE_PATHS, "/openapi.json"}
 
 
-@pytest.mark.parametrize("path", OWN_PATHS)
-def test_where_the_console_is_off_there_is_none(app_without_console: HttpApp, path: str) -> None:
-    answer = app_without_console.get(path)
-    assert answer.status_code == 404
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert json.loads(answer.content)["status"] == 404
+def test_where_the_console_is_off_there_is_none() -> None:
+    app_without_console = HttpApp(console=False)
+    for path in OWN_PATHS:
+        answer = app_without_console.get(path)
+        assert answer.status_code == 404, path
+        assert answer.headers["content-type"] == "application/problem+json", path
+        assert answer.json()["status"] == 404, path
 
 
-@pytest.mark.parametrize("path", ["/", "/console/main.js", "/docs"])
-def test_the_guards_stand_in_front_of_the_pages(app: HttpApp, path: str) -> None:
-    assert app.get(path, headers={"host": "rebound.example"}).status_code == 421
-    assert app.get(path, headers={"origin": "https://elsewhere.example"}).status_code == 403
-    assert app.ask("POST", path).status_code == 405
-
-
-@pytest.mark.parametrize(
-    "path", ["/console/../settings.py", "/console/%2e%2e/pages.py", "/console/", "/docs/"]
-)
-def test_no_path_leads_to_another_file(app: HttpApp, path: str) -> None:
-    assert app.get(path).status_code == 404
+def test_the_guards_stand_in_front_of_the_pages_and_no_path_leads_to_another_file(app: HttpApp) -> None:
+    for path in ("/", "/console/main.js", "/docs"):
+        assert app.get(path, headers={"host": "rebound.example"}).status_code == 421, path
+        assert app.get(path, headers={"origin": "https://elsewhere.example"}).status_code == 403, path
+        assert app.ask("POST", path).status_code == 405, path
+    for path in ("/console/../settings.py", "/console/%2e%2e/pages.py", "/console/", "/docs/"):
+        assert app.get(path).status_code == 404, path
 
 
 # -- with tokens ---------------------------------------------------------------------------------------------

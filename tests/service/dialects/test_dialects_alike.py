@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
@@ -81,19 +81,15 @@ def app(**settings: Any) -> HttpApp:
 
 
 @_each_way
-def test_a_full_waiting_room_is_429_and_who_is_in_it_is_served(way: Way) -> None:
+async def test_a_full_waiting_room_is_429_and_who_is_in_it_is_served(way: Way) -> None:
     web = app(max_waiting_requests=1)
     web.producer.holds_records = True
-
-    async def scenario() -> tuple[httpx.Response, httpx.Response]:
-        async with web.client() as client:
-            first = asyncio.ensure_future(way.post(client))
-            await until(lambda: web.producer.waiting)
-            refused = await way.post(client)
-            web.producer.acknowledge(web.producer.waiting[0])
-            return refused, await first
-
-    refused, first = run(scenario())
+    async with web.client() as client:
+        asked = asyncio.ensure_future(way.post(client))
+        await until(lambda: web.producer.waiting)
+        refused = await way.post(client)
+        web.producer.acknowledge(web.producer.waiting[0])
+        first = await asked
     assert way.code(refused) == (429, way.room_is_full)
     assert int(refused.headers["retry-after"]) >= 1
     assert first.status_code == way.taken
@@ -119,57 +115,46 @@ async def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_the
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.path != _V3], ids=_name)  # there it is a stream
-def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes(way: Way) -> None:
+async def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes(way: Way) -> None:
     web = app(max_body_bytes=len(way.body) - 1)
 
     async def in_pieces() -> AsyncIterator[bytes]:
         for at in range(0, len(way.body), 3):
             yield way.body[at : at + 3]
 
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            return [await way.post(client), await way.post(client, body=in_pieces())]
-
-    assert [way.code(answer) for answer in run(scenario())] == [(413, way.too_large)] * 2
+    async with web.client() as client:
+        answers = [await way.post(client), await way.post(client, body=in_pieces())]
+    assert [way.code(answer) for answer in answers] == [(413, way.too_large)] * 2
     assert web.producer.submitted == []
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
-@_each_way
-def test_a_topic_that_nobody_knows_is_waited_for_and_not_created(way: Way) -> None:
+async def test_a_topic_that_nobody_knows_is_waited_for_and_not_created() -> None:
     web = app(unknown_topic_wait_ms=SHORT_MS)
     now_ms = web.producer.clock.now_ms()
-
-    async def scenario() -> list[int]:
-        async with web.client() as client:
-            return [(await way.post(client, topic)).status_code for topic in ("nowhere", "orders")]
-
-    assert run(scenario()) == [way.taken] * 2, "the fake acknowledges whatever it gets"
-    asked = [arguments for kind, arguments in web.producer.calls if kind == "records"]
-    assert [one["block_deadline_ms"] - now_ms for one in asked] == [way.wait_ms, 60_000]
-    assert {one["create"] for one in asked} == {False}
+    async with web.client() as client:
+        for way in WAYS:
+            web.producer.calls.clear()
+            statuses = [(await way.post(client, topic)).status_code for topic in ("nowhere", "orders")]
+            assert statuses == [way.taken] * 2, "the fake acknowledges whatever it gets"
+            asked = [arguments for kind, arguments in web.producer.calls if kind == "records"]
+            assert [one["block_deadline_ms"] - now_ms for one in asked] == [way.wait_ms, 60_000], way.path
+            assert {one["create"] for one in asked} == {False}
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.dialect != "rest-v3"], ids=_name)
-def test_made_up_topics_are_limited(way: Way) -> None:
-    web = app(unknown_topics_per_second=1)
-
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            return [await way.post(client, topic) for topic in ("made", "up")]
-
-    taken, refused = run(scenario())
+async def test_made_up_topics_are_limited(way: Way) -> None:
+    async with app(unknown_topics_per_second=1).client() as client:
+        taken, refused = [await way.post(client, topic) for topic in ("made", "up")]
     assert taken.status_code == way.taken
     assert way.code(refused) == (429, way.room_is_full)
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way.dialect], ids=_name)
-def test_of_a_dialect_that_is_switched_off_there_is_nothing(way: Way) -> None:
-    web = app(dialects="rest-v2" if way.dialect == "rest-v3" else "rest-v3")
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            return await way.post(client)
-
-    answer = run(scenario())
-    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+async def test_of_a_dialect_that_is_switched_off_there_is_nothing() -> None:
+    for dialects in ("rest-v2", "rest-v3"):
+        async with app(dialects=dialects).client() as client:
+            for way in WAYS:
+                if way.dialect not in ("", dialects):
+                    answer = await way.post(client)
+                    found = (answer.status_code, answer.headers["content-type"])
+                    assert found == (404, "application/problem+json"), way.path

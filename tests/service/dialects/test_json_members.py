@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -19,26 +19,32 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(), JSON), st.booleans())
+@settings(max_examples=40)
+@given(st.dictionaries(st.text(), JSON, max_size=6), st.booleans())
 def test_every_member_comes_back_as_it_was_written(members: dict[str, object], escaped: bool) -> None:
     text = compact(json.dumps(members, ensure_ascii=escaped).encode())
     assert {name: json.loads(bytes(raw)) for name, raw in members_of(text).items()} == members
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
+def fault_of(text: bytes, place: str = "") -> tuple[int, str, str]:
+    """The status, the place and the message of a refusal; 0 where it is taken."""
+    try:
+        members_of(text, place)
+    except BodyError as refused:
+        return refused.status, refused.place, str(refused)
+    return 0, "", ""
+
+
+def test_a_name_that_stands_twice_is_found_in_whatever_spelling() -> None:
+    for text, place in (
         (b'{"a":1,"a":1}', "a"),
         (b'{"a":1,"b":2,"a":null}', "a"),
         (b'{"a":1,"\\u0061":2}', "a"),
         ('{"ü":1,"\\u00fc":2}'.encode(), "ü"),
         (b'{"":1,"":2}', ""),
-    ],
-)
-def test_a_name_that_stands_twice_is_found_in_whatever_spelling(text: bytes, place: str) -> None:
-    with pytest.raises(BodyError, match="duplicate field") as caught:
-        members_of(text)
-    assert (caught.value.status, caught.value.place) == (400, place)
+    ):
+        status, found, message = fault_of(text)
+        assert (status, found, "duplicate field" in message) == (400, place, True), text
 
 
 def test_many_names_in_an_odd_spelling_are_looked_through_once() -> None:
@@ -50,11 +56,10 @@ def test_names_within_a_value_are_the_callers_own() -> None:
     assert bytes(members_of(b'{"\\u0061":{"b":1,"b":2}}')["a"]) == b'{"b":1,"b":2}'
 
 
-@pytest.mark.parametrize("text", [b"[]", b"1", b"null", b'"a"', b"", b"{", b'{"a":}', b"{}{}"])
-def test_what_is_no_object_is_refused(text: bytes) -> None:
-    with pytest.raises(BodyError, match=r"\[2\]: must be a JSON object") as caught:
-        members_of(text, "[2]")
-    assert caught.value.status == 400
+def test_what_is_no_object_is_refused() -> None:
+    for text in (b"[]", b"1", b"null", b'"a"', b"", b"{", b'{"a":}', b"{}{}"):
+        status, _, message = fault_of(text, "[2]")
+        assert (status, "[2]: must be a JSON object" in message) == (400, True), text
 
 
 def test_very_many_members_are_refused_and_a_payload_may_have_as_many_as_it_likes() -> None:

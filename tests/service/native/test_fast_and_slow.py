@@ -14,6 +14,7 @@ from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
 
 if TYPE_CHECKING:
+    import httpx
     from pydantic import BaseModel
 
 
@@ -21,110 +22,96 @@ if TYPE_CHECKING:
 def web() -> HttpApp:
     app = HttpApp()
     app.producer.nodes = [node(1, rack="a"), node(2), node(3)]
-    app.producer.set_topics(
-        [
-            topic(
-                "orders",
-                [
-                    partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,)),
-                    partition(1, leader=None, epoch=None, error=5),
-                ],
-            )
-        ]
-    )
+    partitions = [
+        partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,)),
+        partition(1, leader=None, epoch=None, error=5),
+    ]
+    app.producer.set_topics([topic("orders", partitions)])
     return app
 
 
-LOOKUPS = [
-    ("/v1/cluster", schemas.ClusterAnswer),
-    ("/v1/topics/orders", schemas.TopicAnswer),
-    ("/v1/topics/orders/partitions/0", schemas.Partition),
-    ("/v1/topics/orders/partitions/1", schemas.Partition),
-    ("/v1/topics/orders/leader?partition=0", schemas.LeaderAnswer),
-    ("/v1/topics/orders/leader?partition=1", schemas.LeaderAnswer),
-    ("/v1/topics/orders/leader?key=user-1", schemas.LeaderAnswer),
-    ("/v1/topics/orders/leader?key=", schemas.LeaderAnswer),
-    ("/v1/topics/orders/leader?key=a=b:c~d!*'(),/?@$", schemas.LeaderAnswer),
-]
+def by_both_ways(web: HttpApp, method: str, path: str, **sent: Any) -> tuple[httpx.Response, httpx.Response]:
+    return web.ask(method, path, **sent), web.ask(method, path, app=web.app.api, **sent)
 
 
-@pytest.mark.parametrize(("path", "_model"), LOOKUPS)
-def test_a_look_up_is_the_same_by_both_ways(web: HttpApp, path: str, _model: object) -> None:
-    fast, slow = web.get(path), web.ask("GET", path, app=web.app.api)
-    assert (fast.status_code, fast.content) == (slow.status_code, slow.content)
-    assert fast.headers.raw == slow.headers.raw
-    etag = {"If-None-Match": fast.headers["etag"]}
-    fast, slow = web.get(path, headers=etag), web.ask("GET", path, app=web.app.api, headers=etag)
-    assert (fast.status_code, fast.headers.raw) == (slow.status_code, slow.headers.raw)
-
-
-@pytest.mark.parametrize(
-    ("path", "model"),
-    [
-        *LOOKUPS,
-        ("/v1/brokers/1", schemas.BrokerAnswer),
-        ("/v1/topics", schemas.TopicsAnswer),
-        ("/v1/status", StatusAnswer),
-    ],
-)
-def test_an_answer_is_what_the_document_says(web: HttpApp, path: str, model: type[BaseModel]) -> None:
-    web.producer.on_brokers = {"orders": 2, "__offsets": 1}
-    answer = web.get(path).json()
-    assert model.model_validate(answer, strict=True, extra="forbid").model_dump() == answer
-
-
-@pytest.mark.parametrize(
-    ("body", "query"),
-    [
-        (b'{"records":[{"value":1},{"value":2}]}', ""),
-        (b'{"records":[{"value":1},{"value":1,"value":1}]}', ""),
-        (b"{", ""),
-        (b'{"records":[{"value":1}]}', "?timeout_ms=x"),
-        (b'{"records":[{"value":1}]}', "?timeout_ms=5&max_block_ms=0"),
-    ],
-)
-def test_a_produce_is_the_same_by_both_ways(web: HttpApp, body: bytes, query: str) -> None:
-    sent: dict[str, Any] = {"content": body, "headers": {"content-type": "application/json"}}
-    path = f"/v1/topics/orders/records{query}"
-    fast, slow = web.post(path, **sent), web.ask("POST", path, app=web.app.api, **sent)
-    assert (fast.status_code, fast.content) == (slow.status_code, slow.content)
-    assert fast.headers.raw == slow.headers.raw
-
-
-@pytest.mark.parametrize(
-    ("path", "headers"),
-    [
-        ("/v1/topics/orders/leader?partition=0", {"Pilotfish-Key": "a"}),
-        ("/v1/topics/orders/leader?key=a", {"Pilotfish-Key": "a"}),
-        ("/v1/topics/orders/leader?key=a&key=b", {}),
-        ("/v1/topics/orders/leader?key=a&key_format=base64", {}),
-        ("/v1/topics/orders/leader?key=%61%2B+b", {}),
-        ("/v1/topics/orders/leader?key=a;b", {}),
-        ("/v1/topics/orders?key=a", {}),
-        ("/v1/topics/orders?", {}),
-        ("/v1/topics/orders/partitions/0?key=a", {}),
-        ("/v1/topics/leader?key=a", {}),
-        ("/v1/topics/orders/leader?key=%ff", {}),
-        ("/v1/topics/orders/leader?partition=00", {}),
-        ("/v1/topics/orders/leader?partition=+1", {}),
-        ("/v1/topics/orders/leader?partition=1_0", {}),
-        ("/v1/topics/orders/leader?partition=1.0", {}),
-        ("/v1/topics/orders/leader?partition=", {}),
-        ("/v1/topics/orders/partitions/1_0", {}),
-        ("/v1/topics/orders/partitions/9", {}),
-        ("/v1/topics/orders", {"If-None-Match": "*"}),
-        ("/v1/topics/orders", {"If-None-Match": '"x", W/"y"'}),
-    ],
-)
-def test_what_is_odd_is_judged_alike_by_both_ways(web: HttpApp, path: str, headers: dict[str, str]) -> None:
-    web.producer.on_brokers = {"leader": 1}
-    fast = web.get(path, headers=headers)
-    slow = web.ask("GET", path, app=web.app.api, headers=headers)
+def assert_alike(web: HttpApp, method: str, path: str, **sent: Any) -> httpx.Response:
+    """The answer, which is the same by the prepared path and by FastAPI's."""
+    fast, slow = by_both_ways(web, method, path, **sent)
     assert (fast.status_code, fast.content, fast.headers.raw) == (
         slow.status_code,
         slow.content,
         slow.headers.raw,
-    )
+    ), (path, sent)
+    return fast
+
+
+LEADER = "/v1/topics/orders/leader"
+LOOKUPS: dict[str, type[BaseModel]] = {
+    "/v1/cluster": schemas.ClusterAnswer,
+    "/v1/topics/orders": schemas.TopicAnswer,
+    "/v1/topics/orders/partitions/0": schemas.Partition,
+    "/v1/topics/orders/partitions/1": schemas.Partition,
+    **{
+        f"{LEADER}?{query}": schemas.LeaderAnswer
+        for query in ("partition=0", "partition=1", "key=user-1", "key=", "key=a=b:c~d!*'(),/?@$")
+    },
+}
+
+
+def test_a_look_up_is_the_same_by_both_ways(web: HttpApp) -> None:
+    for path in LOOKUPS:
+        etag = assert_alike(web, "GET", path).headers["etag"]
+        assert_alike(web, "GET", path, headers={"If-None-Match": etag})
+
+
+def test_an_answer_is_what_the_document_says(web: HttpApp) -> None:
+    web.producer.on_brokers = {"orders": 2, "__offsets": 1}
+    others: dict[str, type[BaseModel]] = {
+        "/v1/brokers/1": schemas.BrokerAnswer,
+        "/v1/topics": schemas.TopicsAnswer,
+        "/v1/status": StatusAnswer,
+    }
+    for path, model in {**LOOKUPS, **others}.items():
+        answer = web.get(path).json()
+        read = model.model_validate(answer, strict=True, extra="forbid")
+        assert read.model_dump() == answer, path
+
+
+def test_a_produce_is_the_same_by_both_ways(web: HttpApp) -> None:
+    one = b'{"records":[{"value":1}]}'
+    for body, query in (
+        (b'{"records":[{"value":1},{"value":2}]}', ""),
+        (b'{"records":[{"value":1},{"value":1,"value":1}]}', ""),
+        (b"{", ""),
+        (one, "?timeout_ms=x"),
+        (one, "?timeout_ms=5&max_block_ms=0"),
+    ):
+        sent = {"content": body, "headers": {"content-type": "application/json"}}
+        assert_alike(web, "POST", f"/v1/topics/orders/records{query}", **sent)
+
+
+ODD: list[tuple[str, dict[str, str]]] = [
+    (f"{LEADER}?partition=0", {"Pilotfish-Key": "a"}),
+    (f"{LEADER}?key=a", {"Pilotfish-Key": "a"}),
+    *(
+        (f"{LEADER}?{query}", {})
+        for query in (
+            *("key=a&key=b", "key=a&key_format=base64", "key=%61%2B+b", "key=a;b", "key=%ff"),
+            *("partition=00", "partition=+1", "partition=1_0", "partition=1.0", "partition="),
+        )
+    ),
+    *((f"/v1/topics/orders{rest}", {}) for rest in ("?key=a", "?", "/partitions/0?key=a")),
+    *((f"/v1/topics/orders/partitions/{number}", {}) for number in ("1_0", "9")),
+    ("/v1/topics/leader?key=a", {}),
+    ("/v1/topics/orders", {"If-None-Match": "*"}),
+    ("/v1/topics/orders", {"If-None-Match": '"x", W/"y"'}),
+]
+
+
+def test_what_is_odd_is_judged_alike_by_both_ways(web: HttpApp) -> None:
+    web.producer.on_brokers = {"leader": 1}
+    for path, headers in ODD:
+        assert_alike(web, "GET", path, headers=headers)
 
 
 def test_a_path_in_an_unusual_spelling_reaches_the_same_topic(web: HttpApp) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
-import pytest
 
 from tests.support.http_app import HttpApp
 
@@ -15,15 +14,14 @@ if TYPE_CHECKING:
 DOCUMENT: dict[str, Any] = HttpApp().app.api.openapi()
 
 
-def contents() -> Iterator[Any]:
-    """Every body of the document: of requests and of answers."""
+def contents() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every body of the document, of requests and of answers: where it stands, its media type and itself."""
     for path, operations in DOCUMENT["paths"].items():
         for method, operation in operations.items():
             bodies = {"body": operation["requestBody"]} if "requestBody" in operation else {}
             for name, body in {**bodies, **operation["responses"]}.items():
                 for media_type, content in body.get("content", {}).items():
-                    name_of_all = f"{method.upper()} {path} {name} {media_type}"
-                    yield pytest.param(content, media_type, id=name_of_all)
+                    yield f"{method.upper()} {path} {name} {media_type}", media_type, content
 
 
 def examples_of(content: dict[str, Any]) -> list[object]:
@@ -31,27 +29,27 @@ def examples_of(content: dict[str, Any]) -> list[object]:
     return [*named, *([content["example"]] if "example" in content else [])]
 
 
-@pytest.mark.parametrize(("content", "media_type"), list(contents()))
-def test_an_example_is_what_its_schema_says(content: dict[str, Any], media_type: str) -> None:
-    schema = {**content.get("schema", {}), "components": DOCUMENT["components"]}
-    validator = jsonschema_rs.validator_for(schema)
-    for example in examples_of(content):
-        if media_type.endswith("json") and "ndjson" not in media_type:
-            validator.validate(example)
+def test_an_example_is_what_its_schema_says() -> None:
+    looked_at = 0
+    for place, media_type, content in contents():
+        schema = {**content.get("schema", {}), "components": DOCUMENT["components"]}
+        validator = jsonschema_rs.validator_for(schema)
+        for example in examples_of(content):
+            if media_type.endswith("json") and "ndjson" not in media_type:
+                looked_at += 1
+                assert [str(error) for error in validator.iter_errors(example)] == [], place
+    assert looked_at > 100
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [(method, path) for path, operations in DOCUMENT["paths"].items() for method in operations],
-)
-def test_a_call_shows_what_it_takes_and_what_it_answers(method: str, path: str) -> None:
-    operation = DOCUMENT["paths"][path][method]
-    body = operation.get("requestBody", {}).get("content", {})
-    good = [answer for status, answer in operation["responses"].items() if status < "300"]
-    assert good
-    for said in [body, *(answer.get("content", {}) for answer in good)]:
-        for media_type, content in said.items():
-            assert examples_of(content), media_type
+def test_a_call_shows_what_it_takes_and_what_it_answers() -> None:
+    for path, operations in DOCUMENT["paths"].items():
+        for method, operation in operations.items():
+            body = operation.get("requestBody", {}).get("content", {})
+            good = [answer for status, answer in operation["responses"].items() if status < "300"]
+            assert good, (method, path)
+            for said in [body, *(answer.get("content", {}) for answer in good)]:
+                for media_type, content in said.items():
+                    assert examples_of(content), (method, path, media_type)
 
 
 def test_every_refusal_of_the_native_api_shows_a_problem() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
 from functools import partial
@@ -53,6 +54,21 @@ _BODIES: Final = {
 }
 
 
+#: To one who splits a stream at its brackets, and looks at no name, these are the same as "empty records".
+_SAME_TO_A_SPLITTER: Final = {"empty entries", "look-ups"}
+
+
+def _status_of(web: HttpApp, path: str, body: bytes, content_type: str) -> int:
+    """How it is answered, however long that takes: seconds of CPU, where memory is traced."""
+
+    async def asked() -> int:
+        async with web.client() as client:
+            answer = await client.post(path, content=body, headers={"content-type": content_type})
+            return answer.status_code
+
+    return asyncio.run(asked())
+
+
 def _holds_less_than(limit_bytes: float) -> bool:
     return tracemalloc.get_traced_memory()[0] < limit_bytes
 
@@ -73,14 +89,15 @@ def test_no_body_takes_many_times_its_length_or_stays(path: str, content_type: s
     web.producer.set_topics({"orders": 3})
     cluster_id = web.get("/v1/cluster").json()["cluster_id"]
     path = path.replace("/clusters/cluster/", f"/clusters/{cluster_id}/")
-    headers = {"content-type": content_type}
-    for body in (b'{"a":1}', *_BODIES.values()):
-        web.post(path, content=body, headers=headers)  # what is made once is made
+    left_out = _SAME_TO_A_SPLITTER if path.endswith("/records") and "/v3/" in path else set()
+    bodies = {name: body for name, body in _BODIES.items() if name not in left_out}
+    for body in (b'{"a":1}', *bodies.values()):
+        _status_of(web, path, body, content_type)  # what is made once is made
     gc.collect()
-    for name, body in _BODIES.items():
+    for name, body in bodies.items():
         tracemalloc.start()
         try:
-            status = web.post(path, content=body, headers=headers).status_code
+            status = _status_of(web, path, body, content_type)
             for kept in (web.producer.submitted, web.producer.calls):
                 kept.clear()  # what was taken: the fake's own memory of it
             # A thread that has read it lets go of it a moment after its result is there.

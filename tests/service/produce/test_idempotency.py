@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,16 +16,19 @@ from service.base.fast_metrics import Counter
 from service.produce.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
 from service.produce.produce_answers import Answer
 from service.wire.errors import ProblemError
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import until
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import HttpApp
 from tests.support.mock_clock import MockClock
 from tests.support.stream_caller import StreamCaller
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     import httpx
 
     from service.wire.asgi import Receive, Scope, Send
+    from service.wire.errors import Problem
     from tests.support.fake_producer import FakeTicket, Outcome
 
 PATH = "/v1/topics/orders/records"
@@ -91,17 +95,16 @@ def settle(ticket: FakeTicket, *outcomes: Outcome) -> None:
 # -- again ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("again", ['"k1"', "k1", ' "k1" '])
-def test_the_same_request_under_the_same_key_is_answered_the_same_and_written_once(
-    web: HttpApp, again: str
-) -> None:
-    first, second = post(web, THREE), post(web, THREE, key=again)
+def test_the_same_request_under_the_same_key_is_answered_the_same_and_written_once(web: HttpApp) -> None:
+    first = post(web, THREE)
     assert (first.status_code, is_replay(first)) == (200, False)
-    assert (second.status_code, is_replay(second)) == (200, True)
-    assert second.content == first.content
-    assert second.headers["content-type"] == first.headers["content-type"]
+    for again in ('"k1"', "k1", ' "k1" '):
+        second = post(web, THREE, key=again)
+        assert (second.status_code, is_replay(second)) == (200, True), again
+        assert second.content == first.content
+        assert second.headers["content-type"] == first.headers["content-type"]
     assert len(web.producer.submitted) == 1
-    assert web.app.sidecar.http.replays.value == 1
+    assert web.app.sidecar.http.replays.value == 3
 
 
 def test_without_a_key_each_request_is_written(web: HttpApp) -> None:
@@ -118,27 +121,19 @@ def test_another_body_under_the_key_is_422_and_writes_nothing(web: HttpApp) -> N
     assert len(web.producer.submitted) == 1
 
 
-@pytest.mark.parametrize(
-    ("query", "headers", "same"),
-    [
-        ("", {}, True),
-        ("?timeout_ms=5000&max_block_ms=0", {}, True),
-        ("?key=a", {}, False),
-        ("?partition=0", {}, False),
-        ("?timestamp=1", {}, False),
-        ("?key_format=base64", {}, True),
-        ("", {"pilotfish-key": "a"}, False),
-        ("", {"pilotfish-headers": "aA=="}, False),
-        ("", {"content-type": "application/json"}, False),
-    ],
-)
-def test_what_else_the_head_says_of_the_record_makes_another_request(
-    web: HttpApp, query: str, headers: dict[str, str], same: bool
-) -> None:
+def test_what_else_the_head_says_of_the_record_makes_another_request(web: HttpApp) -> None:
     octets = {"content-type": "application/octet-stream"}
     post(web, ONE, **octets)
-    answer = post(web, ONE, path=PATH + query, **{**octets, **headers})
-    assert answer.status_code == (200 if same else 422)
+    for query in ("", "?timeout_ms=5000&max_block_ms=0", "?key_format=base64"):
+        assert post(web, ONE, path=PATH + query, **octets).status_code == 200, query
+    for query in ("?key=a", "?partition=0", "?timestamp=1"):
+        assert post(web, ONE, path=PATH + query, **octets).status_code == 422, query
+    for name, value in {
+        "pilotfish-key": "a",
+        "pilotfish-headers": "aA==",
+        "content-type": "application/json",
+    }.items():
+        assert post(web, ONE, **{**octets, name: value}).status_code == 422, name
     assert len(web.producer.submitted) == 1
 
 
@@ -157,19 +152,13 @@ def test_a_key_belongs_to_its_topic_and_to_its_caller(web: HttpApp) -> None:
     assert not is_replay(hers)
 
 
-@pytest.mark.parametrize(
-    "key", ["", '"', '""', "a b", '"a', 'a"', "a,b", "ü", "a\x7f", '"a"b', '"a";b=1', "x" * 256, "a\\b"]
-)
-def test_a_key_that_is_none_is_400(web: HttpApp, key: str) -> None:
-    given = [(b"content-type", b"application/json"), (b"idempotency-key", key.encode())]
-    answer = web.post(PATH, content=ONE, headers=given)
-    assert (answer.status_code, answer.json()["place"]) == (400, "Idempotency-Key")
+def test_a_key_that_is_none_or_that_stands_twice_is_400(web: HttpApp) -> None:
+    none = ("", '"', '""', "a b", '"a', 'a"', "a,b", "ü", "a\x7f", '"a"b', '"a";b=1', "x" * 256, "a\\b")
+    for keys in (*([key] for key in none), ["a", "a"]):
+        given = [(b"idempotency-key", key.encode()) for key in keys]
+        answer = web.post(PATH, content=ONE, headers=[(b"content-type", b"application/json"), *given])
+        assert (answer.status_code, answer.json()["place"]) == (400, "Idempotency-Key"), keys
     assert web.producer.submitted == []
-
-
-def test_a_key_may_stand_once_only(web: HttpApp) -> None:
-    given = [(b"content-type", b"application/json"), *[(b"idempotency-key", b"a")] * 2]
-    assert web.post(PATH, content=ONE, headers=given).status_code == 400
 
 
 def test_a_quoted_key_may_hold_what_a_bare_one_may_not() -> None:
@@ -187,35 +176,37 @@ def test_where_nothing_may_be_remembered_a_key_is_refused_and_not_ignored() -> N
 # -- which outcomes are kept ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "status", "is_kept"),
-    [
-        ([ACKNOWLEDGED] * 3, 200, True),
-        ([ACKNOWLEDGED, REFUSED, ACKNOWLEDGED], 207, True),
-        ([ACKNOWLEDGED, UNKNOWN, REFUSED], 207, True),
-        ([UNKNOWN] * 3, 504, True),
-        ([REFUSED, UNKNOWN, REFUSED], 504, True),
-        ([failure(Errors.MESSAGE_TOO_LARGE, Written.UNKNOWN)] * 3, 413, True),
-        ([REFUSED] * 3, 422, False),
-        ([NOT_WRITTEN] * 3, 503, False),
-        ([failure(Errors.TOPIC_AUTHORIZATION_FAILED, Written.NO)] * 3, 403, False),
-        ([failure(Errors.UNKNOWN_TOPIC_OR_PARTITION, Written.NO, Phase.METADATA)] * 3, 404, False),
-        ([failure(Errors.UNKNOWN_SERVER_ERROR, Written.NO)] * 3, 500, False),
-    ],
-)
-def test_what_may_have_been_written_is_kept_and_what_was_not_is_tried_again(
-    web: HttpApp, outcomes: list[Outcome], status: int, is_kept: bool
-) -> None:
-    answers_with(web, *outcomes)
-    first = post(web, THREE)
-    answers_with(web, *[ACKNOWLEDGED] * 3)
-    second = post(web, THREE)
-    assert first.status_code == status
-    assert (second.status_code, is_replay(second)) == ((status, True) if is_kept else (200, False))
-    assert len(web.producer.submitted) == (1 if is_kept else 2)
-    if is_kept:
-        assert second.content == first.content
-        assert second.headers.get("pilotfish-failed-records") == first.headers.get("pilotfish-failed-records")
+#: How three records end, the status, and whether that is kept.
+OUTCOMES: list[tuple[list[Outcome], int, bool]] = [
+    ([ACKNOWLEDGED] * 3, 200, True),
+    ([ACKNOWLEDGED, REFUSED, ACKNOWLEDGED], 207, True),
+    ([ACKNOWLEDGED, UNKNOWN, REFUSED], 207, True),
+    ([UNKNOWN] * 3, 504, True),
+    ([REFUSED, UNKNOWN, REFUSED], 504, True),
+    ([failure(Errors.MESSAGE_TOO_LARGE, Written.UNKNOWN)] * 3, 413, True),
+    ([REFUSED] * 3, 422, False),
+    ([NOT_WRITTEN] * 3, 503, False),
+    ([failure(Errors.TOPIC_AUTHORIZATION_FAILED, Written.NO)] * 3, 403, False),
+    ([failure(Errors.UNKNOWN_TOPIC_OR_PARTITION, Written.NO, Phase.METADATA)] * 3, 404, False),
+    ([failure(Errors.UNKNOWN_SERVER_ERROR, Written.NO)] * 3, 500, False),
+]
+
+
+def test_what_may_have_been_written_is_kept_and_what_was_not_is_tried_again(web: HttpApp) -> None:
+    for number, (outcomes, status, is_kept) in enumerate(OUTCOMES):
+        web.producer.submitted.clear()
+        key = f"of-{number}"
+        answers_with(web, *outcomes)
+        first = post(web, THREE, key)
+        answers_with(web, *[ACKNOWLEDGED] * 3)
+        second = post(web, THREE, key)
+        assert first.status_code == status, outcomes
+        said = (second.status_code, is_replay(second))
+        assert said == ((status, True) if is_kept else (200, False)), outcomes
+        assert len(web.producer.submitted) == (1 if is_kept else 2), outcomes
+        if is_kept:
+            failed = "pilotfish-failed-records"
+            assert (second.content, second.headers.get(failed)) == (first.content, first.headers.get(failed))
 
 
 def test_what_was_sent_without_acknowledgements_is_kept() -> None:
@@ -237,76 +228,57 @@ def test_what_is_refused_before_it_is_taken_on_is_tried_again(web: HttpApp) -> N
 # -- at the same time ----------------------------------------------------------------------------------------
 
 
-def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(web: HttpApp) -> None:
+async def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(web: HttpApp) -> None:
     web.producer.holds_records = True
-
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            asked = [asyncio.create_task(ask(client)) for _ in range(3)]
-            await until(lambda: web.app.sidecar.room.requests == 3)
-            web.producer.acknowledge(web.producer.waiting[0])
-            return await asyncio.gather(*asked)
-
-    answers = run(scenario())
-    assert [answer.status_code for answer in answers] == [200] * 3
-    assert sorted(map(is_replay, answers)) == [False, True, True]
-    assert len(web.producer.submitted) == 1
+    async with web.client() as client:
+        asked = [asyncio.create_task(ask(client)) for _ in range(3)]
+        await until(lambda: web.app.sidecar.room.requests == 3)
+        web.producer.acknowledge(web.producer.waiting[0])
+        answers = await asyncio.gather(*asked)
+    assert_one_was_written(web, answers)
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
-def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: HttpApp) -> None:
-    """A long body is understood in portions, and the second comes between those of the first."""
-    long = b'{"records":[' + b'{"value":1},' * 9_999 + b'{"value":1}]}'
-
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            return await asyncio.gather(*(ask(client, long) for _ in range(3)))
-
-    answers = run(scenario())
+def assert_one_was_written(web: HttpApp, answers: Sequence[httpx.Response]) -> None:
     assert [answer.status_code for answer in answers] == [200] * 3
     assert sorted(map(is_replay, answers)) == [False, True, True]
     assert len(web.producer.submitted) == 1
 
 
-def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(web: HttpApp) -> None:
+async def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: HttpApp) -> None:
+    """A long body is understood in portions, and the second comes between those of the first."""
+    long = b'{"records":[' + b'{"value":1},' * 9_999 + b'{"value":1}]}'
+    async with web.client() as client:
+        answers = await asyncio.gather(*(ask(client, long) for _ in range(3)))
+    assert_one_was_written(web, answers)
+
+
+async def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(web: HttpApp) -> None:
     web.producer.holds_records = True
     answers_with(web, NOT_WRITTEN)
-
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            asked = [asyncio.create_task(ask(client)) for _ in range(2)]
-            await until(lambda: web.app.sidecar.room.requests == 2)
-            web.producer.acknowledge(web.producer.waiting[0])
-            return await asyncio.gather(*asked)
-
-    assert [answer.status_code for answer in run(scenario())] == [503, 503]
+    async with web.client() as client:
+        asked = [asyncio.create_task(ask(client)) for _ in range(2)]
+        await until(lambda: web.app.sidecar.room.requests == 2)
+        web.producer.acknowledge(web.producer.waiting[0])
+        answers = await asyncio.gather(*asked)
+    assert [answer.status_code for answer in answers] == [503, 503]
     assert len(web.app.sidecar.keys) == 0
 
 
-def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
+async def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
     web.producer.holds_records = True
-
-    async def scenario() -> tuple[httpx.Response, httpx.Response]:
-        async with web.client() as client:
-            first = asyncio.create_task(ask(client))
-            await until(lambda: web.producer.waiting)
-            late = await ask(client, query="?timeout_ms=10")
-            web.producer.acknowledge(web.producer.waiting[0])
-            return late, await first
-
-    late, first = run(scenario())
+    async with web.client() as client:
+        asked = asyncio.create_task(ask(client))
+        await until(lambda: web.producer.waiting)
+        late = await ask(client, query="?timeout_ms=10")
+        web.producer.acknowledge(web.producer.waiting[0])
+        first, again = await asked, await ask(client)
     outcomes = late.json()
-    said = {name: outcomes[name] for name in ("status", "written", "phase", "waited_ms", "retriable")}
-    assert said == {
-        "status": 504,
-        "written": "unknown",
-        "phase": "delivery",
-        "waited_ms": 10,
-        "retriable": True,
-    }
+    said = [outcomes[name] for name in ("status", "written", "phase", "waited_ms", "retriable")]
+    assert said == [504, "unknown", "delivery", 10, True]
     assert "ask again, under the same key" in outcomes["detail"]
     assert first.status_code == 200
-    assert is_replay(post(web))
+    assert is_replay(again)
 
 
 async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
@@ -333,86 +305,69 @@ async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp)
 # -- the caller is gone, the outcome unknown -----------------------------------------------------------------
 
 
-def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_again(web: HttpApp) -> None:
+async def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_again(web: HttpApp) -> None:
     web.producer.holds_records = True
-
-    async def scenario() -> FakeTicket:
-        async with StreamCaller(web.app, PATH, headers=headers_of("k1")) as caller:
-            caller.end(ONE)
-            await until(lambda: web.producer.waiting)
-            caller.leave()
-            await asyncio.shield(caller.request)
-            assert caller.status is None
-        return web.producer.waiting[0]
-
-    ticket = run(scenario())
-    room = web.app.sidecar.room
+    async with StreamCaller(web.app, PATH, headers=headers_of("k1")) as caller:
+        caller.end(ONE)
+        await until(lambda: web.producer.waiting)
+        caller.leave()
+        await asyncio.shield(caller.request)
+        assert caller.status is None
+    room, ticket = web.app.sidecar.room, web.producer.waiting[0]
     assert not ticket.cancelled, "what was asked for under a key is delivered"
     assert (room.requests, room.bytes) == (0, len(ONE))
     web.producer.acknowledge(ticket)
     assert room.bytes == 0
-    again = post(web)
+    async with web.client() as client:
+        again = await ask(client)
     assert (again.status_code, is_replay(again)) == (200, True)
     assert len(web.producer.submitted) == 1
+
+
+@asynccontextmanager
+async def ended_with(
+    web: HttpApp, body: bytes, *outcomes: Outcome
+) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.Response, FakeTicket]]:
+    """A client, the answer to its request, whose time ended so, and the ticket, which is not settled yet."""
+    web.producer.holds_records = True
+    async with web.client() as client:
+        asked = asyncio.create_task(ask(client, body))
+        await until(lambda: web.producer.waiting)
+        [ticket] = web.producer.waiting
+        end(ticket, *outcomes)
+        yield client, await asked, ticket
 
 
 @pytest.mark.parametrize(
     ("truth", "status"), [(ACKNOWLEDGED, 200), (UNKNOWN, 504)], ids=["it was written", "nobody knows"]
 )
-def test_a_retry_of_what_answered_504_waits_for_the_truth(web: HttpApp, truth: Outcome, status: int) -> None:
-    web.producer.holds_records = True
-
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            asked = asyncio.create_task(ask(client))
-            await until(lambda: web.producer.waiting)
-            [ticket] = web.producer.waiting
-            end(ticket, UNKNOWN)
-            first = await asked
-            retry = asyncio.create_task(ask(client))
-            await until(lambda: web.app.sidecar.room.requests)
-            assert not retry.done()
-            settle(ticket, truth)
-            return [first, await retry, await ask(client)]
-
-    answers = run(scenario())
+async def test_a_retry_of_what_answered_504_waits_for_the_truth(
+    web: HttpApp, truth: Outcome, status: int
+) -> None:
+    async with ended_with(web, ONE, UNKNOWN) as (client, first, ticket):
+        retry = asyncio.create_task(ask(client))
+        await until(lambda: web.app.sidecar.room.requests)
+        assert not retry.done()
+        settle(ticket, truth)
+        answers = [first, await retry, await ask(client)]
     assert [answer.status_code for answer in answers] == [504, status, status]
     assert [is_replay(answer) for answer in answers] == [False, True, True]
     assert len(web.producer.submitted) == 1
 
 
-def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: HttpApp) -> None:
-    web.producer.holds_records = True
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            asked = asyncio.create_task(ask(client))
-            await until(lambda: web.producer.waiting)
-            [ticket] = web.producer.waiting
-            end(ticket, UNKNOWN)
-            await asked
-            settle(ticket, NOT_WRITTEN)
-            web.producer.holds_records = False
-            return await ask(client)
-
-    answer = run(scenario())
+async def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: HttpApp) -> None:
+    async with ended_with(web, ONE, UNKNOWN) as (client, _, ticket):
+        settle(ticket, NOT_WRITTEN)
+        web.producer.holds_records = False
+        answer = await ask(client)
     assert (answer.status_code, is_replay(answer)) == (200, False)
     assert len(web.producer.submitted) == 2
 
 
-def test_a_207_with_an_unknown_record_becomes_what_it_was_in_truth(web: HttpApp) -> None:
-    web.producer.holds_records = True
-
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            asked = asyncio.create_task(ask(client, THREE))
-            await until(lambda: web.producer.waiting)
-            [ticket] = web.producer.waiting
-            end(ticket, ACKNOWLEDGED, UNKNOWN, ACKNOWLEDGED)
-            settle(ticket, *[ACKNOWLEDGED] * 3)
-            return [await asked, await ask(client, THREE)]
-
-    assert [answer.status_code for answer in run(scenario())] == [207, 200]
+async def test_a_207_with_an_unknown_record_becomes_what_it_was_in_truth(web: HttpApp) -> None:
+    async with ended_with(web, THREE, ACKNOWLEDGED, UNKNOWN, ACKNOWLEDGED) as (client, first, ticket):
+        settle(ticket, *[ACKNOWLEDGED] * 3)
+        assert [first.status_code, (await ask(client, THREE)).status_code] == [207, 200]
 
 
 def test_an_unknown_topic_is_waited_for_under_a_key_as_without(web: HttpApp) -> None:
@@ -441,7 +396,7 @@ def test_an_unknown_topic_is_waited_for_under_a_key_as_without(web: HttpApp) -> 
 # -- how much, how long --------------------------------------------------------------------------------------
 
 
-def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
+def test_an_answer_is_kept_for_its_time_and_no_longer_and_at_least_for_what_a_delivery_may_take() -> None:
     web = app(idempotency_memory_ms=300_000)
     post(web)
     web.producer.clock.advance(300_000)
@@ -449,13 +404,10 @@ def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
     web.producer.clock.advance(1)
     assert not is_replay(post(web))
     assert (len(web.producer.submitted), len(web.app.sidecar.keys)) == (2, 1)
-
-
-def test_an_answer_is_kept_for_longer_than_a_delivery_may_take_whatever_the_setting_says() -> None:
-    web = app(idempotency_memory_ms=0)
-    post(web)
-    web.producer.clock.advance(2 * 120_000)
-    assert is_replay(post(web))
+    forgetful = app(idempotency_memory_ms=0)
+    post(forgetful)
+    forgetful.producer.clock.advance(2 * 120_000)
+    assert is_replay(post(forgetful))
 
 
 @pytest.mark.parametrize("settings", [{"idempotency_max_keys": 2}, {"idempotency_max_bytes": 2_500}])
@@ -470,22 +422,20 @@ def test_where_there_is_no_room_the_oldest_answers_go(settings: dict[str, int]) 
     assert [sample.value for sample in families["pilotfish_idempotency_keys_forgotten_early"]] == [2]
 
 
-def test_what_still_runs_is_never_forgotten_and_more_of_it_is_429() -> None:
+async def test_what_still_runs_is_never_forgotten_and_more_of_it_is_429() -> None:
     web = app(idempotency_max_keys=2)
     web.producer.holds_records = True
-
-    async def scenario() -> list[int]:
-        async with web.client() as client:
-            asked = [asyncio.create_task(ask(client, key=key)) for key in ("k1", "k2")]
-            await until(lambda: len(web.producer.waiting) == 2)
-            refused = await ask(client, key="k3")
-            for ticket in list(web.producer.waiting):
-                web.producer.acknowledge(ticket)
-            return [refused.status_code, *(answer.status_code for answer in await asyncio.gather(*asked))]
-
-    assert run(scenario()) == [429, 200, 200]
-    web.producer.holds_records = False
-    assert [is_replay(post(web, key=key)) for key in ("k1", "k2")] == [True, True]
+    async with web.client() as client:
+        asked = [asyncio.create_task(ask(client, key=key)) for key in ("k1", "k2")]
+        await until(lambda: len(web.producer.waiting) == 2)
+        refused = await ask(client, key="k3")
+        for ticket in list(web.producer.waiting):
+            web.producer.acknowledge(ticket)
+        answers = [refused, *await asyncio.gather(*asked)]
+        web.producer.holds_records = False
+        again = [await ask(client, key=key) for key in ("k1", "k2")]
+    assert [answer.status_code for answer in answers] == [429, 200, 200]
+    assert [is_replay(answer) for answer in again] == [True, True]
 
 
 def test_a_request_whose_answer_could_not_be_remembered_is_refused_before_it_is_sent() -> None:
@@ -532,20 +482,25 @@ def test_a_key_takes_what_its_answer_may_take_until_it_ends_and_then_what_it_tak
     assert kept.bytes == 1_000 + len("four") + 10
 
 
-@pytest.mark.parametrize(("max_bytes", "status"), [(0, 400), (1_291, 413), (1_292, None)])
-def test_a_key_whose_answer_just_fits_is_taken(max_bytes: int, status: int | None) -> None:
-    kept, _ = keys(MockClock(), max_bytes=max_bytes)
-    name = Name("ana", "orders", "four")
-    if status is None:
-        kept.begin(name, b"", 3).end(Answer(200, [], b"x" * 288, "success"), keep=True)
-        found = kept.find(name, b"")
-        assert found is not None
-        assert found.answer == Answer(200, [], b"x" * 288, "success")
-    else:
-        with pytest.raises(ProblemError) as refused:
-            kept.begin(name, b"", 3)
-        assert (refused.value.problem.status, refused.value.problem.place) == (status, "Idempotency-Key")
-        assert (len(kept), kept.bytes) == (0, 0)
+def fault_of(kept: IdempotencyKeys, key: str) -> Problem:
+    """Why there is no room for three records under this key."""
+    with pytest.raises(ProblemError) as refused:
+        kept.begin(Name("ana", "orders", key), b"", 3)
+    return refused.value.problem
+
+
+def test_a_key_whose_answer_just_fits_is_taken() -> None:
+    for max_bytes, status in ((0, 400), (1_291, 413)):
+        kept, _ = keys(MockClock(), max_bytes=max_bytes)
+        problem = fault_of(kept, "four")
+        assert (problem.status, problem.place) == (status, "Idempotency-Key"), max_bytes
+        assert (len(kept), kept.bytes) == (0, 0), max_bytes
+    kept, _ = keys(MockClock(), max_bytes=1_292)
+    name, answer = Name("ana", "orders", "four"), Answer(200, [], b"x" * 288, "success")
+    kept.begin(name, b"", 3).end(answer, keep=True)
+    found = kept.find(name, b"")
+    assert found is not None
+    assert found.answer == answer
 
 
 def test_an_answer_longer_than_foreseen_makes_older_ones_go() -> None:
@@ -559,9 +514,7 @@ def test_more_at_once_than_there_is_room_for_is_to_be_tried_again() -> None:
     kept, _ = keys(MockClock(), max_bytes=2 * 1_292)
     first = kept.begin(Name("ana", "orders", "four"), b"", 3)
     kept.begin(Name("ana", "orders", "five"), b"", 3)
-    with pytest.raises(ProblemError) as refused:
-        kept.begin(Name("ana", "orders", "more"), b"", 3)
-    problem = refused.value.problem
+    problem = fault_of(kept, "more")
     assert (problem.status, problem.retriable, problem.place) == (429, True, "Idempotency-Key")
     first.end(Answer(503, [], b"", "error"), keep=False)
     kept.begin(Name("ana", "orders", "more"), b"", 3)

@@ -28,13 +28,12 @@ from tests.support.http_app import HttpApp
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    import httpx
-
-    from tests.support.fake_producer import FakeTicket
 
 ONE = b'{"records":[{"value":1}]}'
 THREE = b'{"records":[{"value":0},{"value":1},{"value":2}]}'
 JSON = {"content-type": "application/json"}
+#: Headers of which there may be one each.
+ENTITY = ("content-type", "content-encoding")
 PATH = "/v1/topics/orders/records"
 
 
@@ -71,16 +70,14 @@ def test_acknowledged_records_are_told_in_order(web: HttpApp) -> None:
     assert answer.json() == {"topic": "orders", "results": results}
 
 
-@pytest.mark.parametrize(("acks", "status"), [("all", 200), ("0", 202)])
-def test_an_offset_that_the_broker_did_not_say_is_null_and_without_acks_it_is_202(
-    acks: str, status: int
-) -> None:
-    web = HttpApp(kafka={"acks": acks})
-    web.producer.set_topics({"orders": 1})
-    web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
-    answer = web.produce(ONE)
-    assert answer.status_code == status
-    assert answer.json()["results"] == [{"partition": 2, "offset": None, "timestamp": 5}]
+def test_an_offset_that_the_broker_did_not_say_is_null_and_without_acks_it_is_202() -> None:
+    for acks, status in (("all", 200), ("0", 202)):
+        web = HttpApp(kafka={"acks": acks})
+        web.producer.set_topics({"orders": 1})
+        web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
+        answer = web.produce(ONE)
+        assert answer.status_code == status
+        assert answer.json()["results"] == [{"partition": 2, "offset": None, "timestamp": 5}]
 
 
 # -- some, none ----------------------------------------------------------------------------------------------
@@ -98,50 +95,31 @@ def test_a_partial_failure_is_207_with_an_error_in_its_place(web: HttpApp) -> No
     assert (error["written"], error["phase"], error["waited_ms"]) == ("unknown", "delivery", 250)
 
 
-@pytest.mark.parametrize(
-    ("failures", "status", "written"),
-    [
-        ([failure(Errors.MESSAGE_TOO_LARGE)] * 3, 413, "unknown"),
-        ([failure(Errors.REQUEST_TIMED_OUT)] * 3, 504, "unknown"),
-        ([failure(Errors.REQUEST_TIMED_OUT, written=Written.NO)] * 3, 503, "no"),
-        (
-            [
-                failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO),
-                failure(Errors.REQUEST_TIMED_OUT, written=Written.NO),
-                failure(Errors.REQUEST_TIMED_OUT),
-            ],
-            504,
-            "unknown",
-        ),
-        (
-            [
-                failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO),
-                failure(Errors.UNKNOWN_SERVER_ERROR),
-                failure(Errors.TOPIC_AUTHORIZATION_FAILED),
-            ],
-            500,
-            "unknown",
-        ),
-        (  # 503 would say that nothing was ever sent
-            [
-                failure(Errors.REQUEST_TIMED_OUT, written=Written.NO),
-                failure(Errors.UNKNOWN_SERVER_ERROR),
-                failure(Errors.REQUEST_TIMED_OUT, written=Written.NO),
-            ],
-            500,
-            "unknown",
-        ),
-    ],
-)
-def test_nothing_acknowledged_is_never_a_success(
-    web: HttpApp, failures: list[RecordFailure], status: int, written: str
-) -> None:
-    fail_with(web, *failures)
-    answer = web.produce(THREE)
-    outcomes = answer.json()
-    assert (answer.status_code, outcomes["status"], outcomes["written"]) == (status, status, written)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert len(outcomes["results"]) == 3
+_LARGE = failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO)
+_LATE = failure(Errors.REQUEST_TIMED_OUT, written=Written.NO)
+#: How three records failed, and the status and what is said to be written of all.
+ALL_FAILED = [
+    ([failure(Errors.MESSAGE_TOO_LARGE)] * 3, (413, "unknown")),
+    ([failure(Errors.REQUEST_TIMED_OUT)] * 3, (504, "unknown")),
+    ([_LATE] * 3, (503, "no")),
+    ([_LARGE, _LATE, failure(Errors.REQUEST_TIMED_OUT)], (504, "unknown")),
+    (
+        [_LARGE, failure(Errors.UNKNOWN_SERVER_ERROR), failure(Errors.TOPIC_AUTHORIZATION_FAILED)],
+        (500, "unknown"),
+    ),
+    ([_LATE, failure(Errors.UNKNOWN_SERVER_ERROR), _LATE], (500, "unknown")),  # 503 would say: never sent
+]
+
+
+def test_nothing_acknowledged_is_never_a_success(web: HttpApp) -> None:
+    for failures, said in ALL_FAILED:
+        fail_with(web, *failures)
+        answer = web.produce(THREE)
+        outcomes = answer.json()
+        assert (answer.status_code, outcomes["written"]) == said, failures
+        assert outcomes["status"] == said[0]
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert len(outcomes["results"]) == 3
 
 
 def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) -> None:
@@ -150,12 +128,8 @@ def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) ->
     fail_with(web, RecordFailure(error, Phase.METADATA, Written.NO, 500))
     answer = web.produce(ONE)
     outcomes = answer.json()
-    assert (answer.status_code, outcomes["kafka_error"], outcomes["written"]) == (
-        404,
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        "no",
-    )
-    assert (outcomes["phase"], outcomes["waited_ms"]) == ("metadata", 500)
+    assert (answer.status_code, outcomes["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert (outcomes["written"], outcomes["phase"], outcomes["waited_ms"]) == ("no", "metadata", 500)
     assert outcomes["detail"] == "Topic orders not present in metadata after 500 ms."
 
 
@@ -180,23 +154,21 @@ def test_a_buffer_that_stays_full_is_503_with_its_phase(web: HttpApp) -> None:
 # -- deadlines -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("query", "block_ms", "whole_ms"),
-    [
-        ("", 60_000, 120_000),
-        ("?max_block_ms=0", 0, 120_000),
-        ("?max_block_ms=500", 500, 120_000),
-        ("?timeout_ms=900", 900, 900),
-        ("?timeout_ms=900&max_block_ms=100", 100, 900),
-    ],
-)
-def test_a_request_has_one_deadline_for_all_of_its_records(
-    web: HttpApp, query: str, block_ms: int, whole_ms: int
-) -> None:
+def test_a_request_has_one_deadline_for_all_of_its_records(web: HttpApp) -> None:
     now_ms = web.producer.clock.now_ms()
-    web.produce(THREE, query=query)
-    [(_, asked)] = web.producer.calls
-    assert (asked["block_deadline_ms"] - now_ms, asked["deadline_ms"] - now_ms) == (block_ms, whole_ms)
+    waits = {
+        "": (60_000, 120_000),
+        "?max_block_ms=0": (0, 120_000),
+        "?max_block_ms=500": (500, 120_000),
+        "?timeout_ms=900": (900, 900),
+        "?timeout_ms=900&max_block_ms=100": (100, 900),
+    }
+    for query, (block_ms, whole_ms) in waits.items():
+        web.producer.calls.clear()
+        web.produce(THREE, query=query)
+        [(_, asked)] = web.producer.calls
+        found = (asked["block_deadline_ms"] - now_ms, asked["deadline_ms"] - now_ms)
+        assert found == (block_ms, whole_ms), query
 
 
 def test_the_time_that_the_body_takes_is_part_of_a_requests_time(web: HttpApp) -> None:
@@ -212,49 +184,31 @@ def test_the_time_that_the_body_takes_is_part_of_a_requests_time(web: HttpApp) -
     assert (asked["block_deadline_ms"] - now_ms, asked["deadline_ms"] - now_ms) == (900, 900)
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("?timeout_ms=120001", 422),
-        ("?timeout_ms=-1", 422),
-        ("?timeout_ms=", 422),
-        ("?timeout_ms=1.5", 422),
-        ("?timeout_ms=%C2%B2", 422),
-        ("?max_block_ms=3600001", 422),
-        ("?timeout=1", 422),
-        ("?timeout_ms=1&timeout_ms=2", 400),
-    ],
-)
-def test_a_deadline_that_is_none_is_refused_before_anything_is_appended(
-    web: HttpApp, query: str, status: int
-) -> None:
-    answer = web.produce(ONE, query=query)
-    assert (answer.status_code, web.producer.submitted) == (status, [])
+_BLOCK = "query.max_block_ms: must be a whole number from 0 to 3600000"
+_WHOLE = "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)"
+#: Queries, their status and what is said of them.
+QUERIES = {
+    **{
+        f"timeout_ms={written}": (422, _WHOLE)
+        for written in ("120001", "-1", "", "1.5", "%C2%B2", "0" * 20, "x")
+    },
+    **{f"max_block_ms={written}": (422, _BLOCK) for written in ("3600001", "1s")},
+    "timeout=1": (422, "query.timeout: unknown parameter; there are max_block_ms, timeout_ms and delivery"),
+    "x=1": (422, "query.x: unknown parameter; there are max_block_ms, timeout_ms and delivery"),
+    "timeout_ms=1&timeout_ms=2": (400, "query.timeout_ms: is given twice"),
+    "timeout_ms=1&timeout_ms=1": (400, "query.timeout_ms: is given twice"),
+    "timeout_ms=%FF": (400, "query: invalid UTF-8"),
+    "delivery=disk": (422, "query.delivery: must be direct or spool"),
+}
 
 
-@pytest.mark.parametrize(
-    ("query", "detail"),
-    [
-        ("max_block_ms=1s", "query.max_block_ms: must be a whole number from 0 to 3600000"),
-        (
-            "timeout_ms=120001",
-            "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)",
-        ),
-        (
-            f"timeout_ms={'0' * 20}",
-            "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)",
-        ),
-        ("timeout_ms=", "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)"),
-        ("timeout=1", "query.timeout: unknown parameter; there are max_block_ms, timeout_ms and delivery"),
-        ("timeout_ms=1&timeout_ms=2", "query.timeout_ms: is given twice"),
-        ("timeout_ms=%FF", "query: invalid UTF-8"),
-        ("delivery=disk", "query.delivery: must be direct or spool"),
-    ],
-)
-def test_a_parameter_that_does_not_fit_is_named_with_what_would(
-    web: HttpApp, query: str, detail: str
+def test_a_parameter_that_does_not_fit_is_named_with_what_would_before_anything_is_appended(
+    web: HttpApp,
 ) -> None:
-    assert web.produce(ONE, query=f"?{query}").json()["detail"] == detail
+    answers = {query: web.produce(ONE, query=f"?{query}") for query in QUERIES}
+    assert {q: (answer.status_code, answer.json()["detail"]) for q, answer in answers.items()} == QUERIES
+    assert {query for query, answer in answers.items() if answer.json()["written"] != "no"} == set()
+    assert web.producer.submitted == []
 
 
 # -- refused -------------------------------------------------------------------------------------------------
@@ -267,32 +221,28 @@ def test_a_bad_record_keeps_the_good_ones_from_being_appended(web: HttpApp) -> N
     assert web.producer.submitted == []
 
 
-@pytest.mark.parametrize("name", ["a%20b", "%C3%A9", "x" * 250, "a,b"])
-def test_an_invalid_topic_is_refused_at_once(web: HttpApp, name: str) -> None:
-    answer = web.produce(ONE, topic=name)
-    assert (answer.status_code, answer.json()["kafka_error"]) == (400, "INVALID_TOPIC_EXCEPTION")
+def test_an_invalid_topic_is_refused_at_once(web: HttpApp) -> None:
+    for name in ("a%20b", "%C3%A9", "x" * 250, "a,b"):
+        answer = web.produce(ONE, topic=name)
+        assert (answer.status_code, answer.json()["kafka_error"]) == (400, "INVALID_TOPIC_EXCEPTION"), name
     assert web.producer.submitted == []
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"content-type": "text/plain"},
-        {"content-type": "application/x-www-form-urlencoded"},
-        {"content-type": "application/json; charset=latin-1"},
-        {"content-type": "application/jsonp"},
-        {"content-type": "application/json", "content-encoding": "gzip"},
-    ],
-)
-def test_another_media_type_is_415(web: HttpApp, headers: dict[str, str]) -> None:
-    assert web.post(PATH, content=ONE, headers=headers).status_code == 415
+def test_json_in_utf_8_is_taken_and_another_media_type_is_415(web: HttpApp) -> None:
+    several: list[list[tuple[str, str]]] = [
+        [],
+        *([("content-type", "text/plain")], [("content-type", "application/x-www-form-urlencoded")]),
+        *([("content-type", "application/json; charset=latin-1")], [("content-type", "application/jsonp")]),
+        [*JSON.items(), ("content-encoding", "gzip")],
+        *([*JSON.items(), ("content-encoding", "identity"), (name, "gzip")] for name in ENTITY),
+    ]
+    for headers in several:
+        answer = web.post(PATH, content=ONE, headers=headers)
+        assert (answer.status_code, answer.json()["written"]) == (415, "no"), headers
     assert web.producer.submitted == []
-
-
-@pytest.mark.parametrize("media_type", ["application/json", 'Application/JSON; charset="UTF-8"'])
-def test_json_in_utf_8_is_taken(web: HttpApp, media_type: str) -> None:
-    assert web.post(PATH, content=ONE, headers={"content-type": media_type}).status_code == 200
+    for media_type in ("application/json", 'Application/JSON; charset="UTF-8"'):
+        answer = web.post(PATH, content=ONE, headers={"content-type": media_type})
+        assert answer.status_code == 200, media_type
 
 
 # -- how much ------------------------------------------------------------------------------------------------
@@ -305,11 +255,8 @@ async def in_pieces(body: bytes, pieces: int) -> AsyncIterator[bytes]:
 
 
 def test_a_body_in_pieces_is_put_together(web: HttpApp) -> None:
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            return await client.post(PATH, content=in_pieces(THREE, 7), headers=JSON)
-
-    assert len(run(scenario()).json()["results"]) == 3
+    answer = web.post(PATH, content=in_pieces(THREE, 7), headers=JSON)
+    assert len(answer.json()["results"]) == 3
 
 
 def test_a_body_too_large_is_refused_by_its_head_or_while_it_is_read() -> None:
@@ -317,40 +264,29 @@ def test_a_body_too_large_is_refused_by_its_head_or_while_it_is_read() -> None:
     web.producer.set_topics({"orders": 1})
     said = web.produce(ONE)
     assert (said.status_code, said.headers["connection"]) == (413, "close")
-
-    async def unsaid() -> list[httpx.Response]:
-        async with web.client() as client:
-            return [
-                await client.post(path, content=in_pieces(ONE, 5), headers=JSON)
-                for path in (PATH, "/v1/topics/%6Frders/records", "/v1/leaders")
-            ]
-
-    assert [answer.status_code for answer in run(unsaid())] == [413, 413, 413]
+    for path in (PATH, "/v1/topics/%6Frders/records", "/v1/leaders"):
+        assert web.post(path, content=in_pieces(ONE, 5), headers=JSON).status_code == 413, path
     assert web.producer.submitted == []
     assert web.app.sidecar.room.bytes == 0
 
 
-def test_too_many_bytes_waiting_is_429_and_nothing_is_written() -> None:
+async def test_too_many_bytes_waiting_is_429_and_nothing_is_written() -> None:
     web = HttpApp(max_waiting_bytes=len(ONE) * 2)
     web.producer.set_topics({"orders": 1})
     web.producer.holds_records = True
-
-    async def scenario() -> list[httpx.Response]:
-        async with web.client() as client:
-            first = [asyncio.create_task(client.post(PATH, content=ONE, headers=JSON)) for _ in range(2)]
-            await until(lambda: len(web.producer.waiting) == 2)
-            refused = await client.post(PATH, content=ONE, headers=JSON)
-            unsaid = await client.post(PATH, content=in_pieces(ONE, 3), headers=JSON)
-            for ticket in list(web.producer.waiting):
-                web.producer.acknowledge(ticket)
-            accepted = await asyncio.gather(*first)
-            web.producer.holds_records = False
-            return [refused, unsaid, *accepted, await client.post(PATH, content=ONE, headers=JSON)]
-
-    answers = run(scenario())
+    async with web.client() as client:
+        first = [asyncio.create_task(client.post(PATH, content=ONE, headers=JSON)) for _ in range(2)]
+        await until(lambda: len(web.producer.waiting) == 2)
+        refused = await client.post(PATH, content=ONE, headers=JSON)
+        unsaid = await client.post(PATH, content=in_pieces(ONE, 3), headers=JSON)
+        for ticket in list(web.producer.waiting):
+            web.producer.acknowledge(ticket)
+        accepted = await asyncio.gather(*first)
+        web.producer.holds_records = False
+        answers = [refused, unsaid, *accepted, await client.post(PATH, content=ONE, headers=JSON)]
     assert [answer.status_code for answer in answers] == [429, 429, 200, 200, 200]
-    assert answers[0].json()["written"] == "no"
-    assert int(answers[0].headers["retry-after"]) >= 1
+    assert refused.json()["written"] == "no"
+    assert int(refused.headers["retry-after"]) >= 1
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
@@ -376,29 +312,23 @@ async def never_sent(_: object) -> None:
     raise AssertionError("nobody is there to be answered")
 
 
-def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: HttpApp) -> None:
+async def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: HttpApp) -> None:
     web.producer.holds_records = True
     gone = asyncio.Event()
-    body_given = False
+    body_to_come = [{"type": "http.request", "body": ONE, "more_body": False}]
 
     async def receive() -> dict[str, Any]:
-        nonlocal body_given
-        if not body_given:
-            body_given = True
-            return {"type": "http.request", "body": ONE, "more_body": False}
+        if body_to_come:
+            return body_to_come.pop()
         await gone.wait()
         return {"type": "http.disconnect"}
 
-    async def scenario() -> FakeTicket:
-        request = asyncio.ensure_future(web.app(scope_of(), receive, never_sent))
-        await until(lambda: web.producer.waiting)
-        ticket = web.producer.waiting[0]
-        assert web.app.sidecar.room.requests == 1
-        gone.set()
-        await request
-        return ticket
-
-    ticket = run(scenario())
+    request = asyncio.ensure_future(web.app(scope_of(), receive, never_sent))
+    await until(lambda: web.producer.waiting)
+    ticket = web.producer.waiting[0]
+    assert web.app.sidecar.room.requests == 1
+    gone.set()
+    await request
     assert ticket.cancelled
     assert web.app.sidecar.room.requests == 0
     assert web.app.sidecar.http.in_progress == 0
@@ -453,62 +383,51 @@ def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: HttpApp)
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
-def test_a_cancelled_request_cancels_its_ticket(web: HttpApp) -> None:
+async def test_a_cancelled_request_cancels_its_ticket(web: HttpApp) -> None:
     web.producer.holds_records = True
-
-    async def scenario() -> FakeTicket:
-        async with web.client() as client:
-            asked = asyncio.create_task(client.post(PATH, content=ONE, headers=JSON))
-            await until(lambda: web.producer.waiting)
-            ticket = web.producer.waiting[0]
-            asked.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asked
-            return ticket
-
-    assert run(scenario()).cancelled
+    async with web.client() as client:
+        asked = asyncio.create_task(client.post(PATH, content=ONE, headers=JSON))
+        await until(lambda: web.producer.waiting)
+        ticket = web.producer.waiting[0]
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+    assert ticket.cancelled
     assert web.app.sidecar.room.requests == 0
 
 
-async def test_two_thousand_waiting_requests_do_not_hold_up_a_look_up(web: HttpApp) -> None:
+async def test_six_hundred_waiting_requests_do_not_hold_up_a_look_up(web: HttpApp) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
-        waiting = [asyncio.create_task(client.post(PATH, content=ONE, headers=JSON)) for _ in range(1_000)]
+        waiting = [asyncio.create_task(client.post(PATH, content=ONE, headers=JSON)) for _ in range(300)]
         waiting += [
-            asyncio.create_task(client.get(f"/v1/topics/t{n % 50}?max_block_ms=60000")) for n in range(1_000)
+            asyncio.create_task(client.get(f"/v1/topics/t{n % 50}?max_block_ms=60000")) for n in range(300)
         ]
-        await until(lambda: len(web.producer.waiting) == 2_000)
+        await until(lambda: len(web.producer.waiting) == 600)
         assert (await client.get("/v1/topics/orders")).status_code == 200
-        assert (await client.get("/v1/status")).json()["waiting_requests"] == 2_000
+        assert (await client.get("/v1/status")).json()["waiting_requests"] == 600
         web.producer.set_topics({"orders": 3, **{f"t{n}": 1 for n in range(50)}})
         for ticket in list(web.producer.waiting):
             if ticket.kind == "records":
                 web.producer.acknowledge(ticket)
             else:
                 web.producer.say_unknown(ticket)
-        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 2_000
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 600
     assert web.app.sidecar.room.requests == 0
 
 
 # -- which paths ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "topic"),
-    [
-        (b"/v1/topics/orders/records", "orders"),
-        (b"/v1/topics/records/records", "records"),
-        (b"/v1/topics//records", None),
-        (b"/v1/topics/records", None),
-        (b"/v1/topics/a/b/records", None),
-        (b"/v1/topics/%6Frders/records", None),
-        (b"/v1/topics/orders/records/", None),
-        (b"/v1/topics/orders", None),
-        (b"", None),
-    ],
-)
-def test_only_plain_paths_take_the_fast_way(path: bytes, topic: str | None) -> None:
-    assert topic_of_path(path) == topic
+def test_only_plain_paths_take_the_fast_way() -> None:
+    topics = {
+        b"/v1/topics/orders/records": "orders",
+        b"/v1/topics/records/records": "records",
+        **dict.fromkeys((b"/v1/topics//records", b"/v1/topics/records", b"/v1/topics/a/b/records")),
+        **dict.fromkeys((b"/v1/topics/%6Frders/records", b"/v1/topics/orders/records/")),
+        **dict.fromkeys((b"/v1/topics/orders", b"")),
+    }
+    assert {path: topic_of_path(path) for path in topics} == topics
 
 
 def test_a_topic_may_be_called_records(web: HttpApp) -> None:
@@ -530,31 +449,10 @@ def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpA
     web.producer.refuses = error
     answer = web.produce(THREE)
     outcomes = answer.json()
-    assert (answer.status_code, outcomes["kafka_error"], outcomes["written"]) == (
-        413,
-        "MESSAGE_TOO_LARGE",
-        "no",
-    )
+    assert (answer.status_code, outcomes["kafka_error"]) == (413, "MESSAGE_TOO_LARGE")
     assert (outcomes["place"], outcomes["detail"]) == ("records[2]", "records[2]: The message is too large.")
+    assert outcomes["written"] == "no"
     assert web.app.sidecar.room.requests == 0
-
-
-@pytest.mark.parametrize(
-    ("query", "headers"),
-    [("?timeout_ms=x", JSON), ("?x=1", JSON), ("?timeout_ms=1&timeout_ms=1", JSON), ("", {})],
-)
-def test_whatever_is_refused_says_that_nothing_was_written(
-    web: HttpApp, query: str, headers: dict[str, str]
-) -> None:
-    answer = web.post(PATH + query, content=ONE, headers=headers)
-    assert (answer.is_success, answer.json()["written"]) == (False, "no")
-
-
-@pytest.mark.parametrize("name", ["content-type", "content-encoding"])
-def test_a_media_type_that_stands_twice_is_415(web: HttpApp, name: str) -> None:
-    first = {"content-type": "application/json", "content-encoding": "identity"}
-    headers = [*first.items(), (name, "gzip")]
-    assert web.post(PATH, content=ONE, headers=headers).status_code == 415
 
 
 def test_a_client_that_is_closed_is_503_whatever_is_asked(web: HttpApp) -> None:
@@ -568,10 +466,10 @@ def test_a_client_that_is_closed_is_503_whatever_is_asked(web: HttpApp) -> None:
     assert web.get("/v1/topics/orders").status_code == 200
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_only_where_it_is_allowed_may_a_produce_create_its_topic(allowed: bool) -> None:
-    web = HttpApp(auto_create_topics=allowed)
-    web.producer.set_topics({})
-    web.produce(ONE, topic="new")
-    [(_, asked)] = web.producer.calls
-    assert asked["create"] is allowed
+def test_only_where_it_is_allowed_may_a_produce_create_its_topic() -> None:
+    for allowed in (False, True):
+        web = HttpApp(auto_create_topics=allowed)
+        web.producer.set_topics({})
+        web.produce(ONE, topic="new")
+        [(_, asked)] = web.producer.calls
+        assert asked["create"] is allowed

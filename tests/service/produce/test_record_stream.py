@@ -29,7 +29,7 @@ from service.produce.record_stream import (
 )
 from service.wire.errors import Problem, ProblemError
 from service.wire.waiting import CallerGoneError
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
@@ -59,6 +59,20 @@ async def all_told(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
     return [outcomes async for some in stream for outcomes in some]
 
 
+async def told_of(web: HttpApp, *puts: Sequence[ProducerRecord | Problem]) -> list[tuple[int, RecordOutcome]]:
+    """All that is told of a stream into which this was put, and which was finished then."""
+    with open_stream(web) as stream:
+        for items in puts:
+            await stream.put(items, len(items))
+        stream.finish()
+        return await all_told(stream)
+
+
+def statuses(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[int]:
+    """Those of what failed; 0 for what is acknowledged."""
+    return [one.status if isinstance(one, Problem) else 0 for _, one in outcomes]
+
+
 @asynccontextmanager
 async def task_of(work: Any) -> AsyncIterator[asyncio.Task[Any]]:
     task = asyncio.ensure_future(work)
@@ -76,32 +90,16 @@ def offsets(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[tuple[int, in
 # -- in order ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_put_together_is_submitted_together() -> None:
+async def test_what_is_put_together_is_submitted_together() -> None:
     web = app()
-
-    async def scenario() -> list[tuple[int, RecordOutcome]]:
-        with open_stream(web) as stream:
-            await stream.put([record(0), record(1), record(2)], 3)
-            await stream.put([record(3)], 1)
-            stream.finish()
-            return await all_told(stream)
-
-    outcomes = run(scenario())
+    outcomes = await told_of(web, [record(0), record(1), record(2)], [record(3)])
     assert [len(records) for records in web.producer.submitted] == [3, 1]
     assert offsets(outcomes) == [(0, 100), (1, 101), (2, 102), (3, 100)]
 
 
-def test_an_item_that_is_no_record_keeps_its_place_and_is_not_submitted() -> None:
+async def test_an_item_that_is_no_record_keeps_its_place_and_is_not_submitted() -> None:
     web = app()
-
-    async def scenario() -> list[tuple[int, RecordOutcome]]:
-        with open_stream(web) as stream:
-            await stream.put([record(0), BAD, record(2)], 3)
-            await stream.put([BAD], 1)
-            stream.finish()
-            return await all_told(stream)
-
-    outcomes = run(scenario())
+    outcomes = await told_of(web, [record(0), BAD, record(2)], [BAD])
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"2"]]
     assert [outcomes[1], outcomes[3]] == [(1, BAD), (3, BAD)]
     assert offsets(outcomes) == [(0, 100), (1, None), (2, 101), (3, None)]
@@ -123,23 +121,15 @@ async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() ->
             assert [index for index, _ in await reporting] == [0, 1, 2]
 
 
-def test_a_failure_is_told_and_the_stream_goes_on() -> None:
+async def test_a_failure_is_told_and_the_stream_goes_on() -> None:
     web = app()
     failure = RecordFailure(error_for(Errors.MESSAGE_TOO_LARGE.code), Phase.DELIVERY, Written.NO, 5)
     web.producer.outcome_of = lambda index, one: failure if index == 0 else web.producer.receipt(index, one)
-
-    async def scenario() -> list[tuple[int, RecordOutcome]]:
-        with open_stream(web) as stream:
-            await stream.put([record(0), record(1)], 2)
-            await stream.put([record(2)], 1)
-            stream.finish()
-            return await all_told(stream)
-
-    outcomes = run(scenario())
+    outcomes = await told_of(web, [record(0), record(1)], [record(2)])
     assert [isinstance(one, Problem) for _, one in outcomes] == [True, False, True]
 
 
-def test_a_record_that_is_too_large_fails_alone() -> None:
+async def test_a_record_that_is_too_large_fails_alone() -> None:
     web = app()
     refused = [1, 1]
     submit = web.producer.submit
@@ -152,31 +142,16 @@ def test_a_record_that_is_too_large_fails_alone() -> None:
         return submit(topic, records, **asked)
 
     web.producer.submit = choosy  # type: ignore[method-assign]
-
-    async def scenario() -> list[tuple[int, RecordOutcome]]:
-        with open_stream(web) as stream:
-            await stream.put([record(0), BAD, record(2), record(3), record(4)], 5)
-            stream.finish()
-            return await all_told(stream)
-
-    outcomes = [one for _, one in run(scenario())]
-    assert [one.status if isinstance(one, Problem) else 0 for one in outcomes] == [0, 422, 413, 413, 0]
+    outcomes = await told_of(web, [record(0), BAD, record(2), record(3), record(4)])
+    assert statuses(outcomes) == [0, 422, 413, 413, 0]
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"4"]]
     assert (web.app.sidecar.room.bytes, web.app.sidecar.room.requests) == (0, 0)
 
 
-def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
+async def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
     web = app()
     web.producer.state = "closed"
-
-    async def scenario() -> list[tuple[int, RecordOutcome]]:
-        with open_stream(web) as stream:
-            await stream.put([record(0), record(1)], 2)
-            stream.finish()
-            return await all_told(stream)
-
-    outcomes = [one for _, one in run(scenario())]
-    assert [one.status for one in outcomes if isinstance(one, Problem)] == [503, 503]
+    assert statuses(await told_of(web, [record(0), record(1)])) == [503, 503]
     assert web.app.sidecar.room.bytes == 0
 
 
@@ -204,24 +179,17 @@ async def test_the_topic_may_be_unknown_and_is_counted_as_such_until_the_outcome
 # -- deadlines -----------------------------------------------------------------------------------------------
 
 
-def test_deadlines_count_from_when_a_record_was_put() -> None:
+async def test_deadlines_count_from_when_a_record_was_put() -> None:
     web = app()
     clock = web.producer.clock
-
-    async def scenario() -> None:
-        with open_stream(web, times=Times(max_block_ms=100, timeout_ms=900)) as stream:
-            clock.advance(50_000)
-            await stream.put([record(0)], 1)
-            clock.advance(7)
-            await stream.put([record(1)], 1)
-
     started_ms = clock.now_ms()
-    run(scenario())
+    with open_stream(web, times=Times(max_block_ms=100, timeout_ms=900)) as stream:
+        for number, passed_ms in enumerate((50_000, 7)):
+            clock.advance(passed_ms)
+            await stream.put([record(number)], 1)
     deadlines = [(asked["block_deadline_ms"], asked["deadline_ms"]) for _, asked in web.producer.calls]
-    assert deadlines == [
-        (started_ms + 50_100, started_ms + 50_900),
-        (started_ms + 50_107, started_ms + 50_907),
-    ]
+    expected = [(ms + 100, ms + 900) for ms in (started_ms + 50_000, started_ms + 50_007)]
+    assert deadlines == expected
 
 
 # -- how much is open ----------------------------------------------------------------------------------------
@@ -282,24 +250,19 @@ async def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
         assert room.bytes == 50
 
 
-def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() -> None:
+async def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() -> None:
     web = app(max_waiting_bytes=100)
-
-    async def scenario() -> list[tuple[int, RecordOutcome]]:
-        room = web.app.sidecar.room
-        with open_stream(web, times=Times(max_block_ms=500, timeout_ms=500)) as stream:
-            with room.enter(90):
-                async with task_of(stream.put([record(0), BAD], 50)) as putting:
-                    await asyncio.sleep(0)
-                    web.producer.clock.advance(501)
-                    await putting
-            await stream.put([record(2)], 50)
-            stream.finish()
-            return await all_told(stream)
-
-    outcomes = run(scenario())
-    assert [one.status if isinstance(one, Problem) else 0 for _, one in outcomes] == [429, 422, 0]
-    assert web.app.sidecar.room.bytes == 0
+    room = web.app.sidecar.room
+    with open_stream(web, times=Times(max_block_ms=500, timeout_ms=500)) as stream:
+        with room.enter(90):
+            async with task_of(stream.put([record(0), BAD], 50)) as putting:
+                await asyncio.sleep(0)
+                web.producer.clock.advance(501)
+                await putting
+        await stream.put([record(2)], 50)
+        stream.finish()
+        assert statuses(await all_told(stream)) == [429, 422, 0]
+    assert room.bytes == 0
 
 
 async def test_a_caller_whose_token_allows_one_request_may_have_one_stream() -> None:
@@ -387,16 +350,9 @@ async def test_what_was_submitted_is_delivered_though_nobody_listens_any_more() 
     assert room.bytes == 0
 
 
-def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
+async def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
     web = app()
-
-    async def scenario() -> None:
-        with open_stream(web) as stream:
-            await stream.put([record(0)], 1)
-            await stream.put([record(1), BAD], 1)
-            await stream.put([BAD], 1)
-
-    run(scenario())
+    await told_of(web, [record(0)], [record(1), BAD], [BAD])
     counts = {o: web.app.sidecar.http.produced(o).count for o in ("success", "partial", "error")}
     assert counts == {"success": 1, "partial": 1, "error": 1}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from service.wire.freshness import etag_of, freshness_headers, matches, parse_version, rfc3339, version_text
 
 
@@ -13,29 +11,14 @@ def test_an_etag_is_of_the_bytes_alone() -> None:
     assert etag_of(b"a").startswith(b'"')
 
 
-@pytest.mark.parametrize(
-    ("sent", "held"),
-    [
-        (b'"x"', True),
-        (b'W/"x"', True),
-        (b'"a", "x"', True),
-        (b'"a",W/"x" ', True),
-        (b"*", True),
-        (b'"a"', False),
-        (b"x", False),
-        (b"", False),
-    ],
-)
-def test_if_none_match_is_compared_weakly(sent: bytes, held: bool) -> None:
-    assert matches(sent, b'"x"') is held
+def test_if_none_match_is_compared_weakly() -> None:
+    sent = (b'"x"', b'W/"x"', b'"a", "x"', b'"a",W/"x" ', b"*", b'"a"', b"x", b"")
+    assert [etag for etag in sent if matches(etag, b'"x"')] == [*sent[:5]]
 
 
-def test_age_is_in_whole_seconds_and_never_negative() -> None:
+def test_age_is_in_whole_seconds_never_negative_and_not_told_before_the_first_refresh() -> None:
     assert (b"age", b"1") in freshness_headers(b"v", 1_000, None, 2_999)
     assert (b"age", b"0") in freshness_headers(b"v", 5_000, None, 4_000)
-
-
-def test_before_the_first_refresh_there_is_no_age() -> None:
     assert freshness_headers(b"v", None, None, 5) == [(b"pilotfish-metadata-version", b"v")]
 
 
@@ -43,11 +26,14 @@ def test_times_are_rfc_3339_in_utc() -> None:
     assert rfc3339(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
 
 
-def test_a_version_is_taken_apart_as_it_was_put_together() -> None:
+def test_a_version_is_taken_apart_as_it_was_put_together_and_what_is_none_is_refused() -> None:
     assert parse_version(version_text("5f2c", 42)) == ("5f2c", 42)
 
+    def fault_of(text: str) -> str:
+        try:
+            return f"it is {parse_version(text)}"
+        except ValueError as error:
+            return str(error)
 
-@pytest.mark.parametrize("text", ["", "5f2c", "-4", "5f2c-", "5f2c-x", "5f2c-4²", "5f2c--" + "9" * 19])
-def test_what_is_no_version_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="<boot>-<n>"):
-        parse_version(text)
+    for text in ("", "5f2c", "-4", "5f2c-", "5f2c-x", "5f2c-4²", "5f2c--" + "9" * 19):
+        assert "<boot>-<n>" in fault_of(text), text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -15,12 +15,10 @@ from service.wire.json_parts import (
     BodyLimits,
     array_of_body,
     array_of_member,
+    items_of,
     items_of_body,
 )
 from service.wire.strict_json import BodyError, compact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PLENTY = 1 << 40
 _TEXT = st.text(st.sampled_from('a,]}[{":\\\n é') | st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -71,31 +69,33 @@ def test_what_is_no_json_is_refused_wherever_it_is_broken(
     assert found == expected
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 5, 100])
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b"[1,]", b"[1, ]", b"[,1]", b"[1,,2]", b"[1 , , 2]", b"[,]", b"[ , ]", b"[", b"[1", b"[1,"),
-        *(b'["a', b'["a\\', b'["a\\"', b"[[1]", b"[1}", b"[[1}]", b'{"a":1]', b"[1]]"),
-    ],
+BROKEN = (
+    *(b"[1,]", b"[1, ]", b"[,1]", b"[1,,2]", b"[1 , , 2]", b"[,]", b"[ , ]", b"[", b"[1", b"[1,"),
+    *(b'["a', b'["a\\', b'["a\\"', b"[[1]", b"[1}", b"[[1}]", b'{"a":1]', b"[1]]"),
 )
-def test_an_array_that_is_not_well_continued_is_refused_in_any_window(body: bytes, window: int) -> None:
-    parts = ArrayParts(body, 1, _PLENTY, window)
-
-    def read() -> None:
-        assert list(parts) == [b"[1]"]
-        compact(parts.around)
-
-    with pytest.raises(BodyError, match="not JSON") as e:
-        read()
-    assert e.value.status == 400
 
 
-@pytest.mark.parametrize("window", [1, 2, 100])
-@pytest.mark.parametrize("body", [b"[]", b"[ ]", b"[\n\t ]"])
-def test_an_empty_array_has_no_parts(body: bytes, window: int) -> None:
-    parts = ArrayParts(body, 1, _PLENTY, window)
-    assert (list(parts), parts.around) == ([], b"[]")
+def test_an_array_that_is_not_well_continued_is_refused_in_any_window() -> None:
+    def read(parts: ArrayParts) -> tuple[int, str]:
+        """How it is refused."""
+        try:
+            assert list(parts) == [b"[1]"]
+            compact(parts.around)
+        except BodyError as error:
+            return error.status, error.message
+        return 0, ""
+
+    for body in BROKEN:
+        for window in (1, 2, 3, 5, 100):
+            status, message = read(ArrayParts(body, 1, _PLENTY, window))
+            assert (status, "not JSON" in message) == (400, True), (body, window)
+
+
+def test_an_empty_array_has_no_parts() -> None:
+    for body in (b"[]", b"[ ]", b"[\n\t ]"):
+        for window in (1, 2, 100):
+            parts = ArrayParts(body, 1, _PLENTY, window)
+            assert (list(parts), parts.around) == ([], b"[]"), (body, window)
 
 
 @given(st.lists(_VALUE, max_size=8), _INDENT)
@@ -107,53 +107,46 @@ def test_an_array_is_found_as_a_member_behind_plain_ones(items: list[object], in
     assert compact(parts.around) == b'{"key_format":"a,]","n":-1.5,"records":[],"more":1}'
 
 
-@pytest.mark.parametrize("body", [b"[]", b'{"a":[],"records":[]}', b'{"r\\u0065cords":[]}', b"", b"{"])
-def test_another_body_has_no_such_member(body: bytes) -> None:
-    assert array_of_member(body, "records", _PLENTY) is None
+def test_another_body_has_no_such_member() -> None:
+    for body in (b"[]", b'{"a":[],"records":[]}', b'{"r\\u0065cords":[]}', b"", b"{"):
+        assert array_of_member(body, "records", _PLENTY) is None, body
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        lambda n: b"0",
-        lambda n: b'{"value":%d,"headers":[{"key":"a","value":""}]}' % n,
-        lambda n: b'"' + b"\\\\," * 20 + b'"',
-        lambda n: b"[" * 40 + b"]" * 40,
-    ],
-)
-def test_no_part_is_longer_than_a_window(item: Callable[[int], bytes]) -> None:
-    body = b" [" + b" , ".join(item(n) for n in range(20_000)) + b"] "
-    parts = array_of_body(body, _PLENTY)
+def _parts_of(body: bytes, most_bytes: int = _PLENTY) -> ArrayParts:
+    parts = array_of_body(body, most_bytes)
     assert parts is not None
-    assert sum(len(json.loads(part)) for part in parts if len(part) <= PART_BYTES + 2) == 20_000
+    return parts
 
 
-@pytest.mark.parametrize(
-    "giant", [b'"%s"' % (b"a" * 400_000), b"[" + b"0," * 200_000 + b"0]", b"1" * 400_000]
-)
-def test_an_item_of_many_windows_is_a_part_of_its_own(giant: bytes) -> None:
-    body = b"[1,2," + giant + b",3]"
-    parts = array_of_body(body, _PLENTY)
-    assert parts is not None
-    assert list(parts) == [b"[1,2]", b"[" + giant + b"]", b"[3]"]
+def test_no_part_is_longer_than_a_window() -> None:
+    header = b'{"value":%d,"headers":[{"key":"a","value":""}]}'
+    for items in (
+        [b"0"] * 20_000,
+        [header % n for n in range(20_000)],
+        [b'"' + b"\\\\," * 20 + b'"'] * 20_000,
+        [b"[" * 40 + b"]" * 40] * 20_000,
+    ):
+        parts = _parts_of(b" [" + b" , ".join(items) + b"] ")
+        assert sum(len(json.loads(part)) for part in parts if len(part) <= PART_BYTES + 2) == 20_000
+
+
+def test_an_item_of_many_windows_is_a_part_of_its_own() -> None:
+    for giant in (b'"%s"' % (b"a" * 400_000), b"[" + b"0," * 200_000 + b"0]", b"1" * 400_000):
+        assert list(_parts_of(b"[1,2," + giant + b",3]")) == [b"[1,2]", b"[" + giant + b"]", b"[3]"]
 
 
 def test_an_item_that_is_too_long_is_refused_and_not_looked_through() -> None:
-    parts = array_of_body(b'[1,"' + b"a" * 400_000 + b'"]', 300_000)
-    assert parts is not None
-    with pytest.raises(
-        BodyError, match=r"item at byte 3 is too large.*300000 bytes.*max\.request\.size"
-    ) as e:
+    parts = _parts_of(b'[1,"' + b"a" * 400_000 + b'"]', 300_000)
+    message = r"item at byte 3 is too large.*300000 bytes.*max\.request\.size"
+    with pytest.raises(BodyError, match=message) as e:
         list(parts)
     assert e.value.status == 413
 
 
 @pytest.mark.parametrize("fault", [b"[" * 10_000, b'{"a":' * 10_000])
 def test_an_item_that_nests_too_deeply_is_refused_at_once(fault: bytes) -> None:
-    parts = array_of_body(b"[1," + fault, _PLENTY)
-    assert parts is not None
     with pytest.raises(BodyError, match=r"nested deeper than 128 levels|not JSON") as e:
-        list(parts)
+        list(_parts_of(b"[1," + fault))
     assert e.value.status == 400
 
 
@@ -168,3 +161,55 @@ def test_what_stands_behind_a_large_array_is_refused() -> None:
     with pytest.raises(BodyError) as e:
         items_of_body(body, BodyLimits(1_000_000, _PLENTY))
     assert e.value.status == 400
+
+
+# -- items, no more of them than are wanted ------------------------------------------------------------------
+
+
+_LEAF: st.SearchStrategy[object] = st.none() | st.integers() | st.text() | st.just([]) | st.just({})
+_ITEM = st.recursive(
+    _LEAF,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.lists(_ITEM), st.integers(0, 5))
+def test_items_come_as_they_were_written_and_one_more_than_wanted_at_most(
+    items: list[object], most: int
+) -> None:
+    text = compact(json.dumps(items).encode())
+    found = [json.loads(bytes(raw)) for raw in items_of(text, most)]
+    assert found == items[: len(found)]
+    assert len(found) >= min(len(items), most + 1)
+
+
+def test_long_arrays_are_taken_piece_by_piece() -> None:
+    for count in (999, 1_000, 1_001, 1_999, 2_000, 2_001, 5_000):
+        text = b"[" + b",".join(b'{"n":[%d,",]"]}' % n for n in range(count)) + b"]"
+        for most in (0, 10, 1_000, 1_999, 2_000, 2_500):
+            found = [json.loads(bytes(raw))["n"][0] for raw in items_of(text, most)]
+            assert found == list(range(min(count, most + 1))), (count, most)
+    very_long = b"[" + b",".join(b"%d" % n for n in range(60_000)) + b"]"
+    assert [int(bytes(raw)) for raw in items_of(very_long, 30_000)] == list(range(30_001))
+
+
+def test_what_is_no_array_is_refused() -> None:
+    def fault_of(text: bytes) -> str:
+        try:
+            return f"it has {items_of(text, 1)}"
+        except BodyError as error:
+            return error.message
+
+    for text in (b"{}", b"1", b"", b"[1", b"null", b'{"a":1,"b":2,"c":3}', b"[1,2,3"):
+        assert "must be a JSON array" in fault_of(text), text
+
+
+def test_a_million_items_take_little_more_memory_than_their_text() -> None:
+    text = b"[" + b",".join([b"0"] * 1_000_000) + b"]"
+    tracemalloc.start()
+    try:
+        assert len(items_of(text, 2_000)) == 2_001
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(text)
+    finally:
+        tracemalloc.stop()

@@ -62,17 +62,11 @@ def test_a_ticket_that_ends_at_once_costs_no_wait() -> None:
     assert run(wait_for_result(take, stays)) is result
 
 
-def test_a_caller_who_leaves_ends_the_wait() -> None:
-    parked = Parked()
-    with pytest.raises(CallerGoneError):
-        run(wait_for_result(parked.take, leaves))
-    assert parked.cancelled
-
-
-async def test_a_result_after_the_caller_left_is_nobodys() -> None:
+async def test_a_caller_who_leaves_ends_the_wait_and_a_result_after_that_is_nobodys() -> None:
     parked = Parked()
     with pytest.raises(CallerGoneError):
         await wait_for_result(parked.take, leaves)
+    assert parked.cancelled
     parked.end(FakeResult())
 
 
@@ -98,14 +92,11 @@ def test_unknown_names_are_remembered_for_their_time_only() -> None:
     assert unknown.remembered("a", 1_000) is None
 
 
-def test_the_memory_of_unknown_names_is_bounded() -> None:
+def test_the_memory_of_unknown_names_is_bounded_a_long_one_too() -> None:
     unknown = UnknownTopics(memory_ms=1_000, names_per_second=2)
     for second in range(50):
         unknown.remember(f"t{second}", UnknownTopicOrPartitionError(), second * 1_000)
     assert unknown.remembered_names <= 2
-
-
-def test_a_long_memory_of_unknown_names_is_bounded_too() -> None:
     unknown = UnknownTopics(memory_ms=3_600_000, names_per_second=200)
     for number in range(MOST_NAMES + 5):
         unknown.remember(f"t{number}", UnknownTopicOrPartitionError(), number)

@@ -20,9 +20,11 @@ def web(**settings: Any) -> HttpApp:
     return app
 
 
-def only_records(app: HttpApp) -> list[ProducerRecord]:
-    """The records of the one request that wrote any."""
+def taken(app: HttpApp, answer: httpx.Response) -> list[ProducerRecord]:
+    """The records of a request that was accepted, the only ones since this was last asked."""
+    assert (answer.status_code, answer.content) == (204, b""), said_of(answer)
     (records,) = app.producer.submitted
+    app.producer.submitted.clear()
     return records
 
 
@@ -36,12 +38,18 @@ def envelope(record: ProducerRecord) -> dict[str, Any]:
 
 def refusal(app: HttpApp, answer: httpx.Response, status: int) -> str:
     """The errorCode of a refusal, of which nothing was written."""
-    assert answer.status_code == status, answer.text
+    assert answer.status_code == status, said_of(answer)
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["message"]
-    assert app.producer.submitted == []
+    assert app.producer.submitted == [], said_of(answer)
     code: str = answer.json()["errorCode"]
     return code
+
+
+def said_of(answer: httpx.Response) -> str:
+    """What was asked, and what was answered."""
+    asked = answer.request
+    return f"{asked.method} {asked.url} {asked.content[:200]!r}: {answer.status_code} {answer.text}"
 
 
 def details(answer: httpx.Response) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from client_core import Phase, RecordFailure, TimeoutError, Written
-from tests.service.dialects.dapr.dapr_app import details, envelope, only_records, refusal, web
+from tests.service.dialects.dapr.dapr_app import details, envelope, refusal, taken, web
 
 if TYPE_CHECKING:
     import httpx
@@ -43,9 +42,7 @@ def bulk(app: HttpApp, entries: Any, path: str = BULK, method: str = "POST") -> 
     return app.ask(method, path, headers=JSON, content=body)
 
 
-@pytest.mark.parametrize("path", [BULK, STABLE])
-@pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_each_entry_is_a_record_wrapped_by_its_own_content_type(path: str, method: str) -> None:
+def test_each_entry_is_a_record_wrapped_by_its_own_content_type() -> None:
     app = web()
     entries = [
         {"entryId": "1", "event": "first text message", "contentType": "text/plain"},
@@ -55,45 +52,35 @@ def test_each_entry_is_a_record_wrapped_by_its_own_content_type(path: str, metho
         {"entryId": "5", "event": {"id": "own", "data": 5}, "contentType": "application/cloudevents+json"},
         {"entryId": "6", "event": None, "contentType": "application/json", "metadata": None},
     ]
-    answer = bulk(app, entries, path, method)
-    assert (answer.status_code, answer.content) == (204, b"")
-    events = [envelope(record) for record in only_records(app)]
-    assert [event.get("data", event.get("data_base64")) for event in events] == [
-        "first text message",
-        {"message": 1.1},
-        "AP8=",
-        "<a/>",
-        5,
-        None,
-    ]
-    assert "data_base64" in events[2]
-    assert events[4]["id"] == "own"
-    assert len({event["id"] for event in events}) == 6
-    assert {event["topic"] for event in events} == {"orders"}
+    data = ["first text message", {"message": 1.1}, "AP8=", "<a/>", 5, None]
+    for path, method in product((BULK, STABLE), ("POST", "PUT")):
+        events = [envelope(record) for record in taken(app, bulk(app, entries, path, method))]
+        assert [event.get("data", event.get("data_base64")) for event in events] == data
+        assert "data_base64" in events[2]
+        assert events[4]["id"] == "own"
+        assert len({event["id"] for event in events}) == 6
+        assert {event["topic"] for event in events} == {"orders"}
 
 
 def test_the_documented_example_is_taken_without_the_comma_that_json_does_not_have() -> None:
     app = web()
     assert refusal(app, bulk(app, DOCUMENTED), 400) == "ERR_PUBSUB_EVENTS_SER"
-    assert bulk(app, DOCUMENTED.replace(b"},\n      ]", b"}]")).status_code == 204
-    assert [envelope(record)["data"] for record in only_records(app)] == [
-        "first text message",
-        {"message": "second JSON message"},
-    ]
+    records = taken(app, bulk(app, DOCUMENTED.replace(b"},\n      ]", b"}]")))
+    data = ["first text message", {"message": "second JSON message"}]
+    assert [envelope(record)["data"] for record in records] == data
 
 
 def test_names_are_matched_whatever_their_case_as_the_javascript_sdk_needs_it() -> None:
     app = web()
-    assert bulk(app, [{"entryID": "1", "Event": "x", "contenttype": "text/plain"}]).status_code == 204
-    assert envelope(only_records(app)[0])["data"] == "x"
+    (record,) = taken(app, bulk(app, [{"entryID": "1", "Event": "x", "contenttype": "text/plain"}]))
+    assert envelope(record)["data"] == "x"
 
 
 def test_an_entrys_metadata_goes_over_that_of_the_request() -> None:
     app = web()
     path = f"{BULK}?metadata.partitionKey=all&metadata.cloudevent.type=t&metadata.ttlInSeconds=60"
     own = {"partitionKey": "own", "rawPayload": "true"}
-    assert bulk(app, [ONE, {**ONE, "entryId": "2", "metadata": own}], path).status_code == 204
-    first, second = only_records(app)
+    first, second = taken(app, bulk(app, [ONE, {**ONE, "entryId": "2", "metadata": own}], path))
     assert (first.key, envelope(first)["type"]) == (b"all", "t")
     assert envelope(first)["expiration"] == "2023-11-14T22:14:20Z"
     assert (second.key, second.value) == (b"own", b"x")
@@ -108,8 +95,8 @@ def test_raw_entries_are_written_as_they_came_and_null_is_a_tombstone() -> None:
         {"entryId": "3", "event": "AP8=", "contentType": "application/octet-stream"},
         {"entryId": "4", "event": None, "contentType": "application/json"},
     ]
-    assert bulk(app, entries, f"{BULK}?metadata.rawPayload=true").status_code == 204
-    assert [record.value for record in only_records(app)] == [b"x", b'{"a":1}', b"\x00\xff", None]
+    records = taken(app, bulk(app, entries, f"{BULK}?metadata.rawPayload=true"))
+    assert [record.value for record in records] == [b"x", b'{"a":1}', b"\x00\xff", None]
 
 
 def test_no_entries_at_all_are_nothing_to_do() -> None:
@@ -118,52 +105,45 @@ def test_no_entries_at_all_are_nothing_to_do() -> None:
     assert app.producer.submitted == []
 
 
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ({**ONE, "entryId": ""}, "entryId is missing or empty"),
-        ({**ONE, "entryId": None}, "entryId is missing or empty"),
-        ({"event": "x", "contentType": "text/plain"}, "entryId is missing or empty"),
-        ({**ONE, "entryId": 1}, "entryId must be a string"),
-        ({"entryId": "1", "contentType": "text/plain"}, "event is missing"),
-        ({"entryId": "1", "event": "x"}, "does not match contentType ''"),
-        ({**ONE, "contentType": "image/png"}, "does not match contentType 'image/png'"),
-        ({**ONE, "contentType": 1}, "contentType must be a string"),
-        ({**ONE, "event": {"a": 1}}, "does not match contentType 'text/plain'"),
-        ({**ONE, "contentType": "application/octet-stream"}, "bad base64"),
-        ({**ONE, "contentType": "application/octet-stream", "event": {}}, "does not match contentType"),
-        ({**ONE, "metadata": {"a": 1}}, "metadata must be an object of strings"),
-        ({**ONE, "metadata": []}, "metadata must be an object of strings"),
-        ({**ONE, "metdata": {}}, "metdata: unknown member"),
-        ({**ONE, "ENTRYID": "2"}, "ENTRYID: duplicate field"),
-        ([], "must be a JSON object"),
-        (1, "must be a JSON object"),
+#: By what is said of them.
+NO_ENTRIES: dict[str, list[object]] = {
+    "entryId is missing or empty": [
+        *({**ONE, "entryId": ""}, {**ONE, "entryId": None}, {"event": "x", "contentType": "text/plain"}),
     ],
-)
-def test_an_entry_that_is_none_refuses_all_and_is_named(entry: object, said: str) -> None:
+    "entryId must be a string": [{**ONE, "entryId": 1}],
+    "event is missing": [{"entryId": "1", "contentType": "text/plain"}],
+    "does not match contentType ''": [{"entryId": "1", "event": "x"}],
+    "does not match contentType 'image/png'": [{**ONE, "contentType": "image/png"}],
+    "contentType must be a string": [{**ONE, "contentType": 1}],
+    "does not match contentType 'text/plain'": [{**ONE, "event": {"a": 1}}],
+    "bad base64": [{**ONE, "contentType": "application/octet-stream"}],
+    "does not match contentType": [{**ONE, "contentType": "application/octet-stream", "event": {}}],
+    "metadata must be an object of strings": [{**ONE, "metadata": {"a": 1}}, {**ONE, "metadata": []}],
+    "metdata: unknown member": [{**ONE, "metdata": {}}],
+    "ENTRYID: duplicate field": [{**ONE, "ENTRYID": "2"}],
+    "must be a JSON object": [[], 1],
+}
+
+
+def test_an_entry_that_is_none_refuses_all_and_is_named() -> None:
     app = web()
-    answer = bulk(app, [{**ONE, "entryId": "0"}, entry])
-    assert refusal(app, answer, 400) == "ERR_PUBSUB_EVENTS_SER"
-    assert "[1]" in answer.json()["message"]
-    assert said in answer.json()["message"]
+    for said, entries in NO_ENTRIES.items():
+        for entry in entries:
+            answer = bulk(app, [{**ONE, "entryId": "0"}, entry])
+            assert refusal(app, answer, 400) == "ERR_PUBSUB_EVENTS_SER"
+            assert "[1]" in answer.json()["message"]
+            assert said in answer.json()["message"], entry
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{}",
-        b"null",
-        b"[",
-        b"\xff[]",
+def test_what_is_no_array_of_entries_is_refused() -> None:
+    app = web()
+    for body in (
+        *(b"", b"{}", b"null", b"[", b"\xff[]"),
         b'[{"entryId":"1","entryId":"1","event":"x","contentType":"text/plain"}]',
         b'[{"entryId":"1","event":"x","contentType":"text/plain","metadata":{"a":"1","a":"2"}}]',
         b'[{"entryId":"1","event":' + b"[" * 5_000 + b"]" * 5_000 + b',"contentType":"application/json"}]',
-    ],
-)
-def test_what_is_no_array_of_entries_is_refused(body: bytes) -> None:
-    app = web()
-    assert refusal(app, bulk(app, body), 400) == "ERR_PUBSUB_EVENTS_SER"
+    ):
+        assert refusal(app, bulk(app, body), 400) == "ERR_PUBSUB_EVENTS_SER"
 
 
 def test_entry_ids_are_distinct() -> None:
@@ -216,21 +196,18 @@ def failing(app: HttpApp, *indices: int) -> None:
     app.producer.outcome_of = outcome
 
 
-@pytest.mark.parametrize(("name", "spelled"), [("entryId", {}), ("entryID", {"entryID": "b"})])
-def test_what_failed_of_a_bulk_is_told_by_id_in_the_callers_spelling_too(
-    name: str, spelled: dict[str, str]
-) -> None:
+def test_what_failed_of_a_bulk_is_told_by_id_in_the_callers_spelling_too() -> None:
     """The JavaScript SDK looks for `entryID`, and without it takes a failure for none."""
     app = web()
     failing(app, 1)
-    entries = [{name: entry_id, "event": "x", "contentType": "text/plain"} for entry_id in "abc"]
-    answer = bulk(app, entries)
-    assert answer.status_code == 500
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.json() == {
-        "failedEntries": [{"entryId": "b", **spelled, "error": "no acknowledgement came"}],
-        "errorCode": "ERR_PUBSUB_PUBLISH_MESSAGE",
-    }
+    for name in ("entryId", "entryID"):
+        entries = [{name: entry_id, "event": "x", "contentType": "text/plain"} for entry_id in "abc"]
+        answer = bulk(app, entries)
+        assert (answer.status_code, answer.headers["content-type"]) == (500, "application/json")
+        assert answer.json() == {
+            "failedEntries": [{"entryId": "b", name: "b", "error": "no acknowledgement came"}],
+            "errorCode": "ERR_PUBSUB_PUBLISH_MESSAGE",
+        }
 
 
 def test_all_of_a_bulk_may_fail() -> None:
@@ -255,11 +232,11 @@ def test_each_request_is_counted_once_by_its_outcome() -> None:
     assert counts == {"success": 2, "partial": 1, "error": 2}
 
 
-@pytest.mark.parametrize("path", ["/v1.0/publish/bulk/pubsub", "/v1.0-alpha1/publish/bulk/pubsub/"])
-def test_a_bulk_without_a_topic_is_no_publish_of_an_array(path: str) -> None:
+def test_a_bulk_without_a_topic_is_no_publish_of_an_array() -> None:
     """Under /v1.0 it would be an event to the topic `pubsub` of the pubsub `bulk`."""
     app = web()
     app.producer.set_topics({"pubsub": 1})
-    answer = bulk(app, [ONE], path)
-    assert refusal(app, answer, 404) == "ERR_TOPIC_NAME_EMPTY"
-    assert details(answer)["reason"] == "DAPR_PUBSUB_TOPIC_NAME_EMPTY"
+    for path in ("/v1.0/publish/bulk/pubsub", "/v1.0-alpha1/publish/bulk/pubsub/"):
+        answer = bulk(app, [ONE], path)
+        assert refusal(app, answer, 404) == "ERR_TOPIC_NAME_EMPTY"
+        assert details(answer)["reason"] == "DAPR_PUBSUB_TOPIC_NAME_EMPTY"

@@ -1,14 +1,19 @@
-"""The CloudEvent that Dapr makes of a body. Cases are of Dapr's own tests, and what those leave out."""
+"""The CloudEvent that Dapr makes of a body, and what `?metadata.…` means; cases of its tests and beyond."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
+from contextlib import suppress
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from service.dialects.dapr.envelope import Origin, Trace, completed, time_text, wrapped
+from service.dialects.dapr.publish_metadata import BOOLEANS, metadata_of_query, understand
+from service.dialects.dapr.schemas import PUBLISH_REQUEST
 from service.wire.strict_json import BodyError
 
 PARENT = "00-2583c3e5f33c8db92a2ba0e3488a6a63-328e7491ec6678de-01"
@@ -43,45 +48,43 @@ def complete(event: bytes, origin: Origin = ORIGIN, ttl_ms: int | None = None) -
     return envelope
 
 
-@pytest.mark.parametrize(
-    ("content_type", "data", "member", "value"),
-    [
-        ("application/json", b'{"status": "completed"}', "data", {"status": "completed"}),
-        ("application/json; charset=utf-8", b"[1]", "data", [1]),
-        ("Application/JSON", b'"text"', "data", "text"),
-        ("application/json", b"null", "data", None),
-        ("application/json", b"0", "data", 0),
-        ("application/json", b"no json", "data", "no json"),
-        ("application/json", b'{"a":1} and more', "data", '{"a":1} and more'),
-        ("application/json", b"", "data", ""),
-        ("application/vnd.api+json", b'{"a":1}', "data", '{"a":1}'),  # to Dapr JSON is application/json only
-        ("text/plain", "grüße".encode(), "data", "grüße"),
-        ("application/xml", b"<a/>", "data", "<a/>"),
-        ("originaldatacontenttype", b"originaldata", "data", "originaldata"),
-        ("text/plain", b"", "data", ""),
-        ("application/octet-stream", b"\x00\xff", "data_base64", "AP8="),
-        ("application/octet-stream; a=b", b"x", "data_base64", "eA=="),
-        ("application/cloudevents+protobuf", b"x", "data_base64", "eA=="),
-        ("application/x-protobuf", b"x", "data_base64", "eA=="),
-    ],
-)
-def test_the_content_type_decides_how_data_stands_in_the_envelope(
-    content_type: str, data: bytes, member: str, value: object
-) -> None:
-    assert wrap(data, content_type) == {**WRAPPED, "datacontenttype": content_type, member: value}
+#: A content type and data, and the member that stands for it.
+DATA: dict[tuple[str, bytes], tuple[str, object]] = {
+    ("application/json", b'{"status": "completed"}'): ("data", {"status": "completed"}),
+    ("application/json; charset=utf-8", b"[1]"): ("data", [1]),
+    ("Application/JSON", b'"text"'): ("data", "text"),
+    ("application/json", b"null"): ("data", None),
+    ("application/json", b"0"): ("data", 0),
+    ("application/json", b"no json"): ("data", "no json"),
+    ("application/json", b'{"a":1} and more'): ("data", '{"a":1} and more'),
+    ("application/json", b""): ("data", ""),
+    ("application/vnd.api+json", b'{"a":1}'): ("data", '{"a":1}'),  # to Dapr JSON is application/json only
+    ("text/plain", "grüße".encode()): ("data", "grüße"),
+    ("application/xml", b"<a/>"): ("data", "<a/>"),
+    ("originaldatacontenttype", b"originaldata"): ("data", "originaldata"),
+    ("text/plain", b""): ("data", ""),
+    ("application/octet-stream", b"\x00\xff"): ("data_base64", "AP8="),
+    ("application/octet-stream; a=b", b"x"): ("data_base64", "eA=="),
+    ("application/cloudevents+protobuf", b"x"): ("data_base64", "eA=="),
+    ("application/x-protobuf", b"x"): ("data_base64", "eA=="),
+    # what is not UTF-8 is kept byte for byte, where Dapr would write question marks
+    **{
+        (content_type, b"gr\xfc\xdfe"): ("data_base64", base64.b64encode(b"gr\xfc\xdfe").decode())
+        for content_type in ("text/plain", "application/json", "image/png")
+    },
+}
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/json", "image/png"])
-def test_what_is_not_utf_8_is_kept_byte_for_byte(content_type: str) -> None:
-    """Dapr would write question marks."""
-    data = b"gr\xfc\xdfe"
-    assert base64.b64decode(wrap(data, content_type)["data_base64"]) == data
+def test_the_content_type_decides_how_data_stands_in_the_envelope() -> None:
+    assert {(content_type, data): wrap(data, content_type) for content_type, data in DATA} == {
+        given: {**WRAPPED, "datacontenttype": given[0], member: value}
+        for given, (member, value) in DATA.items()
+    }
 
 
 def test_json_goes_on_the_wire_compacted_with_its_digits_kept() -> None:
-    envelope = wrapped(
-        b'{"n" : 1.10, "big": 12345678901234567890, "n": "\\u00fc<"}', "application/json", ORIGIN, {}, None
-    )
+    data = b'{"n" : 1.10, "big": 12345678901234567890, "n": "\\u00fc<"}'
+    envelope = wrapped(data, "application/json", ORIGIN, {}, None)
     assert b'"data":{"n":1.10,"big":12345678901234567890,"n":"\\u00fc<"}' in envelope
 
 
@@ -92,22 +95,11 @@ def test_json_that_nests_too_deeply_is_refused() -> None:
 
 
 def test_metadata_overrides_what_dapr_lets_it_override() -> None:
-    overrides = {
-        "id": "i",
-        "source": "s",
-        "type": "t",
-        "subject": "j",
-        "tracestate": "c=d",
-        "traceparent": "p",
-    }
-    envelope = wrap(b"1", "application/json", TRACED, **overrides)
-    assert envelope == {
-        **WRAPPED,
-        **overrides,
-        "traceid": "p",
-        "datacontenttype": "application/json",
-        "data": 1,
-    }
+    overrides = {"id": "i", "source": "s", "type": "t", "subject": "j"}
+    trace = {"tracestate": "c=d", "traceparent": "p"}
+    content = {"datacontenttype": "application/json", "data": 1}
+    envelope = wrap(b"1", "application/json", TRACED, **overrides, **trace)
+    assert envelope == {**WRAPPED, **overrides, **trace, "traceid": "p", **content}
     assert wrap(b"1", "application/json", TRACED, traceid="q")["traceparent"] == "q"
     assert wrap(b"1", "application/json", TRACED, traceid="q", traceparent="p")["traceid"] == "p"
 
@@ -152,10 +144,14 @@ def test_a_trace_is_added_to_the_callers_own_event_unless_it_has_one() -> None:
     assert (own["traceid"], own.get("traceparent"), own["tracestate"]) == ("x", None, "y")
 
 
-@pytest.mark.parametrize("event", [b"", b"[]", b"1", b"null", b"{", b'{"id":1,"id":2}', b"\xff"])
-def test_an_event_of_the_callers_own_that_is_none_is_refused(event: bytes) -> None:
-    with pytest.raises(BodyError):
-        complete(event)
+def test_an_event_of_the_callers_own_that_is_none_is_refused() -> None:
+    def is_taken(event: bytes) -> bool:
+        with suppress(BodyError):
+            return bool(complete(event))
+        return False
+
+    events = (b"", b"[]", b"1", b"null", b"{", b'{"id":1,"id":2}', b"\xff")
+    assert [event for event in events if is_taken(event)] == []
 
 
 def test_members_stand_in_the_order_of_their_names_as_go_writes_them() -> None:
@@ -166,3 +162,116 @@ def test_members_stand_in_the_order_of_their_names_as_go_writes_them() -> None:
 def test_times_are_utc_to_the_second() -> None:
     assert time_text(0) == "1970-01-01T00:00:00Z"
     assert time_text(1_700_000_000_999 + (2**63 - 1) // 10**6).startswith("23")
+
+
+# -- ?metadata.… of a publish --------------------------------------------------------------------------------
+
+
+def fault_of(metadata: dict[str, str]) -> str:
+    """What is wrong with it, and nothing where nothing is."""
+    try:
+        understand(metadata)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_parameters_of_metadata_lose_their_prefix_and_others_are_refused() -> None:
+    given = [("metadata.partitionKey", "k"), ("metadata.a.b", ""), ("metadata.ü", "ü")]
+    assert metadata_of_query(given) == {"partitionKey": "k", "a.b": "", "ü": "ü"}
+    for name in ("partitionKey", "metadata.", "Metadata.ttl", "metadata"):
+        with pytest.raises(ValueError, match="unknown parameter"):
+            metadata_of_query([(name, "1")])
+
+
+def test_all_metadata_becomes_headers_as_in_dapr() -> None:
+    metadata = {"partitionKey": "k", "rawPayload": "true", "correlationId": "ü"}
+    asked = understand(metadata)
+    assert asked.headers == (("partitionKey", b"k"), ("rawPayload", b"true"), ("correlationId", "ü".encode()))
+    assert (asked.raw, asked.key, asked.partition, asked.ttl_ms) == (True, b"k", None, None)
+    assert understand({}) == (False, None, None, None, {}, ())
+
+
+def test_true_and_false_are_what_go_calls_so_and_anything_else_is_no_boolean() -> None:
+    true, false = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False", "")
+    assert [word for word in (*true, *false) if understand({"rawPayload": word}).raw] == [*true]
+    for word in ("100", "yes", "tRUE", " true", "1 "):
+        assert "rawPayload value must be a valid boolean" in fault_of({"rawPayload": word}), word
+
+
+def test_either_name_of_the_key_is_taken_but_not_two_keys() -> None:
+    assert understand({"__key": "k"}).key == b"k"
+    assert understand({"__key": "k", "partitionKey": "k"}).key == b"k"
+    assert understand({"partitionKey": ""}).key == b""
+    with pytest.raises(ValueError, match="differ"):
+        understand({"__key": "k", "partitionKey": "l"})
+
+
+def test_a_partition_can_be_named_and_what_is_none_is_refused() -> None:
+    numbers = {"0": 0, "007": 7, "2147483647": 2**31 - 1}
+    assert {word: understand({"partitionNumber": word}).partition for word in numbers} == numbers
+    for word in ("", "-1", "+1", "1.0", "2147483648", "9" * 10_000, "²", "one"):
+        assert "partitionNumber" in fault_of({"partitionNumber": word}), word
+
+
+TTLS = {
+    "1": 1_000,
+    "120": 120_000,
+    "9223372036854775807": (2**63 - 1) // 10**6,
+    "1h30m": 5_400_000,
+    "1.5s": 1_500,
+    "250ms": 250,
+    "1000us": 1,
+    "1000µs": 1,  # the micro sign
+    "1000\u03bcs": 1,  # the Greek letter
+    "999999999h": (2**63 - 1) // 10**6,
+    "-5s": 0,
+    ".5s": 500,
+}
+
+
+def test_a_ttl_is_seconds_or_a_duration_of_gos_and_no_other_is_passed_over() -> None:
+    for name in ("ttlInSeconds", "ttl", "TTLINSECONDS"):
+        assert {written: understand({name: written}).ttl_ms for written in TTLS} == TTLS, name
+    for written in ("0", "-1", "soon", "1 s", "1d", "5s more", "9" * 10_000, "1" * 99 + "x"):
+        assert "ttl must be" in fault_of({"ttlInSeconds": written}), written
+
+
+def test_ttl_goes_before_ttl_in_seconds_and_an_empty_one_is_none() -> None:
+    assert understand({"ttlInSeconds": "9", "ttl": "1s"}).ttl_ms == 1_000
+    assert understand({"ttlInSeconds": ""}).ttl_ms is None
+
+
+def test_overrides_are_found_whatever_their_case_and_empty_ones_are_none() -> None:
+    metadata = {
+        "cloudevent.Type": "t",
+        "CloudEvent.id": "i",
+        "cloudevent.topic": "x",
+        "cloudevent.source": "",
+    }
+    assert understand(metadata).overrides == {"type": "t", "id": "i"}
+
+
+def test_schemas_are_refused_with_a_way_round() -> None:
+    for written in ("Avro", "avro", "JSON"):
+        with pytest.raises(ValueError, match="rawPayload=true"):
+            understand({"valueSchemaType": written})
+    assert understand({"valueSchemaType": "None"})
+
+
+WORDS = {
+    "rawPayload": [*BOOLEANS, "", "100", "yes", " true"],
+    "partitionNumber": ["0", "2147483647", "2147483648", "-1", "one"],
+    "ttlInSeconds": ["", "1", "90", "1m30s", "-2h", ".5s", "0", "-1", "1.5", "s", "1d"],
+}
+
+
+def test_the_document_allows_what_is_understood_and_nothing_else() -> None:
+    for name, words in WORDS.items():
+        parameters = PUBLISH_REQUEST["parameters"]
+        schema = next(one["schema"] for one in parameters if one["name"] == f"metadata.{name}")
+        validator = jsonschema_rs.validator_for(schema)
+        for written in words:
+            is_number = re.fullmatch("-?[0-9]+", written) is not None
+            allowed = validator.is_valid(written) or (is_number and validator.is_valid(int(written)))
+            assert allowed is not bool(fault_of({name: written})), (name, written)

@@ -21,6 +21,8 @@ from tests.support.tokens import TokensFile
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import httpx
+
     from tests.support.fake_producer import FakeTicket
 
 
@@ -32,18 +34,13 @@ def replica(broker: int, *, leader: bool = False, in_sync: bool = True) -> dict[
 
 
 #: Partition 0 is led by 2, with 3 out of sync; partition 1 has no leader.
+_OF_0 = [replica(1), replica(2, leader=True), replica(3, in_sync=False)]
+_OF_1 = [replica(2, in_sync=False), replica(3)]
 ORDERS = [
-    {
-        "partition": 0,
-        "leader": 2,
-        "replicas": [replica(1), replica(2, leader=True), replica(3, in_sync=False)],
-    },
-    {
-        "partition": 1,
-        "leader": -1,
-        "replicas": [replica(2, in_sync=False), replica(3)],
-    },
+    {"partition": 0, "leader": 2, "replicas": _OF_0},
+    {"partition": 1, "leader": -1, "replicas": _OF_1},
 ]
+CONFIGS = {"cleanup.policy": "compact", "retention.ms": "17", "secret": None}
 
 
 @pytest.fixture
@@ -54,63 +51,59 @@ def web() -> HttpApp:
         partition(1, leader=None, error=5, replicas=(2, 3), isr=(3,)),
     ]
     app.producer.set_topics([topic("orders", described)])
-    app.producer.configs = {"orders": {"cleanup.policy": "compact", "retention.ms": "17", "secret": None}}
+    app.producer.configs = {"orders": CONFIGS}
     app.producer.on_brokers = {"orders": 2, "audit": 1, "__consumer_offsets": 50}
     return app
 
 
-def refusal(web: HttpApp, path: str, **headers: str) -> tuple[int, int]:
+def code_of(answer: httpx.Response) -> tuple[int, int]:
     """Status and code of a refusal, whose shape is looked at."""
-    answer = web.get(path, headers=headers)
     assert answer.headers["content-type"] == V2
     assert set(answer.json()) == {"error_code", "message"}
     return answer.status_code, answer.json()["error_code"]
 
 
+def refusal(web: HttpApp, path: str, **headers: str) -> tuple[int, int]:
+    return code_of(web.get(path, headers=headers))
+
+
 # -- what is told --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "outcomes"),
-    [
-        ("/topics", ["audit", "orders"]),
-        (
-            "/topics/orders",
-            {
-                "name": "orders",
-                "configs": {"cleanup.policy": "compact", "retention.ms": "17", "secret": None},
-                "partitions": ORDERS,
-            },
-        ),
-        ("/topics/orders/partitions", ORDERS),
-        ("/topics/orders/partitions/0", ORDERS[0]),
-        ("/topics/orders/partitions/1", ORDERS[1]),
-        ("/brokers", {"brokers": [1, 2, 3]}),
-    ],
-)
-def test_answers_have_confluents_shape_to_the_letter(web: HttpApp, path: str, outcomes: object) -> None:
-    answer = web.get(path)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == V2
-    assert answer.json() == outcomes
+def test_answers_have_confluents_shape_to_the_letter(web: HttpApp) -> None:
+    shapes = {
+        "/topics": ["audit", "orders"],
+        "/topics/orders": {"name": "orders", "configs": CONFIGS, "partitions": ORDERS},
+        "/topics/orders/partitions": ORDERS,
+        "/topics/orders/partitions/0": ORDERS[0],
+        "/topics/orders/partitions/1": ORDERS[1],
+        "/brokers": {"brokers": [1, 2, 3]},
+    }
+    answers = {path: web.get(path) for path in shapes}
+    assert {(answer.status_code, answer.headers["content-type"]) for answer in answers.values()} == {
+        (200, V2)
+    }
+    assert {path: answer.json() for path, answer in answers.items()} == shapes
 
 
-@pytest.mark.parametrize(
-    "path", ["/topics/orders", "/topics/orders/partitions", "/topics/orders/partitions/1"]
-)
-def test_a_partition_without_a_leader_is_answered_at_once(web: HttpApp, path: str) -> None:
-    assert '"leader":-1' in web.get(path).text
-    assert [kind for kind, _ in web.producer.calls] in ([], ["configs"])
+def test_a_partition_without_a_leader_is_answered_at_once(web: HttpApp) -> None:
+    for path in ("/topics/orders", "/topics/orders/partitions", "/topics/orders/partitions/1"):
+        assert '"leader":-1' in web.get(path).text
+    assert [kind for kind, _ in web.producer.calls] == ["configs"]
 
 
-@pytest.mark.parametrize("path", ["/topics", "/topics/orders", "/topics/orders/partitions/0", "/brokers"])
-def test_an_answer_says_how_fresh_it_is_and_can_be_asked_whether_it_holds(web: HttpApp, path: str) -> None:
-    answer = web.get(path)
-    assert answer.headers["pilotfish-metadata-version"] == web.version
-    assert answer.headers["age"] == "0"
-    assert re.fullmatch(r"2023-.*Z", answer.headers["pilotfish-metadata-refreshed-at"])
-    again = web.get(path, headers={"if-none-match": answer.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
+#: One path of each kind.
+PATHS = ("/topics", "/topics/orders", "/topics/orders/partitions/0", "/brokers")
+
+
+def test_an_answer_says_how_fresh_it_is_and_can_be_asked_whether_it_holds(web: HttpApp) -> None:
+    for path in PATHS:
+        answer = web.get(path)
+        assert answer.headers["pilotfish-metadata-version"] == web.version
+        assert answer.headers["age"] == "0"
+        assert re.fullmatch(r"2023-.*Z", answer.headers["pilotfish-metadata-refreshed-at"])
+        again = web.get(path, headers={"if-none-match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b""), path
 
 
 def test_a_look_up_keeps_the_topic_from_being_forgotten(web: HttpApp) -> None:
@@ -123,58 +116,43 @@ def test_a_look_up_keeps_the_topic_from_being_forgotten(web: HttpApp) -> None:
 # -- what is not there ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path", ["/topics/absent", "/topics/absent/partitions", "/topics/absent/partitions/0"]
-)
-def test_a_topic_that_is_not_there_is_40403_and_is_not_created(web: HttpApp, path: str) -> None:
-    answer = web.get(path, ends=web.producer.say_unknown)
-    assert web.producer.calls[0][1]["create"] is False
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 40403)
-    assert answer.headers["content-type"] == V2
+def test_a_topic_that_is_not_there_is_40403_and_is_not_created() -> None:
+    for rest in ("", "/partitions", "/partitions/0"):
+        web = HttpApp()  # of which none remembers that the topic is unknown
+        web.producer.set_topics({"orders": 1})
+        answer = web.get(f"/topics/absent{rest}", ends=web.producer.say_unknown)
+        assert web.producer.calls[0][1]["create"] is False
+        assert code_of(answer) == (404, 40403)
 
 
-@pytest.mark.parametrize("number", ["2", "1000", "2147483648", "-1", "x", "1.0", "%20", "²"])
-def test_a_partition_that_is_not_there_is_40402(web: HttpApp, number: str) -> None:
-    assert refusal(web, f"/topics/orders/partitions/{number}") == (404, 40402)
+def test_a_partition_that_is_not_there_is_40402(web: HttpApp) -> None:
+    for number in ("2", "1000", "2147483648", "-1", "x", "1.0", "%20", "²"):
+        assert refusal(web, f"/topics/orders/partitions/{number}") == (404, 40402), number
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/topics/",
-        "/topics/orders/nothing",
-        "/topics/orders/partitions/0/offsets",
-        "/brokers/1",
+def test_a_path_that_nobody_serves_is_404_in_this_dialects_shape_unless_it_is_none_of_it(
+    web: HttpApp,
+) -> None:
+    for path in (
+        *("/topics/", "/topics/orders/nothing", "/topics/orders/partitions/0/offsets", "/brokers/1"),
         "/topics/orders/partitions/",
-    ],
-)
-def test_a_path_that_nobody_serves_is_404_in_this_dialects_shape(web: HttpApp, path: str) -> None:
-    assert refusal(web, path) == (404, 404)
-
-
-@pytest.mark.parametrize("path", ["/topicsx", "/brokersx", "/consumers/g"])
-def test_other_paths_are_none_of_this_dialect(web: HttpApp, path: str) -> None:
-    assert web.get(path).headers["content-type"] == "application/problem+json"
-
-
-def test_a_name_that_no_topic_can_have_is_a_bad_request(web: HttpApp) -> None:
-    assert refusal(web, "/topics/a%20b") == (400, 40002)
-    assert refusal(web, "/topics/a%2fb") == (400, 40002)
+    ):
+        assert refusal(web, path) == (404, 404), path
+    for path in ("/topicsx", "/brokersx", "/consumers/g"):
+        assert web.get(path).headers["content-type"] == "application/problem+json", path
+    for path in ("/topics/a%20b", "/topics/a%2fb"):  # which no topic can be called
+        assert refusal(web, path) == (400, 40002), path
     assert web.producer.calls == []
 
 
-@pytest.mark.parametrize("path", ["/topics", "/topics/orders", "/topics/orders/partitions/0", "/brokers"])
-def test_what_the_caller_can_not_read_or_no_parameter_means_is_refused(web: HttpApp, path: str) -> None:
-    assert refusal(web, path, accept="text/html") == (406, 406)
-    assert refusal(web, f"{path}?x=1") == (422, 422)
-    assert refusal(web, f"{path}?x=1&x=2") == (400, 40002)
-    assert refusal(web, path, host="evil.example") == (421, 421)
-
-
-def test_other_methods_are_405(web: HttpApp) -> None:
+def test_what_the_caller_can_not_read_or_no_parameter_means_is_refused(web: HttpApp) -> None:
+    for path in PATHS:
+        assert refusal(web, path, accept="text/html") == (406, 406), path
+        assert refusal(web, f"{path}?x=1") == (422, 422), path
+        assert refusal(web, f"{path}?x=1&x=2") == (400, 40002), path
+        assert refusal(web, path, host="evil.example") == (421, 421), path
     for method in ("PUT", "DELETE", "PATCH"):
-        answer = web.ask(method, "/topics/orders")
-        assert (answer.status_code, answer.json()["error_code"]) == (405, 405)
+        assert code_of(web.ask(method, "/topics/orders")) == (405, 405), method
 
 
 # -- a topic that has grown ----------------------------------------------------------------------------------
@@ -196,7 +174,7 @@ def test_brokers_that_are_away_leave_a_missing_partition_missing(web: HttpApp) -
     web.producer.clock.advance(1_001)
     nothing = MetadataResult(web.producer.cache, error=NoBrokersError("none has answered"))
     answer = web.get("/topics/orders/partitions/2", ends=lambda ticket: web.producer.finish(ticket, nothing))
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 40402)
+    assert code_of(answer) == (404, 40402)
 
 
 def test_a_partition_that_is_there_asks_nobody(web: HttpApp) -> None:
@@ -208,8 +186,7 @@ def test_a_partition_that_is_there_asks_nobody(web: HttpApp) -> None:
 # -- brokers that are away, or say no ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/brokers", "/topics/orders", "/topics"])
-def test_without_any_broker_it_is_503(path: str) -> None:
+def test_without_any_broker_it_is_503() -> None:
     web = HttpApp()
     error = NoBrokersError("none has answered")
 
@@ -217,15 +194,15 @@ def test_without_any_broker_it_is_503(path: str) -> None:
         nothing = MetadataResult(web.producer.cache, error=error)
         web.producer.finish(ticket, ListingResult(None, error=error) if ticket.kind == "listing" else nothing)
 
-    answer = web.get(path, ends=fail)
-    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
+    for path in ("/brokers", "/topics/orders", "/topics"):
+        assert code_of(web.get(path, ends=fail)) == (503, 50302), path
 
 
 def test_a_refusal_by_kafka_is_403(web: HttpApp) -> None:
     errors = {"secret": TopicAuthorizationError("not allowed")}
     refused = MetadataResult(web.producer.cache, topic_errors=errors)
     answer = web.get("/topics/secret", ends=lambda ticket: web.producer.finish(ticket, refused))
-    assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+    assert code_of(answer) == (403, 40301)
 
 
 def test_configs_that_may_not_be_seen_fail_nobodys_look_up(web: HttpApp) -> None:

@@ -84,32 +84,27 @@ def test_brackets_and_quotes_in_strings_are_text() -> None:
     assert split([record * 2]) == [record, record]
 
 
-@pytest.mark.parametrize("text", [b'{"a":nonsense}', b"{a}", b"{,}", b"{[1 2]}", b'{"a":1}'])
-def test_what_stands_within_matching_brackets_is_for_others_to_judge(text: bytes) -> None:
-    assert split([text + b"{}"]) == [text, b"{}"]
+def test_what_stands_within_matching_brackets_is_for_others_to_judge() -> None:
+    for text in (b'{"a":nonsense}', b"{a}", b"{,}", b"{[1 2]}", b'{"a":1}'):
+        assert split([text + b"{}"]) == [text, b"{}"]
 
 
-def test_words_between_records_are_answered_once_and_passed_over() -> None:
+def test_words_between_records_and_a_byte_order_mark_are_answered_once_and_passed_over() -> None:
     assert statuses(b'{} not json, 1 {"a":1}nor this') == [b"{}", 400, b'{"a":1}', 400]
-
-
-def test_a_byte_order_mark_is_no_record() -> None:
     assert statuses(b"\xef\xbb\xbf{}") == [400, b"{}"]
 
 
-@pytest.mark.parametrize(
-    "bad", [b"[{}]", b"]", b"}", b'"{}"', b'{"a":[}]', b'{"a":"line\n{}"}', b'{"a":"\\\n"']
-)
-def test_where_nothing_tells_how_to_go_on_the_stream_ends(bad: bytes) -> None:
-    records = ConcatenatedJson(MAX_BYTES)
-    first, fault = records.feed(b"{}" + bad + b'{"more":1}')
-    assert first == b"{}"
-    assert isinstance(fault, BodyError)
-    assert fault.status == 400
-    assert fault.message.endswith("the stream ends")
-    assert records.is_broken
-    assert records.feed(b'{"more":2}') == []
-    assert records.end() == []
+def test_where_nothing_tells_how_to_go_on_the_stream_ends() -> None:
+    for bad in (b"[{}]", b"]", b"}", b'"{}"', b'{"a":[}]', b'{"a":"line\n{}"}', b'{"a":"\\\n"'):
+        records = ConcatenatedJson(MAX_BYTES)
+        first, fault = records.feed(b"{}" + bad + b'{"more":1}')
+        assert first == b"{}", bad
+        assert isinstance(fault, BodyError), bad
+        assert fault.status == 400, bad
+        assert fault.message.endswith("the stream ends"), bad
+        assert records.is_broken, bad
+        assert records.feed(b'{"more":2}') == [], bad
+        assert records.end() == [], bad
 
 
 def test_a_fault_says_at_which_byte_of_the_stream_it_stands() -> None:
@@ -158,24 +153,22 @@ def test_passing_over_between_records_passes_over_nothing() -> None:
 
 
 def test_a_nesting_that_nobody_means_ends_the_stream() -> None:
-    deep = b'{"a":' + b"[" * 2_000
-    assert statuses(deep, 10**6) == [400]
-    assert statuses(b'{"a":' + b"[" * 500 + b"]" * 500 + b"}", 10**6) == [
-        b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"
-    ]
+    assert statuses(b'{"a":' + b"[" * 2_000, 10**6) == [400]
+    deep = b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"
+    assert statuses(deep, 10**6) == [deep]
 
 
 @pytest.mark.parametrize(
     "stream",
-    [b'{"a":"' + b"\\\\" * 100_000, b'{"' + b'":"' * 60_000, b"{}" * 20_000, b"[" * 200_000, b"x" * 200_000],
+    [b'{"a":"' + b"\\\\" * 20_000, b'{"' + b'":"' * 12_000, b"{}" * 6_000, b"[" * 40_000, b"x" * 40_000],
 )
 def test_hostile_streams_cost_linear_time(stream: bytes) -> None:
     """Twice the stream is twice the lines. What else were quadratic would take minutes."""
 
     def read(stream: bytes) -> None:
         records = ConcatenatedJson(2 * 10**6)
-        for start in range(0, len(stream), 4_096):
-            records.feed(stream[start : start + 4_096])
+        for start in range(0, len(stream), 1_024):
+            records.feed(stream[start : start + 1_024])
         records.end()
 
     half = python_lines(lambda: read(stream[: len(stream) // 2]))

@@ -15,6 +15,9 @@ from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
 
 if TYPE_CHECKING:
+    import httpx
+    from pydantic import BaseModel
+
     from tests.support.fake_producer import FakeTicket
 
 ROOT = "http://localhost/v3/clusters"
@@ -49,8 +52,12 @@ def get(http: HttpApp, path: str) -> Any:
     return answer.json()
 
 
-def error(http: HttpApp, path: str, method: str = "GET") -> tuple[int, int]:
-    answer = http.ask(method, path)
+def error(http: HttpApp, path: str, method: str = "GET", **headers: str) -> tuple[int, int]:
+    return code_of(http.ask(method, path, headers=headers))
+
+
+def code_of(answer: httpx.Response) -> tuple[int, int]:
+    """Status and code of a refusal, whose shape is looked at."""
     assert answer.headers["content-type"] == "application/json"
     assert list(answer.json()) == ["error_code", "message"]
     assert answer.json()["message"]
@@ -93,27 +100,26 @@ TOPIC = {
     "partition_reassignments": {"related": f"{C}/topics/orders/partitions/-/reassignment"},
     "authorized_operations": [],
 }
+
+
 P0, P1 = (f"{C}/topics/orders/partitions/{n}" for n in (0, 1))
-PARTITION = {
-    "kind": "KafkaPartition",
-    "metadata": {"self": P0, "resource_name": "crn:///kafka=cluster/topic=orders/partition=0"},
-    "cluster_id": "cluster",
-    "topic_name": "orders",
-    "partition_id": 0,
-    "leader": {"related": f"{P0}/replicas/2"},
-    "replicas": {"related": f"{P0}/replicas"},
-    "reassignment": {"related": f"{P0}/reassignment"},
-}
-LEADERLESS = {
-    "kind": "KafkaPartition",
-    "metadata": {"self": P1, "resource_name": "crn:///kafka=cluster/topic=orders/partition=1"},
-    "cluster_id": "cluster",
-    "topic_name": "orders",
-    "partition_id": 1,
-    "leader": None,
-    "replicas": {"related": f"{P1}/replicas"},
-    "reassignment": {"related": f"{P1}/reassignment"},
-}
+
+
+def told_of_partition(url: str, number: int, leader: object) -> dict[str, Any]:
+    return {
+        "kind": "KafkaPartition",
+        "metadata": {"self": url, "resource_name": f"crn:///kafka=cluster/topic=orders/partition={number}"},
+        "cluster_id": "cluster",
+        "topic_name": "orders",
+        "partition_id": number,
+        "leader": leader,
+        "replicas": {"related": f"{url}/replicas"},
+        "reassignment": {"related": f"{url}/reassignment"},
+    }
+
+
+PARTITION = told_of_partition(P0, 0, {"related": f"{P0}/replicas/2"})
+LEADERLESS = told_of_partition(P1, 1, None)
 
 
 def replica(partition_url: str, number: int, broker_id: int, *, leads: bool, in_sync: bool) -> dict[str, Any]:
@@ -142,42 +148,28 @@ def in_order(found: Any) -> Any:
     return [in_order(item) for item in found] if isinstance(found, list) else found
 
 
-@pytest.mark.parametrize(
-    ("url", "expected", "model"),
-    [
-        (ROOT, listed("KafkaClusterList", ROOT, [CLUSTER]), schemas.ClusterDataList),
-        (C, CLUSTER, schemas.ClusterData),
-        (f"{C}/brokers/1", BROKER, schemas.BrokerData),
-        (f"{C}/topics/orders", TOPIC, schemas.TopicData),
-        (
-            f"{C}/topics/orders/partitions",
-            listed("KafkaPartitionList", f"{C}/topics/orders/partitions", [PARTITION, LEADERLESS]),
+def test_each_resource_has_confluents_members_in_their_order(http: HttpApp) -> None:
+    of_0 = [replica(P0, 0, 2, leads=True, in_sync=True), replica(P0, 0, 3, leads=False, in_sync=False)]
+    partitions = f"{C}/topics/orders/partitions"
+    resources: dict[str, tuple[Any, type[BaseModel]]] = {
+        ROOT: (listed("KafkaClusterList", ROOT, [CLUSTER]), schemas.ClusterDataList),
+        C: (CLUSTER, schemas.ClusterData),
+        f"{C}/brokers/1": (BROKER, schemas.BrokerData),
+        f"{C}/topics/orders": (TOPIC, schemas.TopicData),
+        partitions: (
+            listed("KafkaPartitionList", partitions, [PARTITION, LEADERLESS]),
             schemas.PartitionDataList,
         ),
-        (P0, PARTITION, schemas.PartitionData),
-        (P1, LEADERLESS, schemas.PartitionData),
-        (
-            f"{P0}/replicas",
-            listed(
-                "KafkaReplicaList",
-                f"{P0}/replicas",
-                [
-                    replica(P0, 0, 2, leads=True, in_sync=True),
-                    replica(P0, 0, 3, leads=False, in_sync=False),
-                ],
-            ),
-            schemas.ReplicaDataList,
-        ),
-        (f"{P0}/replicas/2", replica(P0, 0, 2, leads=True, in_sync=True), schemas.ReplicaData),
-        (f"{P1}/replicas/7", replica(P1, 1, 7, leads=False, in_sync=False), schemas.ReplicaData),
-    ],
-)
-def test_each_resource_has_confluents_members_in_their_order(
-    http: HttpApp, url: str, expected: Any, model: Any
-) -> None:
-    found = get(http, url)
-    assert in_order(found) == in_order(expected)
-    model.model_validate(found)
+        P0: (PARTITION, schemas.PartitionData),
+        P1: (LEADERLESS, schemas.PartitionData),
+        f"{P0}/replicas": (listed("KafkaReplicaList", f"{P0}/replicas", of_0), schemas.ReplicaDataList),
+        f"{P0}/replicas/2": (of_0[0], schemas.ReplicaData),
+        f"{P1}/replicas/7": (replica(P1, 1, 7, leads=False, in_sync=False), schemas.ReplicaData),
+    }
+    for url, (expected, model) in resources.items():
+        found = get(http, url)
+        assert in_order(found) == in_order(expected), url
+        model.model_validate(found)
 
 
 def test_brokers_are_listed_by_their_ids(http: HttpApp) -> None:
@@ -273,33 +265,25 @@ def test_answers_go_on_while_the_brokers_are_away(http: HttpApp) -> None:
 # -- what is not there ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v3/clusters/other",
-        "/v3/clusters/other/brokers",
-        "/v3/clusters/other/brokers/1",
-        "/v3/clusters/other/topics",
-        "/v3/clusters/other/topics/orders",
-        "/v3/clusters/other/topics/orders/partitions/0/replicas/2",
-        "/v3/clusters/cluster/brokers/99",
-        "/v3/clusters/cluster/brokers/one",
-        "/v3/clusters/cluster/brokers/-1",
-        "/v3/clusters/cluster/brokers/99999999999999999999",
-        "/v3/clusters/cluster/topics/orders/partitions/2",
-        "/v3/clusters/cluster/topics/orders/partitions/-1",
-        "/v3/clusters/cluster/topics/orders/partitions/x",
-        "/v3/clusters/cluster/topics/orders/partitions/2/replicas",
-        "/v3/clusters/cluster/topics/orders/partitions/0/replicas/1",
-        "/v3/clusters/cluster/topics/orders/partitions/0/replicas/x",
-        "/v3/clusters/cluster/topics/orders/configs",
-        "/v3/clusters/cluster/acls",
-        "/v3",
-        "/v3/nothing",
-    ],
+#: Of them nothing is there, in the cluster and below it.
+NOTHING = (
+    *("/v3", "/v3/nothing"),
+    *(
+        f"/v3/clusters/other{rest}"
+        for rest in (
+            *("", "/brokers", "/brokers/1", "/topics", "/topics/orders"),
+            "/topics/orders/partitions/0/replicas/2",
+        )
+    ),
+    *(f"/v3/clusters/cluster/brokers/{name}" for name in ("99", "one", "-1", "99999999999999999999")),
+    *(f"/v3/clusters/cluster/topics/orders/partitions/{name}" for name in ("2", "-1", "x", "2/replicas")),
+    *(f"/v3/clusters/cluster/topics/orders/partitions/0/replicas/{name}" for name in ("1", "x")),
+    *("/v3/clusters/cluster/topics/orders/configs", "/v3/clusters/cluster/acls"),
 )
-def test_what_is_not_there_is_404(http: HttpApp, path: str) -> None:
-    assert error(http, path) == (404, 404)
+
+
+def test_what_is_not_there_is_404(http: HttpApp) -> None:
+    assert {path: error(http, path) for path in NOTHING} == dict.fromkeys(NOTHING, (404, 404))
 
 
 @pytest.mark.parametrize("rest", ["", "/replicas", "/replicas/3"])
@@ -319,41 +303,34 @@ def test_brokers_that_are_away_leave_a_missing_partition_missing(http: HttpApp) 
     nothing = MetadataResult(http.producer.cache, error=NoBrokersError("none has answered"))
     path = "/v3/clusters/cluster/topics/orders/partitions/2"
     answer = http.get(path, ends=lambda ticket: http.producer.finish(ticket, nothing))
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+    assert code_of(answer) == (404, 404)
 
 
-@pytest.mark.parametrize("rest", ["", "/partitions", "/partitions/0", "/partitions/0/replicas"])
-def test_a_missing_topic_is_40403(http: HttpApp, rest: str) -> None:
-    answer = http.get(f"/v3/clusters/cluster/topics/missing{rest}", ends=http.producer.say_unknown)
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 40403)
-
-
-def test_a_topic_that_cannot_be_one_is_40002(http: HttpApp) -> None:
-    assert error(http, "/v3/clusters/cluster/topics/a%20b") == (400, 40002)
+def test_a_missing_topic_is_40403_and_one_that_cannot_be_one_40002() -> None:
+    for rest in ("", "/partitions", "/partitions/0", "/partitions/0/replicas"):
+        http = HttpApp()  # of which none remembers that the topic is unknown
+        http.producer.set_topics({"orders": 1})
+        answer = http.get(f"/v3/clusters/cluster/topics/missing{rest}", ends=http.producer.say_unknown)
+        assert code_of(answer) == (404, 40403), rest
+        assert error(http, "/v3/clusters/cluster/topics/a%20b") == (400, 40002)
 
 
 def test_before_any_broker_answered_it_is_50302() -> None:
     http = HttpApp()
     answer = http.get("/v3/clusters", ends=http.producer.time_out)
-    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
+    assert code_of(answer) == (503, 50302)
     assert int(answer.headers["retry-after"]) >= 1
 
 
-def test_parameters_are_refused_as_there_are_none(http: HttpApp) -> None:
+def test_parameters_and_other_methods_and_what_the_guards_refuse_is_refused_in_this_dialect(
+    http: HttpApp,
+) -> None:
     assert error(http, "/v3/clusters/cluster/topics?include_authorized_operations=true") == (422, 422)
     assert error(http, "/v3/clusters?a=1&a=2") == (400, 400)
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_nothing_is_changed_here(http: HttpApp, method: str) -> None:
-    assert error(http, "/v3/clusters/cluster/topics/orders", method) == (405, 405)
-
-
-def test_refusals_of_the_guards_are_in_this_dialect_too(http: HttpApp) -> None:
-    bad_host = http.get("/v3/clusters", headers={"host": "evil.example"})
-    assert (bad_host.status_code, bad_host.json()["error_code"]) == (421, 421)
-    bad_origin = http.get("/v3/clusters", headers={"origin": "https://evil.example"})
-    assert (bad_origin.status_code, bad_origin.json()["error_code"]) == (403, 403)
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        assert error(http, "/v3/clusters/cluster/topics/orders", method) == (405, 405), method
+    assert error(http, "/v3/clusters", host="evil.example") == (421, 421)
+    assert error(http, "/v3/clusters", origin="https://evil.example") == (403, 403)
     assert error(http, "/v3/clusters/a%2Fb") == (400, 400)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Phase, RecordFailure, RecordMetadata, TimeoutError, Written
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
 from tests.support.stream_caller import StreamCaller
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATH = "/v3/clusters/cluster/topics/orders/records"
-
-
-@pytest.fixture
-def http() -> HttpApp:
-    return app()
+JSON = {"content-type": "application/json"}
 
 
 def app(**settings: Any) -> HttpApp:
     made = HttpApp(**settings)
     made.producer.set_topics({"orders": 3})
     return made
+
+
+@pytest.fixture
+def http() -> HttpApp:
+    return app()
 
 
 def caller(http: HttpApp, path: str = PATH, content_type: str = "application/json") -> StreamCaller:
@@ -40,6 +41,23 @@ def value(n: int) -> bytes:
 
 def codes(reports: Sequence[dict[str, Any]]) -> list[int]:
     return [report["error_code"] for report in reports]
+
+
+async def told(stream: StreamCaller, body: bytes) -> int:
+    """The code of the report of what is sent now."""
+    stream.send(body)
+    return int((await stream.line())["error_code"])
+
+
+async def refusal(stream: StreamCaller) -> tuple[int | None, int]:
+    """The status and the code of a stream that is refused as a whole."""
+    (refused,) = await stream.rest()
+    return stream.status, refused["error_code"]
+
+
+def nothing_is_left(http: HttpApp) -> bool:
+    sidecar = http.app.sidecar
+    return (sidecar.streams.open_now, sidecar.room.requests, sidecar.room.bytes) == (0, 0, 0)
 
 
 async def one_shot(http: HttpApp, *pieces: bytes) -> list[dict[str, Any]]:
@@ -61,14 +79,12 @@ async def test_each_record_is_answered_while_the_stream_stays_open(http: HttpApp
             report = await stream.line()
             assert (report["error_code"], report["value"]) == (200, {"type": "JSON", "size": 1})
             assert not stream.is_answered
-        assert stream.status == 200
-        assert stream.headers["content-type"] == "application/json"
+        assert (stream.status, stream.headers["content-type"]) == (200, "application/json")
         assert "content-length" not in stream.headers
         stream.end()
         assert await stream.rest() == []
     assert len(http.producer.submitted) == 3
-    assert http.app.sidecar.streams.open_now == 0
-    assert (http.app.sidecar.room.requests, http.app.sidecar.room.bytes) == (0, 0)
+    assert nothing_is_left(http)
 
 
 async def test_a_bad_record_is_answered_and_the_stream_goes_on(http: HttpApp) -> None:
@@ -82,8 +98,7 @@ async def test_a_bad_record_is_answered_and_the_stream_goes_on(http: HttpApp) ->
             (b"words\n", 400),
             (value(2), 200),
         ):
-            stream.send(body)
-            assert (await stream.line())["error_code"] == code
+            assert await told(stream, body) == code, body
         stream.end()
         assert await stream.rest() == []
 
@@ -107,9 +122,9 @@ async def test_answers_come_in_the_order_of_the_records_however_they_are_acknowl
         assert [(await stream.line())["offset"] for _ in range(3)] == [0, 1, 2]
 
 
-def test_a_record_may_come_byte_by_byte(http: HttpApp) -> None:
+async def test_a_record_may_come_byte_by_byte(http: HttpApp) -> None:
     body = b' {"key":{"type":"STRING","data":"\xc3\xbc\\"}"}}\r\n' + value(1)
-    reports = run(one_shot(http, *(body[n : n + 1] for n in range(len(body)))))
+    reports = await one_shot(http, *(body[n : n + 1] for n in range(len(body))))
     assert codes(reports) == [200, 200]
     assert [record.key for (record,) in http.producer.submitted] == ['ü"}'.encode(), None]
 
@@ -122,20 +137,17 @@ async def test_a_charset_of_single_bytes_is_read_piece_by_piece(http: HttpApp) -
     assert http.producer.submitted[0][0].value == "äü".encode()
 
 
-def test_what_comes_in_one_read_is_one_submit(http: HttpApp) -> None:
-    reports = run(one_shot(http, b"".join(map(value, range(50)))))
+async def test_what_comes_in_one_read_is_one_submit(http: HttpApp) -> None:
+    reports = await one_shot(http, b"".join(map(value, range(50))))
     assert codes(reports) == [200] * 50
     assert [len(submitted) for submitted in http.producer.submitted] == [50]
 
 
 def test_a_body_of_known_length_beyond_the_limit_of_bodies_is_a_stream() -> None:
-    http = app(max_body_bytes=100)
     body = b"".join(map(value, range(20)))
-    headers = {"content-type": "application/json"}
-    answer = http.post(PATH, content=body, headers=headers)
-    assert answer.status_code == 200
+    answer = app(max_body_bytes=100).post(PATH, content=body, headers=JSON)
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
     assert answer.text.count('"error_code":200') == 20
-    assert answer.headers["connection"] == "close"
 
 
 # -- limits --------------------------------------------------------------------------------------------------
@@ -178,58 +190,42 @@ async def test_unacknowledged_records_of_a_stream_are_bounded() -> None:
 
 async def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_goes_on() -> None:
     http = app(kafka={"max.block.ms": "0"})
-    room = http.app.sidecar.room
     async with caller(http) as stream:
-        stream.send(value(0))
-        assert (await stream.line())["error_code"] == 200
-        with room.enter(http.settings.max_waiting_bytes):
-            stream.send(value(1))
-            assert (await stream.line())["error_code"] == 429
-        stream.send(value(2))
-        assert (await stream.line())["error_code"] == 200
+        assert await told(stream, value(0)) == 200
+        with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
+            assert await told(stream, value(1)) == 429
+        assert await told(stream, value(2)) == 200
 
 
 async def test_a_record_that_is_too_long_is_413_and_the_stream_goes_on() -> None:
-    http = app(stream_max_line_bytes=60)
-    async with caller(http) as stream:
-        stream.send(b'{"value":{"type":"STRING","data":"' + b"x" * 60)
-        assert (await stream.line())["error_code"] == 413
-        stream.send(b'"}}' + value(1))
-        assert (await stream.line())["error_code"] == 200
+    async with caller(app(stream_max_line_bytes=60)) as stream:
+        assert await told(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 60) == 413
+        assert await told(stream, b'"}}' + value(1)) == 200
 
 
 async def test_more_streams_than_may_be_open_are_429() -> None:
     http = app(max_streams=1)
     async with caller(http) as first:
-        first.send(value(0))
-        await first.line()
+        assert await told(first, value(0)) == 200
         async with caller(http) as second:
             second.end(value(1))
-            (refusal,) = await second.rest()
-            assert (second.status, refusal["error_code"]) == (429, 429)
-        # A body of known length is no stream.
-        assert (await _posted(http)).status_code == 200
+            assert await refusal(second) == (429, 429)
+        async with http.client() as client:  # a body of known length is no stream
+            assert (await client.post(PATH, content=value(2), headers=JSON)).status_code == 200
     assert http.app.sidecar.streams.open_now == 0
-
-
-async def _posted(http: HttpApp) -> Any:
-    async with http.client() as client:
-        return await client.post(PATH, content=value(2), headers={"content-type": "application/json"})
 
 
 # -- ends ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pieces", [[], [b""], [b" ", b"\n", b""]])
-async def test_a_stream_of_nothing_is_42206(http: HttpApp, pieces: list[bytes]) -> None:
-    async with caller(http) as stream:
-        for piece in pieces:
-            stream.send(piece)
-        stream.end()
-        (refusal,) = await stream.rest()
-        assert (stream.status, refusal["error_code"]) == (422, 42206)
-    assert http.app.sidecar.streams.open_now == 0
-    assert http.app.sidecar.room.requests == 0
+async def test_a_stream_of_nothing_is_42206(http: HttpApp) -> None:
+    for pieces in ([], [b""], [b" ", b"\n", b""]):
+        async with caller(http) as stream:
+            for piece in pieces:
+                stream.send(piece)
+            stream.end()
+            assert await refusal(stream) == (422, 42206), pieces
+        assert nothing_is_left(http)
 
 
 async def test_where_brackets_do_not_match_the_stream_says_so_and_ends(http: HttpApp) -> None:
@@ -242,25 +238,17 @@ async def test_where_brackets_do_not_match_the_stream_says_so_and_ends(http: Htt
     assert len(http.producer.submitted) == 1
 
 
-def test_a_body_that_ends_within_a_record_says_so(http: HttpApp) -> None:
-    reports = run(one_shot(http, value(0), b'{"value":'))
-    assert codes(reports) == [200, 400]
+async def test_a_body_that_ends_within_a_record_says_so(http: HttpApp) -> None:
+    assert codes(await one_shot(http, value(0), b'{"value":')) == [200, 400]
 
 
 async def test_a_stream_that_brings_nothing_for_too_long_ends_with_408() -> None:
     http = app(stream_idle_timeout_ms=30)
     async with caller(http) as stream:
         stream.send(value(0))
-        reports = await stream.rest()
-        assert codes(reports) == [200, 408]
-    assert http.app.sidecar.streams.open_now == 0
-
-
-async def test_a_stream_that_never_begins_is_408() -> None:
-    http = app(stream_idle_timeout_ms=30)
+        assert codes(await stream.rest()) == [200, 408]
     async with caller(http) as stream:
-        (refusal,) = await stream.rest()
-        assert (stream.status, refusal["error_code"]) == (408, 408)
+        assert await refusal(stream) == (408, 408)
     assert http.app.sidecar.streams.open_now == 0
 
 
@@ -281,26 +269,21 @@ async def test_a_stream_that_has_not_begun_is_503_in_a_shutdown(http: HttpApp) -
     async with caller(http) as stream:
         await until(lambda: http.app.sidecar.streams.open_now)
         http.app.sidecar.drain.begin()
-        (refusal,) = await stream.rest()
-        assert (stream.status, refusal["error_code"]) == (503, 503)
+        assert await refusal(stream) == (503, 503)
 
 
-@pytest.mark.parametrize("begun", [b"", value(0), value(0) + b'{"value":'])
-def test_a_caller_that_leaves_frees_its_stream(http: HttpApp, begun: bytes) -> None:
+async def test_a_caller_that_leaves_frees_its_stream(http: HttpApp) -> None:
     http.producer.holds_records = True
-
-    async def scenario() -> None:
+    for begun in (b"", value(0), value(0) + b'{"value":'):
         async with caller(http) as stream:
             stream.send(begun)
             await until(lambda: http.app.sidecar.streams.open_now)
             stream.leave()
-            await until(lambda: stream.request.done())
-            assert http.app.sidecar.streams.open_now == 0
-
-    run(scenario())
-    for ticket in list(http.producer.waiting):
-        http.producer.acknowledge(ticket)
-    assert http.app.sidecar.room.requests == 0
+            await until(stream.request.done)
+            assert http.app.sidecar.streams.open_now == 0, begun
+        for ticket in list(http.producer.waiting):
+            http.producer.acknowledge(ticket)
+        assert http.app.sidecar.room.requests == 0, begun
 
 
 async def test_a_topic_that_is_not_known_fails_record_by_record_each_in_its_own_second(http: HttpApp) -> None:

@@ -1,0 +1,126 @@
+"""Which bodies are understood aside and what comes back from there; and the bytes of answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from contextvars import ContextVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core import AcknowledgedRun, RecordMetadata
+from service.produce.body_threads import SURELY_LIGHT_BYTES, BodyThreads, is_light, let_go
+from service.produce.produce_answers import answer_of, answer_of_runs
+from service.wire.errors import ProblemError
+
+
+def test_a_body_is_light_by_its_bytes_members_and_levels() -> None:
+    light = (
+        *(b"[" * SURELY_LIGHT_BYTES, b"[" * 10_000, b"a" * 256 * 1024),
+        b'{"key":"customer-7","value":{"total":12.5,"items":[1,2,3]}},' * 1_000,
+    )
+    heavy = (b"[" * 10_001, b"0," * 20_000, b'{"":' * 20_000, b"a" * (256 * 1024 + 1))
+    assert [is_light(body) for body in light] == [True] * 4
+    assert [is_light(body) for body in heavy] == [False] * 4
+
+
+async def test_a_light_body_is_read_at_once_and_a_heavy_one_on_a_thread() -> None:
+    aside, here = BodyThreads(), threading.current_thread()
+    light = aside.read(lambda body: threading.current_thread(), b"a")
+    with pytest.raises(StopIteration) as at_once:
+        light.send(None)
+    heavy = await aside.read(lambda body: threading.current_thread(), b"a" * 1_000_000)
+    aside.close()
+    assert at_once.value.value is here
+    assert heavy.name.startswith("pilotfish-bodies")
+
+
+async def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
+    aside, goes_on = BodyThreads(), threading.Event()
+    begun = [asyncio.create_task(aside.do(goes_on.wait)) for _ in range(4)]
+    waits_for_a_thread = asyncio.create_task(aside.do(lambda: "never"))
+    await asyncio.sleep(0)
+    aside.close()
+    goes_on.set()
+    assert await asyncio.gather(*begun) == [True] * 4
+    with pytest.raises(asyncio.CancelledError):
+        await waits_for_a_thread
+
+
+async def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:
+    aside = BodyThreads()
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(ValueError, match="no body"):
+        await aside.do(lambda: fail(ValueError("no body")))
+    for body in (b"a", b"a" * 1_000_000):
+        with pytest.raises(ProblemError) as refused:
+            await aside.read(lambda body: fail(MemoryError()), body)
+        assert refused.value.problem.status == 503
+    with pytest.raises(MemoryError):  # records were sent: it is no 503 that says that none were
+        await aside.report(lambda: fail(MemoryError()))
+    aside.close()
+
+
+async def test_the_work_knows_whose_request_it_is() -> None:
+    aside, request = BodyThreads(), ContextVar[str]("request")
+    request.set("this one")
+    assert await aside.do(request.get) == "this one"
+    aside.close()
+
+
+async def test_a_caller_who_leaves_does_not_wait_for_the_work() -> None:
+    aside, goes_on = BodyThreads(), threading.Event()
+    task = asyncio.create_task(aside.do(goes_on.wait))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    goes_on.set()
+    aside.close()
+
+
+def test_a_list_is_let_go_of_and_a_tuple_is_not() -> None:
+    items = list(range(5_000))
+    let_go(items)
+    let_go((1, 2))
+    assert items == []
+
+
+# -- the bytes of an answer: told in runs they are those that the receipts make one by one -------------------
+
+
+RUNS = st.lists(
+    st.builds(
+        AcknowledgedRun,
+        st.integers(1, 4),
+        st.integers(0, 2**31 - 1),
+        st.none() | st.integers(0, 2**62),
+        st.integers(-1, 2**62),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(runs=RUNS)
+def test_runs_are_told_as_their_records_would_be(runs: list[AcknowledgedRun]) -> None:
+    receipts = [
+        RecordMetadata("orders", partition, None if base is None else base + n, timestamp_ms)
+        for records, partition, base, timestamp_ms in runs
+        for n in range(records)
+    ]
+    assert answer_of_runs("orders", runs, 200) == answer_of("orders", receipts, 200)
+
+
+@pytest.mark.parametrize("count", [5_000, 5_001, 10_001])
+def test_a_long_answer_has_a_result_for_each_record(count: int) -> None:
+    receipts = [RecordMetadata("orders", 0, 7 + n, 5) for n in range(count)]
+    answer = answer_of("orders", receipts, 200)
+    assert [result["offset"] for result in json.loads(answer.body)["results"]] == list(range(7, 7 + count))
+    assert answer_of_runs("orders", [AcknowledgedRun(count, 0, 7, 5)], 200) == answer
