@@ -266,6 +266,7 @@ def test_an_attribute_that_no_cloudevent_has_or_lacks_is_refused_and_named() -> 
     for name in LEAST:
         without = {n: v for n, v in LEAST.items() if n != name}
         assert refusal(app, structured(app, without)) == (400, name)
+    data: object
     for data in (None, "x", {}):
         both = structured(app, {**LEAST, "data": data, "data_base64": "eA=="})
         assert refusal(app, both) == (400, "data_base64"), data
@@ -277,7 +278,9 @@ def test_an_attribute_that_no_cloudevent_has_or_lacks_is_refused_and_named() -> 
 def test_the_json_formats_own_examples_are_taken() -> None:
     app = web()
     some: list[dict[str, object]] = [
-        *({"data": data} for data in (None, "I'm just a string", 1.5)),
+        {"data": None},
+        {"data": "I'm just a string"},
+        {"data": 1.5},
         {"data": '<much wow="xml"/>', "datacontenttype": "application/xml"},
         {"data_base64": base64.b64encode(b'{ "xyz": 123 }').decode()},
         {"data_base64": ""},

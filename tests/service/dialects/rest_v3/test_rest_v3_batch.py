@@ -104,7 +104,10 @@ def test_ten_entries_and_ids_of_eighty_characters_are_taken(http: HttpApp) -> No
 
 def test_entries_that_cannot_be_told_apart_are_42208(http: HttpApp) -> None:
     several: list[list[dict[str, Any]]] = [
-        *([], [{"id": str(n)} for n in range(11)], [{"id": "1"}, {"id": "1"}], [{}]),
+        [],
+        [{"id": str(n)} for n in range(11)],
+        [{"id": "1"}, {"id": "1"}],
+        [{}],
         *([{"id": name}] for name in ("", "x" * 81, 1, None, "a b", "ü", "1\n")),
     ]
     for entries in several:

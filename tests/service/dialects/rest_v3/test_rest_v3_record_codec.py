@@ -90,9 +90,9 @@ def test_what_is_no_base64_is_no_binary_and_what_is_no_string_no_string() -> Non
     data = ("1", "true", "[]", "{}", '"a"', '"Zm9"', '"Zm9v="', '"Zh=="', '"Zm9v\\n"', '"_-8="', '"é"')
     binary = refusals('{"key":{"type":"BINARY","data":%s}}', *data)
     assert binary == dict.fromkeys(data, (400, "key.data"))
-    data = ("1", "false", "[]", '{"a":"b"}')
-    strings = refusals('{"value":{"type":"STRING","data":%s}}', *data)
-    assert strings == dict.fromkeys(data, (400, "value.data"))
+    others = ("1", "false", "[]", '{"a":"b"}')
+    strings = refusals('{"value":{"type":"STRING","data":%s}}', *others)
+    assert strings == dict.fromkeys(others, (400, "value.data"))
 
 
 def test_what_needs_a_schema_registry_is_not_served() -> None:
