@@ -1,4 +1,4 @@
-"""Fetches configs of topics on demand, keeps them for a while, and never fails a request.
+"""Fetches topic configs on demand, keeps them a while, and never fails a request.
 
     kept and young enough     returned at once
     otherwise                 one request shared by all callers, who wait for at most wait_ms

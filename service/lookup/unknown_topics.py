@@ -1,9 +1,9 @@
-"""Remembers for a while which topics the brokers do not know, and limits new ones per second.
+"""Remembers topics that the brokers do not know, and limits new ones per second.
 
 Each unknown name costs the brokers at least one Metadata request. A caller that invents names must not load
 the cluster, nor use up the limit of others. So callers with tokens share each second's names by the rule of
-admission control. A remembered name has no effect once the topic appears, because look-ups read the snapshot
-first. Event loop only; takes now_ms.
+admission control. A name is remembered for memory_ms. It has no effect once the topic appears, because
+look-ups read the snapshot first. Event loop only; takes now_ms.
 """
 
 from __future__ import annotations
