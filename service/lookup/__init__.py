@@ -1,1 +1,1 @@
-"""What is known of topics and their leaders, as answers: prepared, waited for, listed."""
+"""Metadata look-ups: prepared answers, waits for unknown topics, and the list of all topics."""

@@ -1,7 +1,7 @@
-"""The bodies of metadata answers: from a snapshot to JSON bytes, the one place where they are spelled.
+"""Encodes the bodies of metadata answers: from a snapshot to JSON bytes.
 
-Both the prepared look-ups and FastAPI's routes answer with these bytes; `schemas.py` describes them for the
-OpenAPI document, and a test holds the two equal. Pure; any thread.
+Prepared look-ups and FastAPI's routes both send these bytes. `native/schemas.py` describes them for the
+OpenAPI document; a test compares the two. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from service.wire.long_answers import joined
 
 _encode = msgspec.json.Encoder().encode
 
-#: Whose leaders are read at once: a quarter of a millisecond.
+#: Partitions whose leaders are read between two pauses: a quarter of a millisecond.
 _PARTITIONS_AT_ONCE: Final = 500
 
 
 def topic_id_text(topic_id: UUID | None) -> str | None:
-    """A topic's id as Kafka's own tools print it: URL-safe base64 without padding."""
+    """Returns a topic id as Kafka's own tools print it: URL-safe base64 without padding."""
     return None if topic_id is None else base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
@@ -38,12 +38,12 @@ def cluster_body(cache: MetadataCache) -> bytes:
 
 
 def topic_body(topic: TopicTable, nodes: Mapping[int, Node]) -> bytes:
-    """At one go, for a topic of not too many partitions."""
+    """Returns the whole body, for a topic with few partitions."""
     return b"".join(topic_pieces(topic, nodes))
 
 
 def topic_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[bytes]:
-    """The same in pieces, one for each partition."""
+    """Yields the same body in pieces, one per partition."""
     head = {"name": topic.name, "id": topic_id_text(topic.topic_id), "internal": topic.is_internal}
     found = (topic.partition(p, nodes) for p in topic.numbers)
     yield _encode(head)[:-1] + b',"partitions":['
@@ -52,13 +52,13 @@ def topic_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[bytes
 
 
 def partition_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
-    """None if there is no such partition."""
+    """Returns the body about one partition; None if it does not exist."""
     info = topic.partition(partition, nodes)
     return None if info is None else _encode(_partition_json(info))
 
 
 def leader_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
-    """None if there is no such partition."""
+    """Returns the body about a partition's leader; None if the partition does not exist."""
     found = leader_json(topic, partition, nodes)
     return None if found is None else _encode(found)
 
@@ -78,14 +78,14 @@ def leader_json(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) ->
 def broker_pieces(
     cache: MetadataCache, node: Node, rules: TopicRules, names: Iterable[str]
 ) -> Iterator[bytes]:
-    """A broker and what it leads among the allowed ones of these topics, in pieces."""
+    """Yields a broker with the partitions that it leads, of the topics that the rules allow."""
     yield _encode(node_json(node))[:-1] + b',"leads":['
     yield from joined(_leads(cache, node, (name for name in names if rules.allow(name))))
     yield b"]}"
 
 
 def _leads(cache: MetadataCache, node: Node, names: Iterable[str]) -> Iterator[bytes]:
-    """An item for each topic of which the broker leads partitions, and empty pieces to let others on."""
+    """Yields an item per topic in which the broker leads partitions, and empty pieces as pauses."""
     for name in names:
         topic = cache.topics[name]
         leads: list[int] = []

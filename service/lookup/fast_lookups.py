@@ -1,19 +1,15 @@
-"""Prepared look-ups, in front of FastAPI: a GET whose answer lies ready costs a dictionary access.
+"""Answers metadata look-ups in front of FastAPI: prepared ones at once, unknown topics after a wait.
 
-It goes out as the bytes that it is, by the server's own short way (`asgi.ANSWER`) where there is one: uvicorn
-would judge and spell each of its headers anew, and write it in two pieces. A test holds the two equal.
+    FastLookups     a GET with a prepared answer costs a dictionary access. It is sent as bytes, through the
+                    server's shortcut (`asgi.ANSWER`) if there is one: uvicorn itself would check and encode
+                    each header again, and write two pieces
+    ParkedLookups   a look-up of an unknown topic waits here, then gets its problem or goes to FastAPI's
+                    routes, which answer at once. Inside FastAPI a waiting request would keep about twenty
+                    coroutines and three exit stacks, 20 kB and more; here it keeps a handful
 
-A miss falls through. So does every other method, and whatever has a query that the table has no key for:
-FastAPI's routes judge it, wait where that is asked for, and name what is wrong. A topic that the caller may
-not read falls through before anybody looks for it, so that its answer takes as long as that of one that is
-not there. Event loop only.
-
-Look-ups of topics that nobody knows yet: they wait here, in front of FastAPI.
-
-A request that waits inside FastAPI keeps some twenty coroutines and three exit stacks alive, 20 KB and more;
-here it is a handful. What is plain enough to be understood here waits here, and then either has its problem
-told or goes on to the routes, which answer at once. Everything else (encoded names, demands of freshness,
-wrong parameters) goes on as it came. A test holds both ways equal. Event loop only.
+Everything else goes to FastAPI's routes unchanged: other methods, encoded names, freshness demands, wrong
+parameters. Tests check that all ways give equal answers. A topic that the caller may not read is not searched
+in the table, so its answer takes as long as a missing topic's. Event loop only.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from service.wire.errors import Problem, ProblemError, native
 from service.wire.freshness import matches
 from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
 
-#: What makes a query more than one plain parameter.
+#: Matches what a single plain parameter does not contain.
 _ENCODED: Final = re.compile(rb"[&%+;#]|[^\x21-\x7e]")
 
 
@@ -66,7 +62,7 @@ class _Asked(NamedTuple):
 
 
 class ParkedLookups:
-    """The ASGI callable; what it does not serve falls through. `knows` says whether a topic is known."""
+    """ASGI middleware: look-ups of unknown topics wait here. `knows` returns whether a topic is known."""
 
     def __init__(
         self, app: ASGIApp, lookups: Lookups, knows: Callable[[str], bool], metrics: HttpMetrics
@@ -78,13 +74,13 @@ class ParkedLookups:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         asked = _asked(scope) if scope.get("method") == "GET" else None
-        # One that the caller may not read ends here whether it is known or not, so that both take as long.
+        # A topic that the caller may not read is refused here, known or not, so that both take equally long.
         if asked is None or (self._knows(asked.topic) and caller_of(scope).read.allow(asked.topic)):
             return self._app(scope, receive, send)
         return self._wait(asked, scope, receive, send)
 
     async def _wait(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until the topic is known; tells why it is not. One coroutine: there are thousands of them."""
+        """Waits until the topic is known, or sends its problem. One coroutine: thousands may wait."""
         started = perf_counter()
         self._metrics.in_progress += 1
         problem: Problem | None
@@ -111,13 +107,13 @@ class ParkedLookups:
 
 
 def parked_route(scope: Scope) -> str | None:
-    """The route of a look-up that is plain enough to wait here."""
+    """Returns the route of a look-up that can wait here; None for other requests."""
     asked = _asked(scope)
     return None if asked is None else asked.route
 
 
 def _asked(scope: Scope) -> _Asked | None:
-    """What a request asks for, if it is written so plainly that nothing in it could be wrong."""
+    """Returns what a request asks for; None unless it is so plain that nothing in it can be wrong."""
     path = _PATH.fullmatch(scope.get("raw_path") or b"")
     if path is None:
         return None
@@ -135,7 +131,7 @@ def _asked(scope: Scope) -> _Asked | None:
 
 
 class _Done:
-    """What is over already, for who awaits it."""
+    """An awaitable that is already complete."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
@@ -145,7 +141,7 @@ _DONE: Final = _Done()
 
 
 class FastLookups:
-    """The ASGI callable."""
+    """ASGI middleware: sends prepared answers."""
 
     def __init__(self, app: ASGIApp, table: LookupTable, metrics: HttpMetrics) -> None:
         self._app = app
@@ -154,7 +150,7 @@ class FastLookups:
         self._counters_by_route: dict[tuple[str, int], RouteCounters] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """No coroutine of its own: what falls through may wait for minutes, and what does not is over."""
+        """Sends the answer, or calls the app. Not a coroutine, which would stay alive while the app waits."""
         if scope.get("method") != "GET":
             return self._app(scope, receive, send)
         started = perf_counter()
@@ -173,10 +169,10 @@ class FastLookups:
                 if matches(value, entry.etag):
                     status, headers, head, body = 304, entry.headers_304, entry.head_304, b""
             elif name == b"pilotfish-key":
-                # A second way to name a partition: the route refuses two.
+                # May be a second way to name a partition, which the route refuses.
                 return self._app(scope, receive, send)
             elif name == TRACEPARENT:
-                traceparent = value if traceparent is None else b""  # two name none
+                traceparent = value if traceparent is None else b""  # several count as none
         answer: Answer | None = scope.get(ANSWER)
         if answer is None or not answer(status, head, body):
             return self._respond(send, entry.route, status, headers, body, started, traceparent)
@@ -205,14 +201,14 @@ class FastLookups:
         route_counters.add(perf_counter() - started, traceparent)
 
     def _entry(self, path: bytes, query: bytes) -> Entry | None:
-        """The answer to a path with a query: the leader of a partition, or of a plain text key."""
+        """Returns the entry for a path with a query: the leader of a partition, or of a plain text key."""
         if query.startswith(b"key=") and not _ENCODED.search(query):
             return self._table.find_by_key(path, query[len(b"key=") :])
         return self._table.find(b"%s?%s" % (path, query))
 
 
 def _may_look(caller: Caller, path: bytes) -> bool:
-    """Whether the path is about no topic, or about one that the caller may read."""
+    """Returns whether the path is about no topic, or about one that the caller may read."""
     if not path.startswith(TOPICS):
         return True
     return caller.read.allow(path[len(TOPICS) :].partition(b"/")[0].decode("latin-1"))

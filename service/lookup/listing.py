@@ -1,8 +1,8 @@
-"""The list of all topics: a snapshot of its own, fetched when somebody asks and the last one is too old.
+"""Fetches and keeps the list of all topics, apart from the producer's metadata.
 
-Many askers share one request. While the brokers are away the old list goes on being served, its age says
-how old it is; nobody asking for some minutes lets it go. Never merged into the producer's topics. Event
-loop only.
+If the last list is too old, a request fetches a new one; other callers share it. While the brokers are
+unreachable, the old list is served with its age. A list is dropped after KEEP_S without a request. Event loop
+only.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from service.lookup.lookups import Demands
 from service.wire.errors import ProblemError, problem_of
 from service.wire.long_answers import LongBody, Slices, joined
 
-#: A list that nobody asked for in so long is dropped.
+#: An unused list is dropped after this time.
 KEEP_S: Final = 300.0
 
-#: How many bodies, by prefix and by whose they are, lie ready beside one list.
+#: Bodies kept with one list; each has its own prefix and topic rules.
 _MAX_BODIES: Final = 64
 
 
 @dataclass(slots=True)
 class Listed:
-    """One list and when it came; answers made of it are kept beside it."""
+    """One list, its time, and the answers built from it."""
 
     listing: TopicListing
     refreshed_ms: int
@@ -51,13 +51,13 @@ class Listed:
     _bodies: dict[tuple[str, bool, TopicRules], LongBody] = field(default_factory=dict)
 
     async def names(self) -> list[str]:
-        """The names of all topics, in order."""
+        """Returns the names of all topics, sorted."""
         if self._names is None:
             self._names = await self.slices.sorted(self.listing.topics)
         return self._names
 
     async def body(self, prefix: str, *, internal: bool, rules: TopicRules = ALL_TOPICS) -> LongBody:
-        """The JSON of the allowed topics with that prefix, by name; internal ones only where asked for."""
+        """Returns the JSON of the allowed topics with this prefix, sorted; internal ones if requested."""
         found = self._bodies.get((prefix, internal, rules))
         if found is None:
             found = await self.slices.body(self._pieces(await self.names(), prefix, internal, rules))
@@ -91,7 +91,7 @@ def _topic_json(topic: ListedTopic) -> bytes:
 
 
 class Listing:
-    """The last list, and the one request that may be under way for the next."""
+    """The last list, and at most one pending request for the next."""
 
     def __init__(
         self, producer: Producer, *, max_age_ms: int, wait_ms: int, slices: Slices | None = None
@@ -106,9 +106,9 @@ class Listing:
         self._drop: asyncio.TimerHandle | None = None
 
     async def current(self, demands: Demands) -> Listed:
-        """A list no older than demanded, or than we like, or the old one where there is no newer to be had.
+        """Returns a list no older than demanded (default max_age_ms); fetches a new one if necessary.
 
-        Raises ProblemError where there is none, or none as young as demanded.
+        Without a demand, returns the old list if the fetch fails. Raises ProblemError if no list will do.
         """
         self._keep_for_a_while()
         max_age_ms = self._max_age_ms if demands.max_age_ms is None else demands.max_age_ms
@@ -125,14 +125,14 @@ class Listing:
         raise ProblemError(problem_of(error, phase=Phase.METADATA, waited_ms=waited_ms))
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels the pending request and the timer."""
         if self._fetch is not None:
             self._fetch.cancel()
         if self._drop is not None:
             self._drop.cancel()
 
     async def _join_fetch(self, wait_ms: int) -> KafkaError | None:
-        """Waits for the request under way, making it where there is none. No asker who leaves ends it."""
+        """Waits for the pending request, or sends one. A caller that leaves does not cancel it."""
         if self._fetch is None:
             self._fetch = asyncio.get_running_loop().create_task(self._fetch_once(wait_ms))
             self._fetch.add_done_callback(self._fetched)

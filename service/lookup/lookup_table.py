@@ -1,16 +1,15 @@
-"""Answers of metadata look-ups, ready as bytes: path → Entry.
+"""Keeps answers of metadata look-ups ready as bytes: path → Entry.
 
-An entry is built when its path is first asked for and kept for as long as nothing that it says changes: the
-topic's own table (the same object from snapshot to snapshot while its bytes and overlay are the same) and
-the brokers' addresses. A new snapshot or a new second makes every entry stale at once, by a new stamp: the
-next look-up compares two identities, prepares the headers anew, and goes on. So a swap costs nothing
-however many entries there are, and one look-up costs one dictionary access and one comparison. Age and its
-kin are prepared once a second, not per request.
+An entry is built when its path is first requested, and kept while its content is unchanged. The content is
+the topic's table (the same object in each snapshot until its bytes or overlay change) and the brokers'
+addresses. A new snapshot or a new second replaces the stamp, which makes all entries stale at once. The next
+look-up of an entry compares two identities and renews its headers. So a new snapshot costs nothing, however
+many entries there are, and a look-up costs one dictionary access and one comparison. Freshness headers are
+encoded once a second per entry, not per request.
 
-Keys are raw paths, with `?partition=3` where a leader is asked for. What is not here (other queries,
-encoded names, topics that nobody knows yet) falls through to FastAPI's routes, which take their bytes from
-here as well. So does a topic of very many partitions: its answer is built in slices (`topic`), and is
-kept like the others. Event loop only.
+Keys are raw paths, with `?partition=3` for a leader. Other queries, encoded names and unknown topics go to
+FastAPI's routes, which use these entries too. So does a topic with more than LONG_PARTITIONS partitions: its
+answer is built in slices (`topic`), and kept like the others. Event loop only.
 """
 
 from __future__ import annotations
@@ -28,31 +27,30 @@ from service.wire.freshness import CACHE_CONTROL, etag_of, freshness_headers, ve
 from service.wire.long_answers import LongBody, Slices
 from service.wire.media_type import JSON
 
-#: What every path about one topic begins with; the topic's name is the next segment.
+#: The prefix of every path about one topic; the topic's name is the next segment.
 TOPICS: Final = b"/v1/topics/"
 _LEADER: Final = b"/leader"
 _TOPIC_ROUTE: Final = "/v1/topics/{topic}"
 
-#: How much may lie ready. Ten thousand partitions' answers take about 3 MB; a table that overflows starts
-#: anew.
+#: Limits of the table, which is cleared when it exceeds one. Ten thousand partitions take about 3 MB.
 MAX_ENTRIES: Final = 20_000
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 
-#: A topic with more partitions is built in slices; each takes some 9 us.
+#: Answers for more partitions are built in slices; a partition takes about 9 us.
 LONG_PARTITIONS: Final = 500
 
-#: Entries that nobody asked for in so long are dropped, and with them the topic tables that they hold.
+#: Unused entries are dropped after this time, and with them the topic tables that they hold.
 IDLE_S: Final = 60
 
 
 class _Use(Protocol):
-    """The mark that somebody asked for a topic: a plain store renews its idle expiry."""
+    """Marks a topic as used. Setting `touched` restarts its idle expiry."""
 
     touched: bool
 
 
 class _NoUse:
-    """Stands for the use of a topic where an answer is about none."""
+    """The mark of an answer that is about no topic."""
 
     __slots__ = ("touched",)
 
@@ -61,7 +59,7 @@ class _NoUse:
 
 
 class Entry:
-    """One prepared answer. `headers` and `headers_304` are those of this second, and `head` spells them."""
+    """One prepared answer. `head` and `head_304` are the current `headers` and `headers_304`, encoded."""
 
     __slots__ = (
         "_fixed",
@@ -87,7 +85,7 @@ class Entry:
     ) -> None:
         self.route = route
         if isinstance(body, LongBody):
-            # `body` is for those who answer at once, and see by `is_long` that they can't.
+            # Only answers in one piece use `body`; `is_long` excludes this entry from them.
             self.chunks, self.length, self.etag = body
             self.is_long, self.body = True, b""
         else:
@@ -103,7 +101,7 @@ class Entry:
         self._fixed = [(b"content-type", JSON), (b"content-length", b"%d" % self.length)]
 
     def renew(self, stamp: object, used_s: int, freshness: HeaderPairs) -> None:
-        """Makes the entry current: its headers say how fresh it is now."""
+        """Makes the entry current, with new freshness headers."""
         self.headers_304 = [(b"etag", self.etag), CACHE_CONTROL, *freshness]
         self.headers = self._fixed + self.headers_304
         lines = header_lines(self.headers_304) + b"\r\n"
@@ -113,7 +111,7 @@ class Entry:
 
 
 class LookupTable:
-    """The entries over the producer's present snapshot."""
+    """The entries for the producer's current snapshot."""
 
     def __init__(self, producer: Producer, boot: str, slices: Slices | None = None) -> None:
         self._slices = Slices() if slices is None else slices
@@ -137,11 +135,11 @@ class LookupTable:
 
     @property
     def version(self) -> bytes:
-        """Pilotfish-Metadata-Version of the snapshot that was last answered from."""
+        """Pilotfish-Metadata-Version of the snapshot that was used last."""
         return self._version
 
     def find(self, key: bytes) -> Entry | None:
-        """The answer to a raw path and query; None where it must be worked out. Marks the topic as used."""
+        """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
         cache = self._producer.cache
         if cache is not self._cache:
             self._take(cache)
@@ -157,10 +155,10 @@ class LookupTable:
         return entry
 
     async def topic(self, name: str) -> Entry | None:
-        """The answer about a topic, however long that is; None where the topic is not known.
+        """Returns the entry for a topic with any number of partitions; None if the topic is unknown.
 
-        A long one is built once for all who ask, of the snapshot that the first of them found, and says how
-        fresh that is: a newer snapshot may have come by then.
+        A long answer is built once for all callers, from the first caller's snapshot. Its freshness headers
+        are that snapshot's, although a newer one may have arrived.
         """
         entry = self.find(TOPICS + name.encode())
         if entry is not None:
@@ -170,12 +168,12 @@ class LookupTable:
             topic = self._topic(name.encode())
             if topic is None:
                 return None
-            # What it says of its freshness is taken now: the task begins a turn later.
+            # Freshness is read now, because the task begins in a later turn.
             said = self._stamp, self._second, self.freshness(name, self._now_ms())
             building = asyncio.get_running_loop().create_task(self._built(topic, self._nodes, said))
             self._building[name] = building
             building.add_done_callback(lambda _: self._building.pop(name, None))
-        return await asyncio.shield(building)  # whoever asked first may leave
+        return await asyncio.shield(building)  # the first caller may leave
 
     async def _built(
         self, topic: TopicTable, nodes: Mapping[int, Node], said: tuple[object, int, HeaderPairs]
@@ -187,7 +185,7 @@ class LookupTable:
         return entry
 
     def find_by_key(self, path: bytes, key: bytes) -> Entry | None:
-        """The answer to `/v1/topics/{topic}/leader?key=…`: that of the key's partition."""
+        """Returns the entry for `/v1/topics/{topic}/leader?key=…`: that of the key's partition."""
         if not path.startswith(TOPICS) or not path.endswith(_LEADER):
             return None
         topic = self._producer.cache.topics.get(path[len(TOPICS) : -len(_LEADER)].decode("latin-1"))
@@ -196,7 +194,7 @@ class LookupTable:
         return self.find(b"%s?partition=%d" % (path, partition_for_key(key, topic.partition_count)))
 
     def freshness(self, topic: str | None, now_ms: int) -> HeaderPairs:
-        """The freshness headers of an answer about a topic, or about the cluster as a whole."""
+        """Returns the freshness headers for a topic, or for the cluster (None)."""
         cache = self._cache
         if topic is not None:
             return freshness_headers(
@@ -209,7 +207,7 @@ class LookupTable:
     # -- keeping current -------------------------------------------------------------------------------------
 
     def _take(self, cache: MetadataCache) -> None:
-        """Answers from this snapshot from now on."""
+        """Uses this snapshot from now on."""
         self._cache = cache
         if cache.nodes_by_id != self._nodes:
             self._nodes = cache.nodes_by_id
@@ -217,7 +215,7 @@ class LookupTable:
         self._stamp = object()
 
     def _turn(self, second: int) -> None:
-        """A new second: ages go up. Once a minute what lies idle is dropped."""
+        """Begins a new second, which changes all ages. Drops idle entries once a minute."""
         self._second = second
         self._stamp = object()
         if second - self._swept_s >= IDLE_S:
@@ -226,7 +224,7 @@ class LookupTable:
             self._body_bytes = sum(entry.length for entry in self._entries.values())
 
     def _current(self, key: bytes, entry: Entry | None, now_ms: int) -> Entry | None:
-        """The entry for this snapshot and second: the old one if what it says still holds, else a new one."""
+        """Returns the old entry, renewed, if its content is unchanged; else a new one, or None."""
         if entry is not None and not self._holds(entry):
             del self._entries[key]
             self._body_bytes -= entry.length
@@ -243,7 +241,7 @@ class LookupTable:
     def _holds(self, entry: Entry) -> bool:
         if entry.nodes is not self._nodes:
             return False
-        # The cluster's own answer has no table to compare by, and is small.
+        # The cluster's answer has no table to compare; it is cheap to rebuild.
         return entry.topic is not None and self._cache.topics.get(entry.topic.name) is entry.topic
 
     def _keep(self, key: bytes, entry: Entry) -> None:
@@ -288,7 +286,7 @@ class LookupTable:
 
 
 def _plain_number(digits: bytes) -> int | None:
-    """A partition number in its one spelling, so that one answer has one key."""
+    """Parses a partition number in its canonical form only, so that each answer has one key."""
     if not digits.isdigit() or len(digits) > 10 or (digits[:1] == b"0" and len(digits) > 1):
         return None
     return int(digits)

@@ -1,12 +1,12 @@
-"""Look-ups that can't be answered at once: the topic is unknown yet, or a fresher answer is wanted.
+"""Waits for metadata that a look-up lacks: an unknown topic, or a fresher answer.
 
-    unknown topic   without max_block_ms: until the brokers said twice that there is none (404)
-                    with max_block_ms: until it appears or that time is over
-    max_age_ms      waits for a refresh where the topic's last response is older
+    unknown topic   without max_block_ms: until the brokers reported twice that it does not exist (404)
+                    with max_block_ms: until it appears or the time is over
+    max_age_ms      waits for a refresh if the topic's last response is older
     min_version     waits for that update; a version of another process's boot is 412 at once
 
-`know` decides what is missing, waits for it as a ticket, and says topic by topic what is wrong. It never
-creates a topic, and asks nobody for one that the caller may not read. Event loop only.
+`know` decides what is missing, waits for it with a ticket, and returns problems by topic. It never creates a
+topic, and never asks the brokers for a topic that the caller may not read. Event loop only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from service.wire.waiting import MAX_WAIT_MS, wait_for_result
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a look-up asks for besides its subject. None: nothing in particular."""
+    """The optional demands of a look-up; None means no demand."""
 
     max_block_ms: int | None = None
     max_age_ms: int | None = None
@@ -74,9 +74,9 @@ class Lookups:
     async def know(
         self, topics: Iterable[str], demands: Demands, receive: Receive, caller: Caller = ANYONE
     ) -> dict[str, Problem]:
-        """Waits until the topics are known and as fresh as demanded; answers what is wrong with the others.
+        """Waits until the topics are known and as fresh as demanded; returns the others' problems.
 
-        Raises ProblemError where the demand itself can't be met, CallerGoneError where nobody waits any more.
+        Raises ProblemError if the demand itself can't be met, CallerGoneError if the caller leaves.
         """
         since_ms = self._clock.now_ms()
         min_version = self._number_of(demands.min_version)
@@ -93,7 +93,7 @@ class Lookups:
         return problems
 
     async def know_cluster(self, demands: Demands, receive: Receive, caller: Caller = ANYONE) -> None:
-        """Waits until a broker has answered at all, and until the answer is as fresh as demanded."""
+        """Waits until a broker has answered, and until its answer is as fresh as demanded."""
         since_ms = self._clock.now_ms()
         min_version = self._number_of(demands.min_version)
         if self._producer.cache.is_bootstrap:
@@ -111,9 +111,9 @@ class Lookups:
         max_age_ms: int | None = None,
         since_ms: int | None = None,
     ) -> None:
-        """Waits for an update: the next one, or the one that satisfies a demand. Raises ProblemError.
+        """Waits for the next update, or for one that satisfies a demand. Raises ProblemError.
 
-        `wait_ms` counts from `since_ms`, when the request came, or from now.
+        `wait_ms` counts from `since_ms`, the arrival of the request, or from now.
         """
         now_ms = self._clock.now_ms()
         if since_ms is None:
@@ -132,7 +132,7 @@ class Lookups:
     # -- unknown topics --------------------------------------------------------------------------------------
 
     def _judge(self, names: list[str], demands: Demands) -> tuple[dict[str, Problem], list[str]]:
-        """What is known to be wrong, and what has to be asked for. Takes the snapshot once."""
+        """Returns the problems known so far, and the topics to ask for. Reads the snapshot once."""
         known = self._producer.cache.topics
         now_ms = self._clock.now_ms()
         problems: dict[str, Problem] = {}
@@ -153,7 +153,7 @@ class Lookups:
     async def _ask(
         self, names: list[str], demands: Demands, receive: Receive, caller: Caller
     ) -> dict[str, Problem]:
-        """Asks the brokers for topics and waits; answers the problems that are left."""
+        """Asks the brokers for topics and waits; returns the remaining problems."""
         now_ms = self._clock.now_ms()
         problems: dict[str, Problem] = {}
         begun: list[str] = []
@@ -238,7 +238,7 @@ class Lookups:
             )
 
     def _age_ms(self, names: list[str]) -> int:
-        """The age of the oldest of the topics, or of the cluster where there are none."""
+        """Returns the age of the oldest topic, or of the cluster if there are no topics."""
         cache = self._producer.cache
         times = [cache.refreshed_ms(name) for name in names] if names else [cache.last_successful_refresh_ms]
         known = [time for time in times if time is not None]
@@ -250,7 +250,7 @@ def _not_present(topic: str, waited_ms: int) -> KafkaError:
 
 
 def missing(cache: MetadataCache, topic: str, partition: int | None) -> KafkaError:
-    """What is wrong where a known topic has no such answer."""
+    """Returns the error for a topic without the requested partition, or for a topic that is gone."""
     count = cache.partition_count(topic)
     if count is None or partition is None:
         return UnknownTopicOrPartitionError(f"topic {topic} is gone")

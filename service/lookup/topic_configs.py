@@ -1,13 +1,13 @@
-"""The configs of topics: asked for when somebody wants them, kept for a while, and never worth a failure.
+"""Fetches topic configs on demand, keeps them a while, and never fails a request.
 
-    kept and young enough     answered at once
-    otherwise                 one request for all who want them now, waited for a moment
-    not to be had             the old ones, however old; an empty object where there never were any
+    kept and young enough     returned at once
+    otherwise                 one request shared by all callers, who wait for at most wait_ms
+    not available             the old ones, however old; an empty object if there are none
 
-Configs stand beside what a caller asked for, so that brokers which are away, or which do not let us see them
-(DescribeConfigs has an ACL of its own), fail nobody's request. What was not told is not asked for again
-for some seconds. A topic that was deleted and made anew has another id, and the old one's configs are not
-its. The topics asked for least recently are forgotten where there are too many. Event loop only.
+Configs only complete an answer. So brokers that are unreachable, or deny access (DescribeConfigs has its own
+ACL), fail no request. After a failure, the next request is sent some seconds later. A recreated topic has
+another id, so it does not get the old topic's configs. If too many topics are kept, the least recently used
+one is dropped. Event loop only.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _log: Final = logging.getLogger(__name__)
 Configs = Mapping[str, str | None]
 NO_CONFIGS: Final[Configs] = MappingProxyType({})
 
-#: After a refusal or a time-out. Long enough that a broker which refuses is no matter, short enough that one
-#: which was merely away is not missed for long.
+#: After a refusal or a time-out. Long enough to spare a broker that refuses, short enough for one that was
+#: unreachable for a moment.
 _PAUSE_AFTER_FAILURE_MS: Final = 5_000
 
-#: How many topics' configs are kept; about 4 KB each.
+#: Topics whose configs are kept; about 4 kB each.
 _MAX_TOPICS: Final = 1_000
 
-#: How many topics are asked for at once. Callers beyond get what there is.
+#: Requests at the same time. Further callers get what is kept.
 _MAX_REQUESTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is known of one topic's configs, and until when that is good enough."""
+    """One topic's configs, and until when they need no refresh."""
 
     topic_id: UUID | None
     configs: Configs
@@ -49,19 +49,19 @@ class _Kept:
 
 
 class ConfigsOfTopics:
-    """The configs of each topic that was asked for of late."""
+    """The configs of recently requested topics."""
 
     def __init__(self, producer: Producer, *, max_age_ms: int, wait_ms: int) -> None:
         self._producer = producer
         self._clock = producer.clock
         self._max_age_ms = max_age_ms
         self._wait_ms = wait_ms
-        #: The one asked for last stands last.
+        #: The least recently used first.
         self._kept: dict[str, _Kept] = {}
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     async def of(self, topic: TopicTable) -> Configs:
-        """The configs by name; None is the value of a sensitive one. Never raises, and waits but a moment."""
+        """Returns the configs by name; a sensitive value is None. Never raises; waits at most wait_ms."""
         kept = self._of_this(topic)
         if kept is None or kept.until_ms <= self._clock.now_ms():
             await self._ask(topic)
@@ -76,7 +76,7 @@ class ConfigsOfTopics:
         return kept if kept is not None and kept.topic_id == topic.topic_id else None
 
     async def _ask(self, topic: TopicTable) -> None:
-        """Joins the request under way, or makes it. No asker who leaves ends it for the others."""
+        """Waits for the pending request, or sends one. A caller that leaves does not cancel it."""
         asked = self._asked.get(topic.name)
         if asked is None:
             if len(self._asked) >= _MAX_REQUESTS:
@@ -97,7 +97,7 @@ class ConfigsOfTopics:
         try:
             self._producer.describe_topic_configs(topic.name, deadline_ms=deadline_ms, done=done)
         except (KafkaError, IllegalStateError) as e:
-            # The producer was closed: there is nobody left to ask.
+            # The producer is closed.
             done(TopicConfigsResult(None, error=e if isinstance(e, KafkaError) else KafkaError(str(e))))
         return reported
 

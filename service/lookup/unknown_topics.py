@@ -1,9 +1,9 @@
-"""Topics that the brokers do not know: remembered for a moment, new ones limited per second.
+"""Remembers topics that the brokers do not know, and limits new ones per second.
 
-Each unknown name costs the brokers a Metadata request or more, so a caller who makes names up must not
-become a load on the cluster, nor use up what others may ask: callers with tokens share each second's names
-as they share the waiting room. What is remembered is forgotten as soon as the topic appears, because look-ups
-read the snapshot first. Event loop only; takes now_ms.
+Each unknown name costs the brokers at least one Metadata request. A caller that invents names must not load
+the cluster, nor use up the limit of others. So callers with tokens share each second's names by the rule of
+admission control. A name is remembered for memory_ms. It has no effect once the topic appears, because
+look-ups read the snapshot first. Event loop only; takes now_ms.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from service.admission.admission_control import is_one_too_many
 from service.admission.caller import ANYONE, Caller
 from service.wire.errors import Problem, ProblemError
 
-#: Names that are remembered: with an hour's memory the limit by the second would let in 720,000.
+#: Maximum of remembered names. With a memory of an hour, the limit per second would allow 720,000.
 MOST_NAMES: Final = 10_000
 
 
 class UnknownTopics:
-    """The memory and the limit."""
+    """The remembered names, and the limit of new ones."""
 
     def __init__(self, memory_ms: int, names_per_second: int) -> None:
         self._memory_ms = memory_ms
         self._names_per_second = names_per_second
-        #: In the order in which their moments end.
+        #: By expiry time, the earliest first.
         self._until: dict[str, tuple[int, KafkaError]] = {}
         self._being_asked: dict[str, int] = {}
         self._second = 0
@@ -34,16 +34,16 @@ class UnknownTopics:
 
     @property
     def remembered_names(self) -> int:
-        """How many names are held in memory."""
+        """The number of names in memory, expired ones included."""
         return len(self._until)
 
     def remembered(self, topic: str, now_ms: int) -> KafkaError | None:
-        """What the brokers said of it a moment ago."""
+        """Returns the brokers' recent error for the topic, unless it has expired."""
         found = self._until.get(topic)
         return found[1] if found is not None and now_ms < found[0] else None
 
     def remember(self, topic: str, error: KafkaError, now_ms: int) -> None:
-        """Keeps the answer for a moment, and of others those whose moment is not over, up to MOST_NAMES."""
+        """Keeps the error for memory_ms. Drops expired names, and the oldest ones beyond MOST_NAMES."""
         if not self._memory_ms:
             return
         self._until.pop(topic, None)
@@ -55,14 +55,14 @@ class UnknownTopics:
         return now_ms < self._until[oldest][0] and len(self._until) < MOST_NAMES
 
     def begin(self, topic: str, now_ms: int, caller: Caller = ANYONE) -> None:
-        """Notes that the brokers are asked; raises a 429 where too many new names were in this second."""
+        """Counts a question to the brokers. Raises ProblemError (429) for too many new names this second."""
         waiting = self._being_asked.get(topic, 0)
         if not waiting:
             self._count(topic, now_ms, caller)
         self._being_asked[topic] = waiting + 1
 
     def end(self, topic: str) -> None:
-        """One who began has stopped waiting."""
+        """Ends one `begin`: its caller does not wait any more."""
         left = self._being_asked[topic] - 1
         if left:
             self._being_asked[topic] = left

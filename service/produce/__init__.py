@@ -1,1 +1,1 @@
-"""Records in over HTTP: understood whole, handed to the client, told of one by one."""
+"""Produces records that arrive over HTTP: parsed, submitted to the client, and answered one by one."""

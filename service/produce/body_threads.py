@@ -1,15 +1,15 @@
-"""Large bodies are understood aside, on threads of their own: the event loop serves everybody else meanwhile.
+"""Parses large bodies on threads, so that the event loop can serve other requests.
 
-    async def …:  records = await aside.read(parse, body)     a light body at once, a heavy one on a thread
-                  checked = await aside.do(check)             on a thread in any case
-                  answer = await aside.tell(spell)            the same, once records may be written
+    async def …:  records = await threads.read(parse, body)   a light body at once, a heavy one on a thread
+                  checked = await threads.do(check)           always on a thread
+                  answer = await threads.report(spell)        the same, once records may be written
 
-A thread shares the interpreter, and a call into C keeps it until it returns: what runs here must make no long
-ones. The parsers see to that (`json_parts.py`, `payload.py`): they take a large text in parts. Between two of
-their calls the interpreter goes to whoever waits for it, after 0.5 ms at most (`server.py`); several threads
-share it evenly, so that a body of a moment does not wait for one of a second.
+The threads share the interpreter, and a C call holds it until it returns. So the work must make no long C
+calls: the parsers take a large text in parts (`json_parts.py`, `payload.py`). Between two calls a waiting
+thread gets the interpreter after 0.5 ms at most (`server.py`). The threads share it evenly, so a small body
+does not wait for a large one.
 
-`read`, `do` and `tell` on the event loop; the work touches nothing that belongs to the loop.
+Call `read`, `do` and `report` on the event loop. The work must not use objects of the loop.
 """
 
 from __future__ import annotations
@@ -25,27 +25,26 @@ from service.wire.errors import out_of_memory
 
 T = TypeVar("T")
 
-#: How many bodies are understood at the same time. Each further thread that is busy is one more that a
-#: look-up may have to wait for, 0.5 ms at a time.
+#: Bodies parsed at the same time. A look-up may wait for each busy thread, 0.5 ms at a time.
 _THREADS: Final = 4
 
-#: A body up to this length is light whatever stands in it: what takes longest, the search for a duplicate
-#: name in brackets alone, takes 5 ms.
+#: A body up to this length is always light. The worst case, the search for a duplicate name in a body of
+#: brackets only, takes 5 ms.
 SURELY_LIGHT_BYTES: Final = 8 * 1024
-#: A longer one is light as long as it has few members, items and levels: some 1 us each for the parsers.
+#: A longer body is light if it has few members, items and levels: each takes about 1 us to parse.
 _LIGHT_BYTES: Final = 256 * 1024
 _LIGHT_MEMBERS: Final = 10_000
-#: All but what begins a member, an item or a level.
+#: All bytes except those that begin a member, an item or a level.
 _NO_MEMBERS: Final = bytes(set(range(256)) - set(b",[{"))
 
 _FREED_AT_ONCE: Final = 1_000
 
-#: So many records are told of, or checked, at once: 5 ms where each has its own reason.
+#: Up to so many records are checked or answered on the loop: 5 ms if each has its own error.
 FEW_RECORDS: Final = 2_000
 
 
 def is_light(body: bytes) -> bool:
-    """Whether to understand a body is a matter of few milliseconds. One look at its bytes at most."""
+    """Returns whether parsing a body takes only a few milliseconds. Scans its bytes at most once."""
     size = len(body)
     if size <= SURELY_LIGHT_BYTES:
         return True
@@ -55,13 +54,13 @@ def is_light(body: bytes) -> bool:
 
 
 class BodyThreads:
-    """The threads of one sidecar. None is started before there is something for it to do."""
+    """The threads of one sidecar. Each is started when it is first needed."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="pilotfish-bodies")
 
     async def read(self, read: Callable[[bytes], T], body: bytes) -> T:
-        """What `read` makes of a body, and raises. ProblemError (503) where memory does not hold it."""
+        """Returns the result of `read`, or raises its error. Raises ProblemError (503) if out of memory."""
         if is_light(body):
             try:
                 return read(body)
@@ -70,9 +69,9 @@ class BodyThreads:
         return await self.do(partial(read, body))
 
     async def do(self, work: Callable[[], T]) -> T:
-        """What the work returns, and raises. Who is cancelled does not end it: its result is dropped.
+        """Returns the result of `work`, or raises its error. A cancelled caller does not stop the work.
 
-        ProblemError (503) where memory does not hold it.
+        Raises ProblemError (503) if out of memory.
         """
         try:
             return await self.report(work)
@@ -80,22 +79,22 @@ class BodyThreads:
             raise out_of_memory() from e
 
     async def report(self, work: Callable[[], T]) -> T:
-        """The same for an answer about records that were sent: a MemoryError is raised as it is.
+        """Does the same for an answer about sent records, but raises MemoryError unchanged.
 
-        Nobody may be told then that nothing was written.
+        The problem for it would wrongly say that nothing was written.
         """
-        within = partial(copy_context().run, work)  # whose trace it is, and the like
+        within = partial(copy_context().run, work)  # for context variables, such as the trace
         return await asyncio.get_running_loop().run_in_executor(self._threads, within)
 
     def close(self) -> None:
-        """Begins nothing more. Does not wait."""
+        """Cancels work that has not begun. Does not wait."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def let_go(items: Sequence[object]) -> None:
-    """Empties a long list bit by bit: one that is freed whole keeps the interpreter until its last item is.
+    """Empties a long list in steps. Freed at once, it would hold the interpreter until its last item.
 
-    For who knows that nobody needs it any more. Does nothing to what is no list.
+    The caller must know that the list is not needed any more. Does nothing if it is not a list.
     """
     if isinstance(items, list):
         while items:

@@ -1,15 +1,15 @@
-"""Idempotency-Key: a request that comes again is answered as the first was, and writes nothing more.
+"""Remembers requests by Idempotency-Key: a repeated request gets the first answer and writes nothing.
 
-    the same key and request    while the first runs, waits for its outcome; later, gets the same answer
+    the same key and request    waits for the first request's outcome, or gets its answer
     another request             422
 
-A key belongs to its caller and topic. What is remembered is what a retry must not do again: answers where
-something was acknowledged, and outcomes that are unknown, until the client knows them after all. A failure of
-which nothing was written is forgotten at once, so that the retry tries again. Memory is bounded in bytes and
-keys: the oldest answers go first, those of the caller who holds most, and never one that has no outcome yet.
+A key belongs to a caller and a topic. A request stays remembered if a retry could write its records again:
+some were acknowledged, or the outcome is unknown. If nothing was written, its key is forgotten at once, and a
+retry is a new attempt. Memory is bounded in bytes and keys. The caller that holds the most loses its oldest
+answer first. A request without an outcome is never dropped.
 
-Event loop only. Source: draft-ietf-httpapi-idempotency-key-header-07; a key's text is RFC 8941's string, or
-that string without its quotes, as many clients send it.
+Event loop only. Source: draft-ietf-httpapi-idempotency-key-header-07. A key is a string of RFC 8941, or the
+same without quotes, as many clients send it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _QUOTED: Final = re.compile(rb'"((?:[ !#-\[\]-~]|\\["\\])+)"')
 _BARE: Final = re.compile(rb"[!#-+\--:<-\[\]-~]+")
 _MAX_KEY_LENGTH: Final = 255
 
-#: What an acknowledged record takes in an answer: its three numbers with as many digits as they can have.
+#: Maximum size of an acknowledged record in an answer: its three numbers with the most digits possible.
 RECORD_BYTES: Final = 96
-#: What else is held for a key, measured with CPython 3.11.
+#: Other memory per key, measured with CPython 3.11.
 _ATTEMPT_BYTES: Final = 1_000
 
-#: Says that the answer is that of an earlier request.
+#: Marks the answer of an earlier request.
 REPLAYED: Final = (b"pilotfish-replayed", b"true")
 
 
 class Name(NamedTuple):
-    """Whose key it is, and for what."""
+    """A key with its caller and topic."""
 
     caller: str
     topic: str
@@ -50,7 +50,7 @@ class Name(NamedTuple):
 
 
 class KeyLimits(NamedTuple):
-    """How much is remembered, and for how long after the outcome."""
+    """Limits of what is remembered. `hold_ms` counts from the outcome."""
 
     max_bytes: int
     max_keys: int
@@ -58,7 +58,7 @@ class KeyLimits(NamedTuple):
 
 
 def key_of(values: Sequence[bytes]) -> str:
-    """The key that the header gives. Raises ProblemError (400)."""
+    """Returns the key from the values of the header. Raises ProblemError (400)."""
     if len(values) != 1:
         raise refused(400, "is given twice", place=_PLACE)
     value = values[0].strip(b" \t")
@@ -73,14 +73,14 @@ def key_of(values: Sequence[bytes]) -> str:
 
 
 def digest_of(meaning: bytes, body: bytes) -> bytes:
-    """What must be equal for a request to be the same: its body, and what of its head has a meaning."""
+    """Returns a digest that is equal for equal requests: of the body, and of the head's `meaning`."""
     digest = hashlib.sha256(b"%d:" % len(meaning) + meaning)
     digest.update(body)
     return digest.digest()
 
 
 class Attempt:
-    """The request that first brought a key. Ends once, with the answer that is true."""
+    """The first request under a key. Ends once, with its final answer."""
 
     __slots__ = ("_joined", "_keys", "answer", "bytes", "digest", "ended_ms", "name")
 
@@ -94,7 +94,7 @@ class Attempt:
         self.ended_ms = 0
 
     def join(self, done: Callable[[Answer], None]) -> Ticket:
-        """Has `done` called with the answer: at once, where there is one."""
+        """Calls `done` with the answer, at once if there is one."""
         if self.answer is not None:
             done(self.answer)
         else:
@@ -102,7 +102,7 @@ class Attempt:
         return _Joined(lambda: self._leave(done))
 
     def end(self, answer: Answer, *, keep: bool) -> None:
-        """Tells those who joined, and remembers the answer or forgets the key. The first call holds."""
+        """Sends the answer to all that joined, and keeps or forgets it. Only the first call counts."""
         if self.answer is not None:
             return
         self.answer = self._keys.ended(self, answer) if keep else answer
@@ -113,7 +113,7 @@ class Attempt:
             done(answer)
 
     def forget(self) -> None:
-        """The request was refused before anything of it was taken on."""
+        """Forgets the key: the request was refused before any of it was accepted."""
         self._keys.forget(self)
 
     def _leave(self, done: Callable[[Answer], None]) -> None:
@@ -122,7 +122,7 @@ class Attempt:
 
 
 class _Joined:
-    """A place among those who wait for an attempt's end; it may be left, and the attempt goes on."""
+    """The ticket of a request that joined. Cancelling it does not end the attempt."""
 
     __slots__ = ("_leave",)
 
@@ -137,11 +137,11 @@ class IdempotencyKeys:
     """The keys of one sidecar."""
 
     def __init__(self, clock: Clock, limits: KeyLimits, forgotten_early: Counter) -> None:
-        """`forgotten_early` counts answers that had to go before their time."""
+        """`forgotten_early` counts answers that are dropped before `hold_ms`."""
         self._clock = clock
         self._limits = limits
         self._attempts: dict[Name, Attempt] = {}
-        #: Those that have ended, by caller, the oldest first; and what each caller holds with them.
+        #: Ended attempts by caller, the oldest first, and the bytes that they hold.
         self._ended: dict[str, OrderedDict[Name, Attempt]] = {}
         self._ended_bytes: dict[str, int] = {}
         self.bytes = 0
@@ -151,7 +151,7 @@ class IdempotencyKeys:
         return len(self._attempts)
 
     def find(self, name: Name, digest: bytes) -> Attempt | None:
-        """The earlier request under this key. Raises a 422 where it was another one."""
+        """Returns the earlier request under this key, or None. Raises ProblemError (422) if it differs."""
         self._forget_expired()
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.digest != digest:
@@ -160,7 +160,7 @@ class IdempotencyKeys:
         return attempt
 
     def begin(self, name: Name, digest: bytes, records: int) -> Attempt:
-        """Remembers a key that is new. Raises a 413 or 429 where its answer could not be remembered."""
+        """Remembers a new key. Raises ProblemError: 400 (keys are off), 413 (too long an answer), 429."""
         if not self._limits.max_bytes:
             raise refused(400, "is not served here (idempotency_max_bytes is 0)", place=_PLACE)
         needed_bytes = _ATTEMPT_BYTES + len(name.key) + records * RECORD_BYTES
@@ -178,7 +178,7 @@ class IdempotencyKeys:
         return attempt
 
     def ended(self, attempt: Attempt, answer: Answer) -> Answer:
-        """Attempt calls this: what is to be remembered of its answer."""
+        """Returns the answer to remember, and counts its bytes. Called by Attempt."""
         caller = attempt.name.caller
         held_bytes = _ATTEMPT_BYTES + len(attempt.name.key) + len(answer.body)
         if held_bytes > self._limits.max_bytes:
@@ -193,14 +193,14 @@ class IdempotencyKeys:
         return answer
 
     def forget(self, attempt: Attempt) -> None:
-        """Attempt calls this: the key is as if it had never come."""
+        """Removes the key. Called by Attempt."""
         del self._attempts[attempt.name]
         self.bytes -= attempt.bytes
 
-    # -- what goes -------------------------------------------------------------------------------------------
+    # -- dropping --------------------------------------------------------------------------------------------
 
     def _make_room(self, needed_bytes: int, needed_keys: int) -> bool:
-        """Whether there is room for so much, once the oldest answers of who holds most are gone."""
+        """Drops the oldest answers of the callers that hold most; returns whether there is room now."""
         limits = self._limits
         while self.bytes + needed_bytes > limits.max_bytes or len(self) + needed_keys > limits.max_keys:
             if not self._ended:
@@ -226,7 +226,7 @@ class IdempotencyKeys:
 
 
 def _too_large(answer: Answer) -> Answer:
-    """What is remembered where thousands of failures, each with its reason, take more than there is."""
+    """Returns what to remember instead of an answer that is too large, such as one of many failures."""
     detail = (
         f"the first answer under this key was {answer.status}, and too large to be remembered "
         "(idempotency_max_bytes)"

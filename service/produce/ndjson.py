@@ -1,18 +1,16 @@
-"""application/x-ndjson on the native produce path: a line in for each record, a line out for each outcome.
+"""Serves application/x-ndjson on the native produce path: record lines in, outcome lines out.
 
     in    {"key":"customer-7","value":{"total":12.5}}
     out   {"index":0,"partition":3,"offset":17,"timestamp":1700000000000}
     last  {"summary":{"records":1,"acknowledged":1,"failed":0,"ended":"complete"}}
 
-What can be refused by the head is an ordinary problem document. After that the status is said, and whatever
-goes wrong is told in the line of its record: one that can't be read, or is too long, too. A stream whose last
-line is missing was cut off: the outcome of what was not told is unknown. Event loop only.
+A fault in the head gets an ordinary problem document. Later the status is already sent, so each fault is
+reported in the line of its record, also that of an unreadable or too long line. A stream without its last
+line was cut off: records without a line have an unknown outcome. Event loop only.
 
-Lines out of a body that comes in pieces: the same lines, however it was cut.
-
-A line ends with LF; what is before it may end with CR, which is white space to JSON. The last line needs no
-end. Lines of white space alone are left out. One that is longer than the limit is told of as soon as that is
-known, and passed over up to its end, so that no more than one line of that length is ever held. Pure.
+`LineSplitter` finds the same lines however the body is divided into pieces. A line ends with LF; a CR before
+it is white space in JSON. The last line needs no LF, and blank lines are skipped. A line above the limit is
+reported as soon as it exceeds it, and skipped to its end. So never more than one line of that length is held.
 """
 
 from __future__ import annotations
@@ -42,12 +40,11 @@ from service.wire.waiting import CallerGoneError
 
 PARAMETERS: Final = ("key_format", "value_format")
 
-#: Lines that are read and submitted in one go, and how long they may be together, but for one that is longer:
-#: about 2 ms, within which nobody else has a turn.
+#: Lines and bytes that are parsed and submitted together (a longer line alone): about 2 ms of the event loop.
 _LINES_AT_ONCE: Final = 500
 _BYTES_AT_ONCE: Final = 64 * 1024
 
-#: A begun line that is shorter is not counted among what waits: it is still in a buffer of the connection.
+#: A shorter incomplete line is not counted by admission control: it fits into a connection's buffer.
 _HELD_UNCOUNTED_BYTES: Final = 64 * 1024
 
 _JSON_HEADER: Final = (b"content-type", JSON)
@@ -58,23 +55,23 @@ _WHITE: Final = b" \t\r"
 
 
 class LineSplitter:
-    """One body."""
+    """Splits one body into lines. Pure."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
         self._begun: bytes | bytearray = b""
         self._passes_over = False
-        #: What is held of a line whose end has not come.
+        #: Bytes held of an incomplete line.
         self.held_bytes = 0
 
     def feed(self, piece: bytes) -> list[bytes | None]:
-        """The lines that end in this piece, None for one that is too long, be it at an end or not."""
+        """Returns the lines that end in this piece; None for a line that is too long, ended or not."""
         first, *others = piece.split(b"\n")
         lines = self._add(first)
         if others:
             lines += self.end()
             rest, limit = others.pop(), self._max_line_bytes
-            # Whole lines, most of what comes: a read may bring a hundred thousand, if they are blank.
+            # Must be fast: a read may bring a hundred thousand lines, if they are blank.
             lines += [
                 line if len(line) <= limit else None
                 for line in others
@@ -84,7 +81,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[bytes | None]:
-        """What was begun, if it says anything: the line, or the body, has come to its end."""
+        """Ends the incomplete line, and returns it unless it is blank."""
         line = bytes(self._begun)
         self._begun = b""
         self.held_bytes = 0
@@ -92,7 +89,7 @@ class LineSplitter:
         return [line] if line.strip(_WHITE) else []
 
     def pass_over(self) -> None:
-        """Holds nothing of the line that was begun, and passes over the rest of it."""
+        """Drops the incomplete line, and skips the rest of it."""
         self._begun = b""
         self.held_bytes = 0
         self._passes_over = True
@@ -104,9 +101,9 @@ class LineSplitter:
             self.pass_over()
             return [None]
         if self._begun:
-            if isinstance(self._begun, bytes):  # nearly always a line comes whole, and is not copied
+            if isinstance(self._begun, bytes):  # most lines arrive whole, and are not copied
                 self._begun = bytearray(self._begun)
-            self._begun += part  # not a list of parts: they may be of a byte each
+            self._begun += part  # not a list of parts, which may be a byte each
         else:
             self._begun = part
         self.held_bytes += len(part)
@@ -114,14 +111,14 @@ class LineSplitter:
 
 
 def is_ndjson(scope: Scope) -> bool:
-    """Whether a request says that its body is NDJSON."""
-    if _JSON_HEADER in scope["headers"]:  # nearly always, and found without a step of ours
+    """Returns whether the Content-Type of a request is NDJSON."""
+    if _JSON_HEADER in scope["headers"]:  # the usual case, found without Python code
         return False
     return media_type_of(header(scope, b"content-type")) == NDJSON
 
 
 def is_ndjson_stream(scope: Scope) -> bool:
-    """Whether this module will serve the request: the guards do not bound its body as a whole."""
+    """Returns whether this module serves the request. The guards do not limit its body as a whole."""
     before, after = _PATH
     path: str = scope["path"]
     is_ours = scope["method"] == "POST" and path.startswith(before) and path.endswith(after)
@@ -129,7 +126,7 @@ def is_ndjson_stream(scope: Scope) -> bool:
 
 
 class NdjsonProduce:
-    """Serves the streams of one sidecar."""
+    """Serves the NDJSON streams of one sidecar."""
 
     def __init__(
         self,
@@ -143,7 +140,7 @@ class NdjsonProduce:
         self._status = 200 if producing.acknowledges else 202
 
     def answer(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
-        """The open stream, as the answer that it is; it must be called. Raises ProblemError."""
+        """Opens the stream; returns its response, which must be called. Raises ProblemError."""
         producing = self._producing
         caller = caller_of(scope)
         producing.check(topic, caller)
@@ -181,13 +178,13 @@ class NdjsonProduce:
     def _headers(scope: Scope) -> HeaderPairs:
         headers = [(b"content-type", NDJSON), (b"cache-control", b"no-store")]
         if header(scope, b"content-length") is None:
-            # Whoever goes on after an early end would never hear of it on a connection that goes on, too.
+            # Otherwise a caller that sends on after an early end would not notice the end.
             headers.append(CLOSE)
         return headers
 
 
 class _Conversation:
-    """One stream: what is read, and what is told."""
+    """One stream: reads lines, and reports outcomes."""
 
     def __init__(
         self,
@@ -210,7 +207,7 @@ class _Conversation:
         self._failed = 0
 
     async def hold(self) -> None:
-        """Reads and tells until the end, and sums up. Raises CallerGoneError."""
+        """Reads and reports until the end, then writes the summary. Raises CallerGoneError."""
         await converse(self._stream, self._drain, self._receive, self._read, self._report)
         records, failed = self._stream.records, self._failed
         summary = {
@@ -251,7 +248,7 @@ class _Conversation:
         start = 0
         while start < len(lines):
             if start:
-                await asyncio.sleep(0)  # a read may bring thousands: others get their turn between
+                await asyncio.sleep(0)  # a read may bring thousands of lines: lets other tasks run
             some, body_bytes = _some(lines, start)
             start += len(some)
             is_heavy = not all(line is None or is_light(line) for line in some)
@@ -277,7 +274,7 @@ class _Conversation:
         return BodyError(413, f"records[{index}]", detail)
 
     async def _count_what_is_held(self) -> Problem | None:
-        """Counts a long line that has begun; where there is no room for it, it is passed over and fails."""
+        """Counts a long incomplete line. Without room for it, skips it and returns its problem."""
         held_bytes = self._lines.held_bytes
         problem = await self._stream.hold(held_bytes if held_bytes > _HELD_UNCOUNTED_BYTES else 0)
         if problem is not None:
@@ -286,7 +283,7 @@ class _Conversation:
 
 
 def _some(lines: Sequence[bytes | None], start: int) -> tuple[Sequence[bytes | None], int]:
-    """The lines from `start` on that are read in one go, one at least, and their length."""
+    """Returns the lines from `start` on to parse together, at least one, and their length."""
     body_bytes = 0
     end = start
     for line in lines[start : start + _LINES_AT_ONCE]:

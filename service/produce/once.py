@@ -1,12 +1,12 @@
-"""Producing under an Idempotency-Key: once, however often the request comes.
+"""Produces a request with an Idempotency-Key once, however often it is repeated.
 
-The first request under a key is launched for good. Its caller may leave, its deadline may pass: the records
-stay with the client, which tells in the end what became of them, and a request that comes again is answered
-with that. Which outcomes are kept:
+The first request under a key cannot be cancelled. If its caller leaves or its deadline passes, the client
+keeps the records and reports their final outcome. Repeated requests get the answer of that outcome:
 
-    some or all acknowledged (200, 202, 207)   kept: the same answer again, failed records with it
-    unknown (504, or a 207 with some of it)    kept, and replaced once the client knows; it may never
-    nothing was written (4xx, 500, 503)        forgotten: the request that comes again is tried again
+    some or all acknowledged (200, 202, 207)   kept, with the failed records
+    unknown (504, or a 207 with some of it)    open until the client reports the final outcome, then kept,
+                                               even if still unknown; repeated requests wait
+    nothing was written (4xx, 500, 503)        forgotten: a repeated request is a new attempt
 
 Event loop only.
 """
@@ -35,7 +35,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Outcome(NamedTuple):
-    """What became of a request: its answer, whether any record may be in the log, and is that unknown."""
+    """A request's answer; whether any record may be written, and whether that is unknown of any."""
 
     answer: Answer
     written: bool
@@ -43,7 +43,7 @@ class _Outcome(NamedTuple):
 
 
 class Once:
-    """Answers requests that bring a key."""
+    """Answers requests that have an Idempotency-Key."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Once:
         replays: Counter,
         aside: BodyThreads,
     ) -> None:
-        """`acknowledged` is the status where all is well."""
+        """`acknowledged` is the status if all records were acknowledged."""
         self._producing = producing
         self._keys = keys
         self._clock = clock
@@ -65,16 +65,16 @@ class Once:
     async def answer(
         self, name: Name, form: Form, body: bytes, *, since_ms: int, place: Place, receive: Receive
     ) -> Answer:
-        """The answer of the first request under the key, be it this one or another.
+        """Returns the answer of the first request under the key: this one or an earlier one.
 
-        Raises ProblemError, BodyError, and CallerGoneError where nobody is left to answer.
+        Raises ProblemError, BodyError, or CallerGoneError if the caller leaves.
         """
         digest = await self._aside.read(partial(digest_of, form.meaning), body)
         attempt = self._keys.find(name, digest)
         if attempt is None:
             records = await self._aside.read(form.parse, body)
             checked = await self._producing.check_many(name.topic, records)
-            attempt = self._keys.find(name, digest)  # others had their turn meanwhile
+            attempt = self._keys.find(name, digest)  # another request may have begun meanwhile
             if attempt is None:
                 return await self._first(
                     name, digest, form.times, records, since_ms, place, receive, checked=checked
@@ -104,7 +104,7 @@ class Once:
 
         def launch(done: Callable[[Answer], None]) -> Ticket:
             def spelled(outcome: _Outcome) -> None:
-                if not outcome.is_unknown:  # else `settled` will tell
+                if not outcome.is_unknown:  # else `settled` ends the attempt
                     self._end(attempt, outcome)
                 done(outcome.answer)
 
@@ -136,13 +136,13 @@ class Once:
         result: Result,
         then: Callable[[_Outcome], None],
     ) -> None:
-        """Has `then` told what the records became: at once where they are few, else once it is spelled."""
+        """Calls `then` with the outcome: at once for few records, else after a thread has encoded it."""
         work = partial(self._outcome, attempt.name.topic, records, result)
         if len(records) <= FEW_RECORDS:
             then(_or_unknown(work))
             return
         spelling = asyncio.ensure_future(self._aside.report(work))
-        # Where that fails, for want of memory or in a shutdown, it is done here: somebody waits for it.
+        # If the thread fails (no memory, shutdown), it is done here: a caller waits for the outcome.
         spelling.add_done_callback(
             lambda spelt: then(
                 _or_unknown(work) if spelt.cancelled() or spelt.exception() else spelt.result()
@@ -158,12 +158,12 @@ class Once:
         )
 
     def _end(self, attempt: Attempt, outcome: _Outcome) -> None:
-        """What the records became is known, or never will be."""
+        """Ends the attempt: the outcome is final, even if it is unknown."""
         attempt.end(outcome.answer, keep=outcome.written)
 
 
 def _or_unknown(work: Callable[[], _Outcome]) -> _Outcome:
-    """The outcome; an unknown one where it can't be spelled: somebody waits for it."""
+    """Returns the outcome, or an unknown one if it can't be encoded: a caller waits for it."""
     try:
         return work()
     except Exception:  # noqa: BLE001 -- a bug, or a lack of memory
@@ -177,7 +177,7 @@ def _is_unknown(outcome: RecordOutcome) -> bool:
 
 
 async def outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: Receive) -> Answer:
-    """The answer that holds for good, waited for within the request's own time; a 504 at its end."""
+    """Waits for the final answer and returns it; returns a 504 after `left_ms`."""
     if attempt.answer is not None:
         return attempt.answer
     try:
@@ -197,7 +197,7 @@ async def outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: R
 
 
 class _Stays:
-    """A ticket that nobody may give back: whoever leaves, the records are delivered."""
+    """A ticket that can't be cancelled: the records are delivered even if the caller leaves."""
 
     def cancel(self) -> None:
         """Does nothing."""

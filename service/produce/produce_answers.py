@@ -1,6 +1,6 @@
-"""What became of records, as the bytes of an answer: one document for a request, one line each for a stream.
+"""Encodes outcomes of records: one document for a request, one line per record for a stream.
 
-    all acknowledged 200 · some 207 · acks=0 202 · none: the common cause's status, else the gravest
+    all acknowledged 200 · some 207 · acks=0 202 · none: the common or gravest status (`errors.gravest`)
 
 Pure.
 """
@@ -22,12 +22,12 @@ _JSON: Final = (b"content-type", b"application/json")
 _PROBLEM: Final = (b"content-type", PROBLEM_TYPE)
 
 
-#: Items that are spelled by one call, 5 ms where each is an error.
+#: Items encoded by one call: 5 ms if each is an error.
 _AT_ONCE: Final = 5_000
 
 
 class Answer(NamedTuple):
-    """A whole response, and how the metrics call it."""
+    """A whole response, and its outcome for the metrics."""
 
     status: int
     headers: HeaderPairs
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 def answer_of(topic: str, outcomes: Sequence[RecordOutcome], acknowledged: int) -> Answer:
-    """The answer to a request; `acknowledged` is the status where all is well."""
+    """Returns the answer to a request; `acknowledged` is the status if all records were acknowledged."""
     problems = [one for one in outcomes if isinstance(one, Problem)]
     if not problems:
         body = _results_body(topic, cast("Sequence[RecordMetadata]", outcomes))
@@ -51,7 +51,7 @@ def answer_of(topic: str, outcomes: Sequence[RecordOutcome], acknowledged: int) 
 
 
 def _items(outcomes: Sequence[RecordOutcome]) -> list[object]:
-    """Each record's item; records that failed alike share theirs."""
+    """Returns each record's item. Records with the same Problem share one item."""
     of_problem: dict[int, object] = {}
     items: list[object] = []
     for one in outcomes:
@@ -66,12 +66,12 @@ def _items(outcomes: Sequence[RecordOutcome]) -> list[object]:
 
 
 def _starts(count: int) -> range:
-    """Where portions begin: an encoder keeps the interpreter until it returns."""
+    """Returns where chunks begin: an encoder holds the interpreter until it returns."""
     return range(0, count, _AT_ONCE)
 
 
 def answer_of_runs(topic: str, runs: Iterable[AcknowledgedRun], acknowledged: int) -> Answer:
-    """`answer_of` a request that was acknowledged whole, without a thing made for each of its records."""
+    """Does `answer_of` for a fully acknowledged request, without an object per record."""
     results = ",".join([_results_of(run) for run in runs])
     body = f'{{"topic":"{topic}","results":[{results}]}}'.encode()
     return Answer(acknowledged, _headers(_JSON, body), body, "success")
@@ -89,20 +89,20 @@ def _results_of(run: AcknowledgedRun) -> str:
 
 
 def json_answer(status: int, body: bytes) -> Answer:
-    """A document that tells of success in another way than by receipts."""
+    """Returns a successful answer whose document has no receipts."""
     return Answer(status, _headers(_JSON, body), body, "success")
 
 
 def answer_of_problem(problem: Problem) -> Answer:
-    """The answer where nothing was acknowledged."""
+    """Returns the answer if nothing was acknowledged."""
     body = problem.body()
     return Answer(problem.status, _headers(_PROBLEM, body) + problem.all_headers(), body, "error")
 
 
 def in_common(problems: Sequence[Problem], items: list[object]) -> Problem:
-    """The one problem of a request of which nothing was acknowledged.
+    """Returns the one problem of a request of which nothing was acknowledged.
 
-    It is no 503 where the outcome of any is unknown: that would say that nothing was ever sent.
+    If any outcome is unknown, the status is not 503, which would say that nothing was sent.
     """
     unknown = [problem for problem in problems if problem.written == "unknown"]
     status = gravest(problem.status for problem in problems)
@@ -113,7 +113,7 @@ def in_common(problems: Sequence[Problem], items: list[object]) -> Problem:
 
 
 def receipt_item(receipt: RecordMetadata) -> dict[str, int | None]:
-    """One acknowledged record among the results."""
+    """Returns the item of an acknowledged record."""
     return {
         "partition": receipt.partition,
         "offset": receipt.offset,
@@ -122,7 +122,7 @@ def receipt_item(receipt: RecordMetadata) -> dict[str, int | None]:
 
 
 def line_of(index: int, outcomes: RecordOutcome) -> bytes:
-    """One record's line in the answer to a stream: its item, and which it is."""
+    """Returns a record's line in the answer to a stream: its index and its item."""
     if isinstance(outcomes, Problem):
         return msgspec.json.encode({"index": index, **error_item(outcomes)}) + b"\n"
     _, partition, offset, timestamp_ms = outcomes
@@ -135,7 +135,7 @@ def line_of(index: int, outcomes: RecordOutcome) -> bytes:
 
 
 def _results_body(topic: str, receipts: Sequence[RecordMetadata]) -> bytes:
-    """`{"topic":…,"results":[…]}` of records that were all acknowledged; topic names need no escapes."""
+    """Returns `{"topic":…,"results":[…]}` of acknowledged records; topic names need no escapes."""
     results = ",".join(
         [
             f'{{"partition":{partition},"offset":{_json(offset)},"timestamp":{timestamp_ms}}}'

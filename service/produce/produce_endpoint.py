@@ -1,16 +1,16 @@
-"""POST /v1/topics/{topic}/records as plain ASGI: read, understand, submit, wait, answer.
+"""Serves POST /v1/topics/{topic}/records as plain ASGI: read, parse, submit, wait, answer.
 
     application/json            many records, answered as a whole   produce_forms.py, records_codec.py
     application/octet-stream    one record, answered likewise       produce_forms.py
     application/x-ndjson        a stream, answered as it goes       ndjson.py
 
-A body that is answered as a whole is validated whole before its first record is appended. The request then
-waits as one ticket with one deadline, whatever the number of its records (produce_answers.py tells of them);
-with an Idempotency-Key it is produced once, however often it comes (once.py). With `delivery=spool` it is
-answered once the records are on the disk (spooled.py).
+A body that is answered as a whole is validated as a whole before its first record is appended. The request
+then waits as one ticket with one deadline, for any number of records; produce_answers.py encodes their
+outcomes. With an Idempotency-Key it is produced once, however often it is repeated (once.py). With
+`delivery=spool` it is answered once the records are on the disk (spooled.py).
 
-FastAPI's route (native/records.py) calls `answer` and `open_stream` too, for paths that are written in an
-unusual way, and documents them. Event loop only.
+FastAPI's route (native/records.py) calls `answer` and `open_stream` too, for paths in an unusual spelling. It
+documents them. Event loop only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _AFTER: Final = b"/records"
 
 
 class ProduceEndpoint:
-    """The ASGI callable; what it does not serve falls through."""
+    """ASGI middleware: serves produce requests, and passes others on."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ProduceEndpoint:
         retry_after: RetryAfter,
         spooled: SpooledProduce | None = None,
     ) -> None:
-        """`spooled` serves `delivery=spool`, where there is a spool."""
+        """`spooled` serves `delivery=spool`; None if there is no spool."""
         self._app = app
         self._producing = producing
         self._clock = streams.producer.clock
@@ -88,7 +88,7 @@ class ProduceEndpoint:
         self._spooled = spooled
         self._ndjson = NdjsonProduce(producing, streams, body_threads)
         self._counters_by_route: dict[int, RouteCounters] = {}
-        for status in (429, 503):  # the series that an alert looks at begin at 0
+        for status in (429, 503):  # series that an alert uses must begin at 0
             self._route_counters(status)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -105,7 +105,7 @@ class ProduceEndpoint:
         self._metrics.in_progress += 1
         status = CALLER_GONE
         try:
-            with contextlib.suppress(CallerGoneError):  # nobody is left to answer; the tally tells
+            with contextlib.suppress(CallerGoneError):  # the counters have the status 499
                 answer = await self.answer(topic, scope, receive)
                 status = answer.status
                 if not answer_at_once(scope, status, answer.headers, answer.body):
@@ -115,7 +115,7 @@ class ProduceEndpoint:
             self._route_counters(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """What the stream brings is counted where it is produced; here only that it was one request."""
+        """Serves a stream, and counts one request. Its records are counted where they are produced."""
         started = perf_counter()
         self._metrics.in_progress += 1
         status = self._acknowledged
@@ -130,7 +130,7 @@ class ProduceEndpoint:
             self._route_counters(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
-        """The answer to an NDJSON request, which must be called. Raises ProblemError: nothing was written."""
+        """Returns the response to an NDJSON request; call it. Raises ProblemError: nothing was written."""
         try:
             return self._ndjson.answer(topic, scope, receive)
         except ProblemError as e:
@@ -138,16 +138,13 @@ class ProduceEndpoint:
                 raise ProblemError(replace(e.problem, written="no")) from e
 
     async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
-        """Serves one request that is answered as a whole.
-
-        Raises CallerGoneError where nobody is left to answer.
-        """
+        """Serves one request that is answered as a whole. Raises CallerGoneError if the caller leaves."""
         with self._metrics.produce(scope) as timed:
             answer = await self._answer(topic, scope, receive)
             timed.outcome = answer.outcome
             return answer
 
-    # -- the way of a request --------------------------------------------------------------------------------
+    # -- serving a request -----------------------------------------------------------------------------------
 
     async def _answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
         try:
@@ -161,7 +158,7 @@ class ProduceEndpoint:
         except CallerGoneError:
             raise
         except Exception:  # noqa: BLE001
-            # What serves without FastAPI would be answered by the server, and not as a problem.
+            # FastAPI's handler is not reached from here: the server would answer, without a problem document.
             _log.exception("a produce failed with an unexpected exception")
             return answer_of_problem(problem_of_bug(written="unknown"))
 
@@ -211,7 +208,7 @@ class ProduceEndpoint:
 
 
 def topic_of_path(raw_path: bytes) -> str | None:
-    """The topic of a produce path in its plain spelling; None for any other path."""
+    """Returns the topic of a produce path in its plain spelling; None for any other path."""
     if not raw_path.startswith(_BEFORE) or not raw_path.endswith(_AFTER):
         return None
     name = raw_path[len(_BEFORE) : -len(_AFTER)]

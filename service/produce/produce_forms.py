@@ -1,22 +1,18 @@
-"""The forms in which one request may bring records: JSON with many, or the bytes of one.
+"""Parses the head of a produce request, and chooses how its body is read.
 
-What the head alone tells is understood first, and refused before a byte of the body is read. Pure.
+The body is JSON with many records, or the value of one record. Faults in the head are refused before the
+body is read. The query may have each known parameter once, with numbers in plain digits. Unknown parameters
+are refused: a misspelt deadline must not be ignored. One record as `application/octet-stream`:
 
-One record whose value is the body as it is: `application/octet-stream`.
-
-    value       the body; an empty one is an empty value. A tombstone has none, and is sent as JSON
-    key         `?key=` or the header Pilotfish-Key, in key_format (text unless given); none without them
+    value       the body; an empty body is an empty value. A tombstone has no value, and is sent as JSON
+    key         `?key=` or the header Pilotfish-Key, in key_format (default: text); otherwise null
     partition   `?partition=`
-    timestamp   `?timestamp=`, milliseconds since 1970; now if absent
-    headers     Pilotfish-Headers: elements parted by commas, each base64(name), or base64(name) ":"
-                base64(value). Nothing after the colon is an empty value, no colon is a null one
+    timestamp   `?timestamp=`, milliseconds since 1970; default: now
+    headers     Pilotfish-Headers: elements separated by commas, each base64(name), or base64(name) ":"
+                base64(value). Nothing after the colon is an empty value; no colon is a null value
 
-Names of HTTP headers lose their case and their bytes on the way, so record headers do not become some.
-Base64 is standard and padded. Pure.
-
-The query of a produce request: each parameter once, none that nobody knows, numbers in plain digits.
-
-A misspelt deadline must not become none, so what is unknown is refused. Pure.
+Record headers are not sent as HTTP headers, whose names lose their case and may not have all bytes. Base64 is
+standard and padded. Pure.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ from service.wire.waiting import MAX_WAIT_MS
 _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
 
 
-#: What the query may say besides the times.
+#: Query parameters of one record, besides the times.
 PARAMETERS: Final = ("key", "key_format", "partition", "timestamp")
 
 _KEY: Final = b"pilotfish-key"
@@ -60,13 +56,13 @@ _TIMES: Final = Times._fields
 
 _MAX_DIGITS: Final = 19
 
-#: How records are delivered: "direct", which is meant where nothing is said, or "spool".
+#: How records are delivered: "direct", the default, or "spool".
 DELIVERY: Final = "delivery"
 DELIVERIES: Final = ("direct", "spool")
 
 
 def record_without_value(topic: str, scope: Scope, given: Mapping[str, str]) -> ProducerRecord:
-    """The record but for its value, which comes with the body. Raises ProblemError."""
+    """Returns the record without its value, which is the body. Raises ProblemError."""
     return ProducerRecord(
         topic,
         None,
@@ -112,12 +108,12 @@ def _headers_of(scope: Scope) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _bytes(base64: bytes) -> bytes:
-    """What the base64 stands for; raises ValueError."""
+    """Decodes base64; raises ValueError."""
     return bytes_of_plain(base64.decode("latin-1"), Format.BASE64) or b""
 
 
 def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
-    """The parameters by name: those of `Times` and `more`. Raises ProblemError."""
+    """Returns the parameters by name: those of `Times` and `more`. Raises ProblemError for others."""
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError as e:
@@ -135,7 +131,7 @@ def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def times_of(given: Mapping[str, str], defaults: Times) -> Times:
-    """max_block_ms and timeout_ms; raises ProblemError for what is no such time."""
+    """Returns max_block_ms and timeout_ms. Raises ProblemError if one is invalid."""
     times = defaults
     if "max_block_ms" in given:
         times = times._replace(max_block_ms=_number(given, "max_block_ms", MAX_WAIT_MS))
@@ -146,12 +142,12 @@ def times_of(given: Mapping[str, str], defaults: Times) -> Times:
 
 
 def number_of(given: Mapping[str, str], name: str, greatest: int) -> int | None:
-    """A whole number from 0 to `greatest`, or None where there is none. Raises ProblemError."""
+    """Returns a whole number from 0 to `greatest`; None if absent. Raises ProblemError."""
     return _number(given, name, greatest) if name in given else None
 
 
 def format_of(given: Mapping[str, str], name: str, default: Format) -> Format:
-    """How keys or values are written. Raises ProblemError."""
+    """Returns the format of keys or values. Raises ProblemError."""
     try:
         return Format(given[name]) if name in given else default
     except ValueError as e:
@@ -159,7 +155,7 @@ def format_of(given: Mapping[str, str], name: str, default: Format) -> Format:
 
 
 def is_spooled(given: Mapping[str, str]) -> bool:
-    """Whether the records are for the spool. Raises ProblemError."""
+    """Returns whether the records are for the spool. Raises ProblemError."""
     delivery = given.get(DELIVERY, "direct")
     if delivery not in DELIVERIES:
         raise refused(422, "must be direct or spool", place=f"query.{DELIVERY}")
@@ -176,8 +172,8 @@ def _number(given: Mapping[str, str], name: str, greatest: int, of_what: str = "
 class Form(NamedTuple):
     """How the body of one request is read.
 
-    `parse` gives the records, and raises BodyError; on any thread. `meaning` is what else makes it
-    this request and no other, but for its times. `spooled`: they go to the spool.
+    `parse` returns the records or raises BodyError; any thread. `meaning` is what distinguishes the request
+    besides topic, body and times (for Idempotency-Key). `spooled`: the records go to the spool.
     """
 
     times: Times
@@ -187,7 +183,7 @@ class Form(NamedTuple):
 
 
 def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Form:
-    """The form that the head says. Raises ProblemError."""
+    """Returns the form that the head specifies. Raises ProblemError."""
     content_type = header(scope, b"content-type")
     encoding = header(scope, b"content-encoding")
     query: bytes = scope["query_string"]

@@ -1,11 +1,11 @@
-"""Records on their way to Kafka, for every way to post them: native, streams, and the dialects.
+"""Submits records to the client for every produce endpoint: native, streams, and dialects.
 
-    enter     a place in the waiting room; the body is read within the request's time
-    submit    the caller's right to the topic is checked, the records go to the client as one ticket
+    check     the topic's name, and the caller's right to produce to it
+    submit    passes the records to the client as one ticket, with a permit of admission control
     outcomes  one receipt or one Problem per record, in order
 
-How long a topic that nobody knows is waited for is the way's own: natively as long as the request says
-(`max_block_ms`), in the dialects, whose callers can't say it, `unknown_topic_wait_ms`. Event loop only.
+The wait for an unknown topic depends on the endpoint: a native request sets it (`max_block_ms`). Callers of
+the dialects can't, and wait for `unknown_topic_wait_ms`. Event loop only.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from service.wire.waiting import refusal_of, wait_for_result
 
 _T = TypeVar("_T")
 
-#: A hash of keys that are so long together takes 3 ms.
+#: Hashing keys of this total length takes 3 ms.
 _LONG_KEYS_BYTES: Final = 32 * 1024
 
-#: What one record became.
+#: The outcome of one record.
 RecordOutcome = RecordMetadata | Problem
 
 
 def outcome_of(outcomes: Sequence[RecordOutcome]) -> str:
-    """How the metrics call a request whose records became these."""
+    """Returns the outcome in the metrics of a request with these outcomes of records."""
     return produce_outcome(sum(isinstance(one, Problem) for one in outcomes), len(outcomes))
 
 
 def _nothing_to_forget() -> None:
-    """The topic is known."""
+    """Does nothing: the topic is known."""
 
 
 class Checked(NamedTuple):
     """Records as they will be sent, with the headers of their trace, and their span.
 
-    A span that nobody ends is not exported: records that were checked and never submitted have none.
+    Only an ended span is exported. So records that are checked and never submitted leave no span.
     """
 
     records: Sequence[ProducerRecord]
@@ -71,14 +71,14 @@ class Checked(NamedTuple):
 
 
 class Times(NamedTuple):
-    """How long a request may take, from its head on: for metadata and memory, and for the whole."""
+    """Time limits of a request, counted from its head: for metadata and memory, and for the whole."""
 
     max_block_ms: int
     timeout_ms: int
 
 
 class Producing:
-    """What every produce endpoint shares."""
+    """Checks and submits records, and returns their outcomes. Shared by all produce endpoints."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Producing:
         self.acknowledges: Final = config.acks != "0"
 
     def check(self, topic: str, caller: Caller) -> None:
-        """Raises ProblemError for a name that can't be a topic's (400) and for one not allowed (403)."""
+        """Raises ProblemError for an invalid topic name (400), or one that the caller may not use (403)."""
         fault = fault_of_topic_name(topic)
         if fault is not None:
             raise ProblemError(problem_of(InvalidTopicError(fault)))
@@ -111,10 +111,10 @@ class Producing:
     def dialect_times(
         self, topic: str, partition: int | None = None, *, since_ms: int | None = None
     ) -> Times:
-        """For callers who can't say how long: an unknown topic is not waited for as long as memory is.
+        """Returns times for callers that can't set them, with a shorter wait for an unknown topic.
 
-        Nor is a partition that the topic does not have; `partition` is the greatest that is asked for. With
-        `since_ms`, when the request came, the time that its body took is no part of that wait.
+        A partition that the topic does not have counts as unknown; `partition` is the greatest requested one.
+        With `since_ms`, the arrival of the request, the time for its body does not count as part of the wait.
         """
         count = self._producer.cache.partition_count(topic)
         if count is not None and (partition is None or partition < count):
@@ -126,7 +126,7 @@ class Producing:
     async def check_many(
         self, topic: str, records: Sequence[ProducerRecord], *, in_envelopes: bool = False
     ) -> Checked | None:
-        """Marks and checks the records aside where they are many; None: they are few, `submit` does it.
+        """Checks many records on a thread, and adds trace headers. None for few: `submit` does it.
 
         The result is for `submit` or `launch`. Raises ProblemError for the first record that can't be sent.
         """
@@ -149,9 +149,9 @@ class Producing:
         result: Result,
         spell: Callable[[Sequence[RecordOutcome]], _T],
     ) -> _T:
-        """What `spell` makes of the records' outcomes: at once where they are few, else aside.
+        """Returns what `spell` makes of the outcomes: at once for few records, else on a thread.
 
-        Many records are let go of there, too: the list is empty then.
+        The thread also frees the records: their list is empty afterwards.
         """
         if len(records) <= FEW_RECORDS:
             return spell(self.outcomes(records, result))
@@ -174,11 +174,11 @@ class Producing:
         receive: Receive,
         in_envelopes: bool = False,
     ) -> Result:
-        """Submits records that were checked and waits for all of them.
+        """Submits records to a checked topic, and waits for all outcomes.
 
-        The place's bytes count until the client has delivered them, whoever still waits. `in_envelopes`:
-        their values say which trace they belong to. Raises ProblemError where nothing was taken on,
-        CallerGoneError where the caller left. `receive` must have given the whole body.
+        The permit's bytes count until the client has delivered them, even if the caller leaves.
+        `in_envelopes`: the records' values already have their trace. Raises ProblemError if nothing was
+        accepted, CallerGoneError if the caller leaves. `receive` must have returned the whole body.
         """
         checked = await self.check_many(topic, records, in_envelopes=in_envelopes)
         forget = self._count_if_unknown(topic, since_ms, place.caller)
@@ -212,10 +212,10 @@ class Producing:
         in_envelopes: bool = False,
         checked: Checked | None = None,
     ) -> Ticket:
-        """Hands records to the client, which calls `done` when they ended or their time is over.
+        """Passes records to the client, which calls `done` when they have ended or their time is over.
 
-        `settled` is called when the client has none of them any more, with what became of them in truth.
-        `checked`: what `check_many` said of them. Raises KafkaError or IllegalStateError where it takes none.
+        `settled` is called with the final outcomes when the client holds none of them any more. `checked`:
+        the result of `check_many`. Raises KafkaError or IllegalStateError if the client accepts none.
         """
         records, span = checked or _begun(topic, records, in_envelopes=in_envelopes)
 
@@ -259,9 +259,9 @@ class Producing:
         settled: Callable[[Result], None] | None = None,
         checked: Checked | None = None,
     ) -> None:
-        """`submit` for those who stay to the end, whoever leaves: an unknown topic is counted until `done`.
+        """Does `submit` for records that are never cancelled: an unknown topic is counted until `done`.
 
-        Raises ProblemError where too many of those are asked for, besides what `submit` raises.
+        Raises what `submit` raises, and ProblemError (429) if there are too many unknown topics.
         """
         forget = self._count_if_unknown(topic, since_ms, place.caller)
 
@@ -285,9 +285,9 @@ class Producing:
             raise
 
     def _count_if_unknown(self, topic: str, since_ms: int, caller: Caller) -> Callable[[], None]:
-        """Counts a topic that nobody knows among those asked for, until what is returned is called.
+        """Counts an unknown topic until the returned function is called.
 
-        Raises ProblemError where too many of those are asked for.
+        Raises ProblemError (429) if there are too many.
         """
         if topic in self._producer.cache.topics:
             return _nothing_to_forget
@@ -295,15 +295,15 @@ class Producing:
         return partial(self._unknown.end, topic)
 
     def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[RecordOutcome]:
-        """One receipt or Problem per record, in order."""
+        """Returns one receipt or Problem per record, in order."""
         outcomes = result.outcomes
         if result.error is not None and not outcomes:
             return [replace(problem_of(result.error), written="unknown")] * len(records)
         if not any(type(outcome) is RecordFailure for outcome in outcomes):
-            return outcomes  # type: ignore[return-value]  # every one of them is a RecordMetadata
+            return outcomes  # type: ignore[return-value]  # each is a RecordMetadata
         request_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
         count = self._producer.cache.partition_count(records[0].topic)
-        #: What fails by the thousand fails for a few reasons: each is spelled once.
+        #: Thousands of failures have few different reasons; each reason gets one Problem.
         known: dict[tuple[object, ...], Problem] = {}
         of_records: list[RecordOutcome] = []
         for record, outcome in zip(records, outcomes, strict=True):
@@ -329,7 +329,7 @@ def _begun(topic: str, records: Sequence[ProducerRecord], *, in_envelopes: bool)
 
 
 def _has_long_keys(records: Sequence[ProducerRecord], body_bytes: int) -> bool:
-    """Whether to choose partitions by the keys would take long."""
+    """Returns whether hashing the keys to choose partitions would take long."""
     return (
         body_bytes > _LONG_KEYS_BYTES
         and sum([len(record.key) for record in records if record.key is not None]) > _LONG_KEYS_BYTES
@@ -337,7 +337,7 @@ def _has_long_keys(records: Sequence[ProducerRecord], body_bytes: int) -> bool:
 
 
 def _problem(failure: RecordFailure, *, is_missing: bool) -> Problem:
-    """One record's failure. Waiting in vain for a partition that the topic does not have is a 404."""
+    """Returns the Problem of one record; a 404 if it waited for a partition that the topic does not have."""
     problem = problem_of_failure(failure)
     if failure.phase is Phase.METADATA and is_missing:
         missing = Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,10 +1,10 @@
-"""What is wrong with a body whose `records` are no list of records, and which of them it is.
+"""Finds which of a body's `records` is invalid, and splits large lists of records.
 
-msgspec says what is wrong but not in which of a hundred thousand records, so the list is taken apart into
-their texts, and each is read by itself until one does not fit. That is done for refusals only, and not where
-the list may be so long that the outline of it would take fifty times its length. The native API and REST
-Proxy v2, whose envelopes share that list, have a `RecordList` each. Pure; any thread: large bodies are read
-on threads of their own (`service/produce/body_threads.py`).
+msgspec reports what is wrong, but not in which of a hundred thousand records. So the list is split into the
+texts of its records, and each is decoded alone until one fails. This is done for refusals only, and not for
+very long lists: their outline could take fifty times their length. The native API and REST Proxy v2, whose
+envelopes share that list, have a `RecordList` each. Pure; any thread: large bodies are parsed on threads
+(`service/produce/body_threads.py`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from service.wire.strict_json import BodyError, compact, find_fault, misfit
 
 T = TypeVar("T")
 
-#: How many commas a body may have for its records to be taken apart, at some 60 bytes for each.
+#: A body with more commas is not outlined: each takes about 60 bytes.
 _MAX_OUTLINED: Final = 500_000
 
 
 class _Outline(msgspec.Struct):
-    """The records one by one, for naming the one that does not fit."""
+    """The records one by one, to find the invalid one."""
 
     records: list[Raw] | UnsetType | None = UNSET
 
 
 class _Whole(msgspec.Struct):
-    """The records as they were written, for counting them."""
+    """The records as raw JSON, to count them."""
 
     records: Raw | UnsetType = UNSET
 
 
 _OUTLINE: Final = msgspec.json.Decoder(_Outline)
-#: `{},`: no record takes less of a list.
+#: `{},` is the shortest record in a list.
 _LEAST_BYTES: Final = 3
 
 _ITEMS: Final = msgspec.json.Decoder(list[Raw])
@@ -47,7 +47,7 @@ _WHOLE: Final = msgspec.json.Decoder(_Whole)
 
 
 class RecordList:
-    """The faults of one kind of list; `decode_one` reads a record, `status_of` gives a message its status."""
+    """The faults of one kind of list. `decode_one` decodes a record; `status_of` gives a message's status."""
 
     def __init__(
         self, decode_one: Callable[[Raw], object], status_of: Callable[[str], int] = lambda _: 422
@@ -56,15 +56,15 @@ class RecordList:
         self._status_of = status_of
 
     def split(self, body: bytes, limits: BodyLimits) -> tuple[bytes, list[bytes]]:
-        """A large body taken apart: compact, with its list left empty; and the list's parts, compact arrays.
+        """Splits a large body: returns it compact with an empty list, and the list's parts as compact arrays.
 
-        Raises BodyError. A body without such a list comes back whole, for its decoder to say so.
+        Raises BodyError. A body without such a list is returned whole; its decoder reports the fault.
         """
         parts = array_of_member(body, "records", limits.record_text_bytes)
         if parts is not None:
             texts = list(parts)
             return compact(parts.around), texts
-        text = compact(body)  # its members are in an unusual order, or spelled with escapes
+        text = compact(body)  # its members have an unusual order or escapes
         try:
             whole = _WHOLE.decode(text).records
         except msgspec.ValidationError:
@@ -78,9 +78,9 @@ class RecordList:
     def decode_part(
         self, decoder: msgspec.json.Decoder[list[T]], part: bytes, first: int, limits: BodyLimits
     ) -> list[T]:
-        """The items of a part whose first record is `records[first]`.
+        """Returns the items of a part whose first record is `records[first]`.
 
-        Raises BodyError: 413 for more records than a body may bring, or naming the record that does not fit.
+        Raises BodyError: 413 for too many records, otherwise with the place of the invalid record.
         """
         try:
             items = decoder.decode(part)
@@ -99,17 +99,17 @@ class RecordList:
 
     @staticmethod
     def refuse_unfit_part(part: bytes, first: int) -> None:
-        """`refuse_unfit` for a part whose first record is `records[first]`."""
+        """Does `refuse_unfit` for a part whose first record is `records[first]`."""
         fault = find_fault(b'{"records":' + part + b"}")
         if fault is not None:
             place = _INDEX.sub(lambda found: f"records[{int(found[1]) + first}]", fault.place)
             raise BodyError(fault.status, place, fault.message)
 
     def bound(self, text: bytes, max_records: int) -> None:
-        """Raises a 413 for too many records, before an object is made of each of their members.
+        """Raises BodyError (413) for too many records, before an object is made of each member.
 
-        In compact JSON records are parted by `},{`, and so is much else: only where there are many of them
-        are the records counted.
+        In compact JSON `},{` separates records, but also other objects. So the records are counted only if
+        it is frequent.
         """
         if len(text) < _LEAST_BYTES * max_records or text.count(b"},{") < max_records:
             return
@@ -117,12 +117,12 @@ class RecordList:
             whole = _WHOLE.decode(text).records
             records = [] if whole is UNSET else items_of(bytes(whole), max_records)
         except (msgspec.ValidationError, BodyError):
-            return  # it has no such list, which `fault` says better
+            return  # without such a list, `fault` reports it better
         if len(records) > max_records:
             raise BodyError(413, "records", f"more than {max_records} records (max_records_per_request)")
 
     def fault(self, text: bytes, error: msgspec.ValidationError) -> BodyError:
-        """What `error` says of the body, with the place in the first record that does not fit."""
+        """Returns `error` as a BodyError, with its place in the first invalid record."""
         if text.count(b",") > _MAX_OUTLINED:
             return self._located(error, "")
         try:

@@ -1,16 +1,16 @@
-"""Records that come one by one on a request that stays open, told of as brokers acknowledge them.
+"""Produces records of a request that stays open, and reports outcomes as brokers acknowledge them.
 
-    put       what one read brought goes to the client as one submit, however many records it holds: order is
-              kept, and the event loop is woken once for all of them. Waits while too much is open
+    put       submits all items of one read to the client together: this keeps their order, and wakes the
+              event loop once. Waits while too much is open
     iterate   (index, outcome) of each item, in order, as many at a time as are known
-    finish    nothing more comes; the iteration ends with the last outcome
+    finish    accepts nothing more; the iteration ends with the last outcome
 
-One failure never ends a stream: an item that is no record is put as the Problem that it is, and keeps its
-place. Deadlines count from when a record was put, since the stream itself may live for days. What was
-submitted is delivered, whoever still listens, and its bytes count in the waiting room until then; a stream
-whose caller left, or that is cut off by a shutdown, takes nothing new.
+One failure never ends a stream: an invalid item is put as its Problem, and keeps its index. Deadlines count
+from `put`, since a stream may live for days. Submitted records are delivered even if the caller leaves, and
+their bytes count in admission control until then. A stream accepts nothing new after its caller left or a
+shutdown began.
 
-`converse` is the whole of such a request: it reads and tells at the same time. Event loop only.
+`converse` serves such a request: it reads and reports at the same time. Event loop only.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError
 from service.wire.waiting import CallerGoneError, refusal_of
 
-#: Why a stream took no more, besides that its caller had no more to say.
+#: Why a stream ended. COMPLETE: the caller sent everything.
 IDLE: Final = "idle"
 SHUTDOWN: Final = "shutdown"
 COMPLETE: Final = "complete"
 
-#: Between two looks at a waiting room that others have filled. Their leaving is told to nobody.
+#: The interval of attempts to get a permit: admission control does not report released ones.
 _LOOK_AGAIN_S: Final = 0.02
 
-#: Outcomes that are told at once at most: about 2 ms of encoding.
+#: Outcomes reported at once, a chunk more or less: about 2 ms of encoding.
 _REPORTED_AT_ONCE: Final = 1_000
 
 Item = ProducerRecord | Problem
@@ -60,14 +60,14 @@ _T = TypeVar("_T")
 
 
 class StreamEndedError(Exception):
-    """The stream takes no more: of what was put, nothing was taken on."""
+    """The stream has ended: nothing of the `put` was accepted."""
 
 
 class StreamLimits(NamedTuple):
-    """How much one stream may have open, and how many there may be.
+    """Limits of one stream, and of the number of streams.
 
-    `records` are those that were put and not told of yet, `body_bytes` those that are not acknowledged. A
-    stream ends when nothing came for `idle_timeout_ms`, or its caller took nothing for `stall_timeout_ms`.
+    `records` limits those put and not reported yet, `body_bytes` those not acknowledged yet. A stream ends if
+    nothing arrives for `idle_timeout_ms`, or its caller reads nothing for `stall_timeout_ms`.
     """
 
     records: int
@@ -90,7 +90,7 @@ class StreamLimits(NamedTuple):
 
 
 class Streams:
-    """The open streams of one sidecar, and what they share."""
+    """The open streams of one sidecar, and their shared parts."""
 
     def __init__(
         self,
@@ -106,16 +106,16 @@ class Streams:
         self.room: Final = room
         self.drain: Final = drain
         self.limits: Final = limits
-        #: How many are open now, and how many of them are each caller's.
+        #: The number of open streams, in total and by caller.
         self.open_now = 0
         self.open_by: Final[Counter[str]] = Counter()
         self._http = http
 
     def open(self, topic: str, caller: Caller, times: Callable[[], Times]) -> RecordStream:
-        """A stream, to be left by `with`. `times` is asked whenever records are submitted.
+        """Returns a stream to use in a `with` statement. `times()` is called for each submit.
 
-        The caller's right to the topic must have been checked. Raises a 429 where there are too many streams
-        or too many requests waiting.
+        The caller's right to the topic must have been checked. Raises ProblemError (429) if there are too
+        many streams or waiting requests.
         """
         if self.open_now >= self.limits.streams:
             detail = f"{self.open_now} streams are open already (max_streams); try again"
@@ -127,13 +127,13 @@ class Streams:
         return RecordStream(self, topic, caller, times, self.room.enter(0, caller))
 
     def count(self, outcomes: Sequence[RecordOutcome], took_s: float) -> None:
-        """What was put together counts as a produce request does, which it is to the client."""
+        """Counts a chunk as a produce request, which it is for the client."""
         self._http.produced(outcome_of(outcomes)).observe(took_s)
 
 
 @dataclass(eq=False, slots=True)
 class _Chunk:
-    """Items that were put together: `told` is None until each has its outcome."""
+    """Items that were put together. `outcomes` is None until each item has one."""
 
     first: int
     items: Sequence[Item]
@@ -143,7 +143,7 @@ class _Chunk:
 
 
 class RecordStream:
-    """One stream. One task puts, one iterates."""
+    """One stream. One task calls `put`, another iterates."""
 
     def __init__(
         self, streams: Streams, topic: str, caller: Caller, times: Callable[[], Times], place: Place
@@ -161,9 +161,9 @@ class RecordStream:
         self._open_bytes = 0
         self._open_records = 0
         self._abandoned = False
-        #: Items that were taken on, failed ones too: the next one's index.
+        #: Accepted items, with failed ones: the next item's index.
         self.records = 0
-        #: Why nothing more is taken on; None while it is.
+        #: Why the stream ended; None while it accepts items.
         self.ended: str | None = None
         streams.open_now += 1
         streams.open_by[caller.name] += 1
@@ -174,7 +174,7 @@ class RecordStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Lets go: nobody listens any more. What was submitted is delivered all the same."""
+        """Ends the stream, and drops its outcomes. Submitted records are still delivered."""
         self.finish()
         self._abandoned = True
         self._chunks.clear()
@@ -184,13 +184,13 @@ class RecordStream:
             del self._streams.open_by[self._caller.name]
         self._place.leave()
 
-    # -- taking on -------------------------------------------------------------------------------------------
+    # -- accepting -------------------------------------------------------------------------------------------
 
     async def put(self, items: Sequence[Item], body_bytes: int) -> None:
-        """Takes on what one read brought, `body_bytes` of body altogether; waits while too much is open.
+        """Accepts the items of one read, `body_bytes` in total; waits while too much is open.
 
-        Returns when it is submitted, not when it is acknowledged. Raises StreamEndedError where the stream
-        has ended, before or meanwhile: none of it was taken on.
+        Returns when they are submitted, not when they are acknowledged. Raises StreamEndedError if the stream
+        ended before or meanwhile: none was accepted.
         """
         since_ms, since_s = self._clock.now_ms(), perf_counter()
         await self._until_it_fits(len(items), body_bytes)
@@ -213,9 +213,9 @@ class RecordStream:
             self._fail(chunk, place)
 
     async def hold(self, body_bytes: int) -> Problem | None:
-        """Counts what has come of an item whose end has not, in place of what was said before.
+        """Counts the bytes of an incomplete item, instead of the number of the last call.
 
-        Waits for room as `put` does, and returns the waiting room's 429 where there is none in time. Raises
+        Waits for room as `put` does; returns admission control's 429 if there is none in time. Raises
         StreamEndedError.
         """
         if body_bytes < self._place.bytes:
@@ -228,15 +228,15 @@ class RecordStream:
         return found
 
     def finish(self, why: str = COMPLETE) -> None:
-        """Takes no more on; the iteration ends when all outcomes are told. What was said first holds."""
+        """Accepts nothing more; the iteration ends after the last outcome. The first reason is kept."""
         if self.ended is None:
             self.ended = why
         self._wake()
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> RecordStream:
-        """The index and outcome of each item, in order: all that are known, as soon as they are."""
+        """Iterates over index and outcome of each item, in order, as soon as they are known."""
         return self
 
     async def __anext__(self) -> Sequence[tuple[int, RecordOutcome]]:
@@ -261,7 +261,7 @@ class RecordStream:
     # -- room ------------------------------------------------------------------------------------------------
 
     async def _until_it_fits(self, records: int, body_bytes: int) -> None:
-        """Waits for the caller to read and for brokers to acknowledge. What alone is too much fits alone."""
+        """Waits until the caller has read and brokers have acknowledged enough. A large put fits alone."""
         limits = self._streams.limits
         while self.ended is None and (
             (self._open_records and self._open_records + records > limits.records)
@@ -271,7 +271,7 @@ class RecordStream:
             await self._progress.wait()
 
     async def _find_room(self, take: Callable[[], _T], since_ms: int) -> _T | Problem | None:
-        """What `take` took; the room's 429 where there is none in time; None where the stream ends."""
+        """Returns what `take` returns; its 429 if there is no room in time; None if the stream ends."""
         give_up_ms = since_ms + min(self._times())
         while self.ended is None:
             try:
@@ -285,10 +285,10 @@ class RecordStream:
                     await self._progress.wait()
         return None
 
-    # -- the way of a chunk ----------------------------------------------------------------------------------
+    # -- submitting a chunk ----------------------------------------------------------------------------------
 
     def _submit(self, chunk: _Chunk, records: list[ProducerRecord], place: Place, since_ms: int) -> None:
-        """Hands the records to the client; one that is too large fails alone, not the others with it."""
+        """Passes the records to the client. A record that is too large fails alone, without the others."""
         items = list(chunk.items)
         chunk.items = items
         problem: Problem | None = None
@@ -314,7 +314,7 @@ class RecordStream:
         self._fail(chunk, problem)
 
     def _report(self, chunk: _Chunk, records: Sequence[ProducerRecord], result: Result) -> None:
-        """The client has accounted for the chunk's records."""
+        """Ends the chunk with the client's result for its records."""
         if self._abandoned:
             return
         outcomes = self._producing.outcomes(records, result)
@@ -324,7 +324,7 @@ class RecordStream:
         self._end(chunk, outcomes)
 
     def _fail(self, chunk: _Chunk, problem: Problem | None) -> None:
-        """None of the chunk's records was taken by the client; None: it has none."""
+        """Ends a chunk of which the client accepted no record. `problem` is None if it has no records."""
         outcomes = [item if isinstance(item, Problem) else problem for item in chunk.items]
         self._end(chunk, [one for one in outcomes if one is not None])
 
@@ -341,7 +341,7 @@ class RecordStream:
 
 
 def _position(items: Sequence[Item], record: ProducerRecord, at: int) -> int:
-    """Where the record stands among the items, of which `at` records stand before it."""
+    """Returns the index of the record among the items; `at` records are before it."""
     return next(n for n in range(at, len(items)) if items[n] is record)
 
 
@@ -352,11 +352,11 @@ async def converse(
     read: Callable[[], Awaitable[None]],
     report: Callable[[Sequence[tuple[int, RecordOutcome]]], Awaitable[None]],
 ) -> None:
-    """Reads and tells at once, until all that was taken on is told.
+    """Reads and reports at the same time, until all accepted items are reported.
 
-    `read` puts what comes and returns where nothing more does; it may call `stream.finish` to say why. It is
-    cancelled where the sidecar shuts down. From then on the caller's leaving is watched for. Raises
-    CallerGoneError, and whatever `read` or `tell` raises.
+    `read` puts what arrives, and returns at its end; it may call `stream.finish` with a reason. A shutdown
+    cancels it. After it returned, this watches for the caller's leaving. Raises CallerGoneError, and whatever
+    `read` or `report` raises.
     """
 
     async def reading() -> None:
@@ -364,7 +364,7 @@ async def converse(
             await read()
         stream.finish()
         while (await receive())["type"] != "http.disconnect":
-            continue  # what comes behind the end is read, so that the caller gets to reading
+            continue  # discards what follows the end, so that the caller begins to read
         raise CallerGoneError("the caller closed the connection")
 
     async def reporting() -> None:
@@ -381,7 +381,7 @@ async def converse(
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not tasks[1].done() and not tasks[0].cancelled():
-            await tasks[0]  # which has failed: it has no other end
+            await tasks[0]  # raises: only an error ends this task
         await tasks[1]
     finally:
         drain.leave(shut_down)

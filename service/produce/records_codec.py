@@ -1,18 +1,16 @@
-"""The body of a produce request, from JSON to ProducerRecords: validated whole before the first is appended.
+"""Parses the JSON body of a produce request to ProducerRecords, validated as a whole.
 
     {"records": [{"key": K, "value": V, "headers": [{"key": "h", "value": "base64"}], "partition": 3,
     "timestamp": 17}],
      "key_format": "text" | "json" | "base64", "value_format": "json" | "text" | "base64"}
 
-One pass by msgspec over the compacted body; keys and values stay Raw slices of it. Nothing becomes
-something else on the way: a member that is given twice is found because the body is then longer than what was
-understood of it, and every fault is a BodyError that names its place, such as `records[3].key`. `value`
-must be there, since a forgotten one would be a tombstone.
+One pass by msgspec over the compacted body; keys and values stay Raw slices of it. No value is silently
+converted or dropped. A duplicate member is detected by length: the body is then longer than the parsed
+members. Every fault is a BodyError with its place, such as `records[3].key`. `value` is required, since a
+forgotten one would be a tombstone.
 
-`LineCodec` reads the same records one by one, as a stream brings them: a fault is then that of one of them.
-
-Who calls: produce_endpoint and ndjson, on the event loop; dialects take single members' readers.
-Pure.
+`LineCodec` parses the same records one by one, for a stream: a fault then concerns one of them. Dialects use
+the parsers of single members. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ from service.wire.json_parts import LARGE_BYTES, NO_LIMITS, BodyLimits, items_of
 from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.wire.strict_json import MAX_INT32, BodyError, compact, misfit, refuse_unfit
 
-#: int64, as the wire has it.
+#: int64, as on the wire.
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
 
-#: So many headers of a record are kept as they go on the wire, and not each as an object.
+#: So many headers of a record are kept encoded as on the wire, not each as an object.
 _MANY_HEADERS: Final = 32
 
-#: Of one record. Kafka has no bound but the record's size, which a million empty ones would not reach.
+#: Headers of one record. Kafka limits only the record's size, which a million empty ones would not reach.
 MAX_HEADERS: Final = 10_000
 
 
@@ -67,8 +65,8 @@ _ITEMS: Final = msgspec.json.Decoder(list[_Record])
 _HEADERS: Final = msgspec.json.Decoder(list[_Header])
 _STRING: Final = msgspec.json.Decoder(str)
 
-# What a member adds to the length of a compact object besides its value: quotes, name, colon, and the comma
-# or, for the first, the brace. A closing brace is added once.
+# What a member adds to the length of a compact object besides its value: quotes, name, colon, and a comma, or
+# the opening brace for the first one. The closing brace is added once.
 _VALUE: Final = len('{"value":')
 _KEY: Final = len(',"key":')
 _PARTITION: Final = len(',"partition":')
@@ -80,21 +78,21 @@ _BRACKETS: Final = "[]"
 _KEY_FORMAT: Final = len(',"key_format":')
 _VALUE_FORMAT: Final = len(',"value_format":')
 
-#: As formats are mostly written.
+#: The usual spelling of formats.
 _PLAIN_FORMATS: Final = {f'"{form.value}"'.encode(): form for form in Format}
 _QUOTE: Final = ord('"')
 
-#: From the raw JSON of a key or value to its bytes.
+#: Converts the raw JSON of a key or value to its bytes.
 Decode = Callable[[bytes], bytes | None]
 
-#: A record of its six members, without the call of Python that `ProducerRecord(…)` is.
+#: Makes a record of its six members without the Python call of `ProducerRecord(…)`.
 _make_record: Final = partial(tuple.__new__, ProducerRecord)
 
 _LIST: Final = RecordList(_RECORD.decode)
 
 
 def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list[ProducerRecord]:
-    """The records of a produce body, in order. Raises BodyError with the place of the first fault."""
+    """Returns the records of a produce body, in order. Raises BodyError with the place of the first fault."""
     if len(body) > LARGE_BYTES:
         return _parse_parts(topic, body, limits)
     text = compact(body)
@@ -106,13 +104,13 @@ def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> li
     decode_key, decode_value, of_formats = _formats(envelope)
     records, understood = _records(topic, items, decode_key, decode_value, text, _RECORDS + of_formats)
     if understood != len(text):
-        # More was written than was understood: names stand twice, or were merely written with escapes.
+        # The body is longer than what was parsed: duplicate names, or just names with escapes.
         refuse_unfit(body)
     return records
 
 
 def _parse_parts(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRecord]:
-    """The same of a large body, part by part: no call of the parser is a long one."""
+    """Does the same for a large body, part by part, so that each parser call is short."""
     around, parts = _LIST.split(body, limits)
     envelope = _envelope(around)
     if not parts:
@@ -139,7 +137,7 @@ def _envelope(text: bytes) -> _Body:
 
 
 def _formats(envelope: _Body) -> tuple[Decode, Decode, int]:
-    """How keys and values are read, and how much of the JSON says so."""
+    """Returns the decoders of keys and values, and the length of the JSON that names them."""
     of_formats = 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
     of_formats += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
     decode_key = DECODERS[_format(envelope.key_format, "key_format", Format.TEXT)]
@@ -147,7 +145,7 @@ def _formats(envelope: _Body) -> tuple[Decode, Decode, int]:
 
 
 class LineCodec:
-    """Records that stand on a line of their own each, all of them in the same formats."""
+    """Parses records that are one line each, all in the same formats."""
 
     def __init__(self, topic: str, key_format: Format, value_format: Format) -> None:
         self._topic = topic
@@ -155,9 +153,9 @@ class LineCodec:
         self._decode_value = DECODERS[value_format]
 
     def parse(self, lines: Sequence[bytes], first: int) -> list[ProducerRecord | BodyError]:
-        """A record or its fault for each line, in order; the first of them is `records[first]`."""
+        """Returns a record or its fault for each line, in order; the first one is `records[first]`."""
         try:
-            # Nearly always all of them are sound, and cost little together.
+            # Usually all lines are valid, and cost little together.
             return list(self._parse(lines, first))
         except BodyError:
             return [self._one(line, index) for index, line in enumerate(lines, first)]
@@ -169,7 +167,7 @@ class LineCodec:
             place = e.place
             if not place.startswith("records["):
                 place = f"records[{index}].{place}" if place else f"records[{index}]"
-            return BodyError(e.status, place, e.message)  # a new one, which holds on to no frame
+            return BodyError(e.status, place, e.message)  # a new one, which holds no frame
 
     def _parse(self, lines: Sequence[bytes], first: int) -> list[ProducerRecord]:
         texts = [compact(line) for line in lines]
@@ -193,9 +191,9 @@ def _records(
     around: int,
     first: int = 0,
 ) -> tuple[list[ProducerRecord], int]:
-    """The records, the first of which is `records[first]`, and how much of `text` was understood.
+    """Returns the records, from `records[first]` on, and how many bytes of `text` were parsed.
 
-    `around` is what stands there around the records and the commas between them.
+    `around` is the number of bytes around the records and their commas.
     """
     if decode_value is bytes_of_text:
         plain = _of_plain_texts(topic, items, text, around)
@@ -208,9 +206,9 @@ def _records(
 def _of_plain_texts(
     topic: str, items: Sequence[_Record], text: bytes, around: int
 ) -> list[ProducerRecord] | None:
-    """The records where each is nothing but a string without escapes, taken together; None where any is not.
+    """Returns the records, parsed together, if each has only a string value without escapes; else None.
 
-    That they have no other member, and none twice, is seen by the length: their values leave no room for it.
+    The length shows that there are no other or duplicate members: the values leave no room for them.
     """
     if b"\\" in text:
         return None
@@ -231,7 +229,7 @@ def _one_by_one(
     decode_value: Decode,
     first: int,
 ) -> tuple[list[ProducerRecord], int]:
-    """The records, the first of which is `records[first]`, and how much of their JSON was understood."""
+    """Returns the records, from `records[first]` on, and how many bytes of their JSON were parsed."""
     records: list[ProducerRecord] = []
     understood = 0
     index, member = 0, ""
@@ -282,7 +280,7 @@ def _format(raw: Raw | UnsetType, name: str, default: Format) -> Format:
 
 
 def whole_number(raw: bytes, greatest: int) -> int | None:
-    """A whole number from 0 to `greatest` in plain digits, or None for null."""
+    """Parses a whole number from 0 to `greatest` in plain digits; None for null. Raises ValueError."""
     if raw == b"null":
         return None
     if raw.isdigit() and len(raw) <= len(str(greatest)) and (number := int(raw)) <= greatest:
@@ -291,7 +289,7 @@ def whole_number(raw: bytes, greatest: int) -> int | None:
 
 
 def record_headers(raw: bytes, place: str) -> tuple[Headers, int]:
-    """The headers, and how much of their JSON was understood. Many are EncodedHeaders."""
+    """Returns the headers (many as EncodedHeaders), and how many bytes were parsed. Raises BodyError."""
     if raw == b"null":
         return (), len(raw)
     may_be_many = raw.count(b"},{") >= MAX_HEADERS and raw.startswith(b"[")
@@ -307,7 +305,7 @@ def record_headers(raw: bytes, place: str) -> tuple[Headers, int]:
 
 
 def in_one_where_many(count: int, headers: Iterator[tuple[str, bytes | None]]) -> Headers:
-    """The headers as a tuple, or encoded where there are many: no object is kept for each of those."""
+    """Returns the headers as a tuple; if there are many, encoded, without an object for each."""
     return tuple(headers) if count < _MANY_HEADERS else EncodedHeaders(headers)
 
 

@@ -1,10 +1,10 @@
-"""Producing with `delivery=spool`: answered 202 once the records are in the log on the disk.
+"""Produces with `delivery=spool`: answers 202 once the records are in the log on the disk.
 
-Whatever of a record can be judged without the brokers is judged first, so that what can never be sent is
-refused at once: its size, its partition where the topic is known. With an Idempotency-Key a request is
-spooled once, however often it comes to this process; the records are delivered at least once all the same.
+What can be checked without the brokers is checked first, so that impossible records are refused at once:
+their size, and their partition if the topic is known. With an Idempotency-Key a request is spooled once,
+however often it reaches this process. Delivery is still at least once.
 
-Loaded only where there is a spool. Event loop only.
+Loaded only if there is a spool. Event loop only; large bodies are parsed on threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError
 from service.wire.waiting import refusal_of, wait_for_result
 
-#: When to come again: a spool is emptied once Kafka is back, a disk is mended by people.
+#: When to retry: a full spool drains once Kafka is reachable; a faulty disk needs an operator.
 _FULL_RETRY_AFTER: Final = (b"retry-after", b"30")
 _FAULT_RETRY_AFTER: Final = (b"retry-after", b"5")
 
@@ -60,9 +60,9 @@ class SpooledProduce:
     async def answer(
         self, name: Name | None, topic: str, form: Form, body: bytes, *, since_ms: int, receive: Receive
     ) -> Answer:
-        """The answer once the records are on the disk, or are not.
+        """Returns the answer once the records are on the disk, or the write failed.
 
-        Raises ProblemError, BodyError, and CallerGoneError where nobody is left to answer.
+        Raises ProblemError, BodyError, or CallerGoneError if the caller leaves.
         """
         if name is None:
             records = await self._aside.read(partial(self._parsed, topic, form), body)
@@ -71,7 +71,7 @@ class SpooledProduce:
         attempt = self._keys.find(name, digest)
         if attempt is None:
             records = await self._aside.read(partial(self._parsed, topic, form), body)
-            attempt = self._keys.find(name, digest)  # others had their turn meanwhile
+            attempt = self._keys.find(name, digest)  # another request may have begun meanwhile
             if attempt is None:
                 return await self._first(name, digest, form, records, since_ms, receive)
         left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
@@ -110,7 +110,7 @@ class SpooledProduce:
         receive: Receive,
         launch: Callable[[Callable[[Answer], None]], None],
     ) -> Answer:
-        """What `launch` ends with, within the request's time; what waits for the disk can't be taken back."""
+        """Returns the answer of `launch`, or a 504 at the deadline. Does not cancel the write to the disk."""
 
         def take_ticket(done: Callable[[Answer], None]) -> Ticket:
             launch(done)
@@ -137,7 +137,7 @@ class SpooledProduce:
         return self._checked(topic, form.parse(body))
 
     def _checked(self, topic: str, records: Sequence[ProducerRecord]) -> Sequence[ProducerRecord]:
-        """The records as they are to be spooled. Raises ProblemError for what could never be sent."""
+        """Returns the records to spool. Raises ProblemError for a record that can never be sent."""
         try:
             self._producer.check(topic, records)
         except KafkaError as e:

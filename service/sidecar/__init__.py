@@ -1,1 +1,1 @@
-"""What the parts of one app share: handlers find it by their request."""
+"""The parts of one running app, its error handlers, and its status report."""

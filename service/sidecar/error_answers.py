@@ -1,6 +1,6 @@
-"""How FastAPI's side answers what goes wrong in a route: each error as a Problem, in the face of its path.
+"""Registers FastAPI's error handlers: each error becomes a Problem, in its path's error format.
 
-Coroutines, though they await nothing, or each of them would take a pool thread. Event loop only.
+The handlers are coroutines: Starlette would run plain functions on pool threads. Event loop only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def answer_errors(api: FastAPI, error_formats: ErrorFormats, retry_after: RetryAfter) -> None:
-    """Has the API's errors answered in these faces."""
+    """Registers handlers that answer the API's errors in these formats."""
 
     def answered(request: Request, problem: Problem) -> Response:
         problem = retry_after.on(problem)
@@ -42,7 +42,7 @@ def answer_errors(api: FastAPI, error_formats: ErrorFormats, retry_after: RetryA
         return Response(status_code=CALLER_GONE)
 
     async def on_invalid(request: Request, error: Exception) -> Response:
-        """A parameter that can't be used, named by where it stands."""
+        """Answers 422 for an invalid parameter, with its place."""
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -68,11 +68,11 @@ def answer_errors(api: FastAPI, error_formats: ErrorFormats, retry_after: RetryA
 
 
 def _methods_of(api: FastAPI, scope: Scope) -> bytes:
-    """The methods of all routes to a path: the router names those of the first one only."""
+    """Returns the methods of all routes for a path. The router's Allow has only the first route's."""
     methods: set[str] = set()
     for route in api.routes:
         if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
             methods |= route.methods or set()
     if "GET" in methods:
-        methods.add("HEAD")  # which the guards answer for every path that has a GET
+        methods.add("HEAD")  # the guards answer HEAD for every path with a GET
     return ", ".join(sorted(methods)).encode()

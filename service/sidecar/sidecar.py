@@ -1,8 +1,8 @@
-"""The parts of one running app, and how they are put together.
+"""Builds and connects the parts of one running app.
 
-Only the places that build something take a Sidecar: `process/`, and the `dialect` function of each dialect.
-They hand each handler the parts that it needs. Nothing here is global, so two apps in one process share
-nothing. Event loop only, but for `drain`, which the admin thread reads.
+Only `process/` and each dialect's `dialect` function receive a Sidecar. They pass each handler the parts that
+it needs. Nothing here is global, so two apps in one process share nothing. Event loop only, except `drain`,
+which the admin thread reads.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def build_sidecar(
     notice: SnapshotNotice,
     spool: Spool | None,
 ) -> Sidecar:
-    """The parts, put together over a producer, among whose event sinks `slowness` and `notice` must be."""
+    """Builds the parts for a producer. Its event sinks must include `slowness` and `notice`."""
     config = settings.producer_config()
     room = AdmissionControl(
         producer.clock,
@@ -137,6 +137,6 @@ def build_sidecar(
 
 
 def _key_limits(settings: Settings, config: ProducerConfig) -> KeyLimits:
-    """A key outlives every record that the request under it could still have on its way."""
+    """Returns the limits. A key is kept longer than any record of its request can be in flight."""
     hold_ms = max(settings.idempotency_memory_ms, 2 * config.delivery_timeout_ms)
     return KeyLimits(settings.idempotency_max_bytes, settings.internal.idempotency_max_keys, hold_ms)

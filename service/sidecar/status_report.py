@@ -1,7 +1,7 @@
-"""The answer to GET /v1/status: the client's status, what was observed lately, and the judgement on both.
+"""Builds the answer of GET /v1/status: client status, recent observations, and causes of slowness.
 
-A caller sees no name of a topic that it may not read. Costs a walk over the batches that are not
-acknowledged, and over the topics that are known: a poll per second is nothing. Event loop only.
+Topics that the caller may not read are not named. An answer costs a walk over the unacknowledged batches and
+the known topics: one per second is negligible. Event loop only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from service.wire.freshness import rfc3339, version_text
 
 _encode: Final = msgspec.json.Encoder().encode
 
-#: How many topics that requests wait for are listed; those with the most requests.
+#: At most this many of the topics that requests wait for are listed, the most requested first.
 _WAITS_LISTED: Final = 50
 
-#: How old a status may be that several watchers share; they ask at most four times a second.
+#: Maximum age of a status that watchers share; each watcher needs at most four per second.
 SHARED_MS: Final = 100
 
 _QUIET: Final = NodeSlowness(NOTHING_RECENT, None)
@@ -36,7 +36,7 @@ _QUIET: Final = NodeSlowness(NOTHING_RECENT, None)
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """What the answer is made of. `watchers` says how many watch now, `spool` its own part."""
+    """The sources of the answer. `watchers()` returns their number, `spool(may_read)` the spool's part."""
 
     producer: Producer
     config: ProducerConfig
@@ -48,18 +48,18 @@ class StatusReport:
     drain: Drain
     watchers: Callable[[], int]
     spool: Callable[[Callable[[str], bool]], dict[str, Any]] | None
-    #: When the last body for a caller was made, and the body.
+    #: The last shared body of each caller, and when it was built.
     _shared: dict[Caller, tuple[int, bytes]] = field(default_factory=dict)
 
     def body(self, caller: Caller, *, history: bool = True) -> bytes:
-        """The JSON as this caller may see it, at this moment; the last minute by seconds with `history`."""
+        """Returns the current status as JSON; with `history`, includes each second of the last minute."""
         document = self.document(caller)
         if not history:
             document["produce"]["per_second"] = None
         return _encode(document)
 
     def shared_body(self, caller: Caller) -> bytes:
-        """The same, at most SHARED_MS old: for many who are told it in one rhythm."""
+        """Returns the same, at most SHARED_MS old, for watchers that need it at the same time."""
         now_ms = self.producer.clock.now_ms()
         kept = self._shared.get(caller)
         if kept is not None and now_ms - kept[0] < SHARED_MS:
@@ -72,7 +72,7 @@ class StatusReport:
         return body
 
     def document(self, caller: Caller) -> dict[str, Any]:
-        """The same before it is bytes."""
+        """Returns the status before it is encoded."""
         clock, may_read = self.producer.clock, caller.read.allow
         observed, backlog, status = self.slowness.observed(), self.producer.backlog(), self.producer.status()
         now_ms = clock.now_ms()
@@ -154,7 +154,7 @@ def _failure(failure: Failure | None, now_ms: int) -> dict[str, Any] | None:
 
 
 def _phases(picture: Picture, observed: Observed) -> dict[str, Any]:
-    """Who waits in each phase, in requests where nothing is appended yet and in records from then on."""
+    """Returns what waits in each phase: requests in metadata and buffer, records in queue and delivery."""
     status, backlog = picture.status, picture.backlog
     by_phase: dict[Phase, list[int]] = {Phase.METADATA: [], Phase.BUFFER: []}
     for wait in backlog.topic_waits:
@@ -198,7 +198,7 @@ def _waits(waits: Sequence[TopicWait], may_read: Callable[[str], bool], now_ms: 
 
 
 def _columns(seconds: Sequence[Second]) -> dict[str, list[int | None]]:
-    """One list per thing, all of one length, the oldest second first. Times are null where nothing ended."""
+    """Returns one list per quantity, oldest second first. Times are null if no batch ended in a second."""
     return {
         "records": [s.records for s in seconds],
         "failed_records": [s.failed_records for s in seconds],
@@ -209,7 +209,7 @@ def _columns(seconds: Sequence[Second]) -> dict[str, list[int | None]]:
 
 
 def _leader_changes(moves: Sequence[LeaderMove], may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """The latest first."""
+    """Returns the changes of topics that the caller may read, latest first."""
     return [
         {
             "at": rfc3339(move.at_wall_ms),
