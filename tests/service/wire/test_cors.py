@@ -21,6 +21,8 @@ from tests.support.served import Served
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import httpx
 
     from service.wire.asgi import Receive, Scope, Send
@@ -74,9 +76,11 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> TokensFile:
 
 
 @pytest.fixture(scope="module")
-def site(tokens: TokensFile) -> Site:
+def site(tokens: TokensFile) -> Iterator[Site]:
     """Apps with and without tokens, and allowed origins."""
-    return Site(tokens, allowed_origins=ORIGIN)
+    made = Site(tokens, allowed_origins=ORIGIN)
+    yield made
+    made.close()
 
 
 # -- every path ----------------------------------------------------------------------------------------------
