@@ -1,4 +1,4 @@
-"""What the client does and sees, as a log of events for others to read: docs/events.md.
+"""Event log: reports what the client does and sees as events, for other systems (docs/events.md).
 
-Off unless `events_topic` or `events_folder` is set, and nothing of it is loaded then but its metrics' names.
+Off unless `events_topic` or `events_folder` is set. While it is off, only event_metrics.py is loaded.
 """

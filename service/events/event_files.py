@@ -1,14 +1,14 @@
-"""Lines into files that others ship or read: JSON lines, finished now and then, the oldest taken away.
+"""Writes event lines to files of JSON lines; finishes files regularly, and deletes the oldest.
 
     .events-<sidecar id>-<boot, 16 hex digits>-<number, 6 digits>.jsonl    while it is written
-     events-…                                                              finished: whole lines, to the end
+     events-…                                                              finished: whole lines only
 
-A name with a dot is skipped by Spark and by most who ship files, so nobody reads half a file. A file is
-finished when it is full, when it is old enough, and at the end; what a killed sidecar left is finished by the
-next one of the same id, without the half line at its end. A lock tells a file that is being written by
-another process from one that was left behind. What the disk does not take waits in the outbox.
+Spark and most log shippers skip names with a leading dot, so nobody reads half a file. A file is finished
+when it is full, when it is old enough, and at shutdown. The next sidecar with the same id finishes the files
+of a killed one, without a partial last line. A lock shows whether another process is still writing a file, or
+has abandoned it. Lines that the disk does not accept stay in the outbox.
 
-Event log's thread: it may wait for the disk here, and nobody waits for it.
+Event log's thread: it may wait for the disk here, because no other thread waits for it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from service.events.outbox import Line, Outbox
 
 _log: Final = logging.getLogger(__name__)
 
-#: What one write takes at most.
+#: The most bytes of one write.
 _CHUNK_BYTES: Final = 256 * 1024
 _MODE: Final = 0o644
 
 
 class FileLimits(NamedTuple):
-    """When a file is finished, and how many finished ones are kept."""
+    """When a file is finished, and how many finished files are kept."""
 
     max_bytes: int
     max_age_ms: int
@@ -51,7 +51,7 @@ class _Open(NamedTuple):
 
 
 class EventFiles:
-    """A sink. Raises SettingsError where the folder can't be used."""
+    """A sink that writes files. Raises SettingsError if the folder can't be used."""
 
     name: Final = "files"
     in_flight_bytes: Final = 0
@@ -78,22 +78,22 @@ class EventFiles:
         _check(self._folder, origin.sidecar_id)
 
     def begin(self) -> None:
-        """Finishes what an earlier start of this sidecar left."""
+        """Finishes the files that earlier processes of this sidecar left."""
         with self._faults_reported():
             for path in sorted(self._folder.iterdir()):
                 if path.name[:1] == "." and self._finished_name.fullmatch(path.name[1:]):
-                    with self._faults_reported():  # the others are finished all the same
+                    with self._faults_reported():  # the others are finished nevertheless
                         _finish_left_over(path, self._disk)
             self._delete_oldest()
 
     def turn(self, outbox: Outbox, now_ms: int) -> None:
-        """Writes what waits."""
+        """Writes the waiting lines."""
         if self._open is not None and now_ms - self._open.opened_ms >= self._limits.max_age_ms:
             self._finish()
         self._write_all(outbox, now_ms)
 
     def close(self, outbox: Outbox, deadline_ms: int) -> None:
-        """Writes what is left and finishes the file. Waits for nobody, so it needs no deadline."""
+        """Writes the remaining lines and finishes the file. Waits for no other system: needs no deadline."""
         self._write_all(outbox, deadline_ms)
         self._finish()
 
@@ -130,9 +130,9 @@ class EventFiles:
         return _Open(path, descriptor, now_ms)
 
     def _append(self, opened: _Open, data: bytes) -> None:
-        """All of it or nothing: of what a full disk took of it no half line may stay.
+        """Writes all bytes, or cuts the file back, so that no partial line stays. Raises OSError.
 
-        A file that can't be cut is left under its name with a dot, and cut by the next start.
+        A file that cannot be cut keeps its name with a dot; the next start cuts it.
         """
         try:
             self._disk.write_all(opened.descriptor, data)
@@ -148,21 +148,21 @@ class EventFiles:
     # -- finishing -------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """The file gets its name, once its bytes are on the disk."""
+        """Syncs the file, and gives it its final name."""
         if self._open is None:
             return
         (path, descriptor, _), self._open = self._open, None
         with self._faults_reported():
             try:
                 self._sync(path, descriptor)
-                # Under its name before the lock is gone, or another process would take it for left behind.
+                # Renamed before the lock is released, or another process would treat it as abandoned.
                 _finished(path, self._size, self._disk)
             finally:
                 self._disk.close(descriptor)
             self._delete_oldest()
 
     def _sync(self, path: Path, descriptor: int) -> None:
-        """Has the bytes on the disk. Where it fails it is not tried again: a second fsync would succeed."""
+        """Syncs the file. A failed fsync is logged, not repeated: a second one could hide the loss."""
         try:
             self._disk.fsync(descriptor)
         except OSError as error:
@@ -180,14 +180,14 @@ class EventFiles:
 
     @contextlib.contextmanager
     def _faults_reported(self) -> Iterator[None]:
-        """Ends with a fault of the folder or the disk, which is told."""
+        """Ends the block at an OSError, and logs it."""
         try:
             yield
         except OSError as error:
             self._report(error)
 
     def _report(self, error: OSError) -> None:
-        """Once, until something was written."""
+        """Logs a new fault once, until a write succeeds."""
         fault = error.strerror or str(error)
         if fault != self._fault:
             self._fault = fault
@@ -200,7 +200,7 @@ class EventFiles:
 
 
 def _check(folder: Path, sidecar_id: str) -> None:
-    """Raises SettingsError where files can't be made in a folder, which is made where it is missing."""
+    """Creates the folder if it is missing. Raises SettingsError if files cannot be created in it."""
     probe = folder / f".events-{sidecar_id}-probe"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -214,7 +214,7 @@ def _check(folder: Path, sidecar_id: str) -> None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether this process alone writes the file; a file system without locks says yes."""
+    """Returns whether only this process writes the file; True on a file system without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -225,7 +225,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _finish_left_over(path: Path, disk: Disk) -> None:
-    """Cuts off the half line of a process that was killed, and gives the file its name."""
+    """Cuts off the partial line of a killed process, and gives the file its final name."""
     descriptor = disk.reopen(path)
     try:
         if not _lock(descriptor):
@@ -236,7 +236,7 @@ def _finish_left_over(path: Path, disk: Disk) -> None:
         if whole < size:
             _log.warning("events_folder: %s ended with half a line: %d bytes cut off", path, size - whole)
             disk.truncate(descriptor, whole)
-        disk.fsync(descriptor)  # the process that was killed had not come to it
+        disk.fsync(descriptor)  # the killed process had not done it
         _finished(path, whole, disk)
     finally:
         disk.close(descriptor)
@@ -254,7 +254,7 @@ def _end_of_last_line(descriptor: int, size: int) -> int:
 
 
 def _finished(path: Path, size: int, disk: Disk) -> None:
-    """Takes the dot off a file's name; an empty one is taken away."""
+    """Removes the dot from a file's name; deletes an empty file."""
     if size:
         disk.rename(path, path.with_name(path.name.removeprefix(".")))
     else:

@@ -1,13 +1,13 @@
-"""The event log: from what happens in the client to event v1, on a thread of its own.
+"""Turns events and snapshots of the client into event v1, on its own thread.
 
     client ──▶ inbox ──▶ windows, comparison of snapshots, heartbeats ──▶ one outbox per sink ──▶ sinks
 
-A turn takes what came, does a piece of what there is to do, and lets the sinks hand on what they can. Where
-much is to be told (a hundred thousand partitions at the start), turns are short and there are pauses between
-them: the interpreter has other threads to run. Snapshots are compared only while some sink takes lines; what
-can't wait, windows and heartbeats, pushes out the oldest lines where none does.
+A turn takes new input, does a limited piece of work, and lets the sinks send what they can. If there is much
+to report (a hundred thousand partitions at the start), turns are short, with pauses in between: other threads
+need the interpreter. Snapshots are compared only while a sink accepts lines. Windows and heartbeats cannot
+wait: if no sink accepts lines, they displace the oldest lines.
 
-Threads: `wants` and `emit` on the client's, `turn` on the log's or a test's, `start` and `close` on anyone's.
+Threads: `wants` and `emit` on the client's, `turn` on the log's or a test's, `start` and `close` on any.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from service.events.reported_metadata import PIECE, ReportedMetadata
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long what came may lie before it is looked at, and lines before they are in the file.
+#: The longest time until new input is processed, and until lines are in the file.
 TICK_MS: Final = 1_000
-#: Between two turns where there is more to do: others run meanwhile.
+#: The pause between two turns while there is more work, for other threads.
 PAUSE_MS: Final = 2
 #: Finished batches that one turn adds to their window: about 2 ms.
 FINISHED_PER_TURN: Final = 1_000
 
 
-#: In the place of an event: there are no more.
+#: Marks the end of the events.
 _IT_ENDED: Final = Event(observed_at="")
 
 
@@ -69,7 +69,7 @@ class EventLogConfig(NamedTuple):
 
 
 class EventLog:
-    """A Subscriber of the client's events. `start()` it before the client, `close()` it after."""
+    """A Subscriber of the client's events. Call `start()` before the client's, `close()` after it."""
 
     def __init__(
         self, origin: Origin, config: EventLogConfig, clock: Clock, sinks: Sequence[Sink] = ()
@@ -84,7 +84,7 @@ class EventLog:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pilotfish-events", daemon=True)
         self._inbox = Inbox(clock, self.call)
-        #: What the client calls: the inbox's own, without a step in between.
+        #: The client calls the inbox's methods directly, which saves a call.
         self.wants: Final = self._inbox.wants
         self.emit: Final = self._inbox.emit
         self._channels: list[Channel] = []
@@ -108,28 +108,28 @@ class EventLog:
     # -- any thread ------------------------------------------------------------------------------------------
 
     def add_sink(self, sink: Sink) -> None:
-        """One more place that lines go to. Before the start."""
+        """Adds a destination of lines. Called before the start."""
         self._channels.append(Channel(sink, Outbox(self._config.max_waiting_bytes)))
 
     def follow(self, producer: Producer) -> None:
-        """Says whose events are told. Before the start."""
+        """Sets the producer whose events are reported. Called before the start."""
         self._producer = producer
         self._inbox.follow(lambda: producer.cache)
 
     def start(self) -> None:
-        """Starts the thread. Once."""
+        """Starts the thread. Called once."""
         self._thread.start()
 
     def call(self) -> None:
-        """Has the log look at what came now, and not at its next tick."""
+        """Makes the log process its input now, not at its next tick."""
         with self._condition:
             self._called = True
             self._condition.notify_all()
 
     def close(self, timeout_ms: int) -> None:
-        """Tells what is left, and that it was the last; waits so long at most. Idempotent.
+        """Writes the remaining events and a last heartbeat; waits at most `timeout_ms`. Idempotent.
 
-        A sink that hangs is left behind, with its thread: it ends with the process.
+        If a sink hangs, the thread is abandoned, and ends with the process.
         """
         with self._condition:
             if self._close_by_ms is None:
@@ -140,7 +140,7 @@ class EventLog:
 
     @property
     def failed_turns(self) -> int:
-        """Turns that ended with a bug, of the log or of one of its sinks."""
+        """Turns that ended with an exception, of the log or of one of its sinks."""
         return self._uncaught.count
 
     @property
@@ -150,7 +150,7 @@ class EventLog:
 
     @property
     def left_out(self) -> LeftOut:
-        """What came faster than it could be told."""
+        """What came too fast to be reported."""
         left_out = self._inbox.left_out
         return left_out._replace(batches=left_out.batches + self._window.left_out)
 
@@ -160,12 +160,12 @@ class EventLog:
 
     @property
     def dropped(self) -> int:
-        """Events that were numbered and that a sink never got."""
+        """Events that were numbered, but never reached a sink."""
         return sum(outbox.dropped for _, outbox in self._channels)
 
     @property
     def files_deleted(self) -> int:
-        """Finished files that gave way to newer ones."""
+        """Finished files that were deleted for newer ones."""
         return sum(sink.deleted for sink, _ in self._channels)
 
     # -- the thread ------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class EventLog:
     def _guarded(self, step: Callable[[], int | None]) -> int | None:
         try:
             return step()
-        except BaseException as error:  # noqa: BLE001 -- outermost, and a sink's: a bug must not end the log
+        except BaseException as error:  # noqa: BLE001 -- outermost, also for sinks: must not end the log
             self._uncaught.report(error, self._clock.now_ms())
             return None
 
@@ -198,7 +198,7 @@ class EventLog:
             self._called = False
 
     def begin(self) -> None:
-        """Called once, before the first turn. Event log's thread, or a test in its stead.
+        """Starts the sinks. Called once, before the first turn. Event log's thread, or a test's.
 
         The first event of a boot is a heartbeat, however soon the boot ends.
         """
@@ -207,7 +207,7 @@ class EventLog:
         self._beat(self._clock.now_ms())
 
     def turn(self) -> int:
-        """Does a piece of what there is to do; returns the now_ms by which it is to be called again."""
+        """Does a piece of the work; returns the now_ms by which it must be called again."""
         now_ms = self._clock.now_ms()
         if now_ms >= self._heartbeat_at_ms:
             self._beat(now_ms)
@@ -223,7 +223,7 @@ class EventLog:
         return min(now_ms + due_ms, window_ends_ms, self._heartbeat_at_ms)
 
     def end(self, deadline_ms: int) -> None:
-        """Tells what is left, then that this was the last event, and closes the sinks; until the deadline."""
+        """Queues the remaining events and a last heartbeat, and closes the sinks; until the deadline."""
         while self._take_finished():
             self._turn_sinks(self._clock.now_ms())
         self._close_window(self._clock.now_ms())
@@ -240,14 +240,14 @@ class EventLog:
                 _log.warning("%d events were not handed on to the %s before the end", len(lost), sink.name)
 
     def _turn_sinks(self, now_ms: int) -> None:
-        """Each by itself: a bug in one must not keep lines from the other."""
+        """Runs each sink by itself: an exception in one must not keep lines from the other."""
         for sink, outbox in self._channels:
             self._guarded(partial(sink.turn, outbox, now_ms))
 
-    # -- what there is to tell -------------------------------------------------------------------------------
+    # -- events to report ------------------------------------------------------------------------------------
 
     def _take_finished(self) -> bool:
-        """Adds finished batches to their window; whether more of them wait."""
+        """Adds finished batches to their window; returns whether more are waiting."""
         finished = self._inbox.take_finished(FINISHED_PER_TURN)
         self._window.add(finished)
         return len(finished) == FINISHED_PER_TURN
@@ -256,16 +256,16 @@ class EventLog:
         self._window_events += self._window.close(now_ms, self._clock.wall_ms())
 
     def _report_windows(self, most: int) -> bool:
-        """Tells rows of windows that are over; whether there are more."""
+        """Queues rows of closed windows; returns whether there are more."""
         for event in self._window_events[:most]:
             self._queue(event)
         del self._window_events[:most]
         return bool(self._window_events)
 
     def _report_metadata(self) -> bool:
-        """Tells a piece of how snapshots differ, and notices; whether there may be more to tell at once.
+        """Queues a piece of the snapshots' changes, and notices; returns whether there may be more at once.
 
-        While no sink has room there is not: it calls when it has, or the next tick finds out.
+        Returns False while no sink has room. A sink calls when it has; otherwise the next tick checks again.
         """
         had_room = False
         while any(outbox.has_room for _, outbox in self._channels):
@@ -348,7 +348,7 @@ class EventLog:
         )
 
     def _queue(self, event: Event) -> None:
-        """Numbers an event, and puts it down for each of the sinks."""
+        """Numbers an event, and queues its line for each sink."""
         self._seq += 1
         event.sidecar_id, event.service, event.boot_id = self._origin
         event.seq = self._seq

@@ -1,6 +1,6 @@
-"""What Prometheus is told of the event log. All families are there without one too, and empty.
+"""Exposes the event log's metrics to Prometheus; without a log, all families exist and are empty.
 
-A scrape reads plain numbers of the log's parts, on the admin thread; nothing is counted twice.
+A scrape reads the plain counters of the log's parts, on the admin thread; no count is kept twice.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:  # a sidecar without an event log loads none of it
+if TYPE_CHECKING:  # a sidecar without an event log does not load it
     from service.events.inbox import LeftOut
     from service.events.outbox import Outbox, Sink
 
 
 class Channel(NamedTuple):
-    """A sink, and what waits for it."""
+    """A sink, and the outbox of lines that wait for it."""
 
     sink: Sink
     outbox: Outbox
 
 
 class CountedLog(Protocol):
-    """What is read of an event log."""
+    """The part of an event log that the metrics read."""
 
     @property
     def queued(self) -> Mapping[str, int]: ...
@@ -43,13 +43,13 @@ class CountedLog(Protocol):
 
 
 class EventMetrics(Collector):
-    """A collector over an event log, or over none."""
+    """A collector for an event log, or for none."""
 
     def __init__(self, log: CountedLog | None) -> None:
         self._log: Final = log
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for Prometheus. Admin thread."""
+        """Yields the families, for Prometheus. Admin thread."""
         events = _counter("events", "Events emitted, before any is lost.", "type")
         dropped = _counter("events_dropped", "Events that a sink never got.", "sink")
         written = _counter("events_written", "Events that a sink has.", "sink")

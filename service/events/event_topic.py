@@ -1,11 +1,11 @@
-"""Lines into a Kafka topic, through a producer of their own: its buffer, its batches, its connections.
+"""Sends event lines to a Kafka topic, through a producer of its own (buffer, connections).
 
-Records have the sidecar's id for a key, so that the events of one sidecar stay in their order in one
-partition. What is submitted and not yet acknowledged is bounded. A line that could not be sent goes back to
-the outbox, and nothing is tried for a while. It may be in the topic all the same: readers take a number of a
-boot once. The producer's own events go nowhere, or each event would cause others.
+Records have the sidecar's id as key, so that the events of one sidecar stay in order in one partition. The
+unacknowledged bytes are bounded. A line that could not be sent goes back to the outbox, and sending pauses.
+Such a line may be in the topic nevertheless: readers must use each number of a boot only once. The producer's
+own events are not logged, or each event would cause others.
 
-Event log's thread, but for `_done`, which the producer's I/O thread calls.
+Event log's thread, except `_done`, which the producer's I/O thread calls.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from service.events.outbox import Line, Outbox
 
 _log: Final = logging.getLogger(__name__)
 
-#: Lines of one submit, and of all that are on their way: a few batches.
+#: The most bytes of lines in one submit, and of all in flight: a few batches.
 CHUNK_BYTES: Final = 128 * 1024
 MOST_IN_FLIGHT_BYTES: Final = 1024 * 1024
 
-#: How long a topic that is not known yet is waited for, and the pause after something could not be sent.
+#: The wait for a topic that is not known yet, and the pause after a failed request.
 TOPIC_WAIT_MS: Final = 10_000
 PAUSE_MS: Final = 5_000
 
-#: What a line that is to be sent at the end may still wait where nothing could be sent before.
+#: The longest time for sending at the end, if sending failed before.
 _CLOSE_WITH_FAULT_MS: Final = 1_000
 
-#: How long the batches of events wait to be filled, where delivery.timeout.ms leaves room for it.
+#: How long batches of events wait to be filled, if delivery.timeout.ms allows it.
 _LINGER_MS: Final = 1_000
 
-#: What the producer of events has otherwise than the sidecar's own. Lines are alike: they pack tenfold.
+#: Where the event producer differs from the sidecar's. Lines are similar: they compress tenfold.
 _OF_EVENTS: Final[Mapping[str, str]] = {
     "compression.type": "zstd",
     "batch.size": str(CHUNK_BYTES),
@@ -57,12 +57,12 @@ _OF_EVENTS: Final[Mapping[str, str]] = {
     "partitioner.ignore.keys": "false",
 }
 
-#: Errors of a record that no other attempt mends.
+#: Errors of a record that a retry cannot fix.
 _HOPELESS: Final = (RecordTooLargeError, InvalidRecordError)
 
 
 def events_config(settings: Settings) -> ProducerConfig:
-    """Kafka's settings for the producer of events: the sidecar's, in small. Raises ConfigError."""
+    """Returns the configuration of the event producer: the sidecar's, but smaller. Raises ConfigError."""
     own = settings.producer_config()
     linger_ms = min(_LINGER_MS, max(own.delivery_timeout_ms - own.request_timeout_ms, 0))
     return ProducerConfig.from_mapping(
@@ -77,7 +77,7 @@ def events_config(settings: Settings) -> ProducerConfig:
 
 
 class EventTopic:
-    """A sink."""
+    """A sink that sends to a topic."""
 
     name: Final = "topic"
     deleted: Final = 0
@@ -92,9 +92,9 @@ class EventTopic:
         create: bool,
         call: Callable[[], None],
     ) -> None:
-        """Takes the producer over, starts and closes it. `call` wakes the event log: something was answered.
+        """Owns the producer: starts and closes it. `call` wakes the event log after a request has ended.
 
-        `create`: asking for the topic may create it.
+        `create`: looking up the topic may create it.
         """
         self._producer = producer
         self._topic = topic
@@ -114,7 +114,7 @@ class EventTopic:
         self._producer.start()
 
     def turn(self, outbox: Outbox, now_ms: int) -> None:
-        """Takes back what could not be sent, and submits as much as may be on its way."""
+        """Puts back lines that could not be sent, and submits as many as may be in flight."""
         self._hear(outbox, now_ms)
         while now_ms >= self._resumes_ms and self.in_flight_bytes < MOST_IN_FLIGHT_BYTES:
             lines = outbox.take(CHUNK_BYTES)
@@ -123,7 +123,7 @@ class EventTopic:
             self._submit(outbox, lines, now_ms)
 
     def close(self, outbox: Outbox, deadline_ms: int) -> None:
-        """Sends what is left until the deadline; what was not acknowledged by then is in the outbox again."""
+        """Sends the remaining lines until the deadline; unacknowledged ones go back to the outbox."""
         clock = self._producer.clock
         if self._fault is not None:
             deadline_ms = min(deadline_ms, clock.now_ms() + _CLOSE_WITH_FAULT_MS)
@@ -137,7 +137,7 @@ class EventTopic:
                 break
             with heard:
                 clock.wait_for(heard, lambda: bool(self._answered), deadline_ms)
-        # Which sends what still lingers.
+        # This also sends the batches that still linger.
         self._producer.close(max(deadline_ms - clock.now_ms(), 0))
         self._hear(outbox, FOREVER_MS)
 
@@ -161,7 +161,7 @@ class EventTopic:
             self._submit_one_by_one(outbox, lines, now_ms)
 
     def _submit_one_by_one(self, outbox: Outbox, lines: list[Line], now_ms: int) -> None:
-        """Nothing of a request is sent where one record is too large; this one is the one, or among them."""
+        """Submits lines singly: a record that is too large fails its whole request, and is lost."""
         if len(lines) > 1:
             for line in lines:
                 self._submit(outbox, [line], now_ms)
@@ -169,12 +169,12 @@ class EventTopic:
         self._refuse(outbox, lines, "larger than max.request.size")
 
     def _done(self, lines: Sequence[Line], result: Result) -> None:
-        """Producer's I/O thread."""
+        """Queues a result. Producer's I/O thread."""
         self._answered.append((lines, result))
         self._call()
 
     def _hear(self, outbox: Outbox, now_ms: int) -> None:
-        """What became of what was submitted."""
+        """Handles the results of submitted lines."""
         failed: list[Line] = []
         while self._answered:
             lines, result = self._answered.popleft()
@@ -207,7 +207,7 @@ class EventTopic:
             self._warn(f"{error}; events wait")
 
     def _warn(self, fault: str) -> None:
-        """Once, until something was acknowledged."""
+        """Logs a fault once, until lines are acknowledged again."""
         if self._fault is None:
             _log.warning("events_topic %s: %s", self._topic, fault)
         self._fault = fault
@@ -224,7 +224,7 @@ def _notify(condition: threading.Condition) -> None:
 
 
 def make_event_topic(settings: Settings, key: str, call: Callable[[], None]) -> EventTopic:
-    """A sink over a producer of its own, which is not started yet. Raises ConfigError."""
+    """Returns a sink with its own producer, which is not started yet. Raises ConfigError."""
     try:
         config = events_config(settings)
     except ConfigError as error:

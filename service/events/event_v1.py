@@ -1,17 +1,17 @@
-"""Event v1: what a sidecar tells of itself and its cluster, one JSON object a line. The owner of the format.
+"""Defines event v1, which a sidecar writes about itself and its cluster: JSON objects, one per line.
 
     v, type, cluster_id, sidecar_id, service, boot_id, seq, observed_at     in every event, in this order
-    metadata.partition   a partition as a snapshot has it, when it is first seen and whenever it changes
-    metadata.topic       what became of a topic
-    metadata.refresh     one refresh of metadata, failed ones too
-    produce.window       what became of batches: per topic, partition and broker, added up
-    connection           a connection to a broker was made or ended
-    heartbeat            the sidecar lives, and how much of its events were lost
+    metadata.partition   a partition in a snapshot: when it is first seen, and whenever it changes
+    metadata.topic       a topic appeared, changed or ended
+    metadata.refresh     one refresh of metadata, also a failed one
+    produce.window       results of batches, added up per topic, partition and broker
+    connection           a connection to a broker was opened or ended
+    heartbeat            the sidecar is running, and how many of its events were lost
 
-Fields may be added, none changes its meaning or goes while `v` is 1: readers ignore what they do not know. A
-sidecar writes every field of a type, null where there is nothing to say. What each means stands here once and
-goes into docs/event-v1.schema.json (`schema.py`); a test holds what `pipeline/` reads equal to it. Pure; made
-on the event log's thread.
+While `v` is 1, fields may be added, but none is removed or changes its meaning: readers ignore unknown
+fields. A sidecar writes every field of a type, null if there is no value. The fields are described only here;
+`schema.py` copies the descriptions to docs/event-v1.schema.json. A test checks that the format that
+`pipeline/` reads is equal. Pure; events are created on the event log's thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERSION: Final = 1
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-#: RFC 3339 in UTC with six digits of a second.
+#: RFC 3339 in UTC, with six digits of a second.
 Time = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$")]
 Brokers = tuple[Int32, ...]
 _BROKER: Final = "-1, -2, ...: an address of bootstrap.servers whose id was not known yet"
@@ -37,7 +37,7 @@ ConnectionState = Literal["ready", "disconnected"]
 
 
 class Event(Struct, kw_only=True):
-    """What every event has. Who tells it, and its number, are set when it is queued."""
+    """The fields of every event. Those of the sidecar, and the number, are set when it is queued."""
 
     v: Literal[1] = 1
     type: str = ""
@@ -54,7 +54,7 @@ class Event(Struct, kw_only=True):
 
 
 class PartitionEvent(Event, kw_only=True):
-    """A partition as the sidecar's snapshot has it: when first seen, and when anything of it changed."""
+    """A partition in the sidecar's snapshot: when it is first seen, and whenever it changes."""
 
     type: Literal["metadata.partition"] = "metadata.partition"
     topic: str
@@ -78,8 +78,8 @@ class PartitionEvent(Event, kw_only=True):
 
 
 class TopicEvent(Event, kw_only=True):
-    """What became of a topic. gone: the brokers say it is not there. forgotten: nobody uses it here any more,
-    or it may not be seen any more, and the sidecar follows it no longer.
+    """A change of a topic. gone: the brokers say that it does not exist. forgotten: the sidecar no longer
+    follows it, because nobody here uses it any more, or it is no longer authorized to see it.
     """
 
     type: Literal["metadata.topic"] = "metadata.topic"
@@ -115,7 +115,7 @@ class RefreshEvent(Event, kw_only=True):
 
 
 class WindowEvent(Event, kw_only=True):
-    """What became of batches between started_at and observed_at, of one partition on one broker."""
+    """The results of batches between started_at and observed_at, for one partition on one broker."""
 
     type: Literal["produce.window"] = "produce.window"
     started_at: Time
@@ -146,7 +146,7 @@ class ConnectionEvent(Event, kw_only=True):
 
 
 class HeartbeatEvent(Event, kw_only=True):
-    """The sidecar lives: first and last event of a boot, and one in between each minute or so."""
+    """The sidecar is running: the first and the last event of a boot, and about one per minute."""
 
     type: Literal["heartbeat"] = "heartbeat"
     uptime_ms: Int64
@@ -157,7 +157,7 @@ class HeartbeatEvent(Event, kw_only=True):
     version: Annotated[str, Meta(description="of Pilotfish")]
 
 
-#: Every type of event, in the order of the documentation.
+#: All types of events, in the order of the documentation.
 TYPES: Final[tuple[type[Event], ...]] = (
     PartitionEvent,
     TopicEvent,
@@ -167,14 +167,14 @@ TYPES: Final[tuple[type[Event], ...]] = (
     HeartbeatEvent,
 )
 
-#: Their names, as `type` has them.
+#: Their names, which are the values of `type`.
 TYPE_NAMES: Final = tuple(kind.__struct_defaults__[1] for kind in TYPES)
 
 encode: Final = msgspec.json.Encoder().encode
 
 
 class Origin(NamedTuple):
-    """Who tells: the same in all events of a boot."""
+    """The sidecar that writes: the same in all events of a boot."""
 
     sidecar_id: str
     service: str
@@ -183,19 +183,19 @@ class Origin(NamedTuple):
 
 @lru_cache(maxsize=8)
 def time_text(wall_ms: int) -> str:
-    """Milliseconds since 1970 as `2026-11-21T10:00:00.123000Z`."""
+    """Returns milliseconds since 1970 as `2026-11-21T10:00:00.123000Z`."""
     at = datetime.fromtimestamp(wall_ms // 1000, tz=UTC)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{wall_ms % 1000:03d}000Z"
 
 
 # -- the latency histogram -----------------------------------------------------------------------------------
 
-#: Four buckets per doubling: a bound is at most a quarter above what was measured, and histograms add up.
+#: Buckets per doubling: a bound is at most a quarter above the value, and histograms can be added up.
 SUB_BUCKETS: Final = 4
 
 
 def bucket_of(latency_us: int) -> int:
-    """The number of the bucket that a latency falls into. The same numbers as the reader's."""
+    """Returns the number of a latency's bucket. The reader in `pipeline/` uses the same numbers."""
     if latency_us < SUB_BUCKETS:
         return max(latency_us, 0)
     shift = latency_us.bit_length() - 3

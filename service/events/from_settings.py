@@ -1,6 +1,6 @@
-"""The event log that the settings ask for.
+"""Creates the event log that the settings describe.
 
-Called once, by the app. Raises SettingsError for a folder and ConfigError for a producer that can't be used.
+Called once, by the app. Raises SettingsError for an unusable folder, ConfigError for an unusable producer.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from service.events.event_log import EventLog, EventLogConfig
 from service.events.event_topic import make_event_topic
 from service.events.event_v1 import Origin
 
-#: A boot's id is its second since 1970, then so many bits of chance: below 2^53, so that readers which know
-#: floating point numbers only keep it whole.
+#: A boot id is the second of the start since 1970, then this many random bits. It is below 2^53, so that
+#: readers with floating-point numbers only keep it exactly.
 _CHANCE_BITS: Final = 21
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def make_event_log(settings: Settings, clock: Clock, random: Random) -> EventLog:
-    """A log to the topic and the folder that are named."""
+    """Returns an event log that writes to the topic and the folder of the settings."""
     origin = Origin(sidecar_id(settings), settings.service_name, new_boot_id(clock.wall_ms(), random))
     config = EventLogConfig(
         window_ms=settings.events_window_ms,
@@ -46,10 +46,10 @@ def make_event_log(settings: Settings, clock: Clock, random: Random) -> EventLog
 
 
 def sidecar_id(settings: Settings) -> str:
-    """Who this sidecar is in its events; the host's name, a pod's in Kubernetes, unless it is given."""
+    """Returns the sidecar's id in its events: the setting, or the host's name (in Kubernetes the pod's)."""
     return settings.sidecar_id or _NOT_IN_NAMES.sub("-", socket.gethostname())
 
 
 def new_boot_id(wall_ms: int, random: Random) -> int:
-    """The id of a start: greater than that of an earlier second."""
+    """Returns the id of a start: greater than that of an earlier second."""
     return (wall_ms // 1000 << _CHANCE_BITS) | random.getrandbits(_CHANCE_BITS)

@@ -1,16 +1,16 @@
-"""What the client's threads leave for the event log: batches that finished, snapshots, and other notices.
+"""Collects the client's events for the event log: finished batches, snapshots and other notices.
 
-    I/O thread    ──emit──▶  finished batches   a deque, appended to and nothing else
-                             notices            refreshes with the snapshot they made, connections; one lock
-    event log     ──take──▶  both, whenever it comes round
+    I/O thread    ──emit──▶  finished batches   a deque, appended to without a lock
+                             notices            refreshes with their snapshots, connections; one lock
+    event log     ──take──▶  both, in its turns
 
-Nothing is compared, counted or encoded here. Both are bounded. Batches beyond the bound are left out of their
-window. Of snapshots the newest wait: one that is passed over is told by the next, which holds all that it
-changed and that still is so. What is left out is counted.
+Nothing is compared, counted or encoded here. Both queues are bounded. Batches beyond the bound are left out
+of their window. Only the newest snapshots wait: if one is dropped, the next reports its changes, as far as
+they still hold. Everything that is left out is counted.
 
-A refresh swaps the snapshot, then tells what changed, then emits MetadataRefreshed. A produce answer that
-names leaders swaps it without a refresh: LeadersChanged comes, and the snapshot's update_version is that of
-the last refresh (KIP-951).
+A refresh swaps the snapshot, then emits the changes, then MetadataRefreshed. A produce response that names
+leaders swaps the snapshot without a refresh. Then LeadersChanged is emitted, and the snapshot keeps the
+update_version of the last refresh (KIP-951).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from client_core import (
     ProduceFinished,
 )
 
-#: Finished batches that call the event log before its time: it takes a thousand in some 2 ms.
+#: More finished batches wake the event log early: it takes a thousand in about 2 ms.
 CROWDED: Final = 2_000
-#: Finished batches that may wait: a second's worth of what one sidecar sends at its fastest, twice.
+#: The most finished batches that wait: twice those of one second of the fastest sidecar.
 MOST_FINISHED: Final = 20_000
-#: Snapshots that may wait. They share what did not change; it is their dicts of topics that weigh.
+#: The most snapshots that wait. They share what did not change; their dicts of topics need the memory.
 MOST_SNAPSHOTS: Final = 16
 MOST_NOTICES: Final = 1_000
-#: Topics that are remembered as gone; those beyond are told as forgotten, which is what is known for sure.
+#: The most topics remembered as gone. The others are reported as forgotten, which is always true.
 MOST_GONE: Final = 10_000
 
 _NOBODY_GONE: Final[frozenset[str]] = frozenset()
@@ -49,13 +49,13 @@ _NOBODY_GONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(slots=True)
 class SnapshotNotice:
-    """A snapshot, and the refresh that made it; None: a produce answer. Changed under the inbox's lock."""
+    """A snapshot, and its refresh; None: a produce response made it. Changed under the inbox's lock."""
 
     wall_ms: int
     refreshed: MetadataRefreshed | None
-    #: None once it was passed over, or taken.
+    #: None once it was dropped for a newer one.
     cache: MetadataCache | None
-    #: Topics that the brokers no longer have, others that are missing are forgotten ones.
+    #: Topics that the brokers no longer have; other missing topics are forgotten ones.
     gone: frozenset[str] = _NOBODY_GONE
 
 
@@ -67,7 +67,7 @@ class FailedNotice(NamedTuple):
 
 
 class ConnectionNotice(NamedTuple):
-    """A connection that was made or has ended."""
+    """A connection that was opened or has ended."""
 
     wall_ms: int
     event: NodeReady | NodeDisconnected
@@ -77,7 +77,7 @@ Notice = SnapshotNotice | FailedNotice | ConnectionNotice
 
 
 class LeftOut(NamedTuple):
-    """What came faster than it could be taken, since the start."""
+    """The numbers of what came too fast to be taken, since the start."""
 
     batches: int
     snapshots: int
@@ -88,7 +88,7 @@ class Inbox:
     """A Subscriber of the client's events. `emit` on any of the client's threads, `take…` on the log's."""
 
     def __init__(self, clock: Clock, call: Callable[[], None]) -> None:
-        """`call` wakes the event log: it is crowded here."""
+        """`call` wakes the event log when many batches wait."""
         self._clock = clock
         self._call = call
         self._snapshot: Callable[[], MetadataCache] = MetadataCache.empty
@@ -111,17 +111,17 @@ class Inbox:
         }
 
     def follow(self, snapshot: Callable[[], MetadataCache]) -> None:
-        """Says where the present snapshot is to be had. Before the client starts."""
+        """Sets the source of the present snapshot. Called before the client starts."""
         self._snapshot = snapshot
 
     # -- the client's threads --------------------------------------------------------------------------------
 
     def wants(self, kind: type) -> bool:
-        """See `event_fan_out.Subscriber`."""
+        """Returns whether this kind of event is used; see `event_fan_out.Subscriber`."""
         return kind is ProduceFinished or kind in self._takers
 
     def emit(self, event: Event, /) -> None:
-        """Puts one event down."""
+        """Queues one event, if its kind is used."""
         if type(event) is ProduceFinished:
             finished = self._finished
             finished.append(event)
@@ -150,7 +150,7 @@ class Inbox:
 
     def _on_leaders(self, _: Event) -> None:
         snapshot = self._snapshot()
-        # Of a refresh: its own event follows. Of an answer that named several topics: once is enough.
+        # A refresh's own event follows. A response that names several topics is noted once.
         if snapshot.update_version == self._refreshed_version and snapshot is not self._noted:
             self._add_snapshot(SnapshotNotice(self._clock.wall_ms(), None, snapshot))
 
@@ -175,7 +175,7 @@ class Inbox:
         self._add(notice)
 
     def _pass_over(self) -> None:
-        """The oldest snapshot is told by the one after it."""
+        """Drops the oldest snapshot; the next one reports its changes."""
         oldest = self._snapshots.popleft()
         oldest.cache = None
         heir = self._snapshots[0]
@@ -186,7 +186,7 @@ class Inbox:
     def _add(self, notice: Notice) -> None:
         self._notices.append(notice)
         if len(self._notices) > MOST_NOTICES:
-            # A snapshot that still waits is among the youngest of its kind and is never given up.
+            # A waiting snapshot is among the newest, and is never dropped here.
             at = next(i for i, old in enumerate(self._notices) if not _holds_snapshot(old))
             del self._notices[at]
             self._left_out = self._left_out._replace(notices=self._left_out.notices + 1)
@@ -194,14 +194,14 @@ class Inbox:
     # -- the event log's thread ------------------------------------------------------------------------------
 
     def take_finished(self, most: int) -> list[ProduceFinished]:
-        """The oldest batches that finished, so many at most: CROWDED, or fewer."""
+        """Returns the oldest finished batches, at most `most`, which is at most CROWDED."""
         self._called = False
         finished = self._finished
-        # The client gives up the oldest meanwhile, but only where many more are left than are taken here.
+        # The client may drop the oldest meanwhile, but only if more are left than are taken here.
         return [finished.popleft() for _ in range(min(len(finished), most))]
 
     def take_notice(self) -> Notice | None:
-        """The oldest notice; its snapshot, if it holds one, is the taker's from here on."""
+        """Returns the oldest notice; if it has a snapshot, the caller now owns it."""
         with self._lock:
             if not self._notices:
                 return None

@@ -1,15 +1,14 @@
-"""Lines that wait for one sink: a queue bounded by bytes, which gives up the oldest.
+"""Queues the lines of one sink, bounded by bytes, and drops the oldest; defines the sinks' protocol.
 
-Each sink has its own, so that one which hangs costs the others nothing; the lines themselves are shared. Of a
-line that was given up it is remembered which topic it told of: that topic is told anew once the sink takes
-lines again, or the fleet would not hear of it before its leaders move the next time. Event log's thread; the
-numbers may be read by any.
+Each sink has its own outbox, so that one that hangs does not affect the others. They share the lines. If a
+dropped line reports a partition, its topic is remembered, and reported again once the sink accepts lines.
+Otherwise readers would not know the topic's state before its leaders move the next time.
 
-What the event log asks of a place that lines go to. `event_files.py` and `event_topic.py` are two.
+A sink takes lines that it can send, and puts back those that it could not. So there is one rule for what is
+lost, and one place that counts it. A sink logs a fault once, and once that it is over. The sinks are
+`event_files.py` and `event_topic.py`.
 
-A sink takes from its outbox what it can hand on, and puts back what it could not: so there is one rule for
-what is lost, and one place that counts it. It tells a fault once, and once that it is over. Event log's
-thread, but for the numbers, which any thread may read.
+Event log's thread; any thread may read the numbers.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from typing import Final, NamedTuple, Protocol
 
 
 class Sink(Protocol):
-    """Where lines go."""
+    """A destination of lines."""
 
     @property
     def name(self) -> str:
-        """A word for labels."""
+        """The name for metric labels."""
         ...
 
     @property
     def in_flight_bytes(self) -> int:
-        """Lines that were taken, and of which it is not known yet whether they arrived."""
+        """Bytes of lines that were taken, and may not have arrived yet."""
         ...
 
     @property
@@ -39,42 +38,42 @@ class Sink(Protocol):
 
     @property
     def deleted(self) -> int:
-        """Finished files that gave way to newer ones; 0 where there are no files."""
+        """Finished files that were deleted for newer ones; 0 if there are no files."""
         ...
 
     def begin(self) -> None:
-        """Called once, before the first turn."""
+        """Prepares the sink. Called once, before the first turn."""
         ...
 
     def turn(self, outbox: Outbox, now_ms: int) -> None:
-        """Hands on what can be handed on now. Never waits for anybody who may not answer."""
+        """Sends what can be sent now. Never waits for a system that may not answer."""
         ...
 
     def close(self, outbox: Outbox, deadline_ms: int) -> None:
-        """Hands on what is left, until the deadline, and ends."""
+        """Sends what is left, until the deadline, and closes the sink."""
         ...
 
 
 class Line(NamedTuple):
-    """One event, encoded, without a line's end. `topic`: whose partition it tells, if any."""
+    """One encoded event without a line end. `topic`: the topic whose partition it reports, if any."""
 
     data: bytes
     topic: str | None = None
 
 
-#: Topics with lost lines that are remembered by name; beyond so many all topics are told anew.
+#: The most topics with lost lines that are remembered; beyond it, all topics are reported again.
 MOST_UNREPORTED: Final = 10_000
 
 
 class EveryTopic:
-    """Holds every name."""
+    """A container of all names."""
 
     def __contains__(self, _: object) -> bool:
         return True
 
 
 def all_unreported(of_sinks: Iterable[set[str] | EveryTopic]) -> Container[str]:
-    """What any of the sinks has not been told."""
+    """Returns the topics with lost lines, of all sinks together."""
     names: set[str] = set()
     for unreported in of_sinks:
         if isinstance(unreported, EveryTopic):
@@ -89,9 +88,9 @@ class Outbox:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes: Final = max_bytes
         self._lines: deque[Line] = deque()
-        #: What the waiting lines weigh.
+        #: The bytes of the waiting lines.
         self.waiting_bytes = 0
-        #: Lines that were given up because there was no room.
+        #: Lines that were lost: for lack of room, or by the sink.
         self.dropped = 0
         self._unreported: set[str] = set()
         self._is_all_unreported = False
@@ -101,23 +100,23 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        """Whether more than is urgent should be put in: half of it is kept for what can't wait."""
+        """Whether lines that can wait may be added: half of the room is kept for those that cannot."""
         return self.waiting_bytes < self._max_bytes // 2
 
     def put(self, line: Line) -> None:
-        """Queues a line as the youngest."""
+        """Queues a line as the newest."""
         self._lines.append(line)
         self.waiting_bytes += len(line.data)
         self._give_up_oldest()
 
     def put_back(self, lines: Sequence[Line]) -> None:
-        """Queues lines as the oldest, in their order: they could not be handed on."""
+        """Queues lines as the oldest, in their order: they could not be sent."""
         self._lines.extendleft(reversed(lines))
         self.waiting_bytes += sum(len(line.data) for line in lines)
         self._give_up_oldest()
 
     def take(self, max_bytes: int) -> list[Line]:
-        """The oldest lines, of so many bytes together, or one; none where none wait."""
+        """Returns the oldest lines, of at most `max_bytes` or one larger line; [] if none wait."""
         taken: list[Line] = []
         left = max_bytes
         while self._lines and (not taken or len(self._lines[0].data) <= left):
@@ -133,7 +132,7 @@ class Outbox:
             self._lost(line)
 
     def take_unreported(self) -> set[str] | EveryTopic:
-        """The topics whose lines were lost since this was asked last; none while there is no room."""
+        """Returns the topics with lines lost since the last call; none while there is no room."""
         if not self.has_room:
             return set()
         unreported, self._unreported = self._unreported, set()

@@ -1,8 +1,7 @@
-"""What became of batches in one stretch of time, added up per topic, partition and broker.
+"""Adds up the results of batches in a time window, per topic, partition and broker.
 
-Made of ProduceFinished, on the event log's thread. Histograms have fixed buckets, so that whoever has many
-windows can add them up. How many rows a window may have is bounded: batches beyond that are left out of it,
-and counted.
+The input is ProduceFinished, on the event log's thread. Histograms have fixed buckets, so that readers can
+add up many windows. The rows of a window are bounded: batches beyond that are left out, and counted.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 from client_core import Errors, ProduceFinished
 from service.events.event_v1 import WindowEvent, bucket_of, time_text
 
-#: Rows of one window: about 4 MB of lines. Who produces to more partitions in ten seconds is told of these.
+#: The most rows of one window: about 4 MB of lines. Further partitions are left out.
 MOST_ROWS: Final = 10_000
 
 _Key = tuple[str, int, int | None]
@@ -31,12 +30,12 @@ class _Row:
 
 
 class ProduceWindow:
-    """The window that is open. Event log's thread."""
+    """The open window. Event log's thread."""
 
     def __init__(self, started_ms: int) -> None:
-        #: By the clock, not the calendar.
+        #: Milliseconds of the clock, not of the calendar.
         self.started_ms = started_ms
-        #: Batches that found no row, since the start.
+        #: Batches without a row, since the start.
         self.left_out = 0
         self._rows: dict[_Key, _Row] = {}
 
@@ -65,9 +64,9 @@ class ProduceWindow:
         return row
 
     def close(self, now_ms: int, wall_ms: int) -> list[WindowEvent]:
-        """The rows of the window, which ends now; the next one begins. None where nothing finished.
+        """Ends the window now, and begins the next; returns the rows, [] if no batch finished.
 
-        Its start is told by the calendar as it is now, so that it is as long as it was by the clock.
+        Its start is the present calendar time minus its length by the clock, so that its length is right.
         """
         started_at, ended_at = time_text(wall_ms - (now_ms - self.started_ms)), time_text(wall_ms)
         rows, self._rows = self._rows, {}

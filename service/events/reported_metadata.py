@@ -1,9 +1,9 @@
-"""What of the client's snapshots was told, and the events that tell how the next one differs.
+"""Compares the client's snapshots, and yields the events for what changed since the last report.
 
-Told partition by partition: each when it is first seen, and whenever anything of it is other than it was
-told. Tables that did not change are the same objects, so a snapshot in which nothing happened costs a
-comparison of identities per topic. A snapshot of another cluster is compared with nothing: the topics of the
-first one are forgotten. The iterator pauses by yielding None, once per PIECE at least. Event log's thread.
+A partition is reported when it is first seen, and whenever it differs from what was reported. Unchanged
+tables are the same objects, so an unchanged snapshot costs one comparison of identities per topic. A snapshot
+of another cluster is compared with nothing: the topics of the first one are forgotten. The iterator yields
+None to pause, at least once per PIECE. Event log's thread.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from service.events.event_v1 import Event, PartitionEvent, TopicChange, TopicEve
 from service.events.inbox import SnapshotNotice
 from service.lookup.answers import topic_id_text
 
-#: Partitions that are compared or told, or topics that are passed over, between two pauses: about 2 ms.
+#: Partitions compared or reported, or topics skipped, between two pauses: about 2 ms.
 PIECE: Final = 250
 
-#: The reason of what a produce answer said (KIP-951).
+#: The reason of changes that came with a produce response (KIP-951).
 PRODUCE_ANSWER: Final = "produce_answer"
 
 
 class ReportedMetadata:
-    """What was told. One comparison at a time; the next begins when it has ended."""
+    """The last reported snapshot. One comparison at a time: the next begins after its end."""
 
     def __init__(self) -> None:
-        #: The snapshot that was told last.
+        #: The snapshot that was reported last.
         self.cache = MetadataCache.empty()
 
     def report(
         self, notice: SnapshotNotice, cache: MetadataCache, unreported: Container[str] = ()
     ) -> Iterator[Event | None]:
-        """The events that lead from what was told to a snapshot, and None wherever there is time for a pause.
+        """Yields the events from the last reported snapshot to this one, and None for a pause.
 
-        `untold` are topics of which lines were lost: all of their partitions are told again.
+        `unreported`: topics with lost lines; all of their partitions are reported again.
         """
         before, self.cache = self.cache, cache
         reporting = _Reporting(notice, cache)
@@ -64,7 +64,7 @@ class ReportedMetadata:
     ) -> Iterator[Event | None]:
         yield from reporting.of_change(earlier, table)
         if compared_to is not None and compared_to.topic_id != table.topic_id:
-            compared_to = None  # another topic, or brokers that tell ids now: all of it is news
+            compared_to = None  # another topic, or brokers that send ids only now: report all of it
         numbers, topic_id = table.numbers, topic_id_text(table.topic_id)
         for start in range(0, len(numbers), PIECE):
             piece: Sequence[int] = numbers[start : start + PIECE]
@@ -77,7 +77,7 @@ class ReportedMetadata:
 
 
 class _Reporting:
-    """What the events of one snapshot have in common."""
+    """The common fields of the events of one snapshot."""
 
     def __init__(self, notice: SnapshotNotice, cache: MetadataCache) -> None:
         refreshed = notice.refreshed
@@ -89,7 +89,7 @@ class _Reporting:
         self._broker = None if refreshed is None else refreshed.node_id
 
     def is_pause_due(self, work: int) -> bool:
-        """Notes so much work; whether there was a PIECE of it since the last pause."""
+        """Adds to the work since the last pause; returns whether it is a PIECE."""
         self._work += work
         if self._work < PIECE:
             return False
@@ -109,7 +109,7 @@ class _Reporting:
             yield self.of_topic("grew" if grew else "shrank", table)
 
     def how_it_ended(self, name: str) -> TopicChange:
-        """What brokers deny is gone; what they no longer show is merely followed no longer."""
+        """Returns gone if brokers say that the topic does not exist, otherwise forgotten."""
         is_hidden = name in self._cache.cluster.unauthorized_topics
         return "gone" if name in self._gone and not is_hidden else "forgotten"
 
@@ -129,7 +129,7 @@ class _Reporting:
     def of_partition(
         self, earlier: TopicTable | None, table: TopicTable, number: int, topic_id: str | None
     ) -> PartitionEvent | None:
-        """None where it differs in nothing that is told, such as its error."""
+        """Returns None if no reported field differs; its error, for example, is not reported."""
         found = table.metadata(number)
         was = None if earlier is None else earlier.metadata(number)
         if found is None or (was is not None and was[1:] == found[1:]):
@@ -152,7 +152,7 @@ class _Reporting:
 
 
 def _observed_ms(notice: SnapshotNotice, cache: MetadataCache) -> int:
-    """When the response came that made the snapshot, by the calendar; the notice was taken right after it."""
+    """Returns the calendar time of the response that made the snapshot, or of the notice right after it."""
     refreshed, time = notice.refreshed, cache.refreshed
     if refreshed is None or refreshed.is_partial or time is None or time.wall_ms is None:
         return notice.wall_ms

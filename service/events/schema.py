@@ -1,7 +1,7 @@
-"""docs/event-v1.schema.json and the tables of docs/events.md: event v1, made of the types that are written.
+"""Generates docs/event-v1.schema.json and the tables of docs/events.md from the types of event v1.
 
-They say what a sidecar of this version writes, so every field is required; readers are to ignore fields that
-they do not know and to take a missing one for null. Called by docs/tables.py. Pure.
+They describe what a sidecar of this version writes, so every field is required. Readers must ignore unknown
+fields, and treat a missing one as null. Called by docs/tables.py. Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _REF: Final = "#/$defs/{name}"
 
 
 def schema_text() -> str:
-    """The schema as it stands in the documentation."""
+    """Returns the schema as it is in the documentation."""
     return json.dumps(event_schema(), indent=2) + "\n"
 
 
 def event_schema() -> dict[str, Any]:
-    """The JSON Schema of one event: exactly one of the types."""
+    """Returns the JSON Schema of one event: exactly one of the types."""
     _, components = msgspec.json.schema_components(TYPES, ref_template=_REF)
     return {
         "$schema": _DIALECT,
@@ -35,7 +35,7 @@ def event_schema() -> dict[str, Any]:
 
 
 def _as_written(component: dict[str, Any]) -> dict[str, Any]:
-    """A struct's defaults are for its maker: each field is written, and none has one."""
+    """Removes the defaults, which are for our code, and makes every field required: each is written."""
     properties = {
         name: {key: value for key, value in property_.items() if key != "default"}
         for name, property_ in component["properties"].items()
@@ -43,18 +43,18 @@ def _as_written(component: dict[str, Any]) -> dict[str, Any]:
     return {**component, "properties": properties, "required": list(properties)}
 
 
-# -- for people ----------------------------------------------------------------------------------------------
+# -- Markdown ------------------------------------------------------------------------------------------------
 
 
 def common_fields_table() -> str:
-    """The fields of all events, as a Markdown table."""
+    """Returns the fields of all events as a Markdown table."""
     fields = event_schema()["$defs"][TYPES[0].__name__]["properties"]
     kind = {"type": "string", "description": "one of those below"}
     return _table([(name, kind if name == "type" else fields[name]) for name in _COMMON])
 
 
 def fields_tables() -> str:
-    """What each type of event has beyond those: a head, a sentence and a Markdown table for each."""
+    """Returns the other fields of each type: a heading, a sentence and a Markdown table."""
     parts = []
     for kind in TYPES:
         defined = event_schema()["$defs"][kind.__name__]

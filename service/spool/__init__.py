@@ -1,1 +1,1 @@
-"""A bounded log on a disk of the sidecar's own: records that are answered before Kafka has them."""
+"""Spool: stores accepted records on the sidecar's disk, bounded, until Kafka has them."""

@@ -1,7 +1,7 @@
-"""A spool from outside, for people: what is in its folder, and putting back what was set aside.
+"""Lists a spool folder's contents, and requeues or discards dead letters, for the CLI.
 
-`contents_of` changes nothing and needs no lock: a sidecar may use the folder meanwhile, so that what it tells
-may be a moment old. `requeue` and `discard` need the folder for themselves. Called by the CLI.
+`contents_of` changes nothing and needs no lock. A sidecar may use the folder at the same time, so the result
+may be slightly out of date. `requeue` and `discard` lock the folder.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from service.spool.requeue import Chosen, Requeue, Requeued
 from service.spool.segments import Segments, segments_in
 from service.spool.writer import SpoolWriter, WriterLimits
 
-#: It only moves what is in the folder already.
+#: As a byte limit: a requeue only moves what is in the folder. As a number: above every entry.
 _NO_LIMIT: Final = 2**63
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
 
 
 class TopicContents(NamedTuple):
-    """What is to be delivered to one topic."""
+    """The records to deliver to one topic. `oldest_wall_ms`: when the oldest was accepted."""
 
     topic: str
     records: int
@@ -33,7 +33,7 @@ class TopicContents(NamedTuple):
 
 
 class DeadLetterRow(NamedTuple):
-    """A record that was set aside. `topic` None: this version does not understand it."""
+    """A dead letter. `topic` None: this version cannot decode the record."""
 
     sequence: int
     topic: str | None
@@ -43,7 +43,7 @@ class DeadLetterRow(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a spool holds: records to deliver by topic, what was set aside, damaged files with their bytes."""
+    """The contents of a spool: records to deliver by topic, dead letters, damaged files with their bytes."""
 
     topics: list[TopicContents]
     bytes: int
@@ -52,11 +52,11 @@ class Contents(NamedTuple):
 
 
 class RequeueError(Exception):
-    """Some records could not be put back; they lie where they were."""
+    """Some records could not be requeued; they are still dead letters."""
 
 
 def contents_of(path: Path) -> Contents:
-    """What is in the folder. Raises FolderError where it is no spool's, OSError where it can't be read."""
+    """Returns what a folder has. Raises FolderError if it is no spool's, OSError if it can't be read."""
     _check(path)
     mark = read_mark(path, Disk())
     topics: dict[str, TopicContents] = {}
@@ -77,9 +77,9 @@ def contents_of(path: Path) -> Contents:
 
 
 def discard(path: Path, chosen: Chosen) -> int:
-    """Takes records that were set aside away for good; how many.
+    """Deletes the chosen dead letters for good; returns how many.
 
-    Raises FolderError where the folder is in use or no spool's, OSError.
+    Raises FolderError if the folder is in use or no spool's, or OSError.
     """
     _check(path)
     folder = SpoolFolder(path)
@@ -98,10 +98,10 @@ def discard(path: Path, chosen: Chosen) -> int:
 
 
 def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
-    """Puts records that were set aside behind those of the spool, to be delivered; how many.
+    """Moves the chosen dead letters back into the spool, behind its records; returns how many.
 
-    Those that this version can't read stay. Raises FolderInUseError where a sidecar has the folder,
-    FolderError where it is no spool's, RequeueError where the disk does not take the records, OSError.
+    Records that this version cannot decode stay. Raises FolderInUseError if a sidecar uses the folder,
+    FolderError if it is no spool's, RequeueError if the disk does not accept the records, or OSError.
     """
     _check(path)
     folder = SpoolFolder(path)
@@ -133,15 +133,15 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
 
 
 def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
-    """All sound records of all files, void ones left out."""
+    """Yields the sound records of all files, without superseded ones (segments.py)."""
     segments = list(segments_in(path))
     successors = [*segments[1:], None]
-    for segment, successor in zip(segments, successors, strict=False):  # of none there is one too many
+    for segment, successor in zip(segments, successors, strict=False):  # unequal if there are none
         until = _NO_LIMIT if successor is None else successor.first_sequence
         try:
             data = (path / segment.name).read_bytes()
         except FileNotFoundError:
-            continue  # delivered meanwhile
+            continue  # delivered in the meantime
         at = 0
         while (found := next_frame(segment.salt, data, at)) is not None:
             _, frame = found
@@ -151,7 +151,7 @@ def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
             try:
                 yield frame.sequence, entry_of(frame.version, frame.payload)
             except EntryError:
-                continue  # it will be set aside, and shown there
+                continue  # delivery will make it a dead letter
 
 
 def _check(path: Path) -> None:

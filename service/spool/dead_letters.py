@@ -1,15 +1,15 @@
-"""What was set aside: records that can never be delivered, each with the reason, and damaged files.
+"""Stores dead letters: records that cannot be delivered, each with its reason; and damaged files.
 
-    aside/00000000000000000003-9f86d081884c7d65.records    a number that grows, and the file's salt. Frames
+    aside/00000000000000000003-9f86d081884c7d65.records    an increasing number, and the file's salt. Frames
                                           (entry.py) whose payload is a MessagePack array: reason, detail,
-                                          when (milliseconds since 1970), version and payload of the entry
-    aside/<name of a segment>.damaged     the file as it was found; its sound records went their way
+                                          time (milliseconds since 1970), version and payload of the entry
+    aside/<name of a segment>.damaged     the file as it was found; its sound records were read from it
 
-Records are appended to a file until it is large, or a process of its own: however many there are, and of how
-many topics, there are few files. Nothing here is ever sent by itself: requeue.py puts records back.
-What lies here counts against spool_max_bytes.
+Records are appended to one file until it is large; each process begins its own. So there are few files for
+any number of records and topics. Nothing here is sent automatically: requeue.py moves records back into the
+spool. These files count against spool_max_bytes.
 
-Delivery's thread, and the CLI's; the numbers on any thread.
+Delivery's thread and the CLI's; the counts on any thread.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ _RECORDS: Final = re.compile(
 )
 _DAMAGED: Final = ".damaged"
 
-#: From this size on the next file is begun.
+#: A file of this size is followed by a new one.
 FILE_BYTES: Final = 1024 * 1024
-#: Of how many records that lie here it is known that they may be set aside once more. Beyond, they may lie
-#: here twice.
+#: The most sequence numbers remembered to avoid duplicates. Records beyond this may be stored twice.
 _MOST_KNOWN: Final = 100_000
 
-#: A reason is a label of a metric: there are few of them.
+#: A label value of a metric, so there are few of them.
 Reason = str
 REASONS: Final[Sequence[Reason]] = (
     "too_large",
@@ -72,7 +71,7 @@ _decode: Final = msgspec.msgpack.Decoder(_Payload).decode
 
 
 class DeadLetter(NamedTuple):
-    """One record that was set aside."""
+    """One record that could not be delivered, and why."""
 
     sequence: int
     reason: Reason
@@ -83,7 +82,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def entry(self) -> Entry | None:
-        """The record; None where this version does not understand it."""
+        """The record; None if this version cannot decode it."""
         try:
             return entry_of(self.version, self.payload)
         except EntryError:
@@ -91,13 +90,13 @@ class DeadLetter(NamedTuple):
 
     @property
     def topic(self) -> str | None:
-        """Its topic; None where this version does not understand the record."""
+        """The record's topic; None if this version cannot decode the record."""
         entry = self.entry
         return None if entry is None else entry.record.topic
 
 
 class DeadLetterFile(NamedTuple):
-    """A file of records, what is sound in it, and how many bytes are not."""
+    """A file of dead letters, its sound records, and the number of its damaged bytes."""
 
     path: Path
     records: list[DeadLetter]
@@ -105,7 +104,7 @@ class DeadLetterFile(NamedTuple):
 
 
 class _Open:
-    """The file that is appended to. `end` is where its last good byte ends."""
+    """The file that is appended to. `end` is the offset after its last good byte."""
 
     __slots__ = ("descriptor", "end", "path", "salt")
 
@@ -117,12 +116,12 @@ class _Open:
 
 
 class DeadLetterFolder:
-    """The folder of what was set aside."""
+    """The folder of the dead letters and the damaged files."""
 
     def __init__(self, folder: Path, disk: Disk, mark: Mark) -> None:
-        """Makes it where it is missing, and counts what is there. Raises OSError.
+        """Creates the folder if it is missing, and counts its contents. Raises OSError.
 
-        `mark`: what is not done by it may be set aside once more, and is not put here again.
+        `mark`: dead letters that it does not count as done may be added again, and are not stored twice.
         """
         self._folder = folder / _FOLDER
         self._disk = disk
@@ -130,10 +129,10 @@ class DeadLetterFolder:
         self._open: _Open | None = None
         if not self._folder.exists():
             disk.make_folder(self._folder, 0o700)
-        # Also where it is there: a process that made it may have ended before it was on the disk.
+        # Also if it exists: a process may have created it and ended before it was on the disk.
         disk.sync_folder(folder)
         self._known: set[int] = set()
-        #: Size and reasons of each file, and their sums.
+        #: The size and reasons of each file; below, their totals.
         self._held: dict[str, tuple[int, Counter[Reason]]] = {}
         self._reasons: Counter[Reason] = Counter()
         self._bytes = 0
@@ -141,7 +140,7 @@ class DeadLetterFolder:
         self._damaged_files = 0
         self._count(mark)
 
-    # -- numbers, any thread ---------------------------------------------------------------------------------
+    # -- counts, any thread ----------------------------------------------------------------------------------
 
     @property
     def total_bytes(self) -> int:
@@ -159,14 +158,14 @@ class DeadLetterFolder:
             return self._damaged_files
 
     def by_reason(self) -> dict[Reason, int]:
-        """How many records lie there, by why."""
+        """Returns the number of dead letters by reason."""
         with self._lock:
             return {reason: self._reasons[reason] for reason in (*REASONS, *sorted(self._reasons))}
 
-    # -- putting there ---------------------------------------------------------------------------------------
+    # -- adding ----------------------------------------------------------------------------------------------
 
     def add(self, records: Iterable[tuple[Stored, Reason, str]], at_wall_ms: int) -> None:
-        """Has records on the disk as set aside, each with reason and detail. Raises OSError: here or not."""
+        """Stores records, each with reason and detail. Raises OSError: they may be on the disk or not."""
         new = [
             DeadLetter(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
             for one, reason, detail in records
@@ -187,7 +186,7 @@ class DeadLetterFolder:
         self._note(opened.path, opened.end, before + Counter(one.reason for one in new))
 
     def move_damaged(self, segments: Segments, segment: Segment) -> None:
-        """Moves a file here, of which nothing is read any more. Raises OSError."""
+        """Moves a damaged file here, of which nothing is read any more. Raises OSError."""
         target = self._folder / f"{segment.name}{_DAMAGED}"
         try:
             size = self._disk.size(segments.path_of(segment))
@@ -201,24 +200,24 @@ class DeadLetterFolder:
             self._damaged_files += 1
 
     def close(self) -> None:
-        """Lets go of the file. Idempotent."""
+        """Closes the file. Idempotent."""
         opened, self._open = self._open, None
         if opened is not None:
             self._disk.close(opened.descriptor)
 
     def read(self, path: Path) -> DeadLetterFile:
-        """A file's records; what is damaged is passed over. Raises OSError, but not for what is lost."""
+        """Returns a file's sound records; after EIO there are none. Raises OSError for other errors."""
         return read_dead_letters(path, self._disk)
 
-    # -- taking away -----------------------------------------------------------------------------------------
+    # -- removing --------------------------------------------------------------------------------------------
 
     def leave_files(self) -> list[Path]:
-        """The files of records there are, in order; nothing is appended to them any more. Raises OSError."""
+        """Returns the files of dead letters in order; nothing is appended to them again. Raises OSError."""
         self.close()
         return [path for path, _ in _sizes_in(self._folder) if _RECORDS.fullmatch(path.name) is not None]
 
     def leave_only(self, file: DeadLetterFile, left: Sequence[DeadLetter]) -> None:
-        """Of a file's records only these are here any more. Raises OSError."""
+        """Keeps only these records of a file, and removes the others. Raises OSError."""
         data = _bytes_of(left, _salt_of(file.path))
         try:
             if left:
@@ -227,16 +226,16 @@ class DeadLetterFolder:
                 self._disk.unlink(file.path)
                 self._disk.sync_folder(self._folder)
         except OSError:
-            self._note_again(file.path)  # it may have come before the change or after it
+            self._note_again(file.path)  # the error may have come before the change or after it
             raise
         self._note(file.path, len(data), Counter(one.reason for one in left))
 
-    # -- inside ----------------------------------------------------------------------------------------------
+    # -- files and counts ------------------------------------------------------------------------------------
 
     def _room(self) -> _Open:
         opened = self._open
         if opened is not None and opened.end < FILE_BYTES and os.fstat(opened.descriptor).st_nlink:
-            return opened  # a file that somebody took away meanwhile would keep nothing
+            return opened  # not a deleted file: it would lose what is written to it
         self.close()
         salt = new_salt()
         path = self._folder / f"{self._number + 1:020d}-{salt.hex()}.records"
@@ -256,7 +255,7 @@ class DeadLetterFolder:
         try:
             self._disk.truncate(opened.descriptor, opened.end)
             if not opened.end:
-                # Or a disk that fails for long would be full of empty files.
+                # Otherwise a disk that keeps failing would fill with empty files.
                 self._disk.unlink(opened.path)
         except OSError as e:
             _log.warning("spool: %s can't be cut: %s", _FOLDER, e.strerror or e)
@@ -264,7 +263,7 @@ class DeadLetterFolder:
             self._disk.close(opened.descriptor)
 
     def _note(self, path: Path, size: int, reasons: Counter[Reason]) -> None:
-        """Counts a file as it is now; of size 0 it is gone."""
+        """Updates the counts for a file. Size 0: the file is gone."""
         with self._lock:
             size_before, reasons_before = self._held.pop(path.name, (0, Counter[Reason]()))
             self._bytes += size - size_before
@@ -274,7 +273,7 @@ class DeadLetterFolder:
                 self._held[path.name] = size, reasons
 
     def _note_again(self, path: Path) -> None:
-        """Counts what is found in a file. Where it can't be read it is counted as before."""
+        """Counts the contents of a file again. If it cannot be read, the old counts stay."""
         try:
             size, file = self._disk.size(path), self.read(path)
         except FileNotFoundError:
@@ -307,17 +306,17 @@ class DeadLetterFolder:
 
 
 def dead_letters_in(folder: Path) -> Iterator[DeadLetterFile]:
-    """What was set aside of the spool in a folder, in the order in which it was. Raises OSError."""
+    """Yields the files of dead letters of a spool folder, in order. Raises OSError."""
     return _files_in(folder / _FOLDER, Disk())
 
 
 def damaged_in(folder: Path) -> list[tuple[str, int]]:
-    """The damaged files of the spool in a folder, with their sizes in bytes. Raises OSError."""
+    """Returns the damaged files of a spool folder, with their sizes in bytes. Raises OSError."""
     return [(path.name, size) for path, size in _sizes_in(folder / _FOLDER) if path.name.endswith(_DAMAGED)]
 
 
 def dead_letter_bytes_in(folder: Path) -> int:
-    """How much lies aside of the spool in a folder. Raises OSError."""
+    """Returns the bytes of the dead letters and damaged files of a spool folder. Raises OSError."""
     return sum(size for _, size in _sizes_in(folder / _FOLDER))
 
 
@@ -347,7 +346,7 @@ def _bytes_of(records: Sequence[DeadLetter], salt: bytes) -> bytes:
 
 
 def read_dead_letters(path: Path, disk: Disk) -> DeadLetterFile:
-    """The records of a file; what is damaged is passed over. Raises OSError, but not for what is lost."""
+    """Returns a file's sound records; after EIO there are none. Raises OSError for other errors."""
     salt = _salt_of(path)
     try:
         data = disk.read_whole(path)

@@ -1,19 +1,19 @@
-"""From the spool to Kafka, on a thread and through a producer of their own: in order, at least once.
+"""Delivers spooled records to Kafka, in order and at least once, with its own producer.
 
-    hear    what became of requests: delivered, set aside with a reason, or back to the front of its lane
+    hear    results of requests: delivered, moved to the dead letters, or back to the front of the lane
     read    the next entries, each into the lane of its topic (lanes.py)
-    send    one request for each topic that has none on its way
-    tidy    the mark (folder.py), then the files of which nothing is needed any more
+    send    one request for each topic that has none in flight
+    requeue one step of moving dead letters back into the spool (requeue.py)
+    tidy    write the mark (folder.py), then delete the files that are not needed any more
 
-A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
-the mark goes past it. What brokers refuse is tried again for `topic_wait_ms` before it is set aside
-(delivery_outcome.py, lanes.py). A request ends with an answer, when its topic was not there for
-`topic_wait_ms`, or after the producer's delivery.timeout.ms; what expired is tried again in its order. So
-records whose topic was deleted while they were on their way hold the producer's memory no longer than that,
-and are then found to have no topic.
+A record is done when brokers have acknowledged it, or it is in the dead letters; only then the mark passes
+it. A refused record is retried for `topic_wait_ms` before it becomes a dead letter (delivery_outcome.py,
+lanes.py). A request ends with an answer, after `topic_wait_ms` without its topic, or after the producer's
+delivery.timeout.ms. Expired records are sent again in order. So records of a topic that was deleted while
+they were in flight leave the producer's memory by then. The next attempt finds that the topic is missing.
 
-Thread pilotfish-spool-delivery, but for `_answered`'s append, which the producer's I/O thread does, and
-`close`. Other threads read `view` and the counters.
+Thread pilotfish-spool-delivery, except `close` and the append to `_answered`, which the producer's I/O
+thread does. Other threads read `view` and the counters.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ from service.spool.segments import Segment, Segments
 
 _log: Final = logging.getLogger(__name__)
 
-#: The pause of a topic after a failure that may pass.
+#: The pause of a topic after a failure that may be temporary.
 PAUSE_MS: Final = 1_000
-#: How often the mark is written at most.
+#: The shortest time between two writes of the mark.
 MARK_EVERY_MS: Final = 1_000
-#: How many requeues there may be, the one that goes on and those that wait for it.
+#: The most requeues, running and waiting.
 MOST_REQUEUES: Final = 4
-#: Beyond the longest delivery.timeout.ms, by which the producer ends a request.
+#: Longer than any delivery.timeout.ms, after which the producer ends a request.
 _NEVER_MS: Final = 2**31
 
 
 class LastError(NamedTuple):
-    """Why records wait, or were set aside: the last failure, by Kafka's name of it, and when."""
+    """The last failure that made records wait or become dead letters: Kafka's error name, and when."""
 
     kafka_error: str
     at_ms: int
 
 
 class Delivery:
-    """Delivers what is committed."""
+    """Delivers the committed records."""
 
     def __init__(
         self,
@@ -80,11 +80,10 @@ class Delivery:
         create: bool,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        """Takes the producer over, starts and closes it. `committed`: every entry below it is on the disk.
+        """Owns the producer: starts and closes it. Every entry below `committed()` is on the disk.
 
-        `topic_wait_ms`: how long brokers may say that a topic is not there, or refuse its records, until
-        these are set aside.
-        `create`: asking for the topic may create it. `chunk_bytes`: what one request takes, or one record.
+        `topic_wait_ms`: how long brokers may refuse a topic's records, or not know it, before dead letters.
+        `create`: looking up the topic may create it. `chunk_bytes`: the most of one request, or one record.
         """
         self._segments = segments
         self._aside = aside
@@ -117,24 +116,24 @@ class Delivery:
 
     @property
     def view(self) -> View:
-        """The delivery after its last turn."""
+        """The state after the last turn."""
         return self.lanes.view
 
     def start(self) -> None:
-        """Starts the producer and the thread. Once."""
+        """Starts the producer and the thread. Called once."""
         self._producer.start()
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Wakes the thread, because there is work."""
         with self._condition:
             self._called = True
             self._condition.notify()
 
     def requeue(self, put_back: PutBack, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
-        """Has the thread put records back that were set aside; False where too many wait for that already.
+        """Queues a requeue of dead letters; returns False if too many are waiting, or after `close`.
 
-        `ended` is called on the thread. What this version can't read stays where it is.
+        `ended` is called on the thread, or in `close`. Records that this version cannot decode stay.
         """
         with self._condition:
             if self._closed or len(self._requeues) >= MOST_REQUEUES:
@@ -144,7 +143,7 @@ class Delivery:
         return True
 
     def close(self, timeout_ms: int) -> None:
-        """Ends the thread, gives what is in flight so long to be acknowledged, and writes the mark."""
+        """Stops the thread, then the producer, with at most `timeout_ms` for each, and writes the mark."""
         with self._condition:
             self._closed = True
             self._condition.notify()
@@ -175,7 +174,7 @@ class Delivery:
                 self._report(e.strerror or str(e))
                 until_ms = now_ms + PAUSE_MS
             except Exception:  # noqa: BLE001
-                # A bug: told, counted, and tried again, or nothing would ever be delivered any more.
+                # Logged, counted and retried: otherwise nothing would be delivered any more.
                 _log.exception("spool: a turn of the delivery failed")
                 self.failed_turns += 1
                 until_ms = now_ms + PAUSE_MS
@@ -183,7 +182,7 @@ class Delivery:
                 self._clock.wait_for(self._condition, lambda: self._called or self._closed, until_ms)
 
     def turn(self, now_ms: int) -> int:
-        """Does what can be done now; when the next turn is due, unless it is woken before. Raises OSError."""
+        """Does what can be done now; returns the now_ms of the next turn, unless woken. Raises OSError."""
         self._hear(now_ms)
         due_ms = now_ms if self.lanes.read(self._committed()) else FOREVER_MS
         for lane in self.lanes:
@@ -209,7 +208,7 @@ class Delivery:
                 continue
             attempts = lane.attempts.get(stored.sequence, 0) + 1
             delivery = delivery_outcome_of(outcome, attempts, lacks_partition=self._lacks_partition(stored))
-            if self._closed:  # it failed because the producer ends
+            if self._closed:  # the closing producer failed it
                 delivery = DeliveryOutcome(None, delivery.detail)
             else:
                 self.last_error = LastError(outcome.error.error.name, now_ms)
@@ -225,14 +224,14 @@ class Delivery:
         return record.partition is not None and count is not None and record.partition >= count
 
     def _settle(self, lane: Lane, deliveries: Sequence[tuple[Stored, DeliveryOutcome]], now_ms: int) -> None:
-        """Sets aside what is to be, and puts the rest back to the front of its lane."""
+        """Stores dead letters, and puts the other records back to the front of their lane."""
         is_alone = len(lane.in_flight) == 1
         back: list[Stored] = []
         aside: list[tuple[Stored, Reason, str]] = []
         attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in deliveries}
         pause = halve = False
         for stored, delivery in deliveries:
-            halve = halve or delivery.alone  # and what is alone stays so for as long as it waits
+            halve = halve or delivery.alone  # a single record stays single while it waits
             if delivery.alone and not is_alone:
                 back.append(stored)
             elif delivery.reason is not None and self._gives_up(lane, delivery.reason, delivery, now_ms):
@@ -253,13 +252,13 @@ class Delivery:
             lane.resumes_ms = now_ms + PAUSE_MS
 
     def _gives_up(self, lane: Lane, reason: Reason, delivery: DeliveryOutcome, now_ms: int) -> bool:
-        """Whether a record that is refused is to be set aside now; else it waits."""
+        """Returns whether a refused record becomes a dead letter now; otherwise it waits."""
         if delivery.at_once:
             return True
         return lane.patience.is_over(reason, delivery.detail, now_ms, self._topic_wait_ms)
 
     def _put_dead_letter(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
-        """All of them or none, in their order, which is that in which they can be put back."""
+        """Stores records as dead letters in order, which a requeue keeps; returns False if that fails."""
         try:
             self._aside.add(records, self._clock.wall_ms())
         except OSError as e:
@@ -279,7 +278,7 @@ class Delivery:
     # -- send ------------------------------------------------------------------------------------------------
 
     def _go_on(self, lane: Lane, now_ms: int) -> int:
-        """Sends the next records of a lane if it is time; when it is to be looked at again."""
+        """Sends a lane's next records if it is time; returns the now_ms at which to look at it again."""
         if lane.in_flight:
             return FOREVER_MS
         if now_ms < lane.resumes_ms:
@@ -290,7 +289,7 @@ class Delivery:
             self._send(lane, now_ms)
         if self.lanes.drop_if_done(lane):
             return FOREVER_MS
-        # Nothing of it is in flight where it was refused, or where all that was read was of other topics.
+        # Nothing is in flight if the client refused the request, or only other topics' entries were read.
         return FOREVER_MS if lane.in_flight else max(lane.resumes_ms, now_ms)
 
     def _send(self, lane: Lane, now_ms: int) -> None:
@@ -318,14 +317,14 @@ class Delivery:
             self._settle(lane, [(stored, DeliveryOutcome(None, str(e))) for stored in chunk], now_ms)
 
     def _on_done(self, lane: Lane, result: Result) -> None:
-        """Producer's I/O thread."""
+        """Queues a result. Producer's I/O thread."""
         self._answered.append((lane, result))
         self.wake()
 
     # -- requeue ---------------------------------------------------------------------------------------------
 
     def _put_back_more(self) -> bool:
-        """Takes a step of a requeue that was asked for; whether there is another one at once."""
+        """Takes a step of the first requeue; returns whether another step can follow at once."""
         if not self._requeues:
             return False
         first = self._requeues[0]
@@ -342,7 +341,7 @@ class Delivery:
     # -- tidy ------------------------------------------------------------------------------------------------
 
     def _tidy(self, now_ms: int) -> int:
-        """Writes the mark if it moved, not too often; when it is to be written."""
+        """Writes the mark if it moved, at most every MARK_EVERY_MS; returns the now_ms when it is due."""
         if self.lanes.mark == self._written:
             return FOREVER_MS
         due_ms = self._written_ms + MARK_EVERY_MS
@@ -352,9 +351,9 @@ class Delivery:
         return FOREVER_MS if self.lanes.mark == self._written else now_ms + MARK_EVERY_MS
 
     def _write_mark(self, now_ms: int) -> None:
-        """Writes the mark, then takes away what it no longer needs; the other way round on a full disk.
+        """Writes the mark, then deletes what it no longer needs; in the other order if the disk is full.
 
-        A file that is gone before the mark says so is not missed: it is the first of those there are.
+        Deleting first is safe: only the oldest files are deleted, and a reader starts at the first one left.
         """
         mark = self.lanes.mark
         self._written_ms = now_ms
@@ -384,7 +383,7 @@ class Delivery:
         self.lost += entries
 
     def _report(self, fault: str) -> None:
-        """Once, until something was delivered."""
+        """Logs a fault once, until records are delivered again."""
         if self._fault is None:
             _log.warning("spool: %s; records wait", fault)
         self._fault = fault
@@ -395,7 +394,7 @@ def _sequence_of(stored: Stored) -> int:
 
 
 def _record_of(stored: Stored) -> ProducerRecord:
-    """The record as it is sent: of the time at which it was accepted, where it brought none."""
+    """Returns the record to send; its timestamp defaults to the time of acceptance."""
     assert stored.entry is not None
     record, accepted_wall_ms = stored.entry
     return record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)

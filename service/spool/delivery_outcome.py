@@ -1,16 +1,17 @@
-"""What a failure of delivery means for a spooled record: wait and try again, or set it aside, and why.
+"""Decides whether a record that was not delivered is retried, or becomes a dead letter.
 
-    wait                            what may pass by itself, or by what an operator does for the sidecar as
-                                    a whole: no broker, no leader, too few replicas, credentials that are
-                                    refused, no right to be idempotent, brokers of another version
-    topic_gone, forbidden           holds for the whole topic, and the record is not to blame
-    too_large, invalid              perhaps a neighbour's fault, whose batch the record shared: the request is
-                                    halved until the record is alone
-    refused                         any other error without a remedy, after some attempts
+    retry                           it may pass by itself, or after an operator repairs the whole sidecar: no
+                                    broker, no leader, too few replicas, credentials refused, idempotence not
+                                    permitted, brokers of an unsupported version
+    topic_gone, forbidden           applies to the whole topic; the record is not the cause
+    partition_gone                  the topic has no partition of this number
+    too_large, invalid              another record of the same batch may be the cause: the request is halved
+                                    until the record is alone
+    refused                         any other error that is not retriable, after MOST_ATTEMPTS
 
-All but the first end with the record set aside, once they have lasted for spool_topic_wait_ms (lanes.py):
-what a topic forbids or bounds, people change, and change back. At once is set aside what no such change would
-mend: a record that this client does not take, and a topic or partition for which it has waited as long.
+All but `retry` end in the dead letters once they have lasted for spool_topic_wait_ms (lanes.py), because
+people change a topic's permissions and limits. A record becomes a dead letter at once if no such change would
+help: the client does not accept it, or it has already waited that long for its topic or partition.
 
 Pure.
 """
@@ -35,12 +36,12 @@ from client_core import (
 from service.spool.dead_letters import Reason
 from service.wire.errors import explained
 
-#: How often a record is tried whose error says that trying again is of no use, and that no row below knows.
+#: The attempts for an error that is not retriable and in no table below.
 MOST_ATTEMPTS: Final = 10
-#: What is kept of a broker's words, for the log and beside each record that is set aside.
+#: The most characters of an error's message, in the log and in each dead letter.
 DETAIL_CHARACTERS: Final = 200
 
-#: Of the sidecar as a whole, whatever the topic.
+#: Errors of the sidecar as a whole, for any topic.
 _OF_SIDECAR: Final = (AuthenticationError, ClusterAuthorizationError, UnsupportedVersionError)
 _OF_TOPIC: Final[Mapping[Errors, Reason]] = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: "topic_gone",
@@ -59,9 +60,9 @@ _OF_RECORD: Final[Mapping[Errors, Reason]] = {
 
 
 class DeliveryOutcome(NamedTuple):
-    """`reason` None: it waits for as long as it takes.
+    """What happens to a failed record. `reason` None: it is retried without a limit.
 
-    `alone`: the reason counts only where a request had no other record. `at_once`: it is not waited for.
+    `alone`: the reason counts only if the request had no other record. `at_once`: without a wait.
     """
 
     reason: Reason | None
@@ -71,7 +72,7 @@ class DeliveryOutcome(NamedTuple):
 
 
 def delivery_outcome_of(failure: RecordFailure, attempts: int, *, lacks_partition: bool) -> DeliveryOutcome:
-    """What is to become of a record that failed for the so-manieth time.
+    """Returns the outcome of a record that has failed `attempts` times.
 
     `lacks_partition`: the topic is known, and has no partition of the record's number.
     """
@@ -79,13 +80,13 @@ def delivery_outcome_of(failure: RecordFailure, attempts: int, *, lacks_partitio
     detail = _detail(error, error.message)
     if isinstance(error, _OF_SIDECAR):
         return DeliveryOutcome(None, detail)
-    # The client has waited for the topic, or the partition, for as long as it may.
+    # The client has already waited the full time for the topic or the partition.
     waited = failure.phase is Phase.METADATA and isinstance(failure.error, TimeoutError)
     if waited and lacks_partition:
         return DeliveryOutcome("partition_gone", detail, at_once=True)
     reason = _OF_TOPIC.get(error.error)
     if reason is not None:
-        # A broker that is asked to append may not know the topic yet, or no more, while others do.
+        # One broker may not know the topic yet, or no longer, while the others do.
         gone = failure.phase is Phase.METADATA or not error.retriable
         return DeliveryOutcome(reason if gone else None, detail, at_once=waited)
     reason = _OF_RECORD.get(error.error)
@@ -99,13 +100,13 @@ def delivery_outcome_of(failure: RecordFailure, attempts: int, *, lacks_partitio
 
 
 def delivery_outcome_of_refusal(error: KafkaError | IllegalArgumentError) -> DeliveryOutcome:
-    """What is to become of records of which the client takes none: one of them is at fault, and stays so."""
+    """Returns the outcome of records that the client refused: one of them can never be sent."""
     said = error.message if isinstance(error, KafkaError) else str(error)
     known = _OF_RECORD.get(error.error) if isinstance(error, KafkaError) else None
     return DeliveryOutcome(known or "invalid", _detail(error, said), alone=True, at_once=True)
 
 
 def _detail(error: Exception, said: str) -> str:
-    """In one line, and without what a terminal or a log would obey."""
+    """Returns one line without control characters, which a terminal or a log might interpret."""
     detail = f"{type(error).__name__}: {said}"[:DETAIL_CHARACTERS]
     return "".join(c if c.isprintable() else " " for c in detail)

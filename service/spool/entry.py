@@ -1,17 +1,17 @@
-"""A spooled record as bytes: one frame in a segment, checked by its CRC.
+"""Encodes a spooled record as a frame: one entry of a segment, checked by its CRC.
 
     bytes[4] marker, uint32 length, uint32 crc, uint64 sequence, uint8 version, payload     all big endian
 
-`length` is that of sequence, version and payload; the CRC is CRC-32C of the file's salt, of the length and
-of those. The payload of version 1 is MessagePack, an array: topic, partition, key, value, timestamp, headers,
-when it was accepted (milliseconds since 1970). Sequence numbers grow by one from record to record.
+`length` is the size of sequence, version and payload. The CRC is CRC-32C of the file's salt, the length, and
+these three. The payload of version 1 is a MessagePack array: topic, partition, key, value, timestamp,
+headers, time of acceptance (milliseconds since 1970). Sequence numbers increase by one per record.
 
-A reader looks for the marker, the first half of the salt, to find the next frame behind damage; that it
-stands in a value by chance is told by the CRC. A value may hold bytes that a caller chose: without the salt,
-which is random for each file and leaves the process in the file's name only, nobody can make a frame that a
-reader takes for one of that file, nor many false heads to keep it busy.
+The marker is the first half of the salt. A reader searches for it to find the next frame after damage. The
+CRC rejects a marker that a value contains by chance. A caller chooses the bytes of a value, but does not know
+the salt: it is random for each file, and only the spool's folder has it. So a caller cannot forge a frame,
+or many false headers that slow a reader down.
 
-Pure but for `new_salt`; any thread.
+Pure, except `new_salt`; any thread.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _LENGTH: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">4sII")
 _BODY: Final = struct.Struct(">QB")
 
-#: What a frame takes besides its payload.
+#: The bytes of a frame without its payload.
 FRAME_BYTES: Final = _HEAD.size + _BODY.size
-#: What a payload takes at most besides topic, key, value and headers, and what each header adds to its bytes.
+#: The most bytes of a payload besides topic, key, value and headers; and those added by each header.
 _PAYLOAD_BYTES: Final = 48
 _HEADER_BYTES: Final = 11
 
 
 class EntryError(Exception):
-    """A frame is whole, and its payload is none that this version reads."""
+    """A frame is intact, but this version cannot decode its payload."""
 
 
 class _Payload(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class Entry(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame that was found whole; `end` is the place behind it."""
+    """An intact frame; `end` is the offset after it."""
 
     sequence: int
     version: int
@@ -75,13 +75,13 @@ class Frame(NamedTuple):
 
 
 def payload_of(record: ProducerRecord, accepted_wall_ms: int) -> bytes:
-    """The payload of version 1."""
+    """Returns the payload of version 1."""
     topic, value, key, partition, timestamp_ms, headers = record
     return _encode(_Payload(topic, partition, key, value, timestamp_ms, tuple(headers), accepted_wall_ms))
 
 
 def entry_of(version: int, payload: bytes) -> Entry:
-    """The record of a payload. Raises EntryError."""
+    """Returns the record of a payload. Raises EntryError."""
     if version != VERSION:
         raise EntryError(f"written in version {version} of the format; this pilotfish reads {VERSION}")
     try:
@@ -95,18 +95,18 @@ def entry_of(version: int, payload: bytes) -> Entry:
 
 
 def new_salt() -> bytes:
-    """The salt of a new file, by the operating system's randomness."""
+    """Returns a salt for a new file, from the operating system's random source."""
     return secrets.token_bytes(SALT_BYTES)
 
 
 def frame_of(salt: bytes, sequence: int, payload: bytes, version: int = VERSION) -> bytes:
-    """The frame around a payload, in the file of this salt."""
+    """Returns the frame of a payload, for the file of this salt."""
     body = _BODY.pack(sequence, version) + payload
     return _HEAD.pack(salt[:_MARKER_BYTES], len(body), _crc(salt, body)) + body
 
 
 def frame_at(salt: bytes, data: bytes, at: int) -> Frame | None:
-    """The frame that begins at `at`, or None: no whole and sound frame begins there."""
+    """Returns the frame at `at`, or None if no intact frame begins there."""
     end = frame_end(salt, data, at)
     if end is None or end > len(data):
         return None
@@ -119,7 +119,7 @@ def frame_at(salt: bytes, data: bytes, at: int) -> Frame | None:
 
 
 def frame_end(salt: bytes, data: bytes, at: int) -> int | None:
-    """Where the frame at `at` says that it ends, perhaps beyond the data; None where no head stands there."""
+    """Returns where the frame at `at` claims to end, maybe after the data; None if no header is there."""
     if len(data) - at < _HEAD.size:
         return None
     marker, length, _ = _HEAD.unpack_from(data, at)
@@ -128,7 +128,7 @@ def frame_end(salt: bytes, data: bytes, at: int) -> int | None:
 
 
 def next_frame(salt: bytes, data: bytes, at: int) -> tuple[int, Frame] | None:
-    """The first sound frame that begins at `at` or behind it, and where; None where there is none."""
+    """Returns the offset and the first intact frame at or after `at`; None if there is none."""
     marker = salt[:_MARKER_BYTES]
     while (at := data.find(marker, at)) >= 0:
         frame = frame_at(salt, data, at)
@@ -139,13 +139,13 @@ def next_frame(salt: bytes, data: bytes, at: int) -> tuple[int, Frame] | None:
 
 
 def most_bytes_of(record: ProducerRecord) -> int:
-    """How many bytes the frame of a record takes at most."""
+    """Returns the most bytes that a record's frame may have."""
     size = FRAME_BYTES + _PAYLOAD_BYTES + 4 * len(record.topic)
     size += len(record.key or b"") + len(record.value or b"")
     if isinstance(record.headers, EncodedHeaders):
         return size + _HEADER_BYTES * len(record.headers) + 4 * len(record.headers.encoded)
     for name, value in record.headers:
-        # A character takes four bytes of UTF-8 at most.
+        # A character has at most four bytes in UTF-8.
         size += _HEADER_BYTES + 4 * len(name) + len(value or b"")
     return size
 

@@ -1,23 +1,22 @@
-"""The spool's folder: made for its owner alone, and held by one process at a time.
+"""Creates and locks the spool's folder, and stores the mark: how far delivery is.
 
     spool_folder/                                 0700
-        lock                                      held (flock) while a sidecar or a requeue uses the folder
-        <sequence>-<generation>.segment           segments.py
-        mark.json                                 how far delivery is
-        aside/<sequence>.records, *.damaged       dead_letters.py
+        lock                                      held (flock) by a sidecar, a requeue or a discard
+        <sequence>-<generation>-<salt>.segment    segments.py
+        mark.json                                 the mark
+        aside/<number>-<salt>.records, *.damaged  dead_letters.py
 
-The kernel lets go of the lock when its process ends, in whichever way.
-
-How far the spool has been delivered, in a file that a killed process leaves whole.
+The kernel releases the lock when the process ends, however it ends. The mark is replaced as a whole, so it is
+intact after a kill:
 
     {"done": 1200, "behind": {"orders": 17}, "undone": 40, "check": 2868365343}
 
-Every entry below `done` is delivered or set aside, but for those of the topics in `behind`, of which
-everything from that number on may still be to be delivered; of these topics together `undone` entries below
-`done` are. `check` is the CRC-32C of the others as JSON: a number that the disk changed would have records
-left out. A mark that is lost, or older than the truth, has records delivered again; never one left out.
+Every entry below `done` is delivered or a dead letter, except for the topics in `behind`: their entries from
+that number on may be undelivered. `undone` is the number of these topics' undelivered entries below `done`.
+`check` is the CRC-32C of the other fields as JSON: a number changed by the disk would skip records. If the
+mark is lost or too old, records are delivered again, but none is skipped.
 
-Delivery's thread, and the CLI's.
+Delivery's thread and the CLI's.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from crc32c import crc32c
 
 from service.base.disk import Disk
 
-#: What is said of a folder that others own, or of a file system that is only read.
+#: The errors of a folder that others own, or of a read-only file system.
 _NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
 
 _FOLDER_MODE: Final = 0o700
@@ -48,7 +47,7 @@ _NAME: Final = "mark.json"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """See above. Of an empty spool: nothing is done."""
+    """How far delivery is; see above. The default is that of an empty spool: nothing is done."""
 
     done: int = 1
     behind: Mapping[str, int] = {}
@@ -56,11 +55,11 @@ class Mark(msgspec.Struct, frozen=True):
 
     @property
     def low(self) -> int:
-        """Every entry below it is done, of whatever topic."""
+        """Every entry below this number is done, in every topic."""
         return min(self.behind.values(), default=self.done)
 
     def is_done(self, sequence: int, topic: str) -> bool:
-        """Whether an entry needs no delivery any more."""
+        """Returns whether an entry needs no delivery any more."""
         return sequence < self.done and sequence < self.behind.get(topic, self.done)
 
 
@@ -72,7 +71,7 @@ class _Checked(msgspec.Struct, frozen=True):
 
 
 def read_mark(folder: Path, disk: Disk) -> Mark:
-    """The mark, or that of an empty spool where there is none that can be read. Raises OSError."""
+    """Returns the mark; that of an empty spool if it is missing or damaged. Raises OSError."""
     try:
         found = msgspec.json.decode(disk.read_whole(folder / _NAME), type=_Checked)
     except FileNotFoundError:
@@ -88,7 +87,7 @@ def read_mark(folder: Path, disk: Disk) -> Mark:
 
 
 def write_mark(folder: Path, mark: Mark, disk: Disk) -> None:
-    """Has the mark on the disk. Raises OSError."""
+    """Writes the mark to the disk, with an fsync. Raises OSError."""
     checked = _Checked(mark.done, mark.behind, mark.undone, _check_of(mark))
     disk.write_whole(folder / _NAME, msgspec.json.encode(checked))
 
@@ -109,16 +108,16 @@ class FolderError(Exception):
 
 
 class FolderInUseError(FolderError):
-    """Another process has the folder."""
+    """Another process uses the folder."""
 
 
 class SpoolFolder:
-    """A folder that this process alone uses until `close`."""
+    """A folder that only this process uses until `close`."""
 
     def __init__(self, path: Path, sync_folder: Callable[[Path], None] | None = None) -> None:
-        """Makes the folder where it is missing, and takes its lock. Raises FolderError, FolderInUseError.
+        """Creates the folder if it is missing, and locks it. Raises FolderError, FolderInUseError.
 
-        `sync_folder`: Disk's, or a test's in its place.
+        `sync_folder`: Disk's, or a test's replacement.
         """
         self.path: Final = path
         sync_folder = Disk().sync_folder if sync_folder is None else sync_folder
@@ -149,17 +148,17 @@ class SpoolFolder:
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Lets go of the lock. Idempotent."""
+        """Releases the lock. Idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 def _sync_names(path: Path, made: Sequence[Path], sync_folder: Callable[[Path], None]) -> None:
-    """Has the folder's name on the disk, or a power cut takes it away with all that is in it. Raises OSError.
+    """Syncs the folder's name to the disk, so that a power cut does not remove the folder. Raises OSError.
 
-    The names of the folders above it, too: a process that made them may have ended before they were there.
-    One that is not ours may not be ours to read, and its name was there before.
+    Also the names of its parents: a process that created them may have ended before they were on the disk.
+    A parent of another owner may be unreadable, but it existed before.
     """
     for one in (path, *path.parents):
         try:

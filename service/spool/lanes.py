@@ -1,27 +1,22 @@
-"""All lanes: which entries are read into which, how much of them is in memory, and how far all is done.
-
-Memory is bounded by WINDOW_BYTES for all topics together, and what one read brings, and by LANE_BYTES for
-each: eight topics that stand still with much to send fill it, or thousands with little, and hold up others
-then. Delivery's thread, but for `view`.
-
-How long brokers have refused one topic's records, and when to give up: after wait_ms without a delivery.
-
-A reason that was waited for in vain is not waited for again, until for as long nothing of the topic was set
-aside: a topic with many such records would go on at one record a wait otherwise. A delivery ends that, too,
-where the reason is one of the whole topic.
-
-The state is the process's: after a restart a wait begins anew. Delivery's thread.
-
-The records of one topic on their way: one request at a time, so that none overtakes another.
+"""Keeps the records that delivery works on: a lane per topic, in order, within bounds of memory.
 
     skipped (on the disk only)  ──read──▶  waiting  ──take──▶  in flight  ──▶  done, or back at the front
 
-A topic that stands still keeps no more than LANE_BYTES of its records in memory: what comes behind is passed
-over, and read again from the disk once there is room. So the other topics go on.
+A lane has one request in flight at a time, so that no record overtakes another. If one record of a refused
+request may be the cause, the request is halved until that record is alone. Nothing after that record is sent
+before it is delivered or a dead letter. Each delivered request doubles the size again.
 
-A request that brokers refuse may have one record that is at fault. It is halved until that record is alone,
-and doubled again with each request that is delivered. Nothing behind the record is sent before it is
-delivered or set aside. Delivery's thread.
+Memory is bounded by WINDOW_BYTES for all topics (plus one read), and by LANE_BYTES for each. If a topic
+stalls and its lane is full, its next records are skipped, and read from the disk again when there is room. So
+the other topics continue. Eight stalled topics with many records fill the window, or thousands with few; they
+delay the others then.
+
+`Patience` decides how long refused records of a topic wait: for wait_ms without a delivery. After that, the
+same reason is not waited for again, until wait_ms have passed without a new dead letter of the topic.
+Otherwise a topic with many such records would progress by one record per wait. A delivery also ends this, if
+the reason is one of the whole topic. This state is in memory: after a restart, waits begin again.
+
+Delivery's thread, except `view`.
 """
 
 from __future__ import annotations
@@ -35,32 +30,32 @@ from service.spool.folder import Mark
 from service.spool.reader import SpoolReader, Stored
 from service.spool.segments import Segment, Segments
 
-#: What one topic may have in memory.
+#: The most memory for the waiting records of one topic.
 LANE_BYTES: Final = 1024 * 1024
-#: What all topics may have in memory.
+#: The most memory for all topics.
 WINDOW_BYTES: Final = 8 * LANE_BYTES
 
-#: What is read of the disk at once, and how often in one turn, so that answers are heard in between.
+#: The bytes of one read, and the most reads of one turn, so that results are handled in between.
 _READ_BYTES: Final = 256 * 1024
 _READS: Final = 16
 
-#: The topic of entries that can't be read: no topic can be called so.
+#: The topic of entries that cannot be decoded; no real topic has this name.
 UNREADABLE: Final = ""
 
 
-#: Reasons that hold for all records of a topic: one that is delivered shows that they hold no more.
+#: Reasons that apply to a whole topic: a delivered record shows that they no longer apply.
 OF_TOPIC: Final = frozenset({"forbidden", "topic_gone"})
 
 
-#: What a record takes besides its bytes: as an object here and in the producer, and its part of a lane.
+#: The memory of a record besides its bytes: the objects here and in the producer, and its part of a lane.
 RECORD_BYTES: Final = 1024
-#: What one request takes.
+#: The most payload bytes and records of one request.
 CHUNK_BYTES: Final = 128 * 1024
 CHUNK_RECORDS: Final = 500
 
 
 class Refusal(NamedTuple):
-    """Why records wait, since when (milliseconds of the clock), and the broker's last words."""
+    """Why records wait, since when (milliseconds of the clock), and the broker's last message."""
 
     reason: Reason
     since_ms: int
@@ -68,21 +63,21 @@ class Refusal(NamedTuple):
 
 
 class Patience:
-    """One topic's."""
+    """How long one topic's records have been refused, and when to give up."""
 
     __slots__ = ("_given_up", "_given_up_ms", "_since_ms", "refusal")
 
     def __init__(self) -> None:
-        #: The last refusal of records that wait; None where none do.
+        #: The last refusal of waiting records; None if none is refused.
         self.refusal: Refusal | None = None
-        #: Since when records are refused, by the reason.
+        #: The times when refusals began, by reason.
         self._since_ms: dict[Reason, int] = {}
-        #: The reasons that were waited for in vain, and when something was last set aside.
+        #: The reasons that are not waited for again, and when the last dead letter was stored.
         self._given_up: set[Reason] = set()
         self._given_up_ms = 0
 
     def is_over(self, reason: Reason, detail: str, now_ms: int, wait_ms: int) -> bool:
-        """Notes that records are refused now; whether they are to be set aside."""
+        """Notes that records are refused now; returns whether they become dead letters."""
         if reason not in self._since_ms:
             self._since_ms[reason] = now_ms
             if now_ms - self._given_up_ms >= wait_ms:
@@ -97,23 +92,23 @@ class Patience:
         return True
 
     def interrupted(self) -> None:
-        """Something else than a refusal came in between: the next one is the first again."""
+        """Notes an event that is no refusal: the next refusal begins a new wait."""
         self.refusal = None
         self._since_ms.clear()
 
     def delivered(self) -> None:
-        """A record of the topic was delivered."""
+        """Notes that a record of the topic was delivered."""
         self.interrupted()
         self._given_up -= OF_TOPIC
 
     def begin_anew(self) -> None:
-        """Records come back that were set aside: they are waited for again."""
+        """Notes that dead letters come back: every reason is waited for again."""
         self.interrupted()
         self._given_up.clear()
 
 
 class Lane:
-    """One topic's records. "" is the lane of those that nobody can read."""
+    """One topic's records. The lane "" has the entries that cannot be decoded."""
 
     __slots__ = (
         "attempts",
@@ -134,38 +129,38 @@ class Lane:
         self.waiting: deque[Stored] = deque()
         self.waiting_bytes = 0
         self.in_flight: Sequence[Stored] = ()
-        #: From which number on its records are on the disk only, how many there are, and who reads them.
+        #: The first number that is on the disk only, the number of such records, and their reader.
         self.skipped_from: int | None = None
         self.skipped = 0
         self.reader: SpoolReader | None = None
-        #: When it is to be tried again.
+        #: The now_ms before which nothing is sent.
         self.resumes_ms = 0
-        #: How often records failed that are still to be delivered, by number.
+        #: The failed attempts of undelivered records, by number.
         self.attempts: dict[int, int] = {}
-        #: How many records its next request may have.
+        #: The most records of the next request.
         self.most_records = CHUNK_RECORDS
         self.patience: Final = Patience()
 
     @property
     def first_undone(self) -> int | None:
-        """The number from which on it has something left to do; None where it has nothing."""
+        """The number from which on it has undelivered records; None if it has none."""
         first = self.oldest
         return self.skipped_from if first is None else first.sequence
 
     @property
     def oldest(self) -> Stored | None:
-        """The first record that it has in memory."""
+        """The first record in memory."""
         if self.in_flight:
             return self.in_flight[0]
         return self.waiting[0] if self.waiting else None
 
     @property
     def undone(self) -> int:
-        """How many records it has, on the disk too."""
+        """The number of undelivered records, including those on the disk."""
         return len(self.waiting) + len(self.in_flight) + self.skipped
 
     def bring(self, stored: Stored) -> bool:
-        """Takes the next record into memory, or passes it over; whether it took it."""
+        """Adds the next record to memory, or skips it; returns whether it was added."""
         if self.skipped_from is None and self.waiting_bytes < LANE_BYTES:
             self.add(stored)
             return True
@@ -175,25 +170,25 @@ class Lane:
         return False
 
     def add(self, stored: Stored) -> None:
-        """Takes a record in behind the others."""
+        """Adds a record behind the others."""
         self.waiting.append(stored)
         self.waiting_bytes += memory_bytes_of((stored,))
 
     def take(self, most_bytes: int) -> Sequence[Stored]:
-        """The records of the next request, which are in flight now. Some must wait, and none be in flight."""
+        """Returns the next request's records, now in flight. Some must wait, and none be in flight."""
         chunk: list[Stored] = []
         chunk_bytes = 0
         while self.waiting and len(chunk) < self.most_records:
             chunk_bytes += len(self.waiting[0].payload)
             if chunk and chunk_bytes > most_bytes:
-                break  # a large record goes by itself, so that its size is nobody else's
+                break  # a large record is sent alone, so that its size affects no other
             chunk.append(self.waiting.popleft())
         self.waiting_bytes -= memory_bytes_of(chunk)
         self.in_flight = chunk
         return chunk
 
     def landed(self, back: Sequence[Stored], *, halve: bool) -> None:
-        """The request is over, and these records are to be tried again; `halve`: in smaller requests."""
+        """Ends the request; `back` are its records to send again. `halve`: in smaller requests."""
         if halve:
             self.most_records = max(len(self.in_flight) // 2, 1)
         elif not back:
@@ -206,12 +201,12 @@ class Lane:
 
 
 def memory_bytes_of(stored: Sequence[Stored]) -> int:
-    """What records take of memory, about."""
+    """Returns the approximate memory that records need, in bytes."""
     return sum(len(one.payload) + RECORD_BYTES for one in stored)
 
 
 class RefusedTopic(NamedTuple):
-    """A topic whose records wait because brokers refuse them, since when, and the last error."""
+    """A topic whose records brokers refuse: how many wait, why, since when, and the last error."""
 
     topic: str
     records: int
@@ -221,10 +216,10 @@ class RefusedTopic(NamedTuple):
 
 
 class View(NamedTuple):
-    """The lanes as they were after the last turn, for other threads.
+    """The lanes after the last turn, for other threads.
 
-    `undone`: how many records were read, or passed over, and are not done. `oldest_wall_ms`: when the oldest
-    of them was accepted. `refused`: the topics whose records brokers refuse, the longest first.
+    `undone`: the number of records that were read or skipped, and are not done. `oldest_wall_ms`: when the
+    oldest in memory was accepted. `refused`: the topics whose records brokers refuse, longest first.
     """
 
     read_sequence: int
@@ -237,11 +232,11 @@ class Lanes:
     """The lanes of one delivery, by topic."""
 
     def __init__(self, segments: Segments, mark: Mark, damaged: Callable[[Segment, int], None]) -> None:
-        """Begins where `mark` says. `damaged` is told of files, and of how many entries are lost there."""
+        """Starts at `mark`. `damaged` is called with a damaged file and the number of its lost entries."""
         self._segments = segments
         self._begun_with = mark
         self._damaged = damaged
-        #: Of those that the mark says are to be delivered yet, how many were not come upon.
+        #: How many of the mark's undelivered entries were not read yet.
         self._owed = mark.undone
         self._missing: list[tuple[Segment, int, int]] = []
         self._reader = SpoolReader(segments, mark.low, lambda *missing: self._missing.append(missing))
@@ -254,13 +249,13 @@ class Lanes:
 
     @property
     def mark(self) -> Mark:
-        """How far all is done now."""
+        """The present mark: how far delivery is."""
         lanes = self._lanes.items()
         behind = {topic: first for topic, lane in lanes if (first := lane.first_undone) is not None}
         return Mark(self._reader.sequence, behind, sum(lane.undone for _, lane in lanes))
 
     def read(self, committed: int) -> bool:
-        """Reads the next entries below `committed`; whether there may be more at once. Raises OSError."""
+        """Reads the next entries below `committed`; returns whether there may be more. Raises OSError."""
         for _ in range(_READS):
             if self._memory_bytes >= WINDOW_BYTES:
                 return False
@@ -273,10 +268,10 @@ class Lanes:
         return True
 
     def catch_up(self, lane: Lane) -> None:
-        """Reads some of what was passed over of a topic that has room again. Raises OSError."""
+        """Reads some skipped records of a lane that has room again. Raises OSError."""
         assert lane.skipped_from is not None
         if lane.reader is None:
-            # What is damaged was told when it was passed over.
+            # Damage was reported by the first read.
             lane.reader = SpoolReader(self._segments, lane.skipped_from, lambda *_: None)
         for stored in lane.reader.read(self._reader.sequence, _READ_BYTES):
             if _topic_of(stored) == lane.topic:
@@ -288,19 +283,19 @@ class Lanes:
             lane.skipped_from, lane.skipped, lane.reader = None, 0, None
 
     def landed(self, lane: Lane, back: Sequence[Stored], *, halve: bool) -> None:
-        """A lane's request is over, and these records of it are to be tried again."""
+        """Ends a lane's request; `back` are its records to send again."""
         self._memory_bytes += memory_bytes_of(back) - memory_bytes_of(lane.in_flight)
         lane.landed(back, halve=halve)
 
     def drop_if_done(self, lane: Lane) -> bool:
-        """Forgets a lane that has nothing left to do; whether it did."""
+        """Removes a lane that has no undelivered records; returns whether it did."""
         if lane.first_undone is not None:
             return False
         del self._lanes[lane.topic]
         return True
 
     def look(self) -> None:
-        """Renews `view`."""
+        """Updates `view`."""
         oldest = [stored for lane in self if (stored := lane.oldest) is not None]
         accepted = [stored.entry.accepted_wall_ms for stored in oldest if stored.entry is not None]
         undone = sum(lane.undone for lane in self)
@@ -313,7 +308,7 @@ class Lanes:
         self.view = View(self._reader.sequence, undone, min(accepted, default=None), refused)
 
     def _judge_missing(self) -> None:
-        """What is missing below the mark was delivered, but for as many as the mark says were not."""
+        """Reports lost entries. Below the mark only as many are lost as it counts as undone."""
         for segment, first, until in self._missing:
             below_mark = max(min(until, self._begun_with.done) - first, 0)
             owed = min(below_mark, max(self._owed, 0))

@@ -1,10 +1,10 @@
-"""Entries out of the spool, in order, from a number on, past whatever is damaged.
+"""Reads entries from the spool in order, from a number on, and skips damage.
 
-A file ends where its successor begins (segments.py), the last one at the number up to which all is on the
-disk. Where no sound frame stands the next one is looked for, and the numbers in between are told. Nothing is
-delivered that is not exactly what was written.
+A file is read up to the first number of its successor (segments.py), the last file up to the last committed
+number. Where no intact frame is found, the reader searches for the next one, and reports the missing numbers.
+It returns only entries that are exactly as they were written.
 
-Delivery's thread, and the CLI's.
+Delivery's thread.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from service.spool.segments import Segment, Segments
 
 _log: Final = logging.getLogger(__name__)
 
-#: What is read at once.
+#: The bytes of one read.
 READ_BYTES: Final = 1024 * 1024
 
 
 class Stored(NamedTuple):
-    """What stands under a number. `entry` None: this version does not understand it, and `fault` says why."""
+    """The entry of a number. `entry` None: this version cannot decode it, and `fault` says why."""
 
     sequence: int
     version: int
@@ -34,12 +34,12 @@ class Stored(NamedTuple):
 
 
 class SpoolReader:
-    """A place in the spool that moves on."""
+    """A position in the spool that moves forward."""
 
     def __init__(
         self, segments: Segments, sequence: int, missing: Callable[[Segment, int, int], None]
     ) -> None:
-        """`missing` is told of a file, and from which number on and below which its entries are not there."""
+        """`missing(file, first, until)` reports entries that a file lacks: from `first`, below `until`."""
         self._segments = segments
         self._report_missing = missing
         self._segment: Segment | None = None
@@ -48,9 +48,9 @@ class SpoolReader:
         self.sequence = sequence
 
     def read(self, committed: int, most_bytes: int) -> list[Stored]:
-        """The next entries below `committed`, of so many bytes or one more; none where there are none yet.
+        """Returns the next entries below `committed`, until `most_bytes` are reached; [] if there are none.
 
-        Raises OSError where reading failed for a reason that may pass, such as too many open files.
+        Raises OSError if a read failed for a reason that may be temporary, such as too many open files.
         """
         taken: list[Stored] = []
         taken_bytes = 0
@@ -68,7 +68,7 @@ class SpoolReader:
                     self._read_on(self._segment, until, most_bytes - taken_bytes, taken)
                 except OSError:
                     if taken:
-                        break  # the next call will say it
+                        break  # the next call raises it
                     raise
                 taken_bytes += sum(len(stored.payload) for stored in taken[before:])
             if self.sequence >= until and successor is not None:
@@ -92,7 +92,7 @@ class SpoolReader:
         self._offset += at
 
     def _take(self, segment: Segment, frame: Frame, until: int, taken: list[Stored]) -> bool:
-        """Takes a frame unless it is from before the place or void; whether the file goes on for us."""
+        """Takes a frame, unless it is before the position or superseded; returns whether to read on."""
         if frame.sequence < self.sequence:
             return True
         if frame.sequence > self.sequence:
@@ -105,7 +105,7 @@ class SpoolReader:
         return True
 
     def _piece(self, segment: Segment) -> bytes:
-        """The next bytes of a file, with at least one whole frame where there is one."""
+        """Returns the next bytes of a file, with at least one whole frame if there is one."""
         path, disk = self._segments.path_of(segment), self._segments.disk
         try:
             data = disk.read(path, self._offset, READ_BYTES)
@@ -119,7 +119,7 @@ class SpoolReader:
         return data
 
     def _pass_damage(self, segment: Segment, until: int, taken: list[Stored]) -> int:
-        """Goes from where no frame stands to behind the next one, or to the end; by how many bytes."""
+        """Moves past damage: to after the next frame, or to the file's end; returns by how many bytes."""
         path = self._segments.path_of(segment)
         try:
             disk = self._segments.disk
@@ -144,7 +144,7 @@ class SpoolReader:
 
 
 def _check_lost(error: OSError) -> None:
-    """Raises an error again that says nothing about whether the bytes are still there."""
+    """Raises the error again, unless it means that the bytes are lost."""
     if error.errno not in (errno.EIO, errno.ENOENT):
         raise error
 

@@ -1,10 +1,10 @@
-"""What was set aside goes back into the spool, a file of it at a time, behind what waits.
+"""Moves dead letters back into the spool, file by file, behind the waiting records.
 
     chosen records of a file  ──writer──▶  on the disk as new entries  ──▶  the file without them
 
-A process that dies in between has them in both places: they may be delivered twice, and none is lost. The
+If the process ends in between, both places have them: they may be delivered twice, but none is lost. The
 records of a topic go back in the order in which they were spooled. In a sidecar the delivery's thread takes
-the steps, so that nobody else touches the folder meanwhile; the CLI takes them where no sidecar runs.
+the steps, so that no other thread changes the folder. Without a sidecar the CLI takes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PutBack = Callable[[Sequence[ProducerRecord], Completion], None]
 
 
 class Requeued(NamedTuple):
-    """How it ended: how many records went back, and what kept others from it."""
+    """The result: the number of requeued records, and the fault that kept others back, if any."""
 
     records: int
     fault: str | None = None
@@ -35,7 +35,7 @@ class _Chunk(NamedTuple):
 
 
 class Requeue:
-    """One of them. The writer may tell of the disk on any thread; all else is the caller's of `go_on`."""
+    """One requeue. The writer may report on any thread; all else is for the thread that calls `go_on`."""
 
     def __init__(
         self,
@@ -59,7 +59,6 @@ class Requeue:
         self._chunk: _Chunk | None = None
         self._outcome: Spooled | SpoolFault | None = None
         self._records = 0
-        #: Whether it is over.
         self.is_over = False
 
     @property
@@ -69,11 +68,11 @@ class Requeue:
 
     @property
     def waits(self) -> bool:
-        """Whether the disk has yet to answer."""
+        """Whether the disk has not answered yet."""
         return self._chunk is not None and self._outcome is None
 
     def go_on(self) -> None:
-        """Takes the next step, if the disk has answered to the last one; any fault ends it."""
+        """Takes the next step, if the disk has answered the last one; any fault ends the requeue."""
         try:
             if self._chunk is None:
                 self._begin_chunk()
@@ -88,7 +87,7 @@ class Requeue:
             raise
 
     def give_up(self, fault: str) -> None:
-        """What went back went back; the rest stays where it is."""
+        """Ends the requeue: requeued records stay so, the others stay dead letters."""
         self._end(fault)
 
     def _begin_chunk(self) -> None:
@@ -128,7 +127,7 @@ def _sequence_of(one: DeadLetter) -> int:
 
 
 def _record_of(one: DeadLetter) -> ProducerRecord:
-    """The record; without a time of its own it keeps that at which it was accepted."""
+    """Returns the record; its timestamp defaults to the time of acceptance."""
     assert one.entry is not None
     record, accepted_wall_ms = one.entry
     return record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)

@@ -1,17 +1,18 @@
-"""The files of the spool: each named by the sequence number of its first entry, its generation and its salt.
+"""Manages the spool's files (segments): names, order, sizes, creation, deletion, and repair at the start.
 
-    00000000000000000017-0000000003-9f86d081884c7d65.segment
+    00000000000000000017-0000000003-9f86d081884c7d65.segment    first sequence number, generation, salt
 
-The salt (entry.py) stands in the name, and not in the file: no damage to the file can take it from there.
+The salt (entry.py) is in the name, not in the file, so that damage to the file cannot destroy it.
 
-The generation grows with every file. What a file holds from the first number of its successor on is void: a
-group of records whose fsync failed was refused, and its numbers were given anew, whatever the disk still has
-of it. So nothing that was answered by 503 comes back, not even where the file could not be cut.
+Each new file has a higher generation. In a file, entries from the first number of its successor on are
+superseded, and ignored. They are from a group whose fsync failed: it was refused and its numbers were used
+again, but the disk may still have it. So a record that was reported as not written never comes back, even if
+the file could not be cut.
 
-At the start the last file's torn tail is cut: bytes at its end that are no whole frame, behind which no frame
-comes. Bytes in the middle that are none are damage; the reader finds the frames behind them.
+At the start the torn tail of the last file is cut: bytes after the last intact frame. Other bytes that are no
+frame are damage; the reader finds the frames after them.
 
-One lock; the writer's thread adds files, the delivery's takes them away.
+One lock; the writer's thread adds files, the delivery's removes them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NAME: Final = re.compile(
 
 
 class Segment(NamedTuple):
-    """A file; they sort in the order in which they are read."""
+    """A file. Segments sort in the order in which they are read."""
 
     first_sequence: int
     generation: int
@@ -47,12 +48,12 @@ class Segment(NamedTuple):
         return f"{self}-{self.salt.hex()}.segment"
 
     def __str__(self) -> str:
-        """For the log: the name without the salt, which no reader of a log needs to know."""
+        """Returns the name for the log, without the salt."""
         return f"{self.first_sequence:020d}-{self.generation:010d}"
 
 
 def segments_in(folder: Path) -> dict[Segment, int]:
-    """The files in a folder, in order, with their sizes in bytes. Raises OSError."""
+    """Returns the files in a folder, in order, with their sizes in bytes. Raises OSError."""
     found: dict[Segment, int] = {}
     for path in folder.iterdir():
         match = _NAME.fullmatch(path.name)
@@ -62,7 +63,7 @@ def segments_in(folder: Path) -> dict[Segment, int]:
         try:
             found[segment] = path.stat().st_size
         except FileNotFoundError:
-            continue  # a sidecar has delivered it meanwhile
+            continue  # a sidecar has delivered and deleted it
     return dict(sorted(found.items()))
 
 
@@ -70,14 +71,14 @@ class Segments:
     """All files of one spool."""
 
     def __init__(self, folder: Path, disk: Disk) -> None:
-        """Looks at what an earlier process left, and cuts a torn tail. Raises OSError."""
+        """Lists the files of an earlier process, and cuts a torn tail. Raises OSError."""
         self.folder: Final = folder
         self.disk: Final = disk
         self._lock = threading.Lock()
         self._sizes = segments_in(folder)
         self._generation = max((segment.generation for segment in self._sizes), default=0)
         self.cut_bytes = 0
-        #: The number that the next entry gets.
+        #: The number of the next entry.
         self.next_sequence = self._recover()
 
     @property
@@ -88,23 +89,23 @@ class Segments:
     def path_of(self, segment: Segment) -> Path:
         return self.folder / segment.name
 
-    # -- what is there ---------------------------------------------------------------------------------------
+    # -- finding files ---------------------------------------------------------------------------------------
 
     def holding(self, sequence: int) -> Segment | None:
-        """The file in which an entry stands, or the first one behind it; None where there are no files."""
+        """Returns the file with an entry, or else the first file after it; None if there are no files."""
         with self._lock:
             before = [segment for segment in self._sizes if segment.first_sequence <= sequence]
             return before[-1] if before else next(iter(self._sizes), None)
 
     def after(self, segment: Segment) -> Segment | None:
-        """The successor of a file, which may be gone itself."""
+        """Returns the successor of a file, which may already be deleted; None if there is none."""
         with self._lock:
             return next((other for other in self._sizes if other > segment), None)
 
     # -- writing: the writer's thread ------------------------------------------------------------------------
 
     def begin(self, first_sequence: int) -> tuple[Segment, int]:
-        """A new file, whose name is on the disk, and its descriptor. Raises OSError."""
+        """Creates a file, and syncs its name to the disk; returns it with its descriptor. Raises OSError."""
         self._generation += 1
         segment = Segment(first_sequence, self._generation, new_salt())
         descriptor = self.disk.create(self.path_of(segment))
@@ -120,26 +121,26 @@ class Segments:
         return segment, descriptor
 
     def has_size(self, segment: Segment, size: int) -> None:
-        """So much of a file counts now."""
+        """Sets the size of a file, in bytes that count."""
         with self._lock:
             if segment in self._sizes:
                 self._sizes[segment] = size
 
-    # -- taking away: the delivery's thread ------------------------------------------------------------------
+    # -- removing: the delivery's thread ---------------------------------------------------------------------
 
     def wholly_before(self, sequence: int) -> list[Segment]:
-        """The files of which no entry has this number or a later one. The last file is never among them."""
+        """Returns the files with only entries below this number, never the last file."""
         with self._lock:
             segments = list(self._sizes)
         return [segment for segment, successor in pairwise(segments) if successor.first_sequence <= sequence]
 
     def delete(self, segment: Segment) -> None:
-        """Takes a file away. Raises OSError."""
+        """Deletes a file. Raises OSError."""
         self.disk.unlink(self.path_of(segment))
         self.forget(segment)
 
     def forget(self, segment: Segment) -> None:
-        """A file is gone from the folder."""
+        """Removes a file that is gone from the folder."""
         with self._lock:
             self._sizes.pop(segment, None)
 
@@ -159,7 +160,7 @@ class Segments:
             if e.errno != errno.EIO:
                 raise
             _log.error("spool: can't read %s: %s", last, e.strerror or e)
-            # It is left to the reader, with all the numbers that may stand in it.
+            # The reader handles the file; skip all the numbers that may be in it.
             return last.first_sequence + self._sizes[last] // FRAME_BYTES + 1
         sequence, end = last.first_sequence, 0
         at = 0

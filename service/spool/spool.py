@@ -1,7 +1,6 @@
-"""The spool of a sidecar: its folder, its writer, its delivery, and what is told of it.
+"""Builds a sidecar's spool (segments, dead letters, writer, delivery), and reports its status.
 
-`submit` on the event loop; `status` on any thread. Made only where spool_folder is set: nothing of it is
-loaded otherwise.
+`submit` is called on the event loop, `status` on any thread. Loaded only if spool_folder is set.
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ from service.spool.writer import Completion, SpoolWriter, WriterLimits
 
 _log: Final = logging.getLogger(__name__)
 
-#: A spool is so many files when it is full, and a file is not larger than this.
+#: The number of files in a full spool (more if the files would be too large), and the most bytes of one.
 _SEGMENTS: Final = 16
 _MOST_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 
-#: After how long records in the producer are tried anew: Kafka's default of delivery.timeout.ms.
+#: Kafka's default of delivery.timeout.ms; after it, the lane sends the records again.
 _DELIVERY_TIMEOUT_MS: Final = 120_000
-#: The most that Kafka's settings can say.
+#: The largest value of Kafka's integer settings.
 _MOST: Final = 2**31 - 1
 
-#: How many topics /v1/status names whose records are refused.
+#: The most refused topics that /v1/status lists.
 _MOST_REFUSED: Final = 50
 
 Call = Callable[[Callable[[], None]], None]
 
 
 class Spool:
-    """One spool, in a folder that is its own."""
+    """One spool in its own folder."""
 
     def __init__(
         self, settings: Settings, producer: Producer, clock: Clock, disk: Disk | None = None
     ) -> None:
-        """`producer` is its own, and not started yet. Raises SettingsError where the folder can't be used."""
+        """`producer` is the spool's own, not started yet. Raises SettingsError if the folder is unusable."""
         disk = Disk() if disk is None else disk
         path = Path(settings.spool_folder)
         self._clock = clock
@@ -60,7 +59,7 @@ class Spool:
         try:
             mark = read_mark(path, disk)
             self.segments: Final = Segments(path, disk)
-            # What was delivered once is done, though a crash of the machine may have taken it from the end.
+            # A machine crash may remove delivered entries from the end: their numbers must not be used again.
             self.segments.next_sequence = max(self.segments.next_sequence, mark.done)
             self.aside: Final = DeadLetterFolder(path, disk, mark)
         except OSError as e:
@@ -88,7 +87,7 @@ class Spool:
         )
 
     def start(self, call: Call) -> None:
-        """Begins to take records and to deliver them. `call` has a function called on the event loop."""
+        """Starts to accept and deliver records. `call` runs a function on the event loop."""
         self._call = call
         self.delivery.start()
         self.writer.start()
@@ -96,20 +95,23 @@ class Spool:
             _log.info("spool: %d records of %s are to be delivered", self.entries, self._folder.path)
 
     def submit(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
-        """See SpoolWriter.submit."""
+        """Queues records for the writer; see SpoolWriter.submit."""
         self.writer.submit(records, on_done)
 
     def requeue(self, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
-        """Puts what was set aside and is chosen behind what is to be delivered; `ended` on the event loop.
+        """Moves the chosen dead letters back into the spool, behind the waiting records.
 
-        False: too many have asked for it already, or the sidecar ends. `chosen` is called on another thread.
+        `ended` runs on the event loop, `chosen` on another thread. Returns False at a limit, or at shutdown.
         """
         return self.delivery.requeue(
             self.writer.put_back, chosen, lambda result: self._call(lambda: ended(result))
         )
 
     def close(self, timeout_ms: int) -> None:
-        """Takes nothing more, and delivers what is on its way for so long at most; the rest stays. Blocks."""
+        """Stops accepting records, and waits for those in flight; the others stay on the disk. Blocks.
+
+        The writer, the delivery's thread and the producer get at most `timeout_ms` each.
+        """
         if not self.writer.close(timeout_ms):
             _log.error("spool: the disk did not answer in %d ms; waiting requests get no answer", timeout_ms)
         self.delivery.close(timeout_ms)
@@ -118,30 +120,30 @@ class Spool:
         self.release()
 
     def release(self) -> None:
-        """Lets go of the folder."""
+        """Releases the folder's lock."""
         self._folder.close()
 
-    # -- what is told ----------------------------------------------------------------------------------------
+    # -- status ----------------------------------------------------------------------------------------------
 
     @property
     def entries(self) -> int:
-        """How many records are to be delivered."""
+        """The number of records to deliver."""
         view = self.delivery.view
         return max(self.writer.committed_sequence - view.read_sequence, 0) + view.undone
 
     @property
     def bytes(self) -> int:
-        """Bytes in the folder, with dead letters."""
+        """Bytes in the folder, including dead letters."""
         return self.writer.held_bytes
 
     @property
     def oldest_age_ms(self) -> int | None:
-        """Since the oldest record that is to be delivered was accepted; None where there is none."""
+        """Milliseconds since the oldest undelivered record was accepted; None if there is none."""
         oldest_wall_ms = self.delivery.view.oldest_wall_ms
         return None if oldest_wall_ms is None else max(self._clock.wall_ms() - oldest_wall_ms, 0)
 
     def status(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
-        """The spool's part of GET /v1/status, with no topic that its caller may not read."""
+        """Returns the spool's part of GET /v1/status, without topics that the caller may not read."""
         error = self.delivery.last_error
         refused = [topic for topic in self.delivery.view.refused if may_read(topic.topic)]
         now_ms = self._clock.now_ms()  # read last, so that no age is negative
@@ -168,12 +170,12 @@ class Spool:
 
 
 def spool_config(settings: Settings) -> ProducerConfig:
-    """Kafka's settings for the spool's producer: the sidecar's, but nothing overtakes.
+    """Returns the configuration of the spool's producer: the sidecar's, changed so that order is kept.
 
-    What expires is tried again by its lane, so nothing is lost by a delivery.timeout.ms that does not let
-    batches of a topic that is gone stay. The lanes bound what is in memory; buffer.memory would count a whole
-    batch for each partition, and what stands still would soon keep all others from theirs. The records of a
-    request for one partition are one batch (`whole_requests`): none is delivered ahead of one that was
+    delivery.timeout.ms is limited, so that batches of a deleted topic leave the producer. Nothing is lost:
+    the lane sends expired records again. buffer.memory is not limited, because the lanes bound the memory.
+    It counts a whole batch per partition, so stalled topics would soon block the others. The records of a
+    request for one partition form one batch (`whole_requests`): none is delivered before one that was
     refused.
 
     Raises ConfigError.
@@ -187,7 +189,7 @@ def spool_config(settings: Settings) -> ProducerConfig:
         "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, own.request_timeout_ms)),
         "buffer.memory": str(_MOST),
         "batch.size": str(min(max(own.batch_size, CHUNK_BYTES), own.max_request_size)),
-        "linger.ms": "0",  # a request is a batch already, and nothing else of its topic is sent meanwhile
+        "linger.ms": "0",  # a request is one batch already, and its topic has no other in flight
         "client.id": f"{own.client_id}-spool",
     }
     try:
@@ -200,7 +202,7 @@ def spool_config(settings: Settings) -> ProducerConfig:
 
 
 def make_spool(settings: Settings, clock: Clock) -> Spool:
-    """The spool that the settings ask for. Raises SettingsError and ConfigError."""
+    """Returns the spool for the settings, with its own producer. Raises SettingsError and ConfigError."""
     producer = KafkaProducer(
         spool_config(settings), clock=clock, resolves_later=True, whole_requests=True, keeps_metrics=False
     )
@@ -208,5 +210,5 @@ def make_spool(settings: Settings, clock: Clock) -> Spool:
 
 
 def _call_now(function: Callable[[], None]) -> None:
-    """Before there is an event loop nobody waits on one."""
+    """Calls at once: before the event loop runs, no request waits on it."""
     function()

@@ -1,6 +1,6 @@
-"""What Prometheus is told of the spool. All families are there without one too, and empty.
+"""Exposes the spool's metrics to Prometheus; without a spool, all families exist and are empty.
 
-A scrape reads plain numbers of the spool's parts, on the admin thread; nothing is counted twice.
+A scrape reads the plain counters of the spool's parts, on the admin thread; no count is kept twice.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:  # a sidecar without a spool loads none of it
+if TYPE_CHECKING:  # a sidecar without a spool does not load it
     from service.spool.spool import Spool
 
 
 class SpoolMetrics(Collector):
-    """A collector over a spool, or over none."""
+    """A collector for a spool, or for none."""
 
     def __init__(self, spool: Spool | None) -> None:
         self._spool: Final = spool
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for Prometheus. Admin thread."""
+        """Yields the families, for Prometheus. Admin thread."""
         records = _gauge("records", "Records that are to be delivered.")
         held = _gauge("bytes", "Bytes in the folder, with dead letters.")
         limit = _gauge("max_bytes", "spool_max_bytes.")

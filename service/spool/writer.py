@@ -1,13 +1,13 @@
-"""Records into the spool: many requests share one fsync, and are answered after it.
+"""Writes records to the spool: many requests share one fsync, and are answered after it.
 
-    submit (event loop)  ──queue──▶  turn (thread pilotfish-spool-writer): number, write, fsync, tell
+    submit (event loop)  ──queue──▶  turn (thread pilotfish-spool-writer): number, write, fsync, report
 
-What is queued when the last fsync ended is the next group. A group that could not be written or fsynced is
-refused as a whole: nothing of it is delivered. After a failed fsync the system may have dropped the pages and
-says so only once, so that file is never trusted again beyond its last good byte: it is cut there, and a new
-file begins, by whose name all that the old one may still have is void (segments.py).
+Requests that are queued when an fsync ends form the next group. A group that cannot be written or fsynced is
+refused as a whole: none of it is delivered. After a failed fsync the system may have dropped the pages, and
+reports this only once. So the file is never trusted after its last good byte: it is cut there, and a new file
+begins. Its name makes readers ignore anything after that byte in the old file (segments.py).
 
-`submit` and `close` on any thread, `turn` on the writer's own.
+`submit` and `close`: any thread. `turn`: the writer's thread, or the CLI's.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from service.spool.segments import Segment, Segments
 
 _log: Final = logging.getLogger(__name__)
 
-#: What one write takes: a group that is larger is parted, so that those at its front need not wait for all.
+#: The most bytes of one group. A larger queue is split, so that its first requests do not wait for all.
 _GROUP_BYTES: Final = 4 * 1024 * 1024
-#: What may wait for a disk that is slow or hangs: in memory, though its senders have been answered meanwhile.
+#: The most bytes that wait in memory for a slow disk; their callers may have got a 504 in the meantime.
 QUEUE_BYTES: Final = 32 * 1024 * 1024
 
 
 class Spooled(NamedTuple):
-    """The records of a request are on the disk, under these numbers."""
+    """The records of a request are on the disk, with these sequence numbers."""
 
     first_sequence: int
     records: int
@@ -43,7 +43,8 @@ class Spooled(NamedTuple):
 class SpoolFault(NamedTuple):
     """The records of a request are not in the spool.
 
-    `written` "unknown": a new file could not be begun either, so the next process may find some of them.
+    `written` "unknown": no new file could be created, so the next process may find some of them; or an
+    unexpected exception.
     """
 
     detail: str
@@ -54,16 +55,16 @@ Completion = Callable[[Spooled | SpoolFault], None]
 
 
 class SpoolFullError(Exception):
-    """The records would not fit, into the folder or into what waits for the disk."""
+    """The records would exceed the limit of the folder, or of the queue for the disk."""
 
 
 class SpoolClosedError(Exception):
-    """The spool takes nothing any more."""
+    """The spool accepts no more records."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterLimits:
-    """`max_bytes`: of all that is in the folder, set aside or not. `segment_bytes`: of one file, about."""
+    """`max_bytes`: of the whole folder, with dead letters. `segment_bytes`: of one file, about."""
 
     max_bytes: int
     segment_bytes: int
@@ -76,7 +77,7 @@ class _Waiting(NamedTuple):
 
 
 class _Open:
-    """The file that is written to. `end` is where its last good byte ends."""
+    """The file that is written to. `end` is the offset after its last good byte."""
 
     __slots__ = ("descriptor", "end", "segment")
 
@@ -87,7 +88,7 @@ class _Open:
 
 
 class SpoolWriter:
-    """The one that writes. `call` has a function called where requests live: on their event loop."""
+    """Writes all records, on one thread. `call` runs a function on the event loop of the requests."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class SpoolWriter:
         self._closed = False
         self._open: _Open | None = None
         self._fault: str | None = None
-        #: Every entry below it is on the disk. One writer; any thread reads.
+        #: Every entry below it is on the disk. Written by one thread, read by any.
         self.committed_sequence = segments.next_sequence
         self.spooled = 0
         self.fsync_seconds: Final = Histogram(SECONDS)
@@ -123,22 +124,22 @@ class SpoolWriter:
 
     @property
     def held_bytes(self) -> int:
-        """What counts against the limit, without what is queued."""
+        """The bytes that count against the limit, without the queue."""
         return self._segments.total_bytes + self._dead_letter_bytes()
 
     def start(self) -> None:
-        """Starts the thread. Once."""
+        """Starts the thread. Called once."""
         self._thread.start()
 
     def submit(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
-        """Has `told` called when the records are on the disk, or are not and will not be.
+        """Queues records; calls `on_done` when they are on the disk, or will not be.
 
-        Raises SpoolFullError or SpoolClosedError: nothing was taken.
+        Raises SpoolFullError or SpoolClosedError: nothing was accepted.
         """
         self._queue_up(records, on_done, self._limits.max_bytes)
 
     def put_back(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
-        """The same for records that are in the folder already: what counts against the limit is not more."""
+        """Queues records that are already in the folder, so `max_bytes` does not apply."""
         self._queue_up(records, on_done, None)
 
     def _queue_up(
@@ -163,7 +164,7 @@ class SpoolWriter:
             self._condition.notify()
 
     def close(self, timeout_ms: int) -> bool:
-        """Writes what is queued and takes nothing more; whether that was done in time."""
+        """Accepts nothing more and writes the queue; returns whether that was done in time."""
         with self._condition:
             self._closed = True
             self._condition.notify()
@@ -183,14 +184,14 @@ class SpoolWriter:
             try:
                 self.turn()
             except Exception:  # noqa: BLE001
-                # Whoever waited was told; a bug must not end the thread that others wait for.
+                # The group has got its answers; an exception must not end the thread that others wait for.
                 _log.exception("spool: a turn of the writer failed")
         if self._open is not None:
             self._disk.close(self._open.descriptor)
             self._open = None
 
     def turn(self) -> None:
-        """Writes the next group, if one waits, and tells those of it."""
+        """Writes the next group, if one waits, and reports the outcomes."""
         group = self._take_group()
         if not group:
             return
@@ -232,7 +233,7 @@ class SpoolWriter:
         return outcomes
 
     def _append(self, payloads: Sequence[bytes]) -> SpoolFault | None:
-        """Puts entries on the disk, under the next numbers, or says why they are not there."""
+        """Writes entries to the disk with the next numbers; returns why they are not there, if so."""
         try:
             opened = self._room_for(sum(map(len, payloads)) + FRAME_BYTES * len(payloads))
         except OSError as e:
@@ -259,7 +260,7 @@ class SpoolWriter:
         return None
 
     def _room_for(self, data_bytes: int) -> _Open:
-        """The file that takes so many bytes: the present one, or a new one."""
+        """Returns the file for so many bytes: the present one, or a new one."""
         opened = self._open
         if opened is not None and opened.end and opened.end + data_bytes > self._limits.segment_bytes:
             self._disk.close(opened.descriptor)
@@ -273,10 +274,10 @@ class SpoolWriter:
         self._disk.fsync(descriptor)
         self.fsync_seconds.observe((self._clock.now_ms() - started_ms) / 1000)
 
-    # -- faults of the disk ----------------------------------------------------------------------------------
+    # -- disk faults -----------------------------------------------------------------------------------------
 
     def _take_back(self, opened: _Open) -> Literal["no", "unknown"]:
-        """Cuts off what a failed write left: on the disk, too, or the file is left."""
+        """Cuts off what a failed write left, and syncs that; if it fails, leaves the file."""
         try:
             self._disk.truncate(opened.descriptor, opened.end)
             self._disk.fsync(opened.descriptor)
@@ -285,7 +286,7 @@ class SpoolWriter:
         return "no"
 
     def _leave(self, opened: _Open) -> Literal["no", "unknown"]:
-        """Ends a file at its last good byte, and begins another: what is behind that byte is void then."""
+        """Ends a file at its last good byte, and begins another: later bytes of the old file are ignored."""
         self._open = None
         try:
             self._disk.truncate(opened.descriptor, opened.end)
@@ -295,7 +296,7 @@ class SpoolWriter:
         try:
             self._open = _Open(*self._segments.begin(self.committed_sequence))
             if not opened.end:
-                # Or a disk that fails for long would be full of empty files.
+                # Otherwise a disk that keeps failing would fill with empty files.
                 self._segments.delete(opened.segment)
         except OSError:
             return "no" if self._open is not None else "unknown"
@@ -317,5 +318,5 @@ def _report(group: Sequence[_Waiting], outcomes: Sequence[Spooled | SpoolFault])
         try:
             waiting.on_done(outcome)
         except Exception:  # noqa: BLE001
-            # One caller's fault must not cost the others their answers.
+            # An exception in one callback must not cost the others their answers.
             _log.exception("spool: telling of a request failed")
