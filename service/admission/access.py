@@ -5,7 +5,7 @@
     duplicate header                  400  … error="invalid_request"
 
 Tokens are found by their SHA-256, so timing reveals nothing about them. The present content of the file
-counts: a removed token is rejected from the next request on.
+counts: a removed token is rejected from the next request on. Each answer has `Vary: Authorization`.
 
 Long answers, such as streams and watches, end at their next output after their token was removed or its
 rights changed. The caller can connect again, and is checked again. A look-up that waited so long gets a 503

@@ -61,7 +61,7 @@ class RetryAfter:
         self._drain_timeout_s = _seconds(settings.drain_timeout_ms)
 
     def on(self, problem: Problem, request_bytes: int = 0) -> Problem:
-        """Adds the header to a 503 without one. `request_bytes` are the bytes that wait for memory."""
+        """Returns the problem; a 503 without the header gets it. `request_bytes` wait for memory."""
         if problem.status != 503 or any(name == b"retry-after" for name, _ in problem.headers):
             return problem
         header = (b"retry-after", b"%d" % self._seconds_of(problem, request_bytes))
@@ -85,7 +85,7 @@ def _seconds(ms: int) -> int:
 
 
 def exceeds_share(own: int, more: int, total: int, limit: int) -> bool:
-    """Returns whether a caller's `own + more` would exceed what is then free. `total` is at most `limit`."""
+    """Returns whether `own + more` would exceed what is then free of `limit`. `total` is of all callers."""
     return own + more > limit - (total + more)
 
 
@@ -122,7 +122,7 @@ class AdmissionControl:
         self.bytes = 0
 
     def enter(self, body_bytes: int, caller: Caller = ANYONE) -> Place:
-        """Acquires a permit, for use with `with`. Raises ProblemError (429): nothing was written."""
+        """Acquires a permit for `with`. Raises ProblemError (429) if none is free: nothing was written."""
         if self.requests >= self._max_requests:
             raise self._full(f"{self.requests} requests are waiting already", self.bytes - self._max_bytes)
         share = None if caller is ANYONE else self._share_of(caller)

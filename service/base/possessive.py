@@ -1,4 +1,4 @@
-"""The suffix that makes a repeated group of a regular expression possessive, if Python supports it.
+"""A suffix that makes groups of regular expressions possessive, if Python supports it.
 
     re.compile(r'(?:[^"\\\\]++|\\\\.)*' + POSSESSIVE)
 

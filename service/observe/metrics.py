@@ -101,8 +101,7 @@ class ClientMetrics(Collector):
         self._certificate_expires_at_s: int | None = None
         # Brokers with a ready connection. Bootstrap connections are not included: they end without an event.
         self._ready: set[int] = set()
-        #: When the present run of failed connection attempts began; None if a broker is connected or none was
-        #: tried.
+        #: When the present run of failed connection attempts began; None if there is none.
         self._unreachable_since_s: float | None = None
         #: Returns when the API listener's certificate expires, if it has one. Called at each scrape.
         self.listener_expires_at_s: Callable[[], int] | None = None

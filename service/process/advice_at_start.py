@@ -8,8 +8,8 @@ Nothing waits for advice, and nothing fails because of it. If it can't be used, 
 metadata, and advice for another cluster is not used.
 
 An advised topic is not a topic of `warm_topics`, which is requested until the sidecar ends, even if it does
-not exist. It is looked up once, which does not create it, and dropped if it does not exist. After that, its
-use keeps it known. A deleted topic is forgotten after metadata.max.idle.ms.
+not exist. It is looked up once, which does not create it, and dropped if it does not exist. After that, it is
+marked as used at each refresh, so it stays known. A deleted one is forgotten after metadata.max.idle.ms.
 
 `emit` runs on the client's I/O thread, `collect` on the admin thread, all else on the event loop.
 """

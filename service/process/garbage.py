@@ -20,8 +20,7 @@ import gc
 from collections.abc import Callable
 from typing import Final
 
-#: The thresholds of the two young generations. The older one is collected after 20,000 new objects, in about
-#: 3 ms.
+#: The two young thresholds: the second generation is collected after 20,000 objects, in about 3 ms.
 _YOUNG: Final = 2_000
 _OLDER: Final = 10
 #: The threshold of automatic full collections. They never run: `Garbage` runs them.

@@ -27,8 +27,7 @@ RUN_GAP_MS: Final = 10_000
 #: The API of produce requests, as events name it.
 PRODUCE: Final = "Produce"
 
-#: More brokers than a cluster has. A late event may add a broker again that left; this limit removes it
-#: later.
+#: More brokers than a cluster has. A late event may add a broker that left; this limit drops it later.
 MAX_NODES: Final = 1_000
 
 #: Reasons of `NodeDisconnected` that are no failures.
