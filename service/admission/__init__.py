@@ -1,1 +1,1 @@
-"""Who may ask and how much waits: callers and their tokens, the guards, limits, the drain."""
+"""Admission of requests: callers and their tokens, guards, limits, shutdown."""

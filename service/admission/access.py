@@ -1,19 +1,16 @@
-"""Who is let in: from the Authorization header of a request to its caller, or to the refusal it gets.
+"""Authenticates callers by their tokens, and ends long answers whose token is removed.
 
     no header, or another scheme      401  WWW-Authenticate: Bearer realm="pilotfish"
-    a token that nobody has           401  … error="invalid_token"
-    duplicate header           400  … error="invalid_request"
+    unknown token                     401  … error="invalid_token"
+    duplicate header                  400  … error="invalid_request"
 
-Tokens are found by their SHA-256, so that how long it takes tells nothing of any of them. What the file says
-now is what counts: a token that was taken out of it is refused from the next request on, and answers that go
-on for long are cut off (`admission.py`). Event loop only. Source: RFC 6750, sections 2.1 and 3.
+Tokens are found by their SHA-256, so timing reveals nothing about them. The present content of the file
+counts: a removed token is rejected from the next request on. Each answer has `Vary: Authorization`.
 
-One request that was let in: its answer says that it depends on the token, and ends with the token.
-
-Most answers are over at once. Those that go on, streams and watches, are cut off as soon as they would say
-more after their token was taken out of the file, or was given other rights: the caller comes again, and is
-judged anew. So is one whose look-up waited that long for its answer; what became of records is told all the
-same. Nothing more is read from such a caller either. Event loop only.
+Long answers, such as streams and watches, end at their next output after their token was removed or its
+rights changed. The caller can connect again, and is checked again. A look-up that waited so long gets a 503
+instead of its answer. The outcome of records is reported nevertheless. No more input is read from such a
+caller. Event loop only. Source: RFC 6750, sections 2.1 and 3.
 """
 
 from __future__ import annotations
@@ -31,12 +28,12 @@ from service.wire.waiting import CallerGoneError
 
 _SCHEME: Final = b"bearer"
 
-#: Under these paths Dapr's SDKs bring their token in a header of their own.
+#: On these paths, Dapr's SDKs send the token in another header.
 _DAPR_PATHS: Final = "/v1.0"
 _DAPR_HEADER: Final = b"dapr-api-token"
 _REALM: Final = b'Bearer realm="pilotfish"'
 
-#: Caches between us and the caller must not hand one caller's answer to another.
+#: Caches must not return one caller's answer to another.
 VARY: Final = (b"vary", b"Authorization")
 
 
@@ -48,7 +45,7 @@ _CHANGED: Final = Problem(
     headers=(VARY,),
 )
 
-#: Whose answers say what the caller may read: these methods, and the look-ups whose questions are a body.
+#: Look-ups, whose answers depend on what the caller may read: these methods, and a POST to this path.
 _LOOK_UPS: Final = frozenset({"GET", "HEAD"})
 _LOOK_UPS_BY_POST: Final = "/v1/leaders"
 
@@ -56,7 +53,7 @@ Refuse = Callable[[Scope, Send, Problem], Awaitable[None]]
 
 
 class Admission:
-    """The `receive` and `send` of one request, as the application gets them."""
+    """The `receive` and `send` of one authenticated request, as the application gets them."""
 
     __slots__ = ("_access", "_caller", "_digest", "_is_refused", "_receive", "_refuse", "_scope", "_send")
 
@@ -70,7 +67,7 @@ class Admission:
         send: Send,
         refuse: Refuse,
     ) -> None:
-        """`refuse` answers the request with a problem, in place of the application."""
+        """`refuse` answers the request with a problem, instead of the application."""
         self._refuse = refuse
         self._is_refused = False
         self._access = access
@@ -81,7 +78,7 @@ class Admission:
         self._send = send
 
     async def receive(self) -> Message:
-        """The next part of the request; a caller whose token is gone has left."""
+        """Returns the next part of the request, or a disconnect if the token is no longer valid."""
         message = await self._receive()
         if message["type"] == "http.request" and not self._holds():
             self._abort()
@@ -89,14 +86,14 @@ class Admission:
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Hands a part of the answer on. Raises CallerGoneError where it goes on and the token is gone."""
+        """Sends a part of the answer. Raises CallerGoneError if more follows and the token is not valid."""
         if self._is_refused:
             return _nothing()
         if message["type"] == "http.response.start":
             if self._is_look_up() and not self._holds():
                 self._is_refused = True
                 return self._refuse(self._scope, self._send, _CHANGED)
-            # A list of its own: prepared answers share theirs.
+            # A new list: prepared answers share theirs.
             message["headers"] = [*message.get("headers", ()), VARY]
         elif message.get("more_body") and not self._holds():
             self._abort()
@@ -116,7 +113,7 @@ class Admission:
 
 
 async def _nothing() -> None:
-    """What is sent behind a refusal."""
+    """Discards what the application sends after a refusal."""
 
 
 def _refusal(status: int, detail: str, error: bytes = b"") -> Problem:
@@ -132,7 +129,7 @@ TWICE: Final = _refusal(400, "Authorization is given twice", b"invalid_request")
 
 
 def authorizations_of(scope: Scope) -> list[bytes]:
-    """The Authorization headers of a request; a `dapr-api-token` on Dapr's paths is one, with its scheme."""
+    """Returns the Authorization headers, with each `dapr-api-token` on Dapr's paths as `Bearer …`."""
     given = header_values(scope, b"authorization")
     if scope["path"].startswith(_DAPR_PATHS):
         given += [b"Bearer " + token for token in header_values(scope, _DAPR_HEADER)]
@@ -140,10 +137,10 @@ def authorizations_of(scope: Scope) -> list[bytes]:
 
 
 class Access:
-    """The tokens that are in force."""
+    """The tokens in force."""
 
     def __init__(self, tokens_file: str, reported: Callable[[Event], None]) -> None:
-        """Reads the file; raises FileFaultError. `told` hears of each time that it is read again."""
+        """Reads the file. Raises FileFaultError. `reported` gets an event for each reload."""
 
         def make(contents: Sequence[bytes]) -> Tokens:
             return parse_tokens(tokens_file, contents[0])
@@ -151,7 +148,7 @@ class Access:
         self._files: Final = WatchedFiles("tokens_file", [tokens_file], make, reported=reported)
 
     def judge(self, authorizations: Sequence[bytes]) -> tuple[bytes, Caller] | Problem:
-        """The token's digest and its caller, from the Authorization headers of a request; or the refusal."""
+        """Returns the token's digest and its caller for a request's Authorization headers, or the refusal."""
         if len(authorizations) != 1:
             return TWICE if authorizations else NO_TOKEN
         scheme, _, token = authorizations[0].partition(b" ")
@@ -162,18 +159,18 @@ class Access:
         return WRONG_TOKEN if caller is None else (digest, caller)
 
     def holds(self, digest: bytes, caller: Caller) -> bool:
-        """Whether the token is still that of this caller, with the same rights."""
+        """Returns whether the token still belongs to this caller, with the same rights."""
         now = self._files.in_force.get(digest)
         return now is caller or now == caller
 
     def look(self, now_ms: int) -> None:
-        """Looks at the file once, as `watch` does again and again."""
+        """Checks the file once; `watch` does this periodically."""
         self._files.look(now_ms)
 
     def watch(self, loop: Timers) -> None:
-        """Follows the file from now on, until `close`."""
+        """Checks the file periodically from now on, until `close`."""
         self._files.watch(loop)
 
     def close(self) -> None:
-        """Follows the file no more. Idempotent."""
+        """Stops checking. Idempotent."""
         self._files.close()

@@ -1,34 +1,31 @@
-"""Who waits in this sidecar, in requests and in bytes of their bodies: what does not fit is turned away.
+"""Admission control: limits waiting requests and the bytes of their bodies, and sets Retry-After.
 
-The bytes of records count until the client has none of them any more, whether or not somebody still waits.
+A request that does not fit gets a 429. A `Place` is its permit. The bytes of records count until the client
+has released them, even if the caller has left.
 
-Where tokens are in use the callers share the room, so that none can take it from the others:
+If tokens are in use, callers share these limits, so that no caller can use them up:
 
     own limits    those of the caller's token, if it has any
     fair share    a caller may hold at most as much as is still free
 
-A caller who holds nothing may bring one body, however large, while the room has space: its limits are on what
-piles up. Shares of bytes are measured against what the client can buffer as well (buffer.memory), since that
-is what a caller could fill. Event loop only.
+A caller that holds nothing may send one body of any size while there is space: its limits apply to what
+accumulates. The shares of bytes are also limited by buffer.memory, because a caller could fill that too.
 
-When a caller who was told 503 should come again: the Retry-After of each reason.
+The fair share is the rule of shared-memory switches (dynamic queue length thresholds, Choudhury and Hahne
+1998, with alpha = 1). One caller alone gets half. Of several busy callers, each gets as much as remains free.
+Callers need not be known beforehand, and released capacity is available to all at once. Without tokens there
+is one caller, ANYONE, and nothing to share. Streams, watchers and new topic names follow the same rule.
 
-    memory was full    when as many bytes as the request brings will have been delivered, as fast as they were
-                       in the last second or the present one; 30 s if none were. Requests that gave up leave
-                       too, but free no memory, for they had none
-    shutting down      when all that was accepted will have left the waiting room, at its rate, at most
-                       drain_timeout_ms: then this process is gone, and another one may be there
-    no broker, no      when every broker has been tried once more: reconnect.backoff.max.ms
+Retry-After of a 503, in whole seconds from 1 to 30 (a 429 has one from the rate at which bytes leave):
+
+    memory was full    until the request's bytes have been delivered, at the higher rate of the last and the
+                       present second; 30 s if both are 0. Requests that gave up free no memory: they had none
+    shutting down      until all accepted bytes have left, at their rate, at most drain_timeout_ms. Then this
+                       process has ended, and another one may be there
+    no broker, no      until every broker has been tried once more: reconnect.backoff.max.ms
     metadata
 
-In whole seconds, from 1 to 30. That of a 429 is the waiting room's own. Event loop only.
-
-How callers share what there is only so much of: waiting requests and bytes, streams, watchers, new names.
-
-The rule is that of shared-memory switches (dynamic queue length thresholds, Choudhury and Hahne 1998, with
-alpha = 1): no caller may hold more than is still free. One alone gets half; of several that always want more,
-each comes to hold as much as is left free for the next. Nobody has to be known beforehand, and what is given
-back is at once everybody's. Without tokens there is one caller, ANYONE, and nothing to share. Pure.
+Event loop only.
 """
 
 from __future__ import annotations
@@ -46,12 +43,12 @@ from service.wire.errors import Problem, ProblemError
 _LONGEST_S: Final = 30
 
 
-#: The rule, for messages.
+#: The fair-share rule, for error messages.
 FAIR_SHARE: Final = "no caller may hold more than is still free"
 
 
 class RetryAfter:
-    """Puts Retry-After on problems."""
+    """Adds Retry-After to problems."""
 
     def __init__(
         self, clock: Clock, room: AdmissionControl, drain: Drain, config: ProducerConfig, settings: Settings
@@ -64,14 +61,14 @@ class RetryAfter:
         self._drain_timeout_s = _seconds(settings.drain_timeout_ms)
 
     def on(self, problem: Problem, request_bytes: int = 0) -> Problem:
-        """The problem, with the header if it is a 503 that has none. `request_bytes` wait for memory."""
+        """Returns the problem; a 503 without the header gets it. `request_bytes` wait for memory."""
         if problem.status != 503 or any(name == b"retry-after" for name, _ in problem.headers):
             return problem
         header = (b"retry-after", b"%d" % self._seconds_of(problem, request_bytes))
         return replace(problem, headers=(*problem.headers, header))
 
     def settled(self, result: Result, request_bytes: int) -> None:
-        """A request has ended for good: learns from it how fast bytes are delivered."""
+        """Counts the bytes of a finished request as delivered, if any record was acknowledged."""
         if result.any_acknowledged:
             self._delivered.add(request_bytes, self._clock.now_ms())
 
@@ -88,17 +85,17 @@ def _seconds(ms: int) -> int:
 
 
 def exceeds_share(own: int, more: int, total: int, limit: int) -> bool:
-    """Whether `more` would leave a caller with more than is still free of what `limit` bounds in `total`."""
+    """Returns whether `own + more` would exceed what is then free of `limit`. `total` is of all callers."""
     return own + more > limit - (total + more)
 
 
 def is_one_too_many(caller: Caller, own: int, total: int, limit: int) -> bool:
-    """Whether one more is beyond the caller's share. The first is not, while there is room at all."""
+    """Returns whether one more exceeds the caller's share. The first one never does."""
     return caller is not ANYONE and own > 0 and exceeds_share(own, 1, total, limit)
 
 
 class _Share:
-    """What one caller holds of the room."""
+    """The requests and bytes that one caller holds."""
 
     __slots__ = ("bytes", "caller", "requests")
 
@@ -109,12 +106,12 @@ class _Share:
 
 
 class AdmissionControl:
-    """Bounds what waits in this sidecar, and knows how fast it empties."""
+    """Limits waiting requests and bytes, and measures how fast bytes leave."""
 
     def __init__(
         self, clock: Clock, max_requests: int, max_bytes: int, shared_bytes: int | None = None
     ) -> None:
-        """`shared_bytes` is what callers with tokens share; None: `max_bytes`."""
+        """`shared_bytes` is what callers with tokens share; None means `max_bytes`."""
         self._clock = clock
         self._max_requests = max_requests
         self._max_bytes = max_bytes
@@ -125,7 +122,7 @@ class AdmissionControl:
         self.bytes = 0
 
     def enter(self, body_bytes: int, caller: Caller = ANYONE) -> Place:
-        """Takes a place, to be left by `with`. Raises a 429 where there is none: nothing was written."""
+        """Acquires a permit for `with`. Raises ProblemError (429) if none is free: nothing was written."""
         if self.requests >= self._max_requests:
             raise self._full(f"{self.requests} requests are waiting already", self.bytes - self._max_bytes)
         share = None if caller is ANYONE else self._share_of(caller)
@@ -141,32 +138,32 @@ class AdmissionControl:
         return place
 
     def grow(self, place: Place, more_bytes: int) -> None:
-        """A place holds more; Place calls this. Raises a 429."""
+        """Adds bytes to a permit. Called by Place. Raises ProblemError (429)."""
         self._check_bytes(more_bytes, place.share, place.bytes)
         self.add(place, more_bytes)
 
     def add(self, place: Place, more_bytes: int) -> None:
-        """Counts bytes in, or out."""
+        """Adds bytes to the counters; subtracts them if negative."""
         self.bytes += more_bytes
         place.bytes += more_bytes
         if place.share is not None:
             place.share.bytes += more_bytes
 
     def release(self, place: Place) -> None:
-        """The bytes of a place are gone; Place calls this."""
+        """Releases the bytes of a permit. Called by Place."""
         self._drain.add(place.bytes, self._clock.now_ms())
         self.add(place, -place.bytes)
         self._forget_if_empty(place.share)
 
     def leave(self, place: Place) -> None:
-        """The request of a place is over; Place calls this."""
+        """Releases the request of a permit. Called by Place."""
         self.requests -= 1
         if place.share is not None:
             place.share.requests -= 1
             self._forget_if_empty(place.share)
 
     def seconds_until_gone(self, waiting_bytes: int) -> int:
-        """When so many bytes will have left, as things go: for Retry-After. From 1 to 30."""
+        """Returns in how many seconds so many bytes will have left at the present rate: 1 to 30."""
         return self._drain.seconds_for(waiting_bytes, self._clock.now_ms())
 
     # -- shares ----------------------------------------------------------------------------------------------
@@ -175,7 +172,7 @@ class AdmissionControl:
         share = self._shares.get(caller.name)
         if share is None:
             return _Share(caller)
-        share.caller = caller  # its limits may be others since the file was read again
+        share.caller = caller  # the file may have new limits since it was reloaded
         return share
 
     def _forget_if_empty(self, share: _Share | None) -> None:
@@ -194,7 +191,7 @@ class AdmissionControl:
             raise self._full(f"{own} requests of {name} are waiting already: {FAIR_SHARE}", 0)
 
     def _check_bytes(self, more_bytes: int, share: _Share | None, held_bytes: int) -> None:
-        """Of a place that holds `held_bytes`. One body always fits, or it could never be sent."""
+        """Raises ProblemError (429) if a permit with `held_bytes` can't grow. A single body always fits."""
         too_many = self.bytes + more_bytes - self._max_bytes
         if self.bytes > held_bytes and more_bytes and too_many > 0:
             raise self._full(f"{self.bytes} bytes are waiting already", too_many)
@@ -203,7 +200,7 @@ class AdmissionControl:
         own, name = share.bytes, share.caller.name
         limit = share.caller.max_waiting_bytes
         if limit is not None and own + more_bytes > limit:
-            # Of the bytes that leave only this part is the caller's.
+            # Only this part of the leaving bytes is the caller's.
             too_many = math.ceil((own + more_bytes - limit) * self.bytes / own)
             detail = f"{own} bytes of {name} are waiting already (max_waiting_bytes of its token)"
             raise self._full(detail, too_many)
@@ -219,7 +216,7 @@ class AdmissionControl:
 
 
 class Place:
-    """One request's place in the room, and the bytes that it holds there, perhaps for longer."""
+    """A permit of one request, and its bytes, which it may hold longer than the request."""
 
     __slots__ = ("_handed_on", "_room", "bytes", "share")
 
@@ -231,7 +228,7 @@ class Place:
 
     @property
     def caller(self) -> Caller:
-        """Whose place it is."""
+        """Returns the caller that holds the permit."""
         return ANYONE if self.share is None else self.share.caller
 
     def __enter__(self) -> Place:
@@ -241,36 +238,36 @@ class Place:
         self.leave()
 
     def grow_to(self, body_bytes: int) -> None:
-        """A body turned out to be longer than its head said, or its head said nothing. Raises a 429."""
+        """Counts a body that is longer than announced, or of unknown length. Raises ProblemError (429)."""
         if body_bytes > self.bytes:
             self._room.grow(self, body_bytes - self.bytes)
 
     def part(self, body_bytes: int) -> Place:
-        """A place of the same caller for some bytes more, which is no request of its own. Raises a 429.
+        """Returns a permit of the same caller for more bytes, without a request. Raises ProblemError (429).
 
-        It is handed on to the client, or settled; it is not left.
+        It ends with `settled`, perhaps after `hand_on`, and not with `leave`.
         """
         part = Place(self._room, self.share)
         self._room.grow(part, body_bytes)
         return part
 
     def hand_on(self) -> None:
-        """The client has the bytes now: they count until `settled`, though the request may leave before."""
+        """Marks the bytes as held by the client. They count until `settled`, even after the request."""
         self._handed_on = True
 
     def settled(self) -> None:
-        """Nothing of the request is in the client any more."""
+        """Releases the bytes, when the client has none of them any more."""
         self._room.release(self)
 
     def leave(self) -> None:
-        """The request has its answer, or nobody waits for one."""
+        """Ends the request: it is answered, or its caller has left."""
         self._room.leave(self)
         if not self._handed_on:
             self.settled()
 
 
 class DrainRate:
-    """Bytes that left in the last whole second and in the present one."""
+    """The bytes that left in the last whole second and in the present one."""
 
     _LONGEST_S: Final = 30
 
@@ -284,7 +281,7 @@ class DrainRate:
         self._now += left_bytes
 
     def seconds_for(self, too_many_bytes: int, now_ms: int) -> int:
-        """When so many bytes will have left, as things go; at least a second, at most half a minute."""
+        """Returns in how many seconds so many bytes will have left at the present rate: 1 to 30."""
         self._turn(now_ms)
         bytes_per_s = max(self._now, self._before)
         if too_many_bytes <= 0:

@@ -1,7 +1,7 @@
-"""A request's body, read within the request's time and the sidecar's limits.
+"""Reads a request's body within the request's time and the sidecar's limits.
 
-A caller who is slow with its body holds a place in the waiting room and the bytes that it announced, so it
-has no more time for that than for the rest of its request. Event loop only.
+A caller that sends its body slowly holds a permit and the bytes that it announced. So the body has no more
+time than the rest of the request. Event loop only.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from service.wire.waiting import CallerGoneError
 
 
 def announced_bytes(scope: Scope) -> int:
-    """Content-Length, which the guards have checked; 0 for a body of unknown length."""
+    """Returns Content-Length, which the guards have checked; 0 if the length is unknown."""
     return int(header(scope, b"content-length") or 0)
 
 
 async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int) -> bytes:
-    """The whole body; bytes beyond what its head said are counted as they come.
+    """Returns the whole body. Bytes beyond the announced length are counted as they arrive.
 
-    Raises CallerGoneError, or ProblemError: 408 where it does not come in time, 429 where it does not fit,
-    503 where memory does not hold it.
+    Raises CallerGoneError, or ProblemError: 408 if the body is late, 429 if it does not fit, 503 if there is
+    not enough memory for it.
     """
     of_server: Body | None = scope.get(BODY)
     here = None if of_server is None else of_server()
-    if here is not None:  # as most are, that come in one piece with their head
+    if here is not None:  # most bodies arrive in one piece with their head
         place.grow_to(len(here))
         return here
     try:
@@ -42,7 +42,7 @@ async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int
 
 
 async def _read(receive: Receive, place: Place) -> bytes:
-    body = bytearray()  # not a list of chunks: they may be of a byte each, and take fifty times as much
+    body = bytearray()  # not a list: chunks of one byte each would take fifty times the memory
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":

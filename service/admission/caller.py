@@ -1,8 +1,8 @@
-"""Who calls, and which topics they may read and produce to.
+"""The caller of a request, and the topics that it may read and produce to.
 
-The guards find the caller and put it into the request's scope; `caller_of` takes it out again. Where no
-tokens are in use everybody is ANYONE, who may do all. A topic that a caller may not use is answered as Kafka
-does it, TOPIC_AUTHORIZATION_FAILED, whether or not it exists. Immutable; any thread.
+The guards authenticate the caller and store it in the request's scope; `caller_of` returns it. If no tokens
+are in use, every caller is ANYONE, who may do everything. A topic that a caller may not use gets Kafka's
+answer, TOPIC_AUTHORIZATION_FAILED, whether or not it exists. Immutable; any thread.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from client_core import Errors
 from service.wire.asgi import Scope
 from service.wire.errors import Problem, ProblemError
 
-#: Where in the scope the guards leave the caller.
+#: The caller's key in the scope.
 _SCOPE_KEY: Final = "pilotfish.caller"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """Names of topics: exact ones, beginnings (`orders-*`), or all (`*`)."""
+    """Topic names: exact ones, prefixes (`orders-*`), or all (`*`)."""
 
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
 
     @staticmethod
     def of(patterns: Iterable[str]) -> TopicRules:
-        """The rules that `orders`, `audit-*` and `*` stand for; `*` alone is the empty prefix."""
+        """Returns the rules for patterns such as `orders`, `audit-*`, and `*`, which is the empty prefix."""
         given = list(patterns)
         return TopicRules(
             frozenset(pattern for pattern in given if not pattern.endswith("*")),
@@ -44,10 +44,10 @@ ALL_TOPICS: Final = TopicRules(prefixes=("",))
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who is known by a token, or ANYONE.
+    """A caller with a token, or ANYONE.
 
-    `name` is no secret and is how logs and answers speak of the caller. The limits are of this caller alone;
-    None: those of the sidecar.
+    `name` is not secret; logs and answers use it. The limits apply to this caller alone; None means those of
+    the sidecar.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Caller:
         return "" in self.read.prefixes
 
     def split(self, topics: Iterable[str]) -> tuple[list[str], list[str]]:
-        """The topics that the caller may read, and the others."""
+        """Returns the topics that the caller may read, and the others."""
         may: list[str] = []
         may_not: list[str] = []
         for topic in topics:
@@ -79,12 +79,12 @@ class Caller:
             raise ProblemError(not_authorized(topic))
 
 
-#: Everybody, where no tokens are in use.
+#: Every caller if no tokens are in use.
 ANYONE: Final = Caller("anyone", ALL_TOPICS, ALL_TOPICS)
 
 
 def not_authorized(topic: str) -> Problem:
-    """Kafka's own answer, which does not tell whether the topic exists."""
+    """Returns Kafka's own answer, which does not show whether the topic exists."""
     error = Errors.TOPIC_AUTHORIZATION_FAILED
     return Problem(
         403,
@@ -96,11 +96,11 @@ def not_authorized(topic: str) -> Problem:
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Who sent the request, as the guards found out."""
+    """Returns the caller that the guards stored."""
     caller: Caller = scope.get(_SCOPE_KEY, ANYONE)
     return caller
 
 
 def set_caller(scope: Scope, caller: Caller) -> None:
-    """The guards' part of it."""
+    """Stores the caller in the scope. Called by the guards."""
     scope[_SCOPE_KEY] = caller

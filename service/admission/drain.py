@@ -1,24 +1,24 @@
-"""POST /quitquitquit: ends the sidecar as SIGTERM does, for Jobs whose kubelet sends none while it runs.
+"""Shuts the sidecar down: POST /quitquitquit, and the state of the shutdown.
 
-    Authorization: Bearer TOKEN       what stands in quit_token_file, one line
-    200 {"shutting_down": true}       and again for as long as anybody listens: twice is once
+    Authorization: Bearer TOKEN       the token in quit_token_file, one line
+    200 {"shutting_down": true}       also for repeated requests, until the listener closes
     401                               without the token, or with another one
 
-The token is one of its own and no caller's: who may write to a topic need not be able to end the sidecar, and
-a Job that ends it need not be able to write. So a tokens file neither opens this path nor guards it, and
-whoever has this token gets nowhere else with it. Plain ASGI, behind the guards of Host and Origin only: it is
-answered during the drain, too.
+The path is for Jobs, whose kubelet sends no SIGTERM while the sidecar runs. Its token is not a caller's: a
+producer need not be able to end the sidecar, and a Job that ends it need not be able to produce. So
+tokens_file neither opens nor protects this path, and this token gives no other access. Plain ASGI, behind the
+guards of Host and Origin only, so it is also answered during the drain.
 
-Only the token's SHA-256 is kept, and compared in constant time. A rotated token holds from the moment when
-the file has it: a Secret that is mounted into two containers of a pod changes in both at once, and the Job
-would not wait for the next look. Event loop only. Source: cloud-sql-proxy's and Istio's path of that name.
+Only the token's SHA-256 is kept, and compared in constant time. A rotated token is valid as soon as the file
+has it: a Secret in two containers of a pod changes in both at once, and the Job does not wait for the next
+check. Source: the paths of this name in cloud-sql-proxy and Istio.
 
-Whether the sidecar is on its way out, for everyone who has to know: guards, probes, and open streams.
+`Drain` is the state of the shutdown, for guards, probes and open streams:
 
-    serving ──ask──▶ announced: not ready, and serving (drain_delay_ms) ──begin──▶ begun: takes nothing on
+    serving ──ask──▶ announced: not ready, but serving (drain_delay_ms) ──begin──▶ begun: only look-ups
 
-`ask` is SIGTERM's way and that of POST /quitquitquit, so that both mean the same; whoever runs the app has
-said by `when_asked` what is to be done then.
+SIGTERM and POST /quitquitquit both call `ask`, so that they have the same effect. The server registers that
+effect with `when_asked`. Event loop only.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ _JSON: Final = b"application/json"
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _REALM: Final = b'Bearer realm="pilotfish quit"'
 
-#: One line that can stand in a header.
+#: One line that is valid in a header.
 _TOKEN: Final = re.compile(rb"[\x21-\x7e]+")
 
 
 class Drain:
-    """Set by the server on the event loop; the flags may be read by any thread."""
+    """The state of the shutdown. Set by the server on the event loop; any thread may read the flags."""
 
     def __init__(self) -> None:
-        #: Somebody asked for the end: not ready any more, but serving (drain_delay_ms).
+        #: The shutdown was requested: not ready any more, but serving (drain_delay_ms).
         self.announced = False
-        #: Nothing new is taken on.
+        #: Only look-ups are accepted.
         self.begun = False
         self._listeners: set[Callable[[], None]] = set()
         self._end: Callable[[], None] = _nothing
 
     def when_asked(self, end: Callable[[], None]) -> None:
-        """Has `end` called when somebody asks for the end, once. By whoever runs the app."""
+        """Registers `end`, which is called once, when the shutdown is requested. For the server."""
         self._end = end
 
     def ask(self) -> bool:
-        """Asks for the end; whether this is the first time, and not the same wish again. Event loop only."""
+        """Requests the shutdown. Returns False if it was requested before. Event loop only."""
         if self.announced:
             return False
         self.announced = True
@@ -75,25 +75,25 @@ class Drain:
         return True
 
     def begin(self) -> None:
-        """Takes on nothing new from here on; tells the listeners, each once."""
+        """Begins to reject new work, and calls each listener once."""
         self.begun = True
         while self._listeners:
             self._listeners.pop()()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Has `listener` called when the drain begins: at once, if it has. Event loop only."""
+        """Calls `listener` when the drain begins, or at once if it has begun. Event loop only."""
         if self.begun:
             listener()
         else:
             self._listeners.add(listener)
 
     def leave(self, listener: Callable[[], None]) -> None:
-        """The listener need not be told any more."""
+        """Removes a listener."""
         self._listeners.discard(listener)
 
 
 def _nothing() -> None:
-    """Nobody runs the app as a process of its own: it is told to end some other way."""
+    """Does nothing: the app is not a process of its own, and is ended in another way."""
 
 
 def _refusal(detail: str, error: bytes = b"") -> Problem:
@@ -110,15 +110,15 @@ Refuse = Callable[[Scope, Send, Problem], Awaitable[None]]
 
 
 class QuitToken:
-    """The token of quit_token_file, as it is now."""
+    """The present token of quit_token_file."""
 
     def __init__(self, token_file: str, reported: Callable[[Event], None]) -> None:
-        """Reads the file; raises FileFaultError. `told` hears of each time that it is read again."""
+        """Reads the file. Raises FileFaultError. `reported` gets an event for each reload."""
         self._path: Final = Path(token_file)
         self._files: Final = WatchedFiles(_SETTING, [token_file], self._digest_in, reported=reported)
 
     def fault_of(self, authorizations: Sequence[bytes]) -> Problem | None:
-        """What is wrong with the Authorization headers of a request; None: the token is among them."""
+        """Returns what is wrong with a request's Authorization headers; None if they have the token."""
         if len(authorizations) != 1:
             return TWICE if authorizations else _NO_TOKEN
         scheme, _, token = authorizations[0].partition(b" ")
@@ -130,23 +130,23 @@ class QuitToken:
         return _WRONG_TOKEN
 
     def look(self, now_ms: int) -> None:
-        """Looks at the file once, as `watch` does again and again."""
+        """Checks the file once; `watch` does this periodically."""
         self._files.look(now_ms)
 
     def watch(self, loop: Timers) -> None:
-        """Follows the file from now on, until `close`."""
+        """Checks the file periodically from now on, until `close`."""
         self._files.watch(loop)
 
     def close(self) -> None:
-        """Follows the file no more. Idempotent."""
+        """Stops checking. Idempotent."""
         self._files.close()
 
     def _has_just_come(self, digest: bytes) -> bool:
-        """Whether the file holds that token by now, ahead of the next look at it."""
+        """Returns whether the file has this token now, before the next check."""
         try:
             return hmac.compare_digest(digest, self._digest_in([read_file(self._path)]))
         except FileFaultError:
-            return False  # the next look tells of it
+            return False  # the next check reports it
 
     def _digest_in(self, contents: Sequence[bytes]) -> bytes:
         token = contents[0].strip()
@@ -158,7 +158,7 @@ class QuitToken:
 
 
 class Quit:
-    """The path, where there is a token for it."""
+    """The ASGI endpoint of /quitquitquit."""
 
     def __init__(self, token: QuitToken, drain: Drain, metrics: HttpMetrics) -> None:
         self._token: Final = token
@@ -166,7 +166,7 @@ class Quit:
         self._metrics: Final = metrics
 
     async def __call__(self, scope: Scope, send: Send, refuse: Refuse) -> None:
-        """Answers a request for this path; `refuse` answers one with a problem, in its place."""
+        """Answers a request for this path; `refuse` answers with a problem."""
         is_post = scope["method"] == "POST"
         problem = self._token.fault_of(header_values(scope, b"authorization")) if is_post else _ONLY_POST
         if problem is not None:

@@ -1,31 +1,31 @@
-"""What stands in front of every path, the plain-ASGI ones included: who may ask, and how much at once.
+"""Checks every request before it is served: Host, Origin, token, path, body length and shutdown.
 
-    Host     must be one that we answer to: a web page whose name was made to point at 127.0.0.1 is not let
-             in. Over a Unix domain socket any will do: no page gets there, and clients make something up
-    Origin   must be our own or an allowed one: a web page can't post behind its reader's back. Over a Unix
-             domain socket, where a proxy may have brought it, none is our own: nobody has a page from there
-    CORS     the pages of allowed origins may read the answers (`cors.py`), but submit no forms
-    fetch    a request without an Origin that a page of another site makes a browser send, for an image or a
-             frame, is recognised by its Sec-Fetch-Site
-    once     neither Host nor Origin may stand twice, or one would be judged and the other believed
-    quit     has a token of its own, and is answered while the sidecar shuts down (`drain.py`)
-    token    where tokens are in use, it says who calls (`access.py`); a few paths that hold no data are open
-    path     an encoded slash is part of a name to us and none to routers: nobody may choose which
-    length   a body larger than the limit is refused by its head, or while it is read; but a stream of records
-             may be of any length, since whoever serves it bounds each record and what is open of them
-    drain    while the sidecar shuts down, nothing but look-ups is taken on
+    Host     must be allowed. This stops web pages whose name was made to resolve to 127.0.0.1. A Unix domain
+             socket accepts any Host: no web page reaches it, and its clients make the value up
+    Origin   must be our own or an allowed one, so that a web page can't post without its user's knowledge.
+             On a Unix domain socket a proxy may forward an Origin, and none is our own
+    CORS     pages of allowed origins may read the answers (`wire/cors.py`), but not submit forms
+    fetch    Sec-Fetch-Site shows requests without an Origin that another site's page causes, for an image or
+             a frame; they are rejected
+    once     duplicate Host or Origin is rejected: one could be checked, and the other one used
+    quit     has its own token, and is answered during the shutdown (`drain.py`)
+    token    identifies the caller if tokens are in use (`access.py`); a few paths without data are open
+    path     an encoded slash is rejected: it is part of a name here, but not in routers
+    length   a body above the limit is rejected by its head, or while it is read. A stream of records may have
+             any length, because its reader limits each record and the open records
+    drain    during the shutdown, only look-ups are accepted
 
-A request that passes costs one walk over its headers. Event loop only.
+A request that passes costs one pass over its headers. Event loop only.
 
-What a browser says of the page that a request comes from: Sec-Fetch-Site, -Mode and -Dest. Pure.
+Browsers describe the page that causes a request in Sec-Fetch-Site, -Mode and -Dest:
 
-    same-origin, none           a page of ours, or somebody who typed the address
-    same-site, cross-site       another page: another port of localhost is the same site, and another page too
+    same-origin, none           our own page, or an address that the user typed
+    same-site, cross-site       another page: another port of localhost is the same site, but another page too
 
-A page can make a browser ask us without an Origin: for an image, a script, a frame. It can't read the answer,
-but it can hold a watcher's place, or have brokers asked for topics that it made up. Only a link that somebody
-follows, to see what is there in place of the page, is let in. Programs that are no browsers send none of
-these headers, and no page can set them. Source: W3C Fetch Metadata Request Headers, sections 2 and 4.
+A page can cause requests without an Origin: for an image, a script, a frame. It can't read the answer, but it
+could use up watchers, or cause look-ups of invented topics. Only a followed link that replaces the page is
+accepted. Programs other than browsers send none of these headers, and no page can set them. Source: W3C Fetch
+Metadata Request Headers, sections 2 and 4.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from service.wire.errors import ErrorFormats, Problem
 
 CLOSE: Final = (b"connection", b"close")
 
-#: What has more is no length: zeros in front would hide a large one, or be too many for `int`.
+#: More digits are rejected: leading zeros could hide a large length, or be too many for `int`.
 _MAX_LENGTH_DIGITS: Final = 19
 
-#: Spellings of Host that were found good, port and all: callers use one or two of them.
+#: Accepted values of Host, with port, that are cached: callers use one or two.
 _MAX_KNOWN_HOSTS: Final = 64
 
 
@@ -74,7 +74,7 @@ _OURS: Final = (b"same-origin", b"none")
 
 
 def is_of_another_page(scope: Scope, site: bytes) -> bool:
-    """Whether a request with that Sec-Fetch-Site is one that another page makes behind its reader's back."""
+    """Returns whether Sec-Fetch-Site shows a request of another page that is not a followed link."""
     if site in _OURS:
         return False
     follows_link = (
@@ -86,7 +86,7 @@ def is_of_another_page(scope: Scope, site: bytes) -> bool:
 
 
 class BodyTooLargeError(HTTPException):
-    """More came than may. Starlette's own kind, so that FastAPI lets it through where it reads a body."""
+    """The body exceeds the limit. A Starlette class, so that FastAPI passes it on when it reads a body."""
 
     def __init__(self, max_body_bytes: int) -> None:
         super().__init__(413, body_too_large_detail(max_body_bytes))
@@ -123,10 +123,10 @@ class Guards:
         is_stream: Callable[[Scope], bool] = lambda _: False,
         quit_path: Quit | None = None,
     ) -> None:
-        """`is_stream` tells by the head whose body is bounded record by record.
+        """`is_stream` returns whether a request's body is limited record by record.
 
-        `access` is None where no tokens are in use; `open_paths` may be read without one. `quit_path` is
-        there where it has a token.
+        `access` is None if no tokens are in use; `open_paths` can be read without a token. `quit_path` is
+        None if it has no token.
         """
         self._app = app
         self._any_host = "*" in allowed_hosts
@@ -144,7 +144,7 @@ class Guards:
         self._quit = quit_path
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Judges, and hands on: no coroutine of its own, which each request would pay for."""
+        """Checks a request and passes it on. Not a coroutine, because each request would pay for it."""
         if scope["type"] != "http":
             return self._app(scope, receive, send)
         host = origin = length = site = None
@@ -195,7 +195,7 @@ class Guards:
                 scope.pop(BODY, None)
         return self._app(scope, receive, send)
 
-    # -- judging ---------------------------------------------------------------------------------------------
+    # -- checking --------------------------------------------------------------------------------------------
 
     def _refusal(
         self,
@@ -225,7 +225,7 @@ class Guards:
         return None
 
     def _fits(self, scope: Scope, length: bytes) -> bool:
-        """Whether it is a length at all, and none that is too large: who comes later takes it as it is."""
+        """Returns whether the length is valid and not too large. Later code uses it unchecked."""
         if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
             return False
         return int(length) <= self._max_body_bytes or self._is_stream(scope)
@@ -247,7 +247,7 @@ class Guards:
     def _is_open(self, scope: Scope) -> bool:
         return scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD")
 
-    # -- doing -----------------------------------------------------------------------------------------------
+    # -- answering -------------------------------------------------------------------------------------------
 
     async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
         self._metrics.route_counters(scope["method"], OTHER, problem.status).add(0.0)
@@ -256,12 +256,12 @@ class Guards:
         await respond_with(send, answer.status, answer.media_type, answer.body, headers)
 
     async def _allow(self, scope: Scope, send: Send) -> None:
-        """Tells a browser what an allowed origin's page may send."""
+        """Answers a preflight: what an allowed origin's page may send."""
         self._metrics.route_counters("OPTIONS", OTHER, 204).add(0.0)
         await respond(send, 204, preflight_headers(scope), b"")
 
     def _counted(self, receive: Receive) -> Receive:
-        """The same, for a body of unknown length: it is cut off where it gets too large."""
+        """Wraps `receive` for a body of unknown length: raises BodyTooLargeError when it gets too large."""
         limit = self._max_body_bytes
         received = 0
 
@@ -279,7 +279,7 @@ class Guards:
 def _admitted(
     access: Access, scope: Scope, receive: Receive, send: Send, refuse: Refuse
 ) -> Admission | Problem:
-    """The request as its caller's, who is put into the scope; or why it is refused."""
+    """Returns the authenticated request, with its caller in the scope, or the refusal."""
     judged = access.judge(authorizations_of(scope))
     if isinstance(judged, Problem):
         return judged
@@ -289,14 +289,14 @@ def _admitted(
 
 
 def without_port(host: bytes) -> bytes:
-    """`localhost:8085` → `localhost`, `[::1]:8085` → `[::1]`; what has no port there stays as it is."""
+    """Returns the host without its port: `localhost:8085` → `localhost`, `[::1]:8085` → `[::1]`."""
     bare, colon, port = host.rpartition(b":")
-    # `localhost:x@evil.example` is no localhost, and the last colon of `[::1]` parts no port.
+    # `localhost:x@evil.example` is not localhost, and the last colon of `[::1]` separates no port.
     return bare if colon and (port.isdigit() or not port) else host
 
 
 def hosts_of(allowed: Iterable[str], api_host: str) -> tuple[str, ...]:
-    """The allowed hosts, and the address that the API listens on, where it is one."""
+    """Returns the allowed hosts, and the API's listen address if it is a specific one."""
     if api_host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return tuple(allowed)
     return (*allowed, f"[{api_host}]" if ":" in api_host else api_host)

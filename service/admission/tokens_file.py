@@ -1,19 +1,19 @@
-"""The file with the callers' tokens, from TOML to callers, and what a new token looks like.
+"""Parses the file with the callers' tokens, and makes new tokens.
 
     [[token]]
-    name = "billing"                    how logs and answers speak of the caller; no secret
+    name = "billing"                    the caller's name in logs and answers; not secret
     sha256 = "9f86d0…"                  64 hexadecimal digits: SHA-256 of the token's bytes
-    read = ["orders", "billing-*"]      topics that it may look up: names, beginnings, or "*"; else none
-    produce = ["billing-*"]             topics that it may write to, likewise
+    read = ["orders", "billing-*"]      topics that it may look up: names, prefixes, or "*"; none if left out
+    produce = ["billing-*"]             topics that it may produce to, in the same form
     max_waiting_requests = 100          optional: its own limits, below those of the sidecar
     max_waiting_bytes = 1048576
 
-A plain fast hash is right for these tokens and would be wrong for passwords. Slow, salted hashes make up for
-what people choose, by making each guess dear; a token is 32 random bytes, and nobody guesses among 2^256
-however cheap a guess is. Each request pays for the hash, so a slow one would only let strangers keep us busy.
+A fast hash without salt is right for these tokens, and would be wrong for passwords. Slow, salted hashes make
+each guess expensive, because people choose guessable passwords. A token has 32 random bytes, which nobody
+guesses. Each request pays for the hash, so a slow one would let strangers keep the sidecar busy.
 
-The file is taken as it was meant or not at all. No message repeats what stands in `sha256`: it may be the
-token itself, put there by mistake. Pure, but for `new_token`.
+The file is accepted as a whole or not at all. No message repeats the value of `sha256`: it may be the token
+itself, put there by mistake. Pure, except for `new_token`.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ _PATTERNS: Final = ("read", "produce")
 _LIMITS: Final = ("max_waiting_requests", "max_waiting_bytes")
 _MEMBERS: Final = (*_REQUIRED, *_PATTERNS, *_LIMITS)
 
-#: Says whose it is, so that scanners for leaked secrets can know one by its looks.
+#: Scanners for leaked secrets can recognise a token by this prefix.
 _PREFIX: Final = "pf_"
 _RANDOM_BYTES: Final = 32
 
 
 def digest_of(token: bytes) -> bytes:
-    """What is kept of a token."""
+    """Returns the SHA-256 of a token. The token itself is not kept."""
     return hashlib.sha256(token).digest()
 
 
-#: What a shell gives that hashes a variable which is not set, by printf or by echo.
+#: The digests that a shell computes from an unset variable, by printf or by echo.
 _OF_NOTHING: Final = frozenset(digest_of(nothing) for nothing in (b"", b"\n"))
 
 
 def new_token() -> str:
-    """A token that nobody has had."""
+    """Returns a new random token."""
     return _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
 
 
 def fault_of_name(name: str) -> str | None:
-    """What is wrong with a caller's name; None if it can be one."""
+    """Returns what is wrong with a caller's name, or None if it is valid."""
     if _NAME.fullmatch(name):
         return None
     return "a name has 1 to 64 letters, digits, '.', '_' and '-'"
 
 
 def fault_of_pattern(pattern: str) -> str | None:
-    """What is wrong with a pattern of topics; None if it can be one."""
+    """Returns what is wrong with a topic pattern, or None if it is valid."""
     if _PATTERN.fullmatch(pattern):
         return None
     if "*" in pattern[:-1]:
@@ -79,12 +79,12 @@ def fault_of_pattern(pattern: str) -> str | None:
 
 
 def entry_text(name: str, token: str, read: Sequence[str], produce: Sequence[str]) -> str:
-    """The entry of a token, as it goes into the file. Names and patterns must have been checked."""
+    """Returns a token's entry for the file. Names and patterns must have been checked."""
     lines = [
         "[[token]]",
         f'name = "{name}"',
         f'sha256 = "{digest_of(token.encode()).hex()}"',
-        # What is plain letters is the same list in TOML as in JSON.
+        # Checked patterns are plain ASCII, so that the list is the same in TOML as in JSON.
         f"read = {json.dumps(list(read))}",
         f"produce = {json.dumps(list(produce))}",
     ]
@@ -92,7 +92,7 @@ def entry_text(name: str, token: str, read: Sequence[str], produce: Sequence[str
 
 
 def parse_tokens(path: str | Path, content: bytes) -> Tokens:
-    """The callers that the file names. Raises FileFaultError naming file, entry and remedy."""
+    """Returns the callers in the file. Raises FileFaultError with file, entry and remedy."""
     entries = _entries(path, content)
     tokens: dict[bytes, Caller] = {}
     names: set[str] = set()
@@ -117,14 +117,14 @@ def _entries(path: str | Path, content: bytes) -> list[Any]:
         document = tomllib.loads(content.decode())
     except UnicodeDecodeError as e:
         raise FileFaultError(f"{path} is not UTF-8; save it as that") from e
-    except (ValueError, RecursionError) as e:  # not TOMLDecodeError alone: a number of thousands of digits
+    except (ValueError, RecursionError) as e:  # not only TOMLDecodeError: a number of thousands of digits
         raise FileFaultError(f"{path} is not TOML: {e}; `pilotfish token NAME` prints an entry") from e
     unknown = [member for member in document if member != "token"]
     if unknown:
         raise FileFaultError(f"{path}: {unknown[0]}: unknown member; there are only [[token]] entries")
     entries = document.get("token")
     if not isinstance(entries, list):
-        # An empty file is what a failed write leaves behind; nobody is locked out by one.
+        # A failed write leaves an empty file, which must not lock everybody out.
         detail = "has no [[token]] entries; `pilotfish token NAME` prints one, and `token = []` admits nobody"
         raise FileFaultError(f"{path} {detail}")
     return entries
@@ -136,7 +136,7 @@ def _entry_name(entry: object, number: int) -> str:
 
 
 def _faults(entry: object) -> Iterator[str]:
-    """What is wrong with an entry, first things first."""
+    """Yields what is wrong with an entry. Later checks rely on the earlier ones."""
     if not isinstance(entry, dict):
         yield "must be a table; write [[token]] above its members"
         return

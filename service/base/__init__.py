@@ -1,1 +1,1 @@
-"""What every part of the sidecar may use: settings, logs, names, counters, files."""
+"""Basics that every package of the sidecar may use: settings, logs, names, counters, files."""

@@ -1,6 +1,6 @@
-"""The few things that the spool and the event log do to a disk, so that a test can have a disk that fails.
+"""The file operations of the spool and the event log; tests replace them to simulate disk errors.
 
-Every method may raise OSError. Any thread.
+Every method except `close` may raise OSError. Any thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 _log: Final = logging.getLogger(__name__)
 
-#: The errors of a disk that has no room, or no more for this user.
+#: The errors of a full disk, and of an exhausted quota.
 DISK_IS_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _MODE: Final = 0o600
@@ -25,22 +25,22 @@ class Disk:
     """The operating system's files."""
 
     def create(self, path: Path, mode: int = _MODE) -> int:
-        """A new file, open for appending. Only its owner reads it unless `mode` says otherwise."""
+        """Creates a file and opens it for appending. Only its owner can read it unless `mode` differs."""
         return os.open(path, _APPEND, mode)
 
     def reopen(self, path: Path) -> int:
-        """A file that is there, open for reading and to be cut."""
+        """Opens an existing file, to read and truncate it."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def close(self, descriptor: int) -> None:
-        """Closes a file. The descriptor is free also where this fails; nothing is promised by it."""
+        """Closes a file. Only logs an error: the descriptor is free, and durability comes from `fsync`."""
         try:
             os.close(descriptor)
-        except OSError as e:  # NFS reports late writes here, and what counts was fsynced before
+        except OSError as e:  # NFS reports late write errors here; important data was fsynced before
             _log.warning("closing a file failed: %s", e.strerror or e)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Writes some of the bytes; how many."""
+        """Writes some of the bytes, and returns how many."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -48,11 +48,11 @@ class Disk:
         os.fsync(descriptor)
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Cuts a file."""
+        """Truncates a file."""
         os.ftruncate(descriptor, size)
 
     def read(self, path: Path, offset: int, size: int) -> bytes:
-        """So many bytes from there on, or all there are."""
+        """Returns up to `size` bytes from `offset` on."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts = []
@@ -65,15 +65,15 @@ class Disk:
             os.close(descriptor)
 
     def read_whole(self, path: Path) -> bytes:
-        """All bytes of a file."""
+        """Returns all bytes of a file."""
         return path.read_bytes()
 
     def size(self, path: Path) -> int:
-        """How many bytes a file has."""
+        """Returns the size of a file in bytes."""
         return path.stat().st_size
 
     def make_folder(self, path: Path, mode: int) -> None:
-        """A new folder; its parent is there."""
+        """Creates a folder in an existing one."""
         path.mkdir(mode=mode)
 
     def sync_folder(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class Disk:
             os.close(descriptor)
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """Puts these bytes in place of what a file was, on the disk: the old or the new, never a part."""
+        """Replaces the content of a file durably: after a crash it is the old or the new, never a part."""
         draft = path.with_name(f".{path.name}.draft")
         self.unlink(draft)
         descriptor = self.create(draft)
@@ -94,7 +94,7 @@ class Disk:
             self.fsync(descriptor)
         except OSError:
             with contextlib.suppress(OSError):
-                self.unlink(draft)  # on a full disk others need the room
+                self.unlink(draft)  # other files need the space on a full disk
             raise
         finally:
             self.close(descriptor)
@@ -102,7 +102,7 @@ class Disk:
         self.sync_folder(path.parent)
 
     def write_all(self, descriptor: int, data: bytes) -> None:
-        """All of the bytes."""
+        """Writes all of the bytes."""
         rest = memoryview(data)
         while rest:
             written = self.write(descriptor, rest)
@@ -111,9 +111,9 @@ class Disk:
             rest = rest[written:]
 
     def unlink(self, path: Path) -> None:
-        """Takes a file away; one that is not there is no fault."""
+        """Deletes a file if it exists."""
         path.unlink(missing_ok=True)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Gives a file another name, in a folder of the same file system."""
+        """Renames a file within one file system."""
         old.rename(new)

@@ -1,9 +1,9 @@
-"""Counters and histograms that cost next to nothing to feed, read when Prometheus asks.
+"""Counters and histograms that are cheap to update, for hot paths.
 
-client_python takes a lock and walks its buckets at each observation; a look-up has no time for that. These
-have one writer each (the event loop, or whoever holds the lock of their owner) and are turned into metric
-families by a collector at scrape time. A scrape may see a histogram between its sum and its bucket: off by
-one, never wrong for good.
+client_python takes a lock and scans its buckets at each observation, which is too slow for a look-up. Each
+counter here has one writer: the event loop, or the holder of its owner's lock. A collector turns them into
+metric families at scrape time. A scrape may come between the updates of a histogram's bucket and of its sum.
+It is then off by one value, and the next scrape is right.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RATIOS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 Labels = tuple[str, ...]
 
-#: The upper bound of a range by its label, how many values are below it, and the one to show of the range.
+#: A bucket's upper bound as text, its cumulative count, and its exemplar if it has one.
 Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 _T = TypeVar("_T")
 
@@ -60,14 +60,14 @@ class Counter:
 
 
 class Trace(NamedTuple):
-    """A request of a caller who records what it does: the identities that W3C Trace Context gives it."""
+    """The ids of a recorded request, from W3C Trace Context."""
 
     trace_id: str
     span_id: str
 
 
 class Histogram:
-    """How often a value fell into each of some ranges, and for some of them whose the last one was."""
+    """Counts of values by bucket. A bucket may have its last traced value as an exemplar."""
 
     __slots__ = ("_bounds", "_counts", "_exemplars", "_sum")
 
@@ -75,8 +75,7 @@ class Histogram:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
-        # By the index of the range. None until somebody is traced: a sidecar without traces has no more
-        # than this one word of them.
+        # By bucket index. None until the first traced value, so that it costs nothing without traces.
         self._exemplars: dict[int, Exemplar] | None = None
 
     def observe(self, value: float) -> None:
@@ -84,10 +83,10 @@ class Histogram:
         self._sum += value
 
     def observe_traced(self, value: float, trace: Trace) -> None:
-        """Counts a value, and keeps whose it was until the next one of its range comes."""
+        """Counts a value, and keeps it as the exemplar of its bucket until the next traced one."""
         self.observe(value)
         exemplar = Exemplar(trace._asdict(), value, time())
-        # Replaced, not patched, as in Family: a scrape reads the old dict undisturbed.
+        # A new dict, as in Family: a scrape may be reading the old one.
         self._exemplars = {**(self._exemplars or {}), bisect_left(self._bounds, value): exemplar}
 
     @property
@@ -95,7 +94,7 @@ class Histogram:
         return sum(self._counts)
 
     def buckets(self) -> list[Bucket]:
-        """Cumulative, as the exposition wants them; each with the exemplar of its range, where it has one."""
+        """Returns cumulative counts, as the exposition format needs them, with the exemplars."""
         names = [*(str(bound) for bound in self._bounds), "+Inf"]
         plain = [(name, float(total)) for name, total in zip(names, accumulate(self._counts), strict=True)]
         exemplars = self._exemplars
@@ -109,7 +108,7 @@ class Histogram:
 
 
 class Family(Generic[_T]):
-    """Tallies of one metric by their labels. Made on first use."""
+    """The children of one metric by their label values. A child is created on first use."""
 
     def __init__(self, make: Callable[[], _T], name: str, help_text: str, labels: Labels = ()) -> None:
         self.name = name
@@ -119,10 +118,10 @@ class Family(Generic[_T]):
         self._children: dict[Labels, _T] = {}
 
     def child(self, *values: str) -> _T:
-        """The tally with these label values."""
+        """Returns the child with these label values."""
         found = self._children.get(values)
         if found is None:
-            # Replaced, not patched: a scrape on another thread iterates the old dict undisturbed.
+            # A new dict: a scrape on another thread may be iterating over the old one.
             found = self._make()
             self._children = {**self._children, values: found}
         return found
@@ -137,17 +136,17 @@ class Family(Generic[_T]):
 
 
 def counters(name: str, help_text: str, *labels: str) -> Family[Counter]:
-    """A family of counters; `name` without `_total`."""
+    """Returns a family of counters; `name` is without `_total`."""
     return Family(Counter, name, help_text, labels)
 
 
 def histograms(name: str, help_text: str, bounds: Sequence[float], *labels: str) -> Family[Histogram]:
-    """A family of histograms."""
+    """Returns a family of histograms."""
     return Family(lambda: Histogram(bounds), name, help_text, labels)
 
 
 def gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
-    """A gauge without labels; `name` without "pilotfish_"."""
+    """Returns a gauge without labels; `name` is without "pilotfish_"."""
     return GaugeMetricFamily(f"pilotfish_{name}", help_text, value=value)
 
 

@@ -1,11 +1,11 @@
-"""Log lines on stderr, one for each thing told, in UTC: logfmt for people with grep, JSON for collectors.
+"""Formats log lines on stderr in UTC, as logfmt or JSON.
 
     ts=2026-01-31T09:26:53.589Z level=info logger=client_core.metadata.metadata msg="cluster id is 4L6g3nShT"
     {"ts":"2026-01-31T09:26:53.589Z","level":"info","logger":"client_core.metadata.metadata","msg":"…"}
 
-Both have the same fields, and `stack` where there is one. Whatever a message holds, its line stays one line,
-valid UTF-8, of bounded length, and does nothing to a terminal. `set_up_logging` is called once, by the
-server, before anything else runs.
+logfmt is for people with grep, JSON for log collectors. Both have the same fields, and `stack` if there is a
+stack. Whatever a message contains, its line is one line of valid UTF-8 with a bounded length, and has no
+effect on a terminal. The server calls `set_up_logging` once, before anything else.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where the API's listeners tell of each request, if that is asked for.
+#: The logger of requests, if access_log is set.
 ACCESS_LOG: Final = logging.getLogger("service.access_log")
 
-#: Longer texts lose their middle: container runtimes cut lines at 16 KiB into parts, which nobody can parse
-#: (MAX_RESULT of Docker's json-file, CRI's max_container_log_line_size). A stack is worth more than that.
+#: Longer texts lose their middle. Container runtimes split lines at 16 KiB, and the parts can't be parsed
+#: (MAX_RESULT of Docker's json-file, CRI's max_container_log_line_size). A whole stack is worth a split.
 MAX_MESSAGE_CHARS: Final = 8_192
 MAX_STACK_CHARS: Final = 32_768
 
 _BARE: Final = re.compile(r'[^\s="\\\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+')
-#: What moves a terminal's cursor, ends a line for somebody, turns the direction of text, or is no character.
+#: Control characters, line ends, characters that change the direction of text, lone surrogates.
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _ESCAPES: Final = {"\n": "\\n", "\r": "\\r"}
@@ -43,7 +43,7 @@ _LATIN_1_END: Final = 0x100
 
 
 def quoted(text: str) -> str:
-    """A logfmt value: bare where that is unambiguous, else in quotes; never more than one line."""
+    """Returns a logfmt value: bare if that is unambiguous, else in quotes. Always one line."""
     if _BARE.fullmatch(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -51,12 +51,12 @@ def quoted(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text with what would move a terminal's cursor, end a line or turn text round written as escapes."""
+    """Returns the text with control characters, line ends and direction marks as escapes."""
     return _UNSAFE.sub(_as_escape, text)
 
 
 def bounded(text: str, max_chars: int) -> str:
-    """The text, or its beginning and its end, which in a stack is what went wrong."""
+    """Returns the text, or its beginning and its end. The end of a stack names the error."""
     left_out = len(text) - max_chars
     if left_out <= 0:
         return text
@@ -71,14 +71,14 @@ def _as_escape(match: re.Match[str]) -> str:
 
 
 class LineFormatter(logging.Formatter, ABC):
-    """Time, level, logger, message, and the stack of an exception: as one line, which subclasses spell."""
+    """Formats a record's fields and its stack as one line; subclasses define the syntax."""
 
     def format(self, record: logging.LogRecord) -> str:
         return self.spelled(dict(self._fields(record)))
 
     @abstractmethod
     def spelled(self, fields: Mapping[str, str]) -> str:
-        """The fields as one line."""
+        """Returns the fields as one line."""
 
     def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
         at = datetime.fromtimestamp(record.created, tz=UTC)
@@ -92,14 +92,14 @@ class LineFormatter(logging.Formatter, ABC):
 
 
 class LogfmtFormatter(LineFormatter):
-    """`name=value`, in quotes where it must be."""
+    """Formats as `name=value`, with quotes if needed."""
 
     def spelled(self, fields: Mapping[str, str]) -> str:
         return " ".join([f"{name}={quoted(value)}" for name, value in fields.items()])
 
 
 class JsonFormatter(LineFormatter):
-    """An object. What is no character becomes U+FFFD, since many parsers refuse its escape."""
+    """Formats as a JSON object. Lone surrogates become U+FFFD, since many parsers reject their escapes."""
 
     def spelled(self, fields: Mapping[str, str]) -> str:
         said = {name: _SURROGATE.sub("\ufffd", value) for name, value in fields.items()}
@@ -111,8 +111,8 @@ FORMATTERS: Final[Mapping[str, type[LineFormatter]]] = {"logfmt": LogfmtFormatte
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message; one that can't be made is told as it was written: half a line is better than a traceback
-    of several, which is what `logging` would print.
+    """Returns the message. If it can't be formatted, returns its format string and a note: `logging` would
+    print a traceback of several lines.
     """
     try:
         return record.getMessage()
@@ -121,7 +121,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class _WithoutQueryValues(logging.Filter):
-    """Of access lines, whose arguments uvicorn gives: client, method, path and query, version, status."""
+    """Hides query values in access lines. Arguments: client, method, target, version, status (uvicorn)."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and len(record.args) == 5:
@@ -133,8 +133,8 @@ class _WithoutQueryValues(logging.Filter):
 
 
 def without_values(query: str) -> str:
-    """`partition=3&key=jane` as `partition=…&key=…`: the names say what was asked, and the values may be
-    secrets. What has no name is all value.
+    """Returns `partition=3&key=jane` as `partition=…&key=…`. Names show what was asked; values may be
+    secrets. A parameter without `=` is hidden as a whole.
     """
     parameters = [part.partition("=") for part in query.split("&") if part]
     return "&".join([f"{name}=…" if equals else "…" for name, equals, _ in parameters])
@@ -144,15 +144,15 @@ _WITHOUT_QUERY_VALUES: Final = _WithoutQueryValues()
 
 
 def set_up_logging(level: str, log_format: str = "logfmt") -> None:
-    """Everything that this process has to say goes to stderr in one of FORMATTERS, uncaught errors too."""
+    """Sends all logs of the process, and uncaught errors, to stderr in one of FORMATTERS."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATTERS[log_format]())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Its lines at INFO tell what ours tell better; its errors are wanted.
+    # Its INFO lines repeat ours; its errors are needed.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    ACCESS_LOG.setLevel(logging.INFO)  # whoever asks for it wants it, whatever log_level says
+    ACCESS_LOG.setLevel(logging.INFO)  # not affected by log_level
     ACCESS_LOG.addFilter(_WITHOUT_QUERY_VALUES)
     logging.captureWarnings(True)
     sys.excepthook = _on_uncaught
@@ -161,7 +161,7 @@ def set_up_logging(level: str, log_format: str = "logfmt") -> None:
 
 
 def _on_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The process ends by this."""
+    """Logs the error that ends the process."""
     _log.critical("ended by an uncaught error", exc_info=(kind, error, trace))
 
 

@@ -1,11 +1,11 @@
-"""The quantifier suffix that makes a repeated group of a regular expression possessive, where Python can.
+"""A suffix that makes groups of regular expressions possessive, if Python supports it.
 
     re.compile(r'(?:[^"\\\\]++|\\\\.)*' + POSSESSIVE)
 
-Before 3.11.5 a possessive group whose inside can backtrack matches wrongly (CPython gh-106052); Debian 12 has
-3.11.2. There the group is greedy. That matches the same where no alternative can begin as another one or as
-what follows the group: every pattern here is written so. A possessive character class, `[^"]*+`, is sound
-everywhere. tests/security/test_static_checks.py looks for groups that are possessive by themselves.
+Before 3.11.5 a possessive group that can backtrack inside matches wrongly (CPython gh-106052); Debian 12 has
+3.11.2. There the group is greedy. Both match the same if no alternative can begin like another one or like
+the text after the group. All patterns here are written so. A possessive character class, `[^"]*+`, is correct
+in all versions. tests/security/test_static_checks.py looks for possessive groups without this suffix.
 """
 
 from __future__ import annotations

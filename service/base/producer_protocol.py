@@ -1,9 +1,9 @@
-"""What the sidecar asks of the producer, as far as it is used here.
+"""The part of the producer's public API that the sidecar uses.
 
-Two implementations: `client_core.KafkaProducer` and `tests/support/fake_producer.py`. Every call may come
-from any thread and none blocks, but for `close`. Deadlines are absolute, by the producer's own clock. A
-done-callback gets a MetadataResult, ListingResult, TopicConfigsResult or ProduceResult, by the call that made
-its ticket.
+Two implementations: `client_core.KafkaProducer` and `tests/support/fake_producer.py`. Any thread may call any
+method, and none blocks except `close`. Deadlines are absolute, by the producer's own clock. A done-callback
+gets a MetadataResult, ListingResult, TopicConfigsResult or ProduceResult, depending on the call that made its
+ticket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from client_core import (
 
 
 class Producer(Protocol):
-    """KafkaProducer, seen from the sidecar."""
+    """The part of KafkaProducer that the sidecar uses."""
 
     @property
     def clock(self) -> Clock: ...

@@ -1,4 +1,4 @@
-"""The sidecar's own settings, as fields with defaults, limits and descriptions; and Kafka's beside them.
+"""The sidecar's own settings with defaults, limits and descriptions, and Kafka's settings.
 
 `Settings(...)` reads nothing but its arguments; `settings_sources.py` reads flags, environment and files.
 """
@@ -21,20 +21,20 @@ from client_core import OPTIONS, ProducerConfig
 from service.base.environment import PREFIX
 from service.base.topic_names import fault_of_topic_name
 
-#: What the sidecar sets otherwise than Kafka. Batches form by themselves while requests are in flight, so a
-#: single record need not wait for company; and one without a key need not wait for a broker that died.
+#: Kafka settings with another default in the sidecar. Batches form while requests are in flight, so a single
+#: record need not linger. A record without a key need not wait for a broker that died.
 SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {
     "idempotence.restart.enable": "true",
     "linger.ms": "0",
     "partitioner.lost.leader.probe.interval.ms": "300",
 }
 
-#: The dialects that can be spoken besides the native API.
+#: The dialects that can be served besides the native API.
 DIALECTS: Final = ("rest-v2", "rest-v3", "cloudevents", "dapr")
 
 
 def _split(value: object) -> object:
-    """A list as one text with commas, as the environment has it."""
+    """Splits a comma-separated text into a list. Returns other values unchanged."""
     return (
         [part for part in (p.strip() for p in value.split(",")) if part] if isinstance(value, str) else value
     )
@@ -54,7 +54,7 @@ Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
 
 @dataclass(frozen=True, slots=True)
 class InternalLimits:
-    """Limits that no operator sets; tests use smaller ones. Each was a setting once: see `removed`."""
+    """Limits that are not settings; tests use smaller ones. They were settings earlier: see `removed`."""
 
     #: Bytes of labels that callers may keep in Dapr's metadata.
     dapr_labels_max_bytes: int = 65_536
@@ -62,11 +62,11 @@ class InternalLimits:
     events_max_waiting_bytes: int = 8 * 1024 * 1024
     #: Size at which a file of events is finished.
     events_file_max_bytes: int = 16 * 1024 * 1024
-    #: How long a topic that brokers do not know is answered from memory.
+    #: How long a topic is remembered as unknown to the brokers.
     unknown_topic_memory_ms: int = 1_000
     #: Age at which the configs of a topic are fetched again.
     topic_configs_max_age_ms: int = 60_000
-    #: How long an answer waits for the configs of its topic; then it goes without them.
+    #: How long an answer waits for the configs of its topic; then it is sent without them.
     topic_configs_wait_ms: int = 1_000
     #: Bytes of answers that may wait for callers who do not read them.
     max_unsent_bytes: int = 64 * 1024 * 1024
@@ -80,7 +80,7 @@ class InternalLimits:
     watch_linger_ms: int = 60_000
     #: Pause between two look-ups of a watched topic that does not exist.
     watch_look_up_ms: int = 5_000
-    #: A wait of this length is slow to /v1/status.
+    #: /v1/status reports a wait of at least this length as slow.
     slow_after_ms: int = 1_000
     #: Records of one stream that may be unacknowledged, or acknowledged and not yet read.
     stream_open_records: int = 20_000
@@ -88,12 +88,12 @@ class InternalLimits:
     stream_open_bytes: int = 8 * 1024 * 1024
     #: Idempotency keys that are remembered.
     idempotency_max_keys: int = 10_000
-    #: Topics with a label of their own; the others share "_other".
+    #: Topics that have their own label; the others share "_other".
     topic_metrics_limit: int = 100
 
 
 class Settings(BaseSettings):
-    """Everything that can be set, checked. Immutable."""
+    """All settings, validated. Immutable."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
@@ -326,33 +326,33 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments only: `load_settings` does the reading, in the open."""
+        """Reads arguments only: `load_settings` reads flags, environment and files."""
         return (init_settings,)
 
     def shown(self) -> str:
-        """`name=value` of the own settings that were set, for logs: none of them is a secret."""
+        """Returns `name=value` of the sidecar's own settings that were set, for logs. None is a secret."""
         names = [name for name in OWN_NAMES if name in self.model_fields_set]
         return " ".join(f"{name}={_shown(getattr(self, name))}" for name in names) or "defaults"
 
     def producer_config(self) -> ProducerConfig:
-        """Kafka's settings, checked; raises ConfigError."""
+        """Returns Kafka's settings, validated. Raises ConfigError."""
         return ProducerConfig.from_mapping({**SIDECAR_DEFAULTS, **self.kafka})
 
 
-#: The sidecar's own settings; `kafka` is spelled differently in each source.
+#: The sidecar's own settings. `kafka` is not included, because each source writes it differently.
 OWN_NAMES: Final = tuple(name for name in Settings.model_fields if name not in ("internal", "kafka"))
 
-#: Settings of earlier versions, with the values that they always have now.
+#: Settings of earlier versions, with their fixed values.
 REMOVED: Final[Mapping[str, int]] = asdict(InternalLimits())
 
 
 def removed(name: str) -> str:
-    """The error for a setting of an earlier version."""
+    """Returns the error message for a setting of an earlier version."""
     return f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
 
 
 def settings_table() -> str:
-    """The sidecar's own settings as a Markdown table, for the docs."""
+    """Returns the sidecar's own settings as a Markdown table, for the docs."""
     lines = ["| flag | environment | default | what it does |", "|---|---|---|---|"]
     for name in OWN_NAMES:
         field = Settings.model_fields[name]
@@ -362,7 +362,7 @@ def settings_table() -> str:
 
 
 def kafka_settings_table() -> str:
-    """The Kafka settings that are honoured, by Kafka's names, as a Markdown table."""
+    """Returns the supported Kafka settings, by Kafka's names, as a Markdown table."""
     lines = ["| name | type | default | valid | what it does |", "|---|---|---|---|---|"]
     for option in OPTIONS:
         kafkas = option.default if option.kafka_default is None else option.kafka_default

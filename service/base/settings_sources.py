@@ -1,4 +1,4 @@
-"""Where settings come from: flags, the environment, a file.
+"""Reads settings from flags, the environment and a TOML file.
 
     flag                      environment                    file (TOML)
     --api-port 8085           PILOTFISH_API_PORT=8085        api_port = 8085
@@ -6,9 +6,9 @@
                                                              linger.ms = 0
 
 A flag takes precedence over the environment, the environment over the file. A Kafka setting may also come
-from a file of its own, named by `PILOTFISH_KAFKA_…_FILE`. The client watches that file itself if the setting
-is a password, key or certificate (`….file`); any other is read here, once. An unknown name is refused, with
-the nearest known one. Called once, by __main__, before any thread starts.
+from its own file, named by `PILOTFISH_KAFKA_…_FILE`. If the setting is a password, key or certificate
+(`….file`), the client watches that file itself. Any other file is read here, once. An unknown name is
+rejected, with the nearest known one. Called once by `cli/serve.py`, before any thread starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from client_core import OPTIONS, ConfigError
 from service.base.environment import CONFIG_VARIABLE, KAFKA_PREFIX, PREFIX, TOKEN_VARIABLE
 from service.base.settings import OWN_NAMES, REMOVED, Settings, removed
 
-#: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
+#: The variables that the kubelet sets for a Service whose name begins with "pilotfish". They are no settings.
 _SERVICE_LINK: Final = re.compile(
     r"(.*_)?SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
 )
@@ -38,53 +38,53 @@ _SERVICE_LINK: Final = re.compile(
 
 _NAME: Final = re.compile(r"[\w.-]*")
 
-#: What is shown of a number that is refused: no setting needs more.
+#: The longest number that an error message shows: no setting needs a longer one.
 _SHOWN_BITS: Final = 128
 
-#: The settings whose file the client itself reads and watches: `sasl.password` to `sasl.password.file`.
+#: Settings whose file the client itself reads and watches: `sasl.password` and `sasl.password.file`.
 _WATCHED_FILES: Final[Mapping[str, str]] = {
     option.name: option.file_name for option in OPTIONS if option.file_name is not None
 }
 _KAFKA_NAMES: Final = frozenset(option.name for option in OPTIONS)
 
-#: What to do where no broker was named.
+#: The remedy if no broker is named.
 _NO_BROKERS: Final = " Say --kafka bootstrap.servers=HOST:9092, or --embedded to try it out."
 
 
 class SettingsError(Exception):
-    """One or more settings can't be used: a line for each, with its name and the reason."""
+    """Settings are invalid. The message has one line for each, with its name and the reason."""
 
 
 def load_settings(
     flags: Mapping[str, object], kafka_flags: Sequence[str] = (), config_file: str | None = None
 ) -> Settings:
-    """Flags over environment over file. Raises SettingsError with a line for each fault."""
+    """Returns the settings: flags over environment over file. Raises SettingsError, one line per fault."""
     file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE))
     environment, kafka_environment = _from_environment(os.environ)
     try:
         kafka_of_file = _flattened(file.pop("kafka", {}))
-    except RecursionError as e:  # a.a.a.a... is a table within a table each
+    except RecursionError as e:  # each part of a.a.a.a... is a nested table
         raise SettingsError("kafka: its tables nest too deeply to be settings") from e
     kafka = _over(_over(kafka_of_file, kafka_environment), _from_kafka_flags(kafka_flags))
     return check_settings({**file, **environment, **flags}, kafka)
 
 
 def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Settings:
-    """The settings of these values alone. Raises SettingsError with a line for each fault."""
+    """Returns the settings made of these values alone. Raises SettingsError, one line per fault."""
     try:
         settings = Settings.model_validate({**own, "kafka": dict(kafka)})
         settings.producer_config()
     except ValidationError as e:
         raise SettingsError("\n".join(_explained(error) for error in e.errors())) from e
     except ConfigError as e:
-        # Its message names the setting already.
+        # The message names the setting already.
         remedy = _NO_BROKERS if "bootstrap.servers" not in kafka and e.name == "bootstrap.servers" else ""
         raise SettingsError(f"kafka: {e.message}{remedy}") from e
     return settings
 
 
 def _over(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:
-    """One source over another: a secret beats the file for it as well as itself, and the other way round."""
+    """Merges two sources. A secret in `upper` also overrides the file for it in `lower`, and vice versa."""
     beaten = {file for name, file in _WATCHED_FILES.items() if name in upper}
     beaten |= {name for name, file in _WATCHED_FILES.items() if file in upper}
     return {**{name: value for name, value in lower.items() if name not in beaten}, **upper}
@@ -109,7 +109,7 @@ def _from_file(path: str | None) -> dict[str, Any]:
 
 
 def _flattened(table: object, prefix: str = "") -> dict[str, str]:
-    """`linger.ms = 0` is a table in a table to TOML, `"linger.ms" = 0` is not: both mean linger.ms."""
+    """Joins nested tables: to TOML, `linger.ms = 0` is a table in a table, and `"linger.ms" = 0` is not."""
     if not isinstance(table, Mapping):
         raise SettingsError("kafka: must be a table of Kafka's settings")
     flat: dict[str, str] = {}
@@ -119,13 +119,13 @@ def _flattened(table: object, prefix: str = "") -> dict[str, str]:
         else:
             try:
                 flat[f"{prefix}{key}"] = _kafka_text(value)
-            except ValueError as e:  # thousands of digits, which TOML may write in hexadecimal
+            except ValueError as e:  # a number of thousands of digits, which TOML may write in hexadecimal
                 raise SettingsError(f"kafka: {prefix}{key}: {e}") from e
     return flat
 
 
 def _kafka_text(value: object) -> str:
-    """A value as Kafka's properties files write it."""
+    """Returns a value as Kafka's properties files write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
@@ -187,14 +187,14 @@ def _from_kafka_flags(flags: Sequence[str]) -> dict[str, str]:
         if not equals or not name:
             shown = _NAME.match(flag)
             assert shown is not None
-            # Whatever follows the name may be a secret.
+            # The rest may be a secret.
             raise SettingsError(f"--kafka {shown[0]}: must be name=value, such as linger.ms=0")
         kafka[name.strip()] = value
     return kafka
 
 
 def _explained(error: Any) -> str:
-    """One of pydantic's errors as `name: reason, got value`."""
+    """Returns one of pydantic's errors as `name: reason, got value`."""
     name = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         return f"{name}: {_unknown(name)}"
@@ -204,7 +204,7 @@ def _explained(error: Any) -> str:
 
 
 def _unknown(name: str, prefix: str = "") -> str:
-    """Why a name is refused; variables of the environment have a prefix."""
+    """Returns why a name is rejected. Names of environment variables have a prefix."""
     if name in REMOVED:
         return removed(name)
     near = difflib.get_close_matches(name, OWN_NAMES, n=1)
@@ -214,5 +214,5 @@ def _unknown(name: str, prefix: str = "") -> str:
 
 
 def _is_short(value: object) -> bool:
-    """Whether it is a number that Python can spell: TOML's hexadecimal ones may have any length."""
+    """Returns whether a value is an integer short enough to show. TOML allows any length in hexadecimal."""
     return isinstance(value, int) and value.bit_length() <= _SHOWN_BITS

@@ -1,4 +1,4 @@
-"""Which build this is: the installed package's version, or that of the checkout that it runs from."""
+"""The version of this build: of the installed package, or of the checkout that it runs from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHECKOUT: Final = Path(__file__).parents[2]
 
 
 def pilotfish_version(checkout: Path = _CHECKOUT) -> str:
-    """The version; "unknown" where the code was copied without its pyproject.toml."""
+    """Returns the version; "unknown" if the code was copied without its pyproject.toml."""
     try:
         return metadata.version(_NAME)
     except metadata.PackageNotFoundError:
@@ -20,7 +20,7 @@ def pilotfish_version(checkout: Path = _CHECKOUT) -> str:
 
 
 def version_of_the_checkout(checkout: Path) -> str:
-    """The version in a folder's pyproject.toml; "unknown" where there is none, or it is another project's."""
+    """Returns the version in a folder's pyproject.toml; "unknown" if it has none of this project."""
     try:
         project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         if project["name"] == _NAME:

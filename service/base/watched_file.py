@@ -1,21 +1,21 @@
-"""Files that may change while the sidecar runs, such as tokens and certificates: what is made of them.
+"""Reloads files that may change while the sidecar runs, such as tokens and certificates.
 
-    def make(contents: Sequence[bytes]) -> Tokens: ...      # raises FileFaultError where they won't do
+    def make(contents: Sequence[bytes]) -> Tokens: ...      # raises FileFaultError if they are invalid
 
-    files = WatchedFiles("tokens_file", [path], make, told=client_metrics.emit)
-    files.in_force                                          # what is made of them: one attribute read
-    files.watch(asyncio.get_running_loop())                 # from here on they are looked at
+    files = WatchedFiles("tokens_file", [path], make, reported=client_metrics.emit)
+    files.in_force                                          # what `make` returned: one attribute read
+    files.watch(asyncio.get_running_loop())                 # checks the files from now on
     files.close()
 
-The first read is made by the constructor, which raises FileFaultError: nothing is there yet that could stay
-in force. After that a change that can't be used is told once and counted, and the last good thing stays.
-Files that belong together (a certificate and its key) are given together, so that they are judged together.
+The constructor reads the files first, and raises FileFaultError, because there is no earlier value to keep.
+Later, a change that can't be used is logged and counted once, and the last good value stays in use. Files
+that belong together (a certificate and its key) are passed together, so that they are checked together.
 
-A look compares contents, not times: a file that a kubelet swaps by its `..data` link, that an editor
-replaces or that `cp` writes into is the same to it. Content counts when it has stood still for SETTLE_MS, so
-a file that is half written, and a key that is newer than its certificate, are not taken for what was meant.
+A check compares contents, not times. So it does not matter whether the kubelet swaps the `..data` link, an
+editor replaces the file, or `cp` overwrites it. New content is used only after it was unchanged for
+SETTLE_MS. So a half-written file, or a key that is newer than its certificate, is not used.
 
-`InForce` is the pure part: readings and times go in, what is to be told comes out. Event loop only.
+`InForce` is the pure part: it gets readings and times, and returns what to report. Event loop only.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ _log: Final = logging.getLogger(__name__)
 
 _Made = TypeVar("_Made")
 
-#: Between two looks. A change is in force after SETTLE_MS, and this once or twice.
+#: Pause between two checks. A change is in use at the second check after it.
 LOOK_S: Final = 2.0
 
-#: How long content must stand still: longer than any program takes to write a file of this size.
+#: How long content must be unchanged: longer than any program takes to write a file of this size.
 SETTLE_MS: Final = 1_000
 
-#: What is read at once, on the event loop: half a millisecond from the page cache. Certificates and tokens
-#: take a few kilobytes.
+#: The largest file. It is read on the event loop, in half a millisecond from the page cache. Certificates and
+#: tokens need a few kilobytes.
 MAX_FILE_BYTES: Final = 256 * 1024
 
 
 class FileFaultError(Exception):
-    """A file can't be read or can't be used. The message names the file, the place in it, and the remedy."""
+    """A file can't be read or used. The message names the file, the position in it, and the remedy."""
 
 
 class FileTooLargeError(FileFaultError):
-    """A file is larger than what is read at once."""
+    """A file is larger than the limit."""
 
 
 class Reading(NamedTuple):
-    """What the files hold at one moment, in the order of their paths, or why that can't be said."""
+    """The contents of the files at one moment, in the order of their paths, or why they can't be read."""
 
     contents: tuple[bytes, ...] = ()
     fault: str | None = None
 
 
 class Reload(NamedTuple):
-    """A change that was judged. `fault` is why it is not used; None: it is in force now."""
+    """A change that was checked. `fault` says why it is not used; None means that it is in use."""
 
     fault: str | None
 
 
 class InForce(Generic[_Made]):
-    """The last good thing, and what it was made of. Pure but for `make`."""
+    """The last good value, and the reading that it was made of. Pure except for `make`."""
 
     def __init__(self, make: Callable[[Sequence[bytes]], _Made], first: Reading) -> None:
-        """Makes the first one; raises FileFaultError where that can't be."""
+        """Makes the first value. Raises FileFaultError if it is not possible."""
         self._make = make
         self.made: _Made = self._made_of(first)
         self._judged = self._good = first
@@ -76,14 +76,14 @@ class InForce(Generic[_Made]):
         self._seen_since_ms = 0
 
     def take(self, reading: Reading, now_ms: int) -> Reload | None:
-        """What is to be told of this reading; None where it is not new, or has not stood still yet."""
+        """Returns what to report of this reading; None if it is not new, or not unchanged for long enough."""
         if reading != self._seen:
             self._seen, self._seen_since_ms = reading, now_ms
         if reading == self._judged or now_ms - self._seen_since_ms < SETTLE_MS:
             return None
         self._judged = reading
         if reading == self._good:
-            # Back to what is in force: there is nothing to make, but whoever was told of a fault is told.
+            # The good content is back after a fault. Nothing is made, but the recovery is reported.
             return Reload(None)
         try:
             self.made = self._made_of(reading)
@@ -99,20 +99,20 @@ class InForce(Generic[_Made]):
 
 
 class Timer(Protocol):
-    """Something that will be called unless it is cancelled."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class Timers(Protocol):
-    """What of an event loop is needed to look again and again."""
+    """The methods of an event loop that periodic checks need."""
 
     def time(self) -> float: ...
     def call_later(self, delay: float, callback: Callable[[], object], /) -> Timer: ...
 
 
 class WatchedFiles(Generic[_Made]):
-    """Files, looked at again and again."""
+    """Files that are checked periodically."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class WatchedFiles(Generic[_Made]):
         *,
         reported: Callable[[Event], None],
     ) -> None:
-        """`setting` is what the files are called in logs, and to `told`, which hears of each reload."""
+        """`setting` names the files in logs and events. `reported` gets an event for each reload."""
         self._setting = setting
         self._paths = [Path(path) for path in paths]
         self._reported = reported
@@ -134,26 +134,26 @@ class WatchedFiles(Generic[_Made]):
 
     @property
     def in_force(self) -> _Made:
-        """What was made of the last files that could be used."""
+        """Returns the value made of the last valid files."""
         return self._in_force.made
 
     def watch(self, loop: Timers) -> None:
-        """Looks at the files every LOOK_S from now on, until `close`."""
+        """Checks the files every LOOK_S seconds from now on, until `close`."""
 
         def turn() -> None:
-            self.watch(loop)  # the next look is set before this one can fail
+            self.watch(loop)  # scheduled first, because `look` may raise
             self.look(int(loop.time() * 1000))
 
         self._timer = loop.call_later(LOOK_S, turn)
 
     def close(self) -> None:
-        """Looks no more. Idempotent."""
+        """Stops checking. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def look(self, now_ms: int) -> None:
-        """Looks once; logs and counts what came of it."""
+        """Checks the files once; logs and reports a reload."""
         reload = self._in_force.take(read_files(self._paths), now_ms)
         if reload is None:
             return
@@ -165,7 +165,7 @@ class WatchedFiles(Generic[_Made]):
 
 
 def read_files(paths: Sequence[Path]) -> Reading:
-    """What all of them hold. Never raises, and never waits on what is no file."""
+    """Returns the contents of all files. Never raises, and never blocks on a path that is not a file."""
     try:
         return Reading(tuple(read_file(path) for path in paths))
     except FileFaultError as error:
@@ -173,9 +173,9 @@ def read_files(paths: Sequence[Path]) -> Reading:
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """What a file holds. Raises FileFaultError; never waits on what is no file."""
+    """Returns the content of a file. Raises FileFaultError; never blocks on a path that is not a file."""
     try:
-        # Asked before it is opened: a pipe would wait for somebody who writes.
+        # Checked before opening: opening a pipe would wait for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileFaultError(f"{path} is no file; name one")
         with path.open("rb") as file:

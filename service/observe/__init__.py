@@ -1,1 +1,1 @@
-"""What the sidecar says of itself: metrics, traces, and why it is slow."""
+"""The sidecar's metrics and traces, and the diagnosis of slowness."""

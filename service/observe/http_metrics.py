@@ -1,12 +1,12 @@
-"""Requests by method, route and status, and how long they took.
+"""Counts requests by method, route and status, and measures their duration.
 
-Routes are templates (`/v1/topics/{topic}`), never paths: what nobody serves is "other". Fed on the event
-loop, read by the admin thread at scrape time. `Observed` is the ASGI callable around FastAPI; the fast
-paths feed their own tallies, which they hold ready.
+Routes are templates (`/v1/topics/{topic}`), never paths; a request without a route is "other". Updated on the
+event loop, read by the admin thread at scrape time. `Observed` is the ASGI callable around FastAPI. The fast
+paths hold their counters and update them directly.
 
-A request that says by `traceparent` to which trace it belongs, and that the trace is recorded, is shown as
-the exemplar of its histogram's range, in OpenMetrics only: a way from a slow bucket to a trace that was slow.
-Who sends none pays for a comparison of header names, and where `exemplars` is off no header is read.
+If `traceparent` names a recorded trace, the request is an exemplar in its histogram's bucket, in OpenMetrics
+only. The exemplar leads from a slow bucket to a slow trace. A request without the header costs a comparison
+of header names. If `exemplars` is off, no header is read.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from service.base.fast_metrics import (
 from service.wire.asgi import ASGIApp, Message, Receive, Scope, Send, header
 from service.wire.trace_context import trace_context
 
-#: The label of what matched no route, so that strangers can't make series up.
+#: The label of requests without a route, so that callers can't create series.
 OTHER: Final = "other"
 
-#: How a produce request may end, by how many of its records were acknowledged: all, some, none.
+#: The outcomes of a produce request: all, some or none of its records were acknowledged.
 PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
 
-#: Methods with a label of their own; HTTP allows any word there.
+#: Methods that have their own label; HTTP allows any word.
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -45,12 +45,12 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "
 TRACEPARENT: Final = b"traceparent"
 _RECORDED: Final = 0x01
 
-#: What a traceparent says; None for what is none, and for a trace that nobody records.
+#: Reads a traceparent. Returns None if it is invalid, or if its trace is not recorded.
 ReadTrace = Callable[[bytes], Trace | None]
 
 
 def recorded_trace(traceparent: bytes) -> Trace | None:
-    """The trace that a header names, if it is one and is recorded: another could not be looked at."""
+    """Returns the trace in a traceparent if it is valid and recorded. Others have nothing to show."""
     context = trace_context(traceparent)
     if context is None or not context.flags & _RECORDED:
         return None
@@ -62,12 +62,12 @@ def _no_trace(_: bytes) -> Trace | None:
 
 
 def produce_outcome(failed: int, records: int) -> str:
-    """How a produce request ended of whose records so many failed."""
+    """Returns the outcome of a produce request with so many failed records."""
     return "success" if not failed else "partial" if failed < records else "error"
 
 
 class RouteCounters:
-    """One route, method and status: what a fast path holds so that counting is two additions."""
+    """The counters of one route, method and status. A fast path holds them: counting is two additions."""
 
     __slots__ = ("_read_trace", "_requests", "_seconds")
 
@@ -77,7 +77,7 @@ class RouteCounters:
         self._read_trace = read_trace
 
     def add(self, seconds: float, traceparent: bytes | None = None) -> None:
-        """Counts a request, and shows its trace if it brought one."""
+        """Counts a request, and keeps its trace as exemplar if it has one."""
         self._requests.value += 1
         trace = None if traceparent is None else self._read_trace(traceparent)
         if trace is None:
@@ -87,7 +87,7 @@ class RouteCounters:
 
 
 class TimedProduce:
-    """One produce request, from `with` on. What leaves without having said how it ended is an error."""
+    """Times one produce request within `with`. The outcome is an error unless `outcome` is set."""
 
     __slots__ = ("_by_outcome", "_started_s", "_trace", "outcome")
 
@@ -109,10 +109,10 @@ class TimedProduce:
 
 
 class HttpMetrics(Collector):
-    """The tallies of the API. A collector for a Prometheus registry."""
+    """The metrics of the API. A collector for a Prometheus registry."""
 
     def __init__(self, *, exemplars: bool = True) -> None:
-        """Without `exemplars` no header is looked at."""
+        """Without `exemplars`, no header is read."""
         self._exemplars = exemplars
         self._requests = counters(
             "pilotfish_http_requests", "HTTP requests answered.", "method", "route", "code"
@@ -144,7 +144,7 @@ class HttpMetrics(Collector):
         self.in_progress = 0
 
     def route_counters(self, method: str, route: str, status: int) -> RouteCounters:
-        """The counters of a route; callers on a hot path keep them."""
+        """Returns the counters of a route. Callers on a hot path keep them."""
         method = method if method in METHODS else OTHER
         return RouteCounters(
             self._requests.child(method, route, str(status)),
@@ -153,20 +153,20 @@ class HttpMetrics(Collector):
         )
 
     def traceparent_of(self, scope: Scope) -> bytes | None:
-        """What a request says of its trace, for who counts it; None where nobody asks."""
+        """Returns a request's traceparent; None if it has none or `exemplars` is off."""
         return header(scope, TRACEPARENT) if self._exemplars else None
 
     def produce(self, scope: Scope) -> TimedProduce:
-        """Times and counts a produce request that is served within `with`."""
+        """Returns a timer for one produce request, for use with `with`."""
         traceparent = self.traceparent_of(scope)
         return TimedProduce(self._by_outcome, None if traceparent is None else recorded_trace(traceparent))
 
     def produced(self, outcome: str) -> Histogram:
-        """The histogram of produce requests that ended as one of PRODUCE_OUTCOMES."""
+        """Returns the histogram of produce requests with this outcome, one of PRODUCE_OUTCOMES."""
         return self._by_outcome[outcome]
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for Prometheus. Admin thread."""
+        """Yields the families for Prometheus. Admin thread."""
         yield counter_family(self._requests)
         yield histogram_family(self._seconds)
         yield histogram_family(self._produce)
@@ -180,7 +180,7 @@ class HttpMetrics(Collector):
 
 
 class Observed:
-    """Counts what the wrapped app answers, by the route that it found."""
+    """Counts the wrapped app's answers by their route."""
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
         self._app = app

@@ -1,9 +1,9 @@
-"""The client's events as counters and histograms: what happened in client_core, for Prometheus.
+"""Counts the client's events, as counters and histograms for Prometheus.
 
-`ClientMetrics` is the EventSink that KafkaProducer gets: one short lock per event, one dictionary look-up,
-a few additions. What the client is doing at this moment is status_metrics.py's. Brokers that left take their
-series with them, and bootstrap addresses share the label "bootstrap". Names and meanings: docs/metrics.md,
-with the JMX name of each.
+`ClientMetrics` is the EventSink of KafkaProducer. Each event costs one short lock, one dictionary look-up and
+a few additions. Metrics of the client's present state are in status_metrics.py. The series of a broker end
+when it leaves the cluster. Bootstrap addresses share the label "bootstrap". docs/metrics.md has the names,
+meanings and JMX names.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from service.base.fast_metrics import (
 REASONS: Final = ("initial", "expired", "topic_missing", "leader_error", "disconnect", "bootstrap", "manual")
 OUTCOMES: Final = ("success", "error", "timeout", "no_node")
 
-#: What records are given up for, as a rule: there at 0 from the start, so that the first one given up shows
-#: in a rate. What else there may be appears when it comes.
+#: The usual errors of records. Their series start at 0, so that a rate shows the first failure. Series of
+#: other errors appear with their first failure.
 USUAL_ERRORS: Final = (
     Errors.REQUEST_TIMED_OUT,
     Errors.NETWORK_EXCEPTION,
@@ -60,23 +60,23 @@ USUAL_ERRORS: Final = (
     Errors.INVALID_PRODUCER_EPOCH,
 )
 
-#: Brokers that left and are remembered, since the last of their connections end later.
+#: The most brokers remembered after they left, because their last connections end later.
 MOST_DEPARTED: Final = 1_000
 
 #: Reasons of `NodeDisconnected` that say nothing about whether a broker can be reached.
 _CLOSED_BY_US: Final = frozenset({"idle", "local"})
 
-#: What topics beyond the limit are counted under.
+#: The label of topics beyond the limit.
 OTHER_TOPICS: Final = "_other"
 
 
 def broker_label(node_id: int) -> str:
-    """A broker's id; what is connected to before ids are known is "bootstrap"."""
+    """Returns a broker's id, or "bootstrap" for connections made before ids are known."""
     return "bootstrap" if node_id < 0 else str(node_id)
 
 
 class ClientMetrics(Collector):
-    """An EventSink that counts, and a collector of what it counted. Any thread: one short lock."""
+    """An EventSink that counts, and a collector of its counters. Any thread: one short lock."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class ClientMetrics(Collector):
         self._monotonic_s = monotonic_s
         self._counters: list[Family[Counter]] = []
         self._histograms: list[Family[Histogram]] = []
-        #: The one that left last stands last.
+        #: Brokers that left, the latest last.
         self._departed: dict[int, None] = {}
-        # What was sent to each broker and received from it, until it departs.
+        # Bytes sent to each broker and received from it, until it leaves.
         self._traffic: dict[int, tuple[Counter, Counter]] = {}
         self._by_topic = by_topic
         self._topic_limit = topic_limit
@@ -99,11 +99,11 @@ class ClientMetrics(Collector):
         self._last_refresh_s: float | None = None
         self._leaderless: int | None = None
         self._certificate_expires_at_s: int | None = None
-        # Brokers with a connection that is ready; bootstrap connections are left without an event.
+        # Brokers with a ready connection. Bootstrap connections are not included: they end without an event.
         self._ready: set[int] = set()
-        #: Since when every attempt to connect has failed; None while a broker is reached, or none is tried.
+        #: When the present run of failed connection attempts began; None if there is none.
         self._unreachable_since_s: float | None = None
-        #: When the certificate of our own listener expires, where it has one. Read when a scrape comes.
+        #: Returns when the API listener's certificate expires, if it has one. Called at each scrape.
         self.listener_expires_at_s: Callable[[], int] | None = None
 
         counter, histogram = self._counter, self._histogram
@@ -178,11 +178,11 @@ class ClientMetrics(Collector):
         }
 
     def has_left(self, node_id: int) -> bool:
-        """Whether it is a broker that the cluster has no more. Any thread: a plain read."""
+        """Returns whether a broker has left the cluster. Any thread: a plain read."""
         return node_id in self._departed
 
     def wants(self, kind: type) -> bool:
-        """See `event_fan_out.Subscriber`."""
+        """See `service.process.app.Subscriber`."""
         return kind in self._takers
 
     def emit(self, event: e.Event, /) -> None:
@@ -193,7 +193,7 @@ class ClientMetrics(Collector):
                 take(event)
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for Prometheus. Admin thread."""
+        """Yields the families for Prometheus. Admin thread."""
         with self._lock:
             last_refresh_s, leaderless = self._last_refresh_s, self._leaderless
             expires_at_s = self._certificate_expires_at_s
@@ -337,7 +337,7 @@ class ClientMetrics(Collector):
         return family
 
     def _create_alerted(self) -> None:
-        """The series that alerts look at begin at 0, or their first rate would be missed."""
+        """Creates the series that alerts use, at 0. Otherwise a rate would miss their first increase."""
         for reason in REASONS:
             for outcome in OUTCOMES:
                 self._refreshes.child(reason, outcome)

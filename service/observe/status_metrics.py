@@ -1,8 +1,8 @@
-"""What the client is doing at this moment, for Prometheus: gauges, and counters that are the client's own.
+"""Exports the client's present state to Prometheus, as gauges and the client's own counters.
 
-Nothing is set anywhere: `StatusCollector` reads `status()`, `loop_work()` and the clock when a scrape comes,
-on the admin thread. Neither waits for anybody. Connections to brokers that left the cluster are not shown,
-those to bootstrap addresses share the label "bootstrap". What happened is metrics.py's.
+`StatusCollector` stores nothing: at each scrape it reads `status()`, `loop_work()` and the clock, on the
+admin thread. None of them blocks. Connections to brokers that left the cluster are not shown. Those to
+bootstrap addresses share the label "bootstrap". Metrics of events are in metrics.py.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ STATES: Final = ("disconnected", "connecting", "checking_api_versions", "ready",
 
 
 class StatusCollector(Collector):
-    """A collector over a producer's status.
+    """A collector of a producer's status.
 
-    `longest_sleep_ms` is how long its poll loop sleeps at most; `has_left` says of which brokers nothing is
-    to be shown any more.
+    `longest_sleep_ms` is the longest sleep of its poll loop. `has_left` returns whether a broker has left the
+    cluster and must not be shown.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class StatusCollector(Collector):
         self._has_left = has_left
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges, for Prometheus. Admin thread."""
+        """Yields the gauges for Prometheus. Admin thread."""
         status = self._producer.status()
         metadata, buffer = status.metadata, status.buffer
         build = GaugeMetricFamily("pilotfish_build_info", "This build.", labels=("version", "python"))
@@ -95,7 +95,7 @@ class StatusCollector(Collector):
 
 
 def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
-    """The client's own tallies of its turns, so that a turn costs no event."""
+    """Yields the client's own counters of loop turns, so that a turn needs no event."""
     yield CounterMetricFamily(
         "pilotfish_poll_loop_failed_iterations",
         "Turns of the poll loop that ended with an unexpected exception; the log has the stack.",
@@ -111,7 +111,7 @@ def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
 
 
 def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
-    """Gauges of the connections; those to bootstrap addresses are added up under one label."""
+    """Yields gauges of the connections. Those to bootstrap addresses are combined under one label."""
     in_flight: dict[str, int] = {}
     backoff_ms: dict[str, int] = {}
     states: dict[str, set[str]] = {}

@@ -1,1 +1,1 @@
-"""One running sidecar: the server, the admin listener, the app put together, an orderly end."""
+"""One running sidecar: the server, the admin listener, the app's assembly, the shutdown."""

@@ -1,11 +1,11 @@
-"""The admin listener: /metrics /livez /readyz /startupz, on a thread and an event loop of its own.
+"""The admin listener: /metrics /livez /readyz /startupz, on its own thread and event loop.
 
-Apart from the API, so that a busy or stuck API loop neither fails a probe that asks about something else
-nor waits for a scrape. It touches nothing but the producer's status and tallies that are safe to read.
+It is separate from the API. So a busy or stuck API loop neither fails probes about other things nor delays a
+scrape. It reads only the producer's status and thread-safe counters.
 
-No web page may read it: what another page makes a browser ask is refused, and on loopback, where a browser
-may be, Host must be one that the sidecar answers to, or a name that was made to point there would do. On
-other addresses kubelet and Prometheus come by whatever name they were given.
+No web page may read it. Requests that another page causes are rejected. On loopback, where a browser may run,
+Host must be an allowed one, so that a page can't use a name that resolves to loopback. On other addresses
+Host is not checked, because the kubelet and Prometheus may use any name.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from service.wire.asgi import ASGIApp, Receive, Scope, Send, header, respond_wit
 
 _log: Final = logging.getLogger(__name__)
 
-#: Before a listener that ended by itself is begun again.
+#: Pause before a listener that ended unexpectedly is restarted.
 _PAUSE_S: Final = 1.0
 
 _TEXT: Final = b"text/plain; charset=utf-8"
 
 
 class _CallersCollector(Collector):
-    """Who waits in the sidecar itself, and whose answers go on."""
+    """A collector of waiting requests, watchers and open streams."""
 
     def __init__(self, sidecar: Sidecar) -> None:
         self._room = sidecar.room
@@ -68,7 +68,7 @@ class _CallersCollector(Collector):
 
 
 def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRegistry:
-    """Everything there is to scrape, of this app and its server, and nothing else in the process."""
+    """Returns a registry with all metrics of this app, its server and the process."""
     sidecar = app.sidecar
     registry = CollectorRegistry()
     registry.register(app.client_metrics)
@@ -103,7 +103,7 @@ class AdminApp:
         hosts: Container[bytes] | None = None,
         embedded: ASGIApp | None = None,
     ) -> None:
-        """`hosts`: the values of Host that are accepted, in lower case without ports; None accepts all.
+        """`hosts`: the accepted values of Host, in lower case without ports; None accepts all.
 
         `embedded` answers below /embedded.
         """
@@ -154,9 +154,9 @@ async def _probe(send: Send, fault: str | None) -> None:
 
 
 class AdminThread:
-    """Serves an admin app on a bound socket until it is stopped, and closes that then.
+    """Serves an admin app on a bound socket until it is stopped, then closes the socket.
 
-    `watch` runs beside it, on the same loop. Whatever ends the server or the watch, both begin anew.
+    `watch` runs on the same loop. If the server or the watch ends, both are restarted.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class AdminThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Lets open answers end, for so long at most."""
+        """Stops the thread. Open answers may end within `timeout_s`."""
         self._stopped.set()
         if self._server is not None:
             self._server.should_exit = True
@@ -202,7 +202,7 @@ class AdminThread:
             while not self._stopped.is_set():
                 try:
                     self._serve()
-                except BaseException as error:  # noqa: BLE001 -- without this thread nobody probes or scrapes
+                except BaseException as error:  # noqa: BLE001 -- without this thread there are no probes
                     uncaught.report(error, clock.now_ms())
                 if not self._stopped.wait(self._pause_s):
                     _log.warning("the admin listener has ended unexpectedly and is restarted")
@@ -210,8 +210,8 @@ class AdminThread:
     def _serve(self) -> None:
         self._server = server = uvicorn.Server(self._config)
         if self._stopped.is_set():
-            return  # by somebody who knew of no server to stop
-        bound = self._bound.dup()  # the server closes what it was given
+            return  # `stop` was called before there was a server
+        bound = self._bound.dup()  # the server closes its socket
         with bound:
             asyncio.run(self._serve_and_watch(server, bound))
 
@@ -224,7 +224,7 @@ class AdminThread:
 
 
 def admin_hosts(settings: Settings) -> frozenset[bytes] | None:
-    """What Host may be on the admin listener; None where it listens beyond loopback, or any will do."""
+    """Returns the accepted values of Host on the admin listener; None beyond loopback, or for any."""
     address = settings.admin_host
     if "*" in settings.allowed_hosts or not _is_loopback(address):
         return None
@@ -246,9 +246,9 @@ def start_admin(
     collectors: Iterable[Collector] = (),
     embedded: ASGIApp | None = None,
 ) -> AdminThread:
-    """The admin listener of an app, running. Called on the app's own event loop.
+    """Starts the admin listener of an app, and returns it. Called on the app's own event loop.
 
-    `collectors` are those of the server; the app's own are known. `embedded` answers below /embedded.
+    `collectors` are those of the server; the app's own are added here. `embedded` answers below /embedded.
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
     registry = make_registry(app, [*collectors, health.loop_watchdog])

@@ -1,15 +1,15 @@
-"""The advice that a sidecar starts with: read once, put in force when the brokers have named their cluster.
+"""Reads advice at the start, and applies it when the cluster is known.
 
     read (constructor) ── cluster known ──> topics looked up, refresh interval lowered
-                                             └── each refresh: those that are there are marked as used
+                                             └── each refresh: existing topics are marked as used
 
-Nothing waits for it, and nothing fails for it: what can't be used is told in one log line and by
-`pilotfish_advice_info`, and the sidecar goes on without. Until the first metadata the cluster is not known,
-and advice for another cluster warms nothing.
+Nothing waits for advice, and nothing fails because of it. If it can't be used, there is one log line and
+`pilotfish_advice_info`, and the sidecar continues without it. The cluster is not known before the first
+metadata, and advice for another cluster is not used.
 
-An advised topic is no warm topic of the settings, which is asked for until the sidecar ends, be it there or
-not. It is looked up, which creates nothing and is let go of if it isn't there; from then on it is kept known
-by being used. One that is deleted is forgotten after metadata.max.idle.ms.
+An advised topic is not a topic of `warm_topics`, which is requested until the sidecar ends, even if it does
+not exist. It is looked up once, which does not create it, and dropped if it does not exist. After that, it is
+marked as used at each refresh, so it stays known. A deleted one is forgotten after metadata.max.idle.ms.
 
 `emit` runs on the client's I/O thread, `collect` on the admin thread, all else on the event loop.
 """
@@ -32,10 +32,10 @@ from service.wire.freshness import rfc3339
 
 _log: Final = logging.getLogger(__name__)
 
-#: However often leaders move: a refresh of many topics in less than this would be a load of its own.
+#: The shortest refresh interval, however often leaders move, to limit the load of many topics.
 SHORTEST_MAX_AGE_MS: Final = 10_000
 
-#: How long advised topics are looked for, before it is told which of them are there. Nobody waits for it.
+#: How long advised topics are looked up, before it is logged how many exist. Nothing waits for it.
 _LOOK_UP_MS: Final = 30_000
 
 #: An event loop's call_soon_threadsafe.
@@ -43,7 +43,7 @@ Post = Callable[[Callable[[], None]], object]
 
 
 class AdviceAtStart(Collector):
-    """The advice of one file for one service, or none where no file was named."""
+    """The advice of one file for one service; none if no file is configured."""
 
     def __init__(self, path: str, service: str) -> None:
         """Reads the file. Never raises."""
@@ -53,9 +53,9 @@ class AdviceAtStart(Collector):
         self._producer: Producer | None = None
         self._post: Post | None = None
         self._is_posted = False
-        #: None: no advice was asked for.
+        #: None if no advice is configured.
         self.outcome: Outcome | None = None
-        #: How many advised topics were there when metadata was last refreshed.
+        #: How many advised topics existed when metadata was last refreshed.
         self.topics_kept = 0
         if path:
             self._read(service)
@@ -79,11 +79,11 @@ class AdviceAtStart(Collector):
     # -- the client's events ---------------------------------------------------------------------------------
 
     def wants(self, kind: type) -> bool:
-        """See `event_fan_out.Subscriber`."""
+        """See `service.process.app.Subscriber`."""
         return kind is MetadataRefreshed and self.outcome is Outcome.WAITING
 
     def emit(self, event: Event, /) -> None:
-        """Posts to the event loop that metadata was refreshed, if that is not under way already."""
+        """Posts a check to the event loop after a refresh, unless one is posted already."""
         post = self._post
         if post is None or self._is_posted:
             return
@@ -96,7 +96,7 @@ class AdviceAtStart(Collector):
     # -- the event loop --------------------------------------------------------------------------------------
 
     def begin(self, producer: Producer, post: Post) -> None:
-        """From now on the advice is for this producer; its events must come to `emit`."""
+        """Applies the advice to this producer from now on; its events must come to `emit`."""
         self._producer = producer
         self._is_posted = False
         self._post = post
@@ -104,11 +104,11 @@ class AdviceAtStart(Collector):
             self._take_notice()
 
     def end(self) -> None:
-        """Has nothing posted any more."""
+        """Stops posting to the event loop."""
         self._post = None
 
     def _take_notice(self) -> None:
-        # First, so that a refresh from here on is posted again: the snapshot is read after this.
+        # First, so that a later refresh is posted again: the snapshot is read after this.
         self._is_posted = False
         producer = self._producer
         if producer is None or self._post is None:
@@ -149,7 +149,7 @@ class AdviceAtStart(Collector):
             self._report(self._in_force)
 
     def _keep_topics(self) -> None:
-        """Marks the advised topics that are there as used."""
+        """Marks the advised topics that exist as used."""
         if self._in_force is None or self._producer is None:
             return
         topics = self._producer.cache.topics
@@ -174,7 +174,7 @@ class AdviceAtStart(Collector):
     # -- the admin thread ------------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges, for Prometheus."""
+        """Yields the gauges for Prometheus."""
         info = GaugeMetricFamily("pilotfish_advice_info", "What became of the advice.", labels=("outcome",))
         if self.outcome is not None:
             info.add_metric((self.outcome.value,), 1)

@@ -1,4 +1,4 @@
-"""The document that holds advice, from bytes to what is meant for one service: `docs/advice.md` is its prose.
+"""Parses the advice document, and selects the advice for one service (`docs/advice.md`).
 
     {"version": 1,
      "advice": [{"cluster_id": "4L6g3nShT", "service": "billing",
@@ -7,8 +7,8 @@
                  "computed_at": "2026-11-21T10:00:00Z", "ttl_ms": 604800000,
                  "evidence": {...}}]}                       for people; not read
 
-Members that are not known are left alone. Entries of other services are not looked into: one that is broken
-is its own service's matter. Of ours every entry must be right, or none is taken. Pure.
+Unknown members are ignored. Of other services' entries only `cluster_id` and `service` are read, so that
+other errors in them do no harm. All entries of this service must be valid, or none is used. Pure.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from service.wire.freshness import rfc3339
 
 VERSION: Final = 1
 
-#: Of the file: Kubernetes lets a ConfigMap hold no more.
+#: The largest file: a ConfigMap of Kubernetes has the same limit.
 MAX_BYTES: Final = 1024 * 1024
 
-#: What one metadata request may ask for on advice. The pipeline writes a tenth of it at most.
+#: The most topics that advice may add to a metadata request. The pipeline writes at most a tenth of it.
 MAX_TOPICS: Final = 1_000
 
-#: Advice may be this far ahead of our clock. The pipeline takes events up to an hour ahead of it, and the
-#: latest event is when advice counts as computed; the rest is for our own clock.
+#: How far in the future the advice may be. The pipeline accepts events up to an hour ahead of its clock, and
+#: the time of the latest event is the time of the advice. The rest is for our own clock.
 AHEAD_MS: Final = 2 * 3_600_000
 
 _T = TypeVar("_T")
 
 
 class Outcome(Enum):
-    """What became of the advice."""
+    """The outcome of the advice."""
 
-    WAITING = "waiting"  # read; which cluster this is, is not known yet
+    WAITING = "waiting"  # read; the cluster is not known yet
     USED = "used"
-    UNREADABLE = "unreadable"  # no file, or none that may be read
+    UNREADABLE = "unreadable"  # no file, or no permission to read it
     TOO_LARGE = "too_large"
     BROKEN = "broken"
     OTHER_SERVICE = "other_service"
@@ -54,7 +54,7 @@ class Outcome(Enum):
 
 
 class AdviceIgnoredError(Exception):
-    """Advice that is not used: the message names the place, and why."""
+    """Advice is not used. The message names the position and the reason."""
 
     def __init__(self, outcome: Outcome, message: str) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class AdviceIgnoredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One entry. `place` is where it stands in its document."""
+    """One entry. `place` is its position in the document."""
 
     place: str
     warm_topics: tuple[str, ...]
@@ -72,7 +72,7 @@ class Advice:
     ttl_ms: int
 
     def check_age(self, now_wall_ms: int) -> None:
-        """Raises AdviceIgnoredError where its time is over, or has not come."""
+        """Raises AdviceIgnoredError if the advice is expired, or too far in the future."""
         if self.computed_ms > now_wall_ms + AHEAD_MS:
             raise AdviceIgnoredError(
                 Outcome.AHEAD, f"{self.place}: computed at {rfc3339(self.computed_ms)}, which is to come"
@@ -103,7 +103,7 @@ class _Entry(msgspec.Struct):
 
 
 def parse_advice(content: bytes, service: str) -> Mapping[str, Advice]:
-    """What the document advises this service, by cluster; at least one. Raises AdviceIgnoredError."""
+    """Returns the advice for this service by cluster, at least one. Raises AdviceIgnoredError."""
     head = _decoded(content, _Head, "the document")
     if head.version != VERSION:
         raise AdviceIgnoredError(

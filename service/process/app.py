@@ -1,20 +1,19 @@
-"""create_app: the ASGI application, put together from the outside in.
+"""Builds the sidecar's ASGI application from its parts.
 
     Guards            who may ask, how much at once
     └── FastLookups   prepared answers
-        └── Traces   the trace that the request belongs to, where one came or spans are made
+        └── Traces   the request's trace, if it has one or spans are made
             └── ParkedLookups   look-ups that wait for a topic
                 └── ProduceEndpoint
                     └── Observed
                         └── FastAPI   typed routes: slow paths, errors, /openapi.json
 
-A producer that is handed in belongs to the caller, who starts and closes it and has it post its completions
-on the loop that serves this app (`LoopCompletions`). Without one the app makes its own from the settings:
-the lifespan starts it, `close_producer` ends it.
+A producer that is passed in belongs to the caller, who starts and closes it. It must post its completions to
+the loop that serves this app (`LoopCompletions`). Otherwise the app makes its own producer from the settings.
+The lifespan starts it, and `close_producer` closes it.
 
-The client's events to everyone in the sidecar who wants them.
-
-`emit` runs on the client's threads, in its hot path: each sink is as quick as it must be. Any thread.
+`FanOut` passes the client's events to all parts of the sidecar that want them. Its `emit` is in the hot path
+of the client's threads, so each sink must be fast. Any thread.
 """
 
 from __future__ import annotations
@@ -74,19 +73,18 @@ if TYPE_CHECKING:
     from service.spool.spool import Spool
 
 
-#: What the event log has for its last window and heartbeat where the producer used up all of
-#: drain_timeout_ms: they tell the fleet that this sidecar has ended. It comes on top of that time.
+#: Time for the last window and heartbeat of the event log if the producer used up drain_timeout_ms. They
+#: report that this sidecar has ended. In addition to drain_timeout_ms.
 LAST_EVENTS_MS: Final = 1_000
 
-#: What the spool has at the end to deliver what is on its way: the rest stays on the disk, and need not be
-#: waited for.
+#: The most time at the end for the spool to deliver what is in flight. The rest stays on the disk.
 LAST_SPOOLED_MS: Final = 2_000
 
-#: Random, so that a version of an earlier process is never taken for one of this.
+#: Random, so that a version of an earlier process never equals one of this process.
 _BOOT_BYTES: Final = 4
 
-#: FastAPI's own spans, metrics and logs, which newer versions make for whoever set OpenTelemetry up: ours are
-#: `observe/tracing/`, /metrics and logs.py, and tell nothing of what a request holds.
+#: Turns off the spans, metrics and logs that newer versions of FastAPI make if OpenTelemetry is set up. Ours
+#: are `observe/tracing/`, /metrics and logs.py, and do not show the contents of requests.
 _NO_TELEMETRY: Final[TelemetryConfig] = {
     "tracing": False,
     "metrics": False,
@@ -100,22 +98,22 @@ class Subscriber(Protocol):
     """An EventSink that says which kinds of events it wants."""
 
     def wants(self, kind: type) -> bool:
-        """Whether events of this class are of use; the same answer for ever."""
+        """Returns whether events of this class are wanted. FanOut asks once for each class."""
         ...
 
     def emit(self, event: Event, /) -> None: ...
 
 
 class FanOut:
-    """An EventSink that hands each event to several, in their order: to those that want its kind."""
+    """An EventSink that passes each event to the sinks that want its class, in their order."""
 
     def __init__(self, *sinks: Subscriber) -> None:
         self._sinks: Final = sinks
-        # Who wants a kind: found out when the first of it comes.
+        # The sinks by class of event, found when its first event comes.
         self._by_kind: dict[type, tuple[Callable[[Event], None], ...]] = {}
 
     def emit(self, event: Event, /) -> None:
-        """Tells every sink that wants to know."""
+        """Passes the event to every sink that wants it."""
         kind = type(event)
         takers = self._by_kind.get(kind)
         if takers is None:
@@ -136,7 +134,7 @@ class App:
         traces: Traces | None = None,
         spool: Spool | None = None,
     ) -> None:
-        """`traces`, `spool`: what there is of these, where the settings are not to say it."""
+        """`traces` and `spool` replace those that the settings describe."""
         self.completions: Final = LoopCompletions()
         self._owns_producer = owns_producer or producer is None
         self._report: CloseReport | None = None
@@ -144,7 +142,7 @@ class App:
         self.client_metrics = ClientMetrics(
             by_topic=settings.topic_metrics, topic_limit=settings.internal.topic_metrics_limit
         )
-        # Before the producer, which would have to be closed again where the file is wrong.
+        # Before the producer, which would have to be closed again if the file is invalid.
         tokens_file = settings.tokens_file
         self.access: Final = Access(tokens_file, self.client_metrics.emit) if tokens_file else None
         self.cors: Final = Cors(settings.allowed_origins)
@@ -158,7 +156,7 @@ class App:
         self.event_log: Final = _make_event_log(settings, clock)
         self.event_metrics: Final = EventMetrics(self.event_log)
         log = () if self.event_log is None else (self.event_log,)
-        #: Where the client's events go; a producer that is handed in is to be given it.
+        #: The sink of the client's events. A producer that is passed in must use it.
         self.events: Final = FanOut(self.client_metrics, slowness, notice, self.advice, *log)
         if producer is None:
             producer = _make_producer(settings, clock, self.events, self.completions)
@@ -196,8 +194,7 @@ class App:
             metrics=self.sidecar.http,
             retry_after=self.sidecar.retry_after,
             access=self.access,
-            # The same for everyone, and asked for by who can't send a token: browsers that navigate, health
-            # checks.
+            # The same for all callers, and used by clients that can't send a token: browsers, health checks.
             open_paths=frozenset(
                 {
                     *(OPEN_PATHS if settings.console else ()),
@@ -211,16 +208,17 @@ class App:
         )
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """No coroutine of its own, which each request would pay for."""
+        """Serves a request. Not a coroutine, because each request would pay for it."""
         return self._entry(scope, receive, send)
 
     def _knows(self, topic: str) -> bool:
         return topic in self.sidecar.producer.cache.topics
 
     async def close_producer(self) -> CloseReport:
-        """Flushes and closes the app's own producer within drain_timeout_ms; says what it left.
+        """Flushes and closes the app's own producer within drain_timeout_ms; returns what was left.
 
-        The event log, which hears of that, has what is left of the time, and LAST_EVENTS_MS in any case.
+        The spool and the event log close after it, in the time that is left: the spool in at most
+        LAST_SPOOLED_MS, the event log in at least LAST_EVENTS_MS.
         """
         if self._report is None:
             self._report = CloseReport()
@@ -228,7 +226,7 @@ class App:
                 self.sidecar.producer.clock.now_ms() + self.sidecar.settings.drain_timeout_ms
             )
             if self._owns_producer or self.event_log is not None or self.spool is not None:
-                # The one call that blocks; requests are answered meanwhile.
+                # Blocks, so it runs in a thread. Requests are answered meanwhile.
                 self._report = await asyncio.to_thread(self._close)
         return self._report
 
@@ -271,12 +269,12 @@ class App:
         self.sidecar.listing.close()
         self.sidecar.aside.close()
         await self.close_producer()
-        # Last: the answers that waited for the producer have ended their spans by now.
+        # Last: requests that waited for the producer have ended their spans by now.
         await asyncio.to_thread(self.traces.close, self._drain_time_left_ms())
 
 
 def create_app(settings: Settings, producer: Producer | None = None) -> App:
-    """The application over a producer, or over one of its own."""
+    """Returns the application over a producer, or over its own."""
     return App(settings, producer)
 
 
@@ -296,7 +294,7 @@ def _produce_endpoint(app: ASGIApp, sidecar: Sidecar) -> ProduceEndpoint:
 
 
 def _make_spooled(sidecar: Sidecar, spool: Spool) -> SpooledProduce:
-    """Loads what a sidecar without a spool never needs."""
+    """Imports modules that only a sidecar with a spool needs."""
     from service.produce.spooled import SpooledProduce
 
     return SpooledProduce(
@@ -324,7 +322,7 @@ def _make_producer(
 
 
 def _make_event_log(settings: Settings, clock: Clock) -> EventLog | None:
-    """None where events go nowhere; nothing of it is loaded then."""
+    """Returns None without a target for events, and then imports nothing of the event log."""
     if not (settings.events_topic or settings.events_folder):
         return None
     from service.events.from_settings import make_event_log
@@ -333,7 +331,7 @@ def _make_event_log(settings: Settings, clock: Clock) -> EventLog | None:
 
 
 def _make_spool(settings: Settings, clock: Clock) -> Spool | None:
-    """None where records are not spooled; nothing of it is loaded then. Raises SettingsError, ConfigError."""
+    """Returns None without spool_folder, and then imports nothing. Raises SettingsError, ConfigError."""
     if not settings.spool_folder:
         return None
     from service.spool.spool import make_spool
@@ -342,7 +340,7 @@ def _make_spool(settings: Settings, clock: Clock) -> Spool | None:
 
 
 def _make_traces(settings: Settings) -> Traces:
-    """Spans where they are asked for; nothing of OpenTelemetry is loaded otherwise. Raises SettingsError."""
+    """Makes spans if `tracing` is set; otherwise OpenTelemetry is not imported. Raises SettingsError."""
     if settings.tracing == "off":
         return CarriedTraces() if settings.trace_headers else NoTraces()
     try:
@@ -362,7 +360,7 @@ def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]
 
 
 def _route_in_front(scope: Scope) -> str | None:
-    """The route of a request that is served in front of FastAPI; None for any other."""
+    """Returns the route of a request that is served before FastAPI, else None."""
     if scope["method"] == "POST" and topic_of_path(scope.get("raw_path") or b"") is not None:
         return ROUTE
     return parked_route(scope) if scope["method"] == "GET" else None
@@ -373,7 +371,7 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
-    """The routes of /v1 but for produce, each made over the parts that it needs."""
+    """Returns the routes of /v1 except produce, each made from the parts that it needs."""
     producer, lookups, table = sidecar.producer, sidecar.lookups, sidecar.table
     max_block_ms = sidecar.config.max_block_ms
     watch_times = WatchTimes(
@@ -420,26 +418,26 @@ def _make_api(
         version=pilotfish_version(),
         summary="A Kafka metadata-cache sidecar: leaders and produce over HTTP on localhost.",
         lifespan=lifespan,
-        docs_url=None,  # the page would load scripts from elsewhere
+        docs_url=None,  # the page would load scripts from other sites
         redoc_url=None,
-        openapi_url=None,  # its own route makes the document's bytes anew for each request
+        openapi_url=None,  # FastAPI's route would encode the document for each request
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
-        # As they are, for they need nothing of the app's: include_router would make each of them once more
-        # when the first request comes, which costs as much as all the rest of a start.
+        # Passed as they are, because they need nothing of the app. include_router would make each of them
+        # again at the first request, which costs as much as the rest of a start.
         routes=list(routes),
     )
     answer_errors(api, error_formats, retry_after)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:
-        api.openapi_schema = None  # FastAPI would keep it, and its bytes are kept already
+        api.openapi_schema = None  # FastAPI would cache it, but its bytes are cached already
         examples = {key: body for d in dialects for key, body in d.examples().items()}
         document = finished(make_document(), error_models, examples)
         api.openapi_schema = None
         return document
 
-    api.openapi = document  # type: ignore[method-assign]  # FastAPI's own way of changing the document
+    api.openapi = document  # type: ignore[method-assign]  # FastAPI's way of changing the document
     answer = ReadyDocument(document).answer
     api.router.routes.append(Route(DOCUMENT_PATH, answer, methods=["GET", "HEAD"], include_in_schema=False))
     return api

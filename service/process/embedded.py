@@ -1,7 +1,7 @@
-"""A Kafka cluster inside this process, for trying the sidecar out: no Java, no Docker.
+"""A Kafka cluster inside this process, to try the sidecar without Java or Docker.
 
-It is the cluster of `client_core.testing`: brokers on TCP ports of loopback that keep records in memory. They
-can be stopped, started and delayed, and leaders moved, over HTTP on the admin listener:
+It is the cluster of `client_core.testing`: brokers on loopback TCP ports that keep records in memory. An HTTP
+API on the admin listener stops, starts and delays them, and moves leaders:
 
     GET  /embedded                                      brokers, topics, leaders, end offsets
     POST /embedded/brokers/2/stop, …/start              one broker
@@ -9,8 +9,8 @@ can be stopped, started and delayed, and leaders moved, over HTTP on the admin l
     POST /embedded/topics/demo/partitions/0/leader/3    another leader
     GET  /embedded/topics/demo/records                  the newest records
 
-`pilotfish embedded` asks these. With a folder the cluster is saved when it ends, and read again at its next
-start. For demonstrations and first tests, not for data.
+`pilotfish embedded` calls this API. With a folder, the cluster is saved when it ends, and restored at the
+next start. For demonstrations and first tests, not for data.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _log: Final = logging.getLogger(__name__)
 DEMO_TOPIC: Final = "demo"
 _PARTITIONS: Final = 4
 
-#: Bytes that a partition keeps, and records that one answer shows.
+#: Bytes that a partition keeps, and the most records in one answer.
 _RETAIN_BYTES: Final = 16 * 1024 * 1024
 _SHOWN_RECORDS: Final = 100
 
-#: The longest delay: below the sidecar's request.timeout.ms, 30 s, or it would reconnect and send again.
+#: The longest delay. It is below request.timeout.ms (30 s), when the sidecar reconnects and sends again.
 MAX_DELAY_MS: Final = 20_000
 
 _NUMBER: Final = r"([0-9]{1,9})"
@@ -64,7 +64,7 @@ class EmbeddedClusterError(RuntimeError):
 
 
 class EmbeddedCluster:
-    """Brokers 1 to n in this process. Any thread may call; `start`, `close` and steering block shortly."""
+    """Brokers 1 to n in this process. Any thread; `start`, `close` and the control calls block briefly."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class EmbeddedCluster:
         self._topics = tuple(topics)
         self._folder = folder
         self._saved = _read(folder)
-        #: The brokers, to look into from this process.
+        #: The brokers, for inspection from this process.
         self.kafka: Final = FakeCluster(
             brokers,
             auto_create=True,
@@ -99,7 +99,7 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port of every broker. Raises EmbeddedClusterError while the cluster does not run."""
+        """Returns host:port of every broker. Raises EmbeddedClusterError if the cluster is not running."""
         if not self._is_running:
             raise EmbeddedClusterError("the embedded cluster is not running")
         return self.kafka.bootstrap_servers
@@ -107,7 +107,7 @@ class EmbeddedCluster:
     def start(self) -> str:
         """Starts the brokers and creates the topics; returns the bootstrap servers. Idempotent.
 
-        Raises EmbeddedClusterError for a port that is taken.
+        Raises EmbeddedClusterError if a port is in use.
         """
         if not self._is_running:
             try:
@@ -124,12 +124,12 @@ class EmbeddedCluster:
         return self.kafka.bootstrap_servers
 
     def add_topic(self, topic: str) -> None:
-        """Creates a topic, unless it exists."""
+        """Creates a topic if it does not exist."""
         if topic not in self.kafka.topic_names():
             self.kafka.create_topic(topic, partitions=_PARTITIONS, replication_factor=3)
 
     def close(self) -> None:
-        """Saves the cluster where it has a folder, and ends the brokers. Idempotent."""
+        """Stops the brokers, and saves the cluster if it has a folder. Idempotent."""
         if self._is_running:
             self._is_running = False
             self.kafka.close()
@@ -144,27 +144,27 @@ class EmbeddedCluster:
     ) -> None:
         self.close()
 
-    # -- steering --------------------------------------------------------------------------------------------
+    # -- control ---------------------------------------------------------------------------------------------
 
     def stop_broker(self, broker_id: int) -> None:
-        """Ends a broker and its connections; others lead its partitions. Idempotent."""
+        """Stops a broker and closes its connections; others lead its partitions. Idempotent."""
         self._check_broker(broker_id)
         self.kafka.kill(broker_id)
 
     def start_broker(self, broker_id: int) -> None:
-        """Starts a broker again, at its old port. Idempotent."""
+        """Starts a stopped broker on its old port. Idempotent."""
         self._check_broker(broker_id)
         if not self.kafka.is_alive(broker_id):
             self.kafka.revive(broker_id)
 
     def delay_acknowledgements(self, delay_ms: int) -> None:
-        """Records are stored at once, but each answer to a produce comes so much later; 0 ends that."""
+        """Delays each answer to a produce; 0 ends this. Records are stored at once."""
         if delay_ms > MAX_DELAY_MS:
             raise EmbeddedClusterError(f"a delay is at most {MAX_DELAY_MS} ms, not {delay_ms}")
         self.kafka.disturb(_SlowProduce(delay_ms) if delay_ms else None)
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
-        """Makes a broker that runs the leader of a partition."""
+        """Makes a running broker the leader of a partition."""
         self._check_broker(broker_id)
         if not self.kafka.is_alive(broker_id):
             raise EmbeddedClusterError(f"broker {broker_id} is stopped and can't lead; start it first")
@@ -174,7 +174,7 @@ class EmbeddedCluster:
         self.kafka.move_leader(topic, partition, broker_id)
 
     def status(self) -> Mapping[str, object]:
-        """Brokers, topics, leaders and end offsets, for JSON."""
+        """Returns brokers, topics, leaders and end offsets, for JSON."""
         cluster = self.kafka
         return {
             "brokers": [
@@ -195,7 +195,7 @@ class EmbeddedCluster:
         }
 
     def records(self, topic: str) -> Sequence[Mapping[str, object]]:
-        """The newest records of a topic, for JSON; what is not UTF-8 is shown with escapes."""
+        """Returns the newest records of a topic, for JSON. Bytes that are not UTF-8 are escaped."""
         self._partition_count(topic)
         return [
             {
@@ -264,7 +264,7 @@ class EmbeddedCluster:
 
 
 def _read(folder: Path | None) -> dict[str, Any]:
-    """The saved cluster, checked as far as starting needs it; empty where there is none."""
+    """Returns the saved cluster, checked as far as a start needs it; empty if there is none."""
     path = None if folder is None else folder / _SNAPSHOT
     if path is None or not path.exists():
         return {}
@@ -312,7 +312,7 @@ class _SlowProduce:
 
 
 class EmbeddedControl:
-    """The ASGI application below /embedded. On the admin listener's loop; the cluster blocks a thread."""
+    """The ASGI application below /embedded, on the admin listener's loop. Cluster calls use a thread."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
@@ -356,7 +356,7 @@ class EmbeddedControl:
 
 
 def lines_to_try(api_url: str, command: str) -> str:
-    """What to type at a sidecar on an embedded cluster. `command` is how this program was called."""
+    """Returns example commands for a sidecar on an embedded cluster. `command` is how it was started."""
     topic = f"{api_url}/v1/topics/{DEMO_TOPIC}"
     return f"""Pilotfish runs on a Kafka inside its own process. Try:
 

@@ -1,13 +1,14 @@
-"""What probes ask: is it alive, is it ready, has it started. Answers are None for yes, or the reason for no.
+"""Answers probes: is the sidecar alive, ready, started? Returns None for yes, or the reason for no.
 
     livez     the poll loop turns when it is woken (an idle one sleeps for long), and the event loop turns.
-              Never whether Kafka is reachable: restarting the sidecar mends no broker. Whoever finds one of
-              them standing still first, a probe or the sidecar's own look every ten seconds, has all stacks
-              logged (`loop_watchdog.py`)
-    readyz    metadata is there, a broker is within reach, nobody is shutting down
-    startupz  the API listens, and the first metadata came or startup_require_metadata does without
+              It does not check whether Kafka is reachable: restarting cannot fix a broker. If a probe, or the
+              sidecar's own check every ten seconds, finds a stalled loop, all stacks are logged
+              (`loop_watchdog.py`)
+    readyz    metadata is known, a broker is reachable, and the sidecar is not shutting down
+    startupz  the API listens, and the first metadata has come or startup_require_metadata allows a start
+              without it
 
-Admin thread only; it reads `status()`, which waits for nobody.
+Admin thread only. It reads `status()`, which does not block.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from service.sidecar.sidecar import Sidecar
 
 _log: Final = logging.getLogger(__name__)
 
-#: Between two looks at whether a loop has turned.
+#: Pause between two checks of whether a loop has turned.
 _LOOK_S: Final = 0.005
-#: Between two looks of the sidecar's own, for where nobody probes. A probe's usual interval.
+#: Interval of the sidecar's own check, for deployments without probes. A usual interval of probes.
 _WATCH_S: Final = 10.0
 
 
 class Health:
-    """Judges one sidecar. `listening` says whether the API's socket is open; `api_loop` is its event loop."""
+    """The health of one sidecar. `listening` returns whether the API listens, on `api_loop`."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Health:
         self._uncaught = UncaughtErrors(_log, "the watch over both loops")
 
     async def fault_of_life(self) -> str | None:
-        """Wakes both loops and gives each liveness_timeout_ms for a turn."""
+        """Wakes both loops, and returns a fault unless each turns within liveness_timeout_ms."""
         status = self._producer.status()
         if status.state == "failed":
             return "the client has failed"
@@ -59,7 +60,7 @@ class Health:
             self._api_loop.call_soon_threadsafe(turned.set)
         except RuntimeError:
             return "the event loop has ended"
-        # While the client closes, its loop comes to its end; that is no reason to be killed.
+        # The loop of a closing client ends, which is no fault.
         polls = not self._sidecar.drain.begun
         if polls:
             self._producer.wakeup()
@@ -68,24 +69,26 @@ class Health:
         deadline = loop.time() + within_ms / 1000
         while True:
             polled = not polls or self._producer.status().loop_turns != status.loop_turns
-            stand = [name for name, well in ((POLL_LOOP, polled), (EVENT_LOOP, turned.is_set())) if not well]
+            stalled = [name for name, ok in ((POLL_LOOP, polled), (EVENT_LOOP, turned.is_set())) if not ok]
             is_late = loop.time() >= deadline
-            if is_late or not stand:
+            if is_late or not stalled:
                 asked = {POLL_LOOP, EVENT_LOOP} if polls else {EVENT_LOOP}
-                self.loop_watchdog.judged(turned=asked.difference(stand), stand=stand, after_ms=within_ms)
-            if not stand:
+                self.loop_watchdog.judged(
+                    turned=asked.difference(stalled), stalled=stalled, after_ms=within_ms
+                )
+            if not stalled:
                 return None
             if is_late:
-                return f"the {' and the '.join(stand)} did not turn within {within_ms} ms"
+                return f"the {' and the '.join(stalled)} did not turn within {within_ms} ms"
             await asyncio.sleep(_LOOK_S)
 
     async def watch(self, every_s: float = _WATCH_S) -> Never:
-        """Looks after both loops without being asked, until it is cancelled."""
+        """Checks both loops periodically, until it is cancelled."""
         while True:
             await asyncio.sleep(every_s)
             try:
                 await self.fault_of_life()
-            except Exception as error:  # noqa: BLE001 -- without the watch nobody may ever notice a standstill
+            except Exception as error:  # noqa: BLE001 -- without the watch a stall may go unnoticed
                 self._uncaught.report(error, self._clock.now_ms())
 
     def fault_of_readiness(self) -> str | None:
@@ -111,7 +114,7 @@ class Health:
 
 
 def _within_reach(status: ClientStatus) -> bool:
-    """Whether a connection is ready, or none is needed: the last thing that happened was no failure."""
+    """Returns whether a connection is ready, or none is needed: the last event was not a failure."""
     if any(node.state == "ready" for node in status.nodes):
         return True
     ages_ms = [node.last_error_age_ms for node in status.nodes] + [status.metadata.last_error_age_ms]

@@ -1,15 +1,12 @@
-"""Loops that did not turn when they were asked to: each told once, with where every thread stands.
+"""Detects stalled loops, and logs the stacks of all threads once per stall.
 
-    turns ──asked, and did not turn──▶ stands still: told, counted ──turned──▶ turns: told, and ready anew
+    turning ──no turn in time──▶ stalled: logged, counted ──turned──▶ turning: logged, ready again
 
-Probes, and the sidecar's own watch, go on asking a loop that stands, and kubelet restarts the container after
-some of them: the log then holds one dump of the stacks, from when it began. Admin thread only.
+Probes and the sidecar's own watch keep checking a stalled loop, and the kubelet restarts the container after
+some failed probes. The log then has one dump of the stacks, from its beginning. Admin thread only.
 
-Where every thread of the process stands at this moment, as text: for the log, when one stands still.
-
-File, line and function of each call, and nothing that the functions work on: no values, no lines of source,
-and no file is opened for it, since a disk that hangs may be what holds the others up. Any thread; it asks
-nobody and waits for nobody.
+A dump has file, line and function of each call, but no values and no source lines. No file is opened for it,
+because a hanging disk may be the cause of the stall. Any thread may call `stacks`, which never blocks.
 """
 
 from __future__ import annotations
@@ -27,37 +24,37 @@ from prometheus_client.registry import Collector
 
 _log: Final = logging.getLogger(__name__)
 
-#: The loops that are asked.
+#: The loops that are checked.
 POLL_LOOP: Final = "poll loop"
 EVENT_LOOP: Final = "event loop"
 
 
-#: More threads than these are not shown, nor more calls of each: of those, the innermost are.
+#: The most threads that are shown, and the most calls of each.
 MAX_THREADS: Final = 32
 MAX_CALLS: Final = 50
 
 
 class ThreadStack(NamedTuple):
-    """One thread: `calls` is a line for each, the innermost last."""
+    """The stack of one thread. `calls` has one line per call, the innermost last."""
 
     thread: str
     calls: str
 
 
 def stacks() -> list[ThreadStack]:
-    """All threads by their names, but for the caller's own; the first MAX_THREADS of them."""
+    """Returns the stacks of all threads except the caller's, by name; at most MAX_THREADS."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     own = threading.get_ident()
-    standing = [
+    found = [
         ThreadStack(names.get(ident) or f"thread {ident}", _calls(frame))
         for ident, frame in sys._current_frames().items()
         if ident != own
     ]
-    return sorted(standing)[:MAX_THREADS]
+    return sorted(found)[:MAX_THREADS]
 
 
 def _calls(frame: FrameType | None) -> str:
-    """Walked from the innermost outwards, for a bounded way: a recursion may be very deep."""
+    """Returns the innermost MAX_CALLS calls, because a recursion may be very deep."""
     calls: deque[str] = deque()
     while frame is not None and len(calls) < MAX_CALLS:
         code = frame.f_code
@@ -69,37 +66,37 @@ def _calls(frame: FrameType | None) -> str:
 
 
 class LoopWatchdog(Collector):
-    """Which loops stand still, and how often each came to that."""
+    """Which loops are stalled, and how often each one stalled."""
 
     def __init__(self, take_stacks: Callable[[], Sequence[ThreadStack]] = stacks) -> None:
         self._stacks = take_stacks
         self._stalled: set[str] = set()
         self._count = {POLL_LOOP: 0, EVENT_LOOP: 0}
 
-    def judged(self, *, turned: Iterable[str], stand: Iterable[str], after_ms: int) -> None:
-        """Somebody saw that these turned, and that those did not within that time."""
+    def judged(self, *, turned: Iterable[str], stalled: Iterable[str], after_ms: int) -> None:
+        """Logs and counts changes: `turned` have turned, and `stalled` have not within `after_ms`."""
         for loop in turned:
             if loop in self._stalled:
                 self._stalled.discard(loop)
                 _log.warning("the %s turns again", loop)
-        new = [loop for loop in stand if loop not in self._stalled]
+        new = [loop for loop in stalled if loop not in self._stalled]
         if not new:
             return
         for loop in new:
             self._stalled.add(loop)
             self._count[loop] += 1
-        standing = self._stacks()
+        dump = self._stacks()
         _log.error(
             "the %s did not turn within %d ms; the stacks of %d threads follow:",
             " and the ".join(new),
             after_ms,
-            len(standing),
+            len(dump),
         )
-        for thread, calls in standing:  # a line each: all in one would be cut in its middle
+        for thread, calls in dump:  # one log line per thread: a single one would be shortened
             _log.error("thread %s is at\n%s", thread, calls)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """For Prometheus."""
+        """Yields the counter for Prometheus."""
         family = CounterMetricFamily(
             "pilotfish_loop_standstills",
             "Times that a loop did not turn when it was asked to; the log has all stacks.",

@@ -1,8 +1,12 @@
-"""One sidecar as a process: the API on the main thread's event loop, the admin listener, and an orderly end.
+"""Runs one sidecar as a process: the API, the admin listener, and an orderly shutdown.
 
-SIGTERM or SIGINT, or POST /quitquitquit: go on for drain_delay_ms, then refuse new work, let the producer
-deliver what it accepted within drain_timeout_ms, name on stderr what it could not, answer who still waits,
-and exit 0. What is left to do behind that takes less than 5 s. A second signal ends the process at once.
+The API runs on the main thread's event loop. SIGTERM, SIGINT or POST /quitquitquit begins the shutdown:
+
+    drain_delay_ms      requests are served as before
+    drain_timeout_ms    new work is rejected, and the producer delivers what it accepted
+    less than 5 s       records that were not delivered are logged, waiting callers are answered, exit code 0
+
+A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -37,20 +41,19 @@ from service.wire.asgi import ASGIApp
 
 _log: Final = logging.getLogger(__name__)
 
-#: A thread that is busy keeps the others out for this long. At the interpreter's 5 ms a request that
-#: crosses threads four times may wait 20 ms; at 0.5 ms the switches themselves still cost nothing that can
-#: be measured.
+#: How long a busy thread keeps the others waiting. At the interpreter's 5 ms, a request that crosses threads
+#: four times may wait 20 ms. At 0.5 ms, the cost of the switches still can't be measured.
 SWITCH_INTERVAL_S: Final = 0.0005
 
 _BACKLOG: Final = 2048
 
-#: A second signal within this time is the first one again; nobody changes their mind so fast.
+#: A second signal within this time counts as the first one: nobody reacts so fast.
 _SAME_SIGNAL_S: Final = 0.5
 
-#: Between two looks at whether the first metadata is there.
+#: Pause between two checks of whether the first metadata has come.
 _LOOK_S: Final = 0.02
 
-#: The exit code of a setting that can't be used, as of a wrong call.
+#: The exit code for an invalid setting, the same as for a wrong command line.
 WRONG_SETTING: Final = 2
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -60,9 +63,9 @@ def serve(
     when_started: Callable[[str], None] | None = None,
     embedded: ASGIApp | None = None,
 ) -> int:
-    """Runs a sidecar until it is told to end; answers the exit code.
+    """Runs a sidecar until its shutdown; returns the exit code.
 
-    `when_started` gets the API's URL once the API listens and metadata is known. `embedded` is the control of
+    `when_started` gets the API's URL when the API listens and metadata is known. `embedded` is the control of
     an embedded cluster, for the admin listener.
     """
     set_up_logging(settings.log_level, settings.log_format)
@@ -89,7 +92,7 @@ def serve(
             _log.error("%s", e)
             return WRONG_SETTING
         _log.info("settings: %s; kafka: %s", settings.shown(), app.sidecar.config.shown(settings.kafka))
-        _log.debug("kafka: %r", app.sidecar.config)  # which masks its secrets
+        _log.debug("kafka: %r", app.sidecar.config)  # its repr masks secrets
         server = SidecarServer(
             app, api, admin, unix=unix, tls=tls, when_started=when_started, embedded=embedded
         )
@@ -98,7 +101,7 @@ def serve(
 
 
 def bound_socket(host: str, port: int, name: str) -> socket.socket:
-    """A socket that listens; raises OSError naming the setting."""
+    """Returns a listening socket. Raises OSError that names the setting."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -111,7 +114,7 @@ def bound_socket(host: str, port: int, name: str) -> socket.socket:
 
 
 def report_certificate(tls: ListenerTls, metrics: ClientMetrics) -> None:
-    """Counts there how often the certificate is read again, and says when the one in force expires."""
+    """Counts reloads of the certificate in `metrics`, and shows there when it expires."""
     tls.report_to(metrics.emit)
     metrics.listener_expires_at_s = lambda: tls.expires_at_s
 
@@ -130,7 +133,7 @@ class SidecarServer:
         when_started: Callable[[str], None] | None = None,
         embedded: ASGIApp | None = None,
     ) -> None:
-        """`api` speaks TLS where there is any; the Unix domain socket never does."""
+        """`api` uses TLS if `tls` is given; the Unix domain socket never does."""
         self._app = app
         self._when_started = when_started
         self._embedded = embedded
@@ -154,11 +157,11 @@ class SidecarServer:
         )
         self._asked_to_end = asyncio.Event()
         self._drain.when_asked(self._asked_to_end.set)
-        #: When the first signal came; POST /quitquitquit is none.
+        #: When the first signal came; POST /quitquitquit does not count.
         self._signalled_at_s: float | None = None
 
     async def run(self) -> int:
-        """Serves until a signal comes, or POST /quitquitquit asks for the end."""
+        """Serves until a signal or POST /quitquitquit requests the shutdown. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -199,7 +202,7 @@ class SidecarServer:
         if self._when_started is None:
             return
         producer = self._app.sidecar.producer
-        while not self._api.started or producer.status().metadata.age_ms is None:  # noqa: ASYNC110 - nobody tells
+        while not self._api.started or producer.status().metadata.age_ms is None:  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(_LOOK_S)
         self._when_started(self._url)
 
@@ -220,15 +223,14 @@ class SidecarServer:
             self._signalled_at_s = now_s
             is_first = self._drain.ask()
             _log.info("%s: shutting down%s", name, "" if is_first else ", as was asked for before")
-        elif (
-            now_s - self._signalled_at_s >= _SAME_SIGNAL_S
-        ):  # else timeout(1) or a shell told us and our group
+        elif now_s - self._signalled_at_s >= _SAME_SIGNAL_S:
+            # Earlier it is the same signal: timeout(1) and shells signal a process and also its group.
             _log.error("%s again: ending at once, unacknowledged records are lost", name)
             os._exit(128 + number)
 
 
 def report_unacknowledged(report: CloseReport) -> None:
-    """Logs by name what was accepted and had not been delivered when the drain was over: one line each."""
+    """Logs the accepted records that were not delivered when the drain was over, by partition."""
     for left in report.unacknowledged:
         where = left.topic if left.partition is None else f"{left.topic}-{left.partition}"
         _log.error("not acknowledged when the drain time was over: %d records of %s", left.records, where)
@@ -247,7 +249,7 @@ def _address(bound: socket.socket) -> str:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it runs, asyncio's own loop elsewhere."""
+    """Returns uvloop's factory if it is installed; None means asyncio's own loop."""
     try:
         import uvloop
     except ImportError:

@@ -1,1 +1,1 @@
-"""Why is it slow: what the client's events and status say of nodes and phases, and the judgement on it."""
+"""Diagnoses slowness from the client's events and status, by node and phase."""

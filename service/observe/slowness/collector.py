@@ -1,8 +1,8 @@
-"""What the client's events tell of slowness: how long each node and each phase took lately, and what failed.
+"""Records the recent times and failures of nodes and phases from the client's events.
 
-`Slowness` is an EventSink: a short lock and a few additions per batch or request, nothing per record. What it
-keeps is bounded: a minute of times, the last failure of each broker that is there, fifty leader changes. It
-judges nothing: that is `judging.py`'s. Any thread.
+`Slowness` is an EventSink. It costs a short lock and a few additions per batch or request, nothing per
+record. Its memory is bounded: a minute of times, the last failure of each present broker, fifty leader
+changes. `judging.py` derives findings from it. Any thread.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from client_core import Clock, Errors
 from client_core import events as e
 from service.observe.slowness.recent_times import LATEST_SLOTS, PerSecond, Recent, RecentTimes, Second
 
-#: How many leader changes are remembered.
+#: The number of leader changes that are kept.
 LEADER_CHANGES: Final = 50
 
-#: Failures of a node that follow each other within this time are one run: retries come at least once a second
-#: (retry.backoff.max.ms), and a request may take some time to be refused.
+#: Failures of a node within this time of each other are one run. Retries come at least once a second
+#: (retry.backoff.max.ms), and a request may take some time to fail.
 RUN_GAP_MS: Final = 10_000
 
-#: The API of records, as events name it.
+#: The API of produce requests, as events name it.
 PRODUCE: Final = "Produce"
 
-#: More brokers than a cluster has. One that left may be told of once more, and is then dropped by this.
+#: More brokers than a cluster has. A late event may add a broker that left; this limit drops it later.
 MAX_NODES: Final = 1_000
 
-#: Why a connection ends in good order: nothing has failed.
+#: Reasons of `NodeDisconnected` that are no failures.
 _NO_FAILURES: Final = frozenset({"idle", "local"})
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a node failed with last: Kafka's name of an error, or NodeDisconnected's word.
+    """A node's last failure: the name of Kafka's error, or the reason in NodeDisconnected.
 
-    `api` is that of the request, None for the connection. `since_ms` and `last_ms` are moments, the first and
-    the last of its run; `times` counts the failures in between.
+    `api` is that of the request, or None for the connection. `since_ms` and `last_ms` are the times of the
+    first and the last failure of its run; `times` is the number of failures in the run.
     """
 
     api: str | None
@@ -52,9 +52,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class NodeSlowness:
-    """One broker: its Produce requests of the last minute, its last failure, and by API its requests of the
-    last seconds.
-    """
+    """One broker: Produce requests of the last minute, last failure, latest requests by API."""
 
     produce: Recent
     last_failure: Failure | None
@@ -63,7 +61,7 @@ class NodeSlowness:
 
 @dataclass(frozen=True, slots=True)
 class LeaderMove:
-    """A leader change and when it was heard of."""
+    """A leader change, and when it was reported."""
 
     at_wall_ms: int
     topic: str
@@ -72,7 +70,7 @@ class LeaderMove:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All of it at one moment. Phases by name: metadata, buffer, queue, delivery."""
+    """All observations at one moment. Phases by name: metadata, buffer, queue, delivery."""
 
     nodes: Mapping[int, NodeSlowness]
     phases: Mapping[str, Recent]
@@ -88,7 +86,7 @@ class _Node:
     __slots__ = ("failure", "requests")
 
     def __init__(self) -> None:
-        #: By API, of which a producer uses half a dozen.
+        #: By API. A producer uses about six.
         self.requests: dict[str, RecentTimes] = {PRODUCE: RecentTimes()}
         self.failure: Failure | None = None
 
@@ -101,7 +99,7 @@ class _Node:
 
 
 class Slowness:
-    """Takes events in, and tells what they amount to."""
+    """Collects events, and summarises them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -126,18 +124,18 @@ class Slowness:
         }
 
     def wants(self, kind: type) -> bool:
-        """See `event_fan_out.Subscriber`."""
+        """See `service.process.app.Subscriber`."""
         return kind in self._takers
 
     def emit(self, event: e.Event, /) -> None:
-        """Takes one event in."""
+        """Records one event."""
         take = self._takers.get(type(event))
         if take is not None:
             with self._lock:
                 take(event)
 
     def observed(self) -> Observed:
-        """What is known at this moment."""
+        """Returns what is known at this moment."""
         now_ms = self._clock.now_ms()
         with self._lock:
             return Observed(
@@ -192,7 +190,7 @@ class Slowness:
 
     def _on_wait(self, event: e.WaitFinished) -> None:
         times = self._phases.get(event.phase)
-        if times is not None:  # a flush is no phase of a produce
+        if times is not None:  # a flush is not a phase of a produce
             times.add(event.waited_ms, self._clock.now_ms())
 
     def _on_leaders(self, event: e.LeadersChanged) -> None:

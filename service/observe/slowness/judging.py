@@ -1,10 +1,11 @@
-"""What makes a produce slow right now: a picture of the client in, sentences for an operator out. Pure.
+"""Finds what makes a produce slow now, and explains it in sentences for an operator. Pure.
 
-Nothing is slow before it has taken `slow_after_ms`, but a node that is much slower than the others. The most
-important finding comes first: what stops everything, then what stops a node or a partition, then what is
-merely slow; within one kind by how many records wait. What was slow is told only where nothing is slow now,
-and what was slow a while ago only where nothing was since: else the node that is well again would be named
-beside the one that is not. Topics that the caller may not read are counted and not named.
+A wait is slow from `slow_after_ms` on; a node is also slow if it is much slower than the others. The most
+important finding comes first: causes that stop everything, then a node or partition that is stopped, then
+what is merely slow. Findings of one kind are sorted by the number of waiting records. Past slowness of nodes
+is reported only if no node is slow now, and older slowness only if no node was slow later. Otherwise a node
+that has recovered would be named beside the slow one. Topics that the caller may not read are counted, but
+not named.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from client_core import Backlog, BatchCount, ClientStatus, NodeStatus, Phase, To
 from service.observe.slowness.collector import PRODUCE, RUN_GAP_MS, NodeSlowness
 from service.observe.slowness.recent_times import LATEST_S, NOTHING_RECENT
 
-#: Names of topics and partitions in one sentence.
+#: The most topics or partitions named in one sentence.
 _NAMED: Final = 3
 
-#: Sentences about topics that requests wait for.
+#: The most sentences about topics that requests wait for.
 _TOPICS_REPORTED: Final = 10
 
-#: A node is called slower than the others when half of its answers took so long and so many times as long as
-#: theirs: well above what racks and zones make of it.
+#: A node is slower than the others if half of its responses took this long, and so many times as long as the
+#: median of the others. Racks and zones make smaller differences.
 _SLOWER_FROM_MS: Final = 100
 _TIMES_SLOWER: Final = 5
 _ENOUGH_TO_COMPARE: Final = 3
 
 
 class Finding(NamedTuple):
-    """One cause. `node` is None where it is none of a node; `phase` says where the records are.
+    """One cause. `node` is None if it is not about a node. `phase` says where the records wait.
 
     Phases: client, metadata, buffer, queue (waiting in a batch), delivery (on the wire).
     """
@@ -45,7 +46,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All that a judgement goes by. Ages are counted at `now_ms`."""
+    """The state of the client that findings are derived from. Ages are computed at `now_ms`."""
 
     now_ms: int
     status: ClientStatus
@@ -58,7 +59,7 @@ class Picture:
 
 
 class _Rank(IntEnum):
-    """How much a finding stops, the most first."""
+    """The kinds of findings, the most serious first."""
 
     CLIENT = 0
     NO_METADATA = 1
@@ -74,7 +75,7 @@ class _Rank(IntEnum):
     BEFORE = 11
 
 
-#: What may be said of single nodes.
+#: The findings about single nodes.
 _OF_NODES: Final = frozenset({_Rank.UNREACHABLE, _Rank.NODE, _Rank.SLOWER, _Rank.LATELY, _Rank.BEFORE})
 
 
@@ -85,7 +86,7 @@ class _Ranked(NamedTuple):
 
 
 def judge(picture: Picture) -> list[Finding]:
-    """What is slow and why, the most important first; nothing where all is well."""
+    """Returns what is slow and why, the most important first; empty if nothing is slow."""
     slower = _slower_than_the_others(picture)
     found = [
         *_client(picture),
@@ -122,7 +123,7 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
         ]
         error = min(errors)[1] if errors else _aged(metadata.last_error, metadata.last_error_age_ms)
         if error is None and not _is_slow(picture, _oldest_ms(picture, picture.backlog.topic_waits)):
-            return  # it has only just begun
+            return  # the client has just started
         said = f": {error}" if error else ""
         waiting = f"; {_number(status.waiting_for_metadata)} requests and look-ups wait"
         detail = f"no broker of bootstrap.servers has answered yet{said}{waiting}"
@@ -154,7 +155,7 @@ def _producer_id(picture: Picture) -> Iterator[_Ranked]:
 
 
 def _node(picture: Picture, node: NodeStatus, slower: Mapping[int, str]) -> Iterator[_Ranked]:
-    """The one thing to say of a node: the first of these that holds."""
+    """Yields at most one finding about a node: the first cause that applies."""
     waiting = picture.backlog.by_node.get(node.id, BatchCount())
     for rank, cause in _causes(picture, node, waiting, slower.get(node.id)):
         if cause is not None:
@@ -165,7 +166,9 @@ def _node(picture: Picture, node: NodeStatus, slower: Mapping[int, str]) -> Iter
 def _causes(
     picture: Picture, node: NodeStatus, waiting: BatchCount, slower: str | None
 ) -> Iterator[tuple[_Rank, tuple[str, str] | None]]:
-    """Phase and detail of each thing that may be wrong, the gravest first."""
+    """Yields the rank, phase and detail of each possible cause, the most serious first; None if it does not
+    apply.
+    """
     who = f"node {node.id}" if node.id >= 0 else f"{node.host}:{node.port} of bootstrap.servers"
     they_wait = f"; {_records_wait(waiting)} for it" if waiting.records else ""
     if _is_slow(picture, _age_ms(picture, waiting)):
@@ -204,7 +207,7 @@ def _throttled(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | 
 
 
 def _refusing(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
-    """The node answers, and refuses batches for a reason that may pass."""
+    """Returns a cause if the node answers, but has failed Produce requests lately."""
     known = picture.nodes.get(node.id)
     failure = None if known is None else known.last_failure
     if failure is None or failure.api != PRODUCE or picture.now_ms - failure.last_ms > RUN_GAP_MS:
@@ -233,7 +236,7 @@ def _slow_lately(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str
 
 
 def _slower_than_the_others(picture: Picture) -> Mapping[int, str]:
-    """Of each node that is far slower than the others lately: how slow. Few requests say nothing."""
+    """Returns a text for each node that was far slower than the others lately, by enough requests."""
     p50_ms = {
         node.id: times.p50_ms
         for node in picture.status.nodes
@@ -303,7 +306,7 @@ def _buffer(picture: Picture) -> Iterator[_Ranked]:
 
 
 def _topics(picture: Picture) -> Iterator[_Ranked]:
-    """Requests that wait for topics or partitions which the brokers do not know."""
+    """Yields findings about topics or partitions that requests wait for and the brokers do not know."""
     if picture.status.metadata.age_ms is None:
         return
     waits = [
@@ -347,7 +350,7 @@ def _oldest_ms(picture: Picture, waits: Sequence[TopicWait]) -> int | None:
 
 
 def _sum(counts: Iterable[BatchCount]) -> BatchCount:
-    """Of disjoint partitions."""
+    """Adds up counts of disjoint partitions."""
     listed = list(counts)
     oldest = [count.oldest_created_ms for count in listed if count.oldest_created_ms is not None]
     return BatchCount(
@@ -366,7 +369,7 @@ def _number(number: int) -> str:
 
 
 def _aged(error: str | None, age_ms: int | None) -> str | None:
-    """An error with the time that has passed since: one of long ago is no cause of what is slow now."""
+    """Returns an error with its age, because an old error does not cause present slowness."""
     return error if error is None or age_ms is None else f"{error}, {_seconds(age_ms)} ago"
 
 
@@ -389,7 +392,7 @@ def _records_wait(batches: BatchCount) -> str:
 
 
 def _named(visible: Sequence[str], total: int) -> str:
-    """Some names, and how many more there are."""
+    """Returns some names, and the number of the others."""
     named = ", ".join(visible[:_NAMED])
     others = total - min(len(visible), _NAMED)
     if not others:

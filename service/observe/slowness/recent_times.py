@@ -1,8 +1,9 @@
-"""How long something took lately, and how much was done, in memory that does not grow.
+"""Recent durations and amounts, in bounded memory.
 
-`RecentTimes` keeps times in ranges that are a quarter wide, by slots of five seconds: what it says of the
-last minute is right to a quarter, and its maximum exactly. `PerSecond` keeps the sums of the last sixty
-seconds. Both belong to one owner, who sees to threads. Times come in as `now_ms`.
+`RecentTimes` counts durations in buckets, each a quarter wider than the one before, and in slots of five
+seconds. Its quantiles of the last minute are accurate to a quarter; its maximum is exact. `PerSecond` keeps
+the sums of the last sixty seconds. Neither is thread-safe: the owner must lock. The caller passes the time as
+`now_ms`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,19 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-#: Upper bounds in milliseconds, ten to a decade: from 1 ms to six minutes, longer than any request takes.
+#: Upper bounds in milliseconds, ten per decade: from 1 ms to over six minutes, longer than any request takes.
 _BOUNDS_MS: Final = tuple(sorted({round(10 ** (k / 10)) for k in range(57)}))
 _SLOT_MS: Final = 5_000
-#: A minute of whole slots, and the one that runs.
+#: A minute of whole slots, and the present one.
 _SLOTS: Final = 13
-#: The last whole slot, and the one that runs: 5 to 10 s, so that what has just become slow is not outnumbered
-#: by what was quick before.
+#: The last whole slot and the present one: 5 to 10 s. Earlier fast requests must not hide new slowness.
 LATEST_SLOTS: Final = 2
 LATEST_S: Final = LATEST_SLOTS * _SLOT_MS // 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """The times of the last minute, or of the last seconds. The quantiles and the maximum are None where
-    there was none.
-    """
+    """Times of the last minute or the last seconds. Quantiles and maximum are None without any."""
 
     count: int
     p50_ms: int | None
@@ -48,7 +46,7 @@ class _Slot:
 
 
 class RecentTimes:
-    """The times of one thing: of the last minute, or of fewer slots where that is all that is asked for."""
+    """The durations of one thing, for the last minute, or for fewer slots if that is enough."""
 
     __slots__ = ("_slots",)
 
@@ -56,7 +54,7 @@ class RecentTimes:
         self._slots: deque[_Slot] = deque(maxlen=slots)
 
     def add(self, took_ms: int, now_ms: int) -> None:
-        """Something took so long, and ended now."""
+        """Adds a duration that ended now."""
         number = now_ms // _SLOT_MS
         slots = self._slots
         if not slots or slots[-1].number < number:
@@ -66,11 +64,11 @@ class RecentTimes:
         slot.max_ms = max(slot.max_ms, took_ms)
 
     def summary(self, now_ms: int) -> Recent:
-        """What took how long in the last minute."""
+        """Returns a summary of the last minute."""
         return self._summary(now_ms, _SLOTS)
 
     def latest(self, now_ms: int) -> Recent:
-        """What took how long in the last 5 to 10 s."""
+        """Returns a summary of the last 5 to 10 s."""
         return self._summary(now_ms, LATEST_SLOTS)
 
     def _summary(self, now_ms: int, slots: int) -> Recent:
@@ -86,7 +84,7 @@ class RecentTimes:
 
 
 def _quantile(counts: list[int], share: float, longest_ms: int) -> int:
-    """The upper bound of the range in which so large a share of all has been seen."""
+    """Returns the upper bound of the bucket with the quantile `share`, at most `longest_ms`."""
     left = share * sum(counts)
     for bound_ms, count in zip(_BOUNDS_MS, counts, strict=False):
         left -= count
@@ -97,7 +95,7 @@ def _quantile(counts: list[int], share: float, longest_ms: int) -> int:
 
 @dataclass(slots=True)
 class Second:
-    """What was delivered, or given up, in one second. Times are from a batch's creation to its end."""
+    """What was delivered or failed in one second. Times are from a batch's creation to its end."""
 
     number: int
     records: int = 0
@@ -119,14 +117,14 @@ class PerSecond:
         self._seconds: deque[Second] = deque(maxlen=self.LENGTH + 1)
 
     def at(self, now_ms: int) -> Second:
-        """The present second, to be added to."""
+        """Returns the present second, to add to."""
         number = now_ms // 1000
         if not self._seconds or self._seconds[-1].number < number:
             self._seconds.append(Second(number))
         return self._seconds[-1]
 
     def whole_seconds(self, now_ms: int) -> list[Second]:
-        """The last sixty seconds that are over, oldest first, quiet ones included. Copies."""
+        """Returns copies of the last sixty complete seconds, oldest first, idle ones included."""
         now_s = now_ms // 1000
         kept = {second.number: second for second in self._seconds}
         quiet = (Second(number) for number in range(now_s - self.LENGTH, now_s))

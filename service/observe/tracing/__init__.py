@@ -1,1 +1,1 @@
-"""Spans by OpenTelemetry, sent by OTLP over HTTP. Loaded with `tracing = otlp` only: extra `otel`."""
+"""OpenTelemetry spans, sent by OTLP over HTTP. Imported with `tracing = otlp` only: extra `otel`."""

@@ -1,15 +1,13 @@
-"""Tracing as the settings and OpenTelemetry's own environment variables ask for it.
+"""Sets up tracing from the settings and OpenTelemetry's environment variables.
 
-Called once, by the app. OTEL_EXPORTER_OTLP_ENDPOINT, …_HEADERS, …_TIMEOUT, OTEL_TRACES_SAMPLER,
-OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and their like are the SDK's to read; OTEL_BSP_… are those of
-`span_queue.py`. The provider is the app's own and no global one: two apps in one process do not know each
-other, and whoever embeds us keeps theirs.
+Called once, by the app. The SDK reads OTEL_EXPORTER_OTLP_ENDPOINT, …_HEADERS, …_TIMEOUT, OTEL_TRACES_SAMPLER,
+OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and others; `span_queue.py` reads OTEL_BSP_…. The provider belongs
+to the app and is not global. So two apps in one process are independent, and a program that embeds the app
+keeps its own provider.
 
-What OpenTelemetry's SDK logs, kept out of our log until it is known to be no secret.
-
-It logs each failed attempt, each dropped span, and, where OTEL_EXPORTER_OTLP_HEADERS can't be read, the very
-header that holds the collector's token. Here its records are caught: whoever starts or exports asks what was
-said, and tells people what may be told, once.
+The SDK's log records are kept out of our log, because they may contain secrets. The SDK logs each failed
+attempt and each dropped span. If it can't parse OTEL_EXPORTER_OTLP_HEADERS, it logs the header with the
+collector's token. `SdkLog` keeps these records and reports only the safe parts, once.
 """
 
 from __future__ import annotations
@@ -35,20 +33,20 @@ from service.wire.asgi import ASGIApp, Scope
 _log: Final = logging.getLogger(__name__)
 
 _SDK: Final = "opentelemetry"
-#: Where headers are read. What it complains of are the headers.
+#: The logger of the header parser. Its messages contain the headers.
 _OF_HEADERS: Final = "opentelemetry.util.re"
 _KEPT: Final = 16
 
 
 class SdkLog(logging.Handler):
-    """The last records of the SDK. Any thread."""
+    """The last log records of the SDK. Any thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self._records: deque[logging.LogRecord] = deque(maxlen=_KEPT)
 
     def install(self) -> None:
-        """Takes the place of every other handler of the SDK's loggers."""
+        """Replaces the handlers of the SDK's logger."""
         logger = logging.getLogger(_SDK)
         logger.handlers[:] = [self]
         logger.propagate = False
@@ -57,7 +55,7 @@ class SdkLog(logging.Handler):
         self._records.append(record)
 
     def report_start(self) -> None:
-        """Says what the SDK found wrong with its variables."""
+        """Logs what the SDK found wrong with its environment variables."""
         for record in self._taken():
             if record.name == _OF_HEADERS:
                 _log.warning(
@@ -68,7 +66,7 @@ class SdkLog(logging.Handler):
                 _log.warning("OpenTelemetry: %s", record.getMessage())
 
     def why(self) -> str:
-        """What went wrong since this was last asked: statuses and kinds of errors, no texts of others."""
+        """Returns what went wrong since the last call: statuses and kinds of errors, no foreign texts."""
         causes = dict.fromkeys(cause for record in self._taken() for cause in _causes(record))
         return ", ".join(causes) or "OpenTelemetry gives no reason"
 
@@ -80,7 +78,7 @@ class SdkLog(logging.Handler):
 
 
 def _causes(record: logging.LogRecord) -> list[str]:
-    """The HTTP status and the error among a record's arguments."""
+    """Returns the HTTP statuses and the errors among a record's arguments."""
     given = list(record.args) if isinstance(record.args, tuple) else []
     if record.exc_info and record.exc_info[1] is not None:
         given.append(record.exc_info[1])
@@ -94,7 +92,7 @@ def _causes(record: logging.LogRecord) -> list[str]:
 
 
 def _called(error: BaseException) -> str:
-    """The error's kind, and what the system said, if it was asked."""
+    """Returns the error's class, and the operating system's message if there is one."""
     of_system: BaseException | None = error
     while of_system is not None:
         if isinstance(of_system, OSError) and of_system.strerror:
@@ -104,7 +102,7 @@ def _called(error: BaseException) -> str:
 
 
 class SpanTraces:
-    """Spans of one app; see `request_trace.Traces`."""
+    """The spans of one app; see `request_trace.Traces`."""
 
     def __init__(self, provider: TracerProvider, queue: SpanQueue, *, marks: bool) -> None:
         provider.add_span_processor(queue)
@@ -122,7 +120,7 @@ class SpanTraces:
 def make_span_traces(
     settings: Settings, exporter: SpanExporter | None = None, environ: Mapping[str, str] = os.environ
 ) -> SpanTraces:
-    """What makes spans and sends them; by OTLP unless another exporter is given. Raises SettingsError."""
+    """Sets spans up, with OTLP unless another exporter is given. Raises SettingsError."""
     sdk_log = SdkLog()
     sdk_log.install()
     limits = QueueLimits.of(environ)
@@ -136,7 +134,7 @@ def make_span_traces(
 
 
 def _resource(settings: Settings) -> Resource:
-    """Who we are, but for what the environment says otherwise."""
+    """Returns the attributes of this sidecar. Environment variables override them."""
     said = {"service.name": "pilotfish", "service.version": pilotfish_version()}
     if settings.sidecar_id:
         said["service.instance.id"] = settings.sidecar_id

@@ -1,11 +1,11 @@
-"""Spans that have ended, on their way to the collector: a bounded queue, and a thread that empties it.
+"""Queues ended spans, and sends them to the collector in batches, on its own thread.
 
-    ended      by who serves requests: takes a place, or is counted as dropped. Never waits
-    exported   a batch at a time, by the thread: as soon as there is one, or after a while at the latest
-    closed     what is left has so long; the rest is dropped and counted
+    ended      by the threads that serve requests: queued, or counted as dropped. Never blocks
+    exported   in batches by the queue's thread: when a batch is full, or after a delay
+    closed     remaining spans are sent within a time limit; the rest is dropped and counted
 
-In place of the SDK's BatchSpanProcessor, whose drops nobody can count, which logs each of them, and whose end
-can't be bounded. Its environment variables hold: OTEL_BSP_MAX_QUEUE_SIZE, OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
+It replaces the SDK's BatchSpanProcessor, which logs each drop, does not count drops, and has no time limit
+for its end. Its environment variables apply: OTEL_BSP_MAX_QUEUE_SIZE, OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
 OTEL_BSP_SCHEDULE_DELAY.
 """
 
@@ -30,15 +30,15 @@ from service.base.settings_sources import SettingsError
 
 _log: Final = logging.getLogger(__name__)
 
-#: Why spans were dropped: there was no room, the collector did not take them, or the end came first.
+#: Why spans were dropped: the queue was full, the export failed, or the time at the end was over.
 DROP_REASONS: Final = ("queue_full", "export_failed", "shutdown")
 
-#: An export that is told to end at the end of our time may need a moment to notice.
+#: An export that is interrupted by the shutdown may need a moment to notice.
 _LAST_MOMENT_S: Final = 0.1
 
 
 class QueueLimits(NamedTuple):
-    """How many spans wait, how many go together, how long one waits. Defaults: the specification's."""
+    """Spans in the queue, spans per batch, and the longest wait. Defaults: the specification's."""
 
     max_spans: int = 2_048
     batch_spans: int = 512
@@ -46,7 +46,7 @@ class QueueLimits(NamedTuple):
 
     @staticmethod
     def of(environ: Mapping[str, str]) -> QueueLimits:
-        """What the SDK's variables say. Raises SettingsError."""
+        """Returns the limits from the SDK's environment variables. Raises SettingsError."""
         defaults = QueueLimits()
         limits = QueueLimits(
             _number(environ, OTEL_BSP_MAX_QUEUE_SIZE, defaults.max_spans),
@@ -66,10 +66,10 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
 
 
 class SpanQueue(SpanProcessor):
-    """`on_end` from any thread; the exporter is the queue's own thread's."""
+    """A bounded queue of spans. Any thread may call `on_end`; only the queue's thread exports."""
 
     def __init__(self, exporter: SpanExporter, limits: QueueLimits, why: Callable[[], str]) -> None:
-        """`why` tells what the exporter said since it was last asked."""
+        """`why` returns what the exporter logged since its last call."""
         self._exporter = exporter
         self._limits = limits
         self._why = why
@@ -81,19 +81,19 @@ class SpanQueue(SpanProcessor):
         #: Counters, read by the admin thread.
         self.exported = 0
         self.dropped: Final = dict.fromkeys(DROP_REASONS, 0)
-        #: Begun with the first span: an app that is given up before it served leaves no thread behind.
+        #: Started with the first span, so that an app that never served leaves no thread behind.
         self._thread = threading.Thread(target=self._run, name="pilotfish-spans", daemon=True)
 
     @property
     def waiting(self) -> int:
-        """Spans that wait or are being sent."""
+        """Returns the number of spans that wait or are being sent."""
         return len(self._waiting) + self._under_way
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing is to be done before it ends."""
+        """Does nothing: spans are queued when they end."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Takes a span that is sampled, or drops it."""
+        """Queues a sampled span, or drops it."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         with self._changed:
@@ -109,7 +109,7 @@ class SpanQueue(SpanProcessor):
                     self._changed.notify()
 
     def close(self, timeout_ms: int) -> None:
-        """Sends what waits, for so long at most; the rest is dropped. Idempotent."""
+        """Sends waiting spans for at most `timeout_ms`; drops the rest. Idempotent."""
         with self._changed:
             if self._is_closing:
                 return
@@ -117,25 +117,23 @@ class SpanQueue(SpanProcessor):
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join(timeout_ms / 1000)
-        with (
-            self._changed
-        ):  # before the exporter is told: what it then gives up was cut off, and did not fail
+        with self._changed:  # before the exporter's shutdown: exports that it interrupts did not fail
             left = self.waiting
             self._waiting.clear()
             self.dropped["shutdown"] += left
             self._under_way = 0
-        self._exporter.shutdown()  # which ends the pauses between its attempts
+        self._exporter.shutdown()  # interrupts the pauses between its attempts
         if self._thread.ident is not None:
             self._thread.join(_LAST_MOMENT_S)
         if left:
             _log.warning("%d spans could not be sent before the end", left)
 
     def shutdown(self) -> None:
-        """The SDK's word for `close`: at once."""
+        """Closes at once. Called by the SDK."""
         self.close(0)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Waits until nothing waits any more; whether that came in time. For tests."""
+        """Waits until no spans wait. Returns False if the time is over before. For tests."""
         with self._changed:
             delay_ms, self._limits = self._limits.delay_ms, self._limits._replace(delay_ms=0)
             self._changed.notify()
@@ -150,7 +148,7 @@ class SpanQueue(SpanProcessor):
             self._count(len(batch), is_exported=self._export(batch))
 
     def _next_batch(self) -> list[ReadableSpan]:
-        """Waits for a batch, or until the delay is over; nothing when it is closed and empty."""
+        """Waits for a full batch or the end of the delay. Returns nothing if closed and empty."""
         with self._changed:
             while True:
                 self._changed.wait_for(self._is_due, self._limits.delay_ms / 1000)
@@ -164,15 +162,15 @@ class SpanQueue(SpanProcessor):
         return self._is_closing or len(self._waiting) >= due
 
     def _export(self, batch: list[ReadableSpan]) -> bool:
-        """Whether the collector has it. Told when that changes, not each time."""
+        """Returns whether the collector accepted the batch. Logs only changes of that."""
         try:
             self._why()
             is_exported = self._exporter.export(batch) is SpanExportResult.SUCCESS
             why = "" if is_exported else self._why()
-        except BaseException as error:  # noqa: BLE001 - another's code, on a thread that must go on
-            is_exported, why = False, type(error).__name__  # its text may hold what is sent along
+        except BaseException as error:  # noqa: BLE001 - foreign code; the thread must survive
+            is_exported, why = False, type(error).__name__  # its message may contain what was sent
         if not self._under_way:
-            return is_exported  # the end came first, and tells of it
+            return is_exported  # `close` came first, and logs it
         if not is_exported and not self._is_failing:
             _log.warning("spans can't be sent, and are dropped until they can: %s", why)
         elif is_exported and self._is_failing:
@@ -183,7 +181,7 @@ class SpanQueue(SpanProcessor):
     def _count(self, spans: int, *, is_exported: bool) -> None:
         with self._changed:
             if not self._under_way:
-                return  # the end came first, and they were counted then
+                return  # `close` came first, and counted them
             self._under_way = 0
             if is_exported:
                 self.exported += spans

@@ -1,25 +1,21 @@
-"""A span for each HTTP request that is no prepared look-up, and what its records need to know of it.
+"""Makes a span for each HTTP request, and one for the records that it sends.
 
-Prepared look-ups are answered before this in some microseconds, thousands in a second, and wait for nothing:
-a span would cost more than they do and tell nothing. What the guards refuse has none either, so that nobody
-fills a collector from outside. The parent is the span that the caller names; whether it is sampled is the
-SDK's sampler to say, by default as the caller says. A stream's span ends with the stream.
+Prepared look-ups have no span. They take some microseconds, come by the thousands per second and wait for
+nothing: a span would cost more than the look-up. Requests that the guards reject have none either, so that
+outsiders can't fill a collector. The parent is the caller's span. The SDK's sampler decides what is sampled,
+by default as the caller did. A stream's span ends with the stream. The query is not recorded, because it may
+contain a record's key.
 
-Source: OpenTelemetry's semantic conventions for HTTP servers, 1.37. The query is not told: it may hold a
-record's key. Event loop only.
-
-Between W3C's headers and OpenTelemetry's objects. Pure.
-
-A span for the records that were handed to the client together: from then until they are accounted for.
+Records that are passed to the client together have a span, from then until they are settled:
 
     name         send TOPIC, of kind PRODUCER
-    attributes   messaging.* as the conventions have them; no key and no value of a record
+    attributes   messaging.* by the conventions; no key and no value of a record
     events       `metadata wait` and `buffer wait`, at their end, with pilotfish.waited_ms; `exception` for
                  each kind of failure
-    links        to the spans that records name themselves, by a traceparent of their own
+    links        to the spans in the records' own traceparent headers
 
-One span for a request, and in a stream one for each portion that came together, as the metrics count them.
-Source: OpenTelemetry's semantic conventions for messaging and for Kafka, 1.37. Event loop only.
+A request has one such span, and a stream has one per chunk, as in the metrics. Source: OpenTelemetry's
+semantic conventions for HTTP servers, messaging and Kafka, 1.37. Event loop only.
 """
 
 from __future__ import annotations
@@ -50,15 +46,15 @@ from service.observe.request_trace import PARENT_HEADER, STATE_HEADER, ProduceSp
 from service.wire.asgi import ANSWER, Answer, ASGIApp, Message, Receive, Scope, Send, header
 from service.wire.trace_context import TraceContext, trace_context, trace_context_of
 
-#: The first status that is the server's fault.
+#: The first status that means a server error.
 _SERVER_ERROR: Final = 500
 
-#: Callers make these up; the queue holds thousands of spans.
+#: Limits for texts that callers choose, because the queue holds thousands of spans.
 _MAX_PATH_CHARS: Final = 1_024
 _MAX_AGENT_CHARS: Final = 256
 
 
-#: Enough to find them, and no more than a backend shows.
+#: Enough to find the spans, and no more than a tracing backend shows.
 _MAX_LINKS: Final = 32
 _MAX_KINDS_OF_FAILURE: Final = 5
 
@@ -66,7 +62,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 def remote_context_of(context: TraceContext) -> SpanContext:
-    """The caller's span."""
+    """Converts the caller's context to OpenTelemetry's type."""
     state = TraceState.from_header([context.state.decode("ascii")]) if context.state else None
     return SpanContext(
         int(context.trace_id, 16),
@@ -78,7 +74,7 @@ def remote_context_of(context: TraceContext) -> SpanContext:
 
 
 def context_of(span: Span) -> TraceContext | None:
-    """What is to be said of a span to who comes after it; None where there is none to speak of."""
+    """Converts a span's context to W3C's headers; returns None if it is not valid."""
     said = span.get_span_context()
     if not said.is_valid:
         return None
@@ -89,7 +85,7 @@ def context_of(span: Span) -> TraceContext | None:
 def start_produce_span(
     tracer: Tracer, parent: Span, client_id: str, topic: str, records: Sequence[ProducerRecord]
 ) -> Span:
-    """The span, begun."""
+    """Starts the span of records."""
     attributes: dict[str, AttributeValue] = {
         "messaging.system": "kafka",
         "messaging.operation.type": "send",
@@ -115,7 +111,7 @@ def start_produce_span(
 
 
 def _own_contexts(records: Sequence[ProducerRecord]) -> list[SpanContext]:
-    """What records say of where they were made, each context once."""
+    """Returns the contexts in the records' own headers, each once."""
     found: dict[tuple[int, int], SpanContext] = {}
     for record in records:
         if record.headers and len(found) < _MAX_LINKS:
@@ -129,7 +125,7 @@ def _own_contexts(records: Sequence[ProducerRecord]) -> list[SpanContext]:
 
 
 class SentRecords:
-    """Ends the span of records when it is known what became of them; see `request_trace.ProduceSpan`."""
+    """Ends the span of records when their outcome is known; see `request_trace.ProduceSpan`."""
 
     __slots__ = ("_records", "_span", "_started_ns")
 
@@ -162,7 +158,7 @@ class SentRecords:
             self._span.add_event(f"{wait.phase.value} wait", said, timestamp=at_ns)
 
     def _outcomes(self, result: Result) -> tuple[set[int], list[RecordFailure]]:
-        """The partitions of the records, and the failures."""
+        """Returns the partitions of acknowledged records, and the failures."""
         runs = result.acknowledged_runs() if isinstance(result, ProduceResult) else None
         if runs is not None:
             if self._records == 1 and runs[0].base_offset is not None:
@@ -192,7 +188,7 @@ class SentRecords:
 
 
 def _others(failures: Sequence[RecordFailure], reported: set[str]) -> Iterator[KafkaError]:
-    """One error of each kind that is not told yet."""
+    """Yields one error of each kind that is not reported yet."""
     for failure in failures:
         kind = _kind(failure.error)
         if kind not in reported and len(reported) < _MAX_KINDS_OF_FAILURE:
@@ -201,7 +197,7 @@ def _others(failures: Sequence[RecordFailure], reported: set[str]) -> Iterator[K
 
 
 def _kind(error: Exception) -> str:
-    """Kafka's name of the error, or Python's."""
+    """Returns Kafka's name of the error, or Python's."""
     return error.error.name if isinstance(error, KafkaError) else type(error).__name__
 
 
@@ -210,7 +206,7 @@ def _message(error: Exception) -> str:
 
 
 class RequestSpans:
-    """The ASGI callable."""
+    """The ASGI callable that makes the spans of requests."""
 
     def __init__(
         self,
@@ -221,8 +217,8 @@ class RequestSpans:
         *,
         marks: bool,
     ) -> None:
-        """`route_of` names the route of a request that is served in front of FastAPI. `marks`: records are to
-        bear the context of the span that sends them.
+        """`route_of` returns the route of a request that is served before FastAPI, else None. `marks`:
+        records carry the context of the span that sends them.
         """
         self._route_of = route_of
         self._app = app
@@ -258,7 +254,7 @@ class RequestSpans:
         try:
             await traced(self._app, scope, receive, watched, trace)
         except Exception as error:
-            # A bug, which the server answers with 500 where nothing was answered yet.
+            # An unexpected exception. The server answers with 500 if it has not answered yet.
             self._end(span, scope, status or _SERVER_ERROR, type(error).__name__)
             raise
         except BaseException:
@@ -276,7 +272,7 @@ class RequestSpans:
         )
 
     def _end(self, span: Span, scope: Scope, status: int | None, bug: str = "") -> None:
-        """`status` None: nothing was answered, since the caller had left. `bug`: what was raised, by name."""
+        """Ends the span. `status` is None if the caller left first. `bug` is an exception's class."""
         route = self._route(scope)
         if route is not None:
             span.update_name(f"{_method(scope)} {route}")
@@ -291,7 +287,7 @@ class RequestSpans:
         span.end()
 
     def _route(self, scope: Scope) -> str | None:
-        """The template of the route that served, as metrics have it; None for what nobody serves."""
+        """Returns the route template, as in the metrics; None if no route matched."""
         route: str | None = getattr(scope.get("route"), "path", None)
         return self._route_of(scope) if route is None else route
 

@@ -149,7 +149,7 @@ def test_without_a_standstill_no_stack_is_taken() -> None:
     def take() -> list[ThreadStack]:
         raise AssertionError("nobody stands")
 
-    LoopWatchdog(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stand=[], after_ms=50)
+    LoopWatchdog(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stalled=[], after_ms=50)
 
 
 async def test_where_nobody_probes_the_sidecar_looks_after_its_loops_itself(logged: list[str]) -> None:
