@@ -47,7 +47,7 @@ class SnapshotNotice:
         self._post = None
 
     def wants(self, kind: type) -> bool:
-        """See `event_fan_out.Subscriber`."""
+        """See `service.process.app.Subscriber`."""
         return kind in _OF_SNAPSHOTS
 
     def emit(self, event: Event, /) -> None:
