@@ -1,17 +1,17 @@
-"""Lines into events and rejects: each line that is not empty is in exactly one of the two.
+"""Parses lines into events and rejects: each non-empty line becomes exactly one of the two.
 
     classified = parse(raw)          # raw: line, source, received_at, as sources.py gives them
     events(classified)               # bronze_events: the fields of event v1, times as timestamps
     rejects(classified)              # bronze_rejects: why, and what the line looked like
 
-A line is read once, by Spark's JSON reader, which is quick and too kind: it takes a number or an object for a
-text, and the first value of a line for all of it, and of a field that it can't read it says no more than that
-there is one. So what it gave is looked at for signs of that, which costs little, and a line that shows them
-is read again by one that knows exactly (`json_faults.py`).
+Each line is first read by Spark's JSON reader. It is fast but too tolerant: it accepts a number or an object
+as a text, and the first value of a line as the whole line. For a field that it can't read it reports only
+that there is one. So its result is checked for signs of this, which is cheap. A line with such a sign is read
+again by an exact check (`json_faults.py`).
 
-Of a field given twice the last one counts, as everywhere in Spark. Fields that event v1 does not have are not
-looked at. Native expressions only: no action, no clock, no Python at run time. They are SQL text: as Columns
-they would be thousands of calls to Java for each batch.
+If a field occurs twice, the last one counts, as everywhere in Spark. Fields that event v1 does not have are
+ignored. Native expressions only: no action, no clock, no Python at run time. They are SQL text, because
+Columns would need thousands of calls to Java for each batch.
 """
 
 from __future__ import annotations
@@ -50,36 +50,36 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-#: Columns of what `parse` gives; events have a field `reason` of their own.
+#: Columns of `parse`'s result. Events have a field `reason` of their own.
 REJECT_REASON: Final = "reject_reason"
 REJECT_DETAIL: Final = "reject_detail"
-#: An event has some 400 bytes; one with a hundred replicas, or with every error there is, a few thousand.
+#: An event has about 400 bytes; one with a hundred replicas, or with every possible error, a few thousand.
 MAX_LINE_BYTES: Final = 256 * 1024
-#: What of a rejected line is kept, in characters.
+#: How much of a rejected line is kept, in characters.
 LINE_HEAD_CHARS: Final = 1_000
-#: A clock that is further ahead is wrong, and would put events into hours that are still to come.
+#: A clock further ahead is wrong, and would put events into future hours.
 MAX_AHEAD_S: Final = 3_600
-#: A clock that was never set begins in 1970 or 2000.
+#: Clocks that were never set start in 1970 or 2000.
 OLDEST: Final = "2020-01-01T00:00:00Z"
 
-#: Null beyond the last timestamp that there is, as a file's time may be.
+#: Null beyond the last possible timestamp; the modification time of a file can be that large.
 _LATEST: Final = f"try_add(received_at, INTERVAL {MAX_AHEAD_S} SECONDS)"
 _OLDEST: Final = f"TIMESTAMP '{OLDEST}'"
 _TYPES: Final = ", ".join(f"'{each}'" for each in event_v1.OF_TYPE)
 
-#: Of what every event has: it is null until the brokers have told it.
+#: Common fields that may be null: cluster_id is, until the brokers have answered.
 _MAY_BE_NULL: Final = ("cluster_id",)
 _TIMES: Final = ("observed_at", "started_at")
 _HISTOGRAM: Final = "latency_us"
-#: Behind the time: Z or an offset. Spark alone would take "2026" and "10:00", too.
+#: Requires Z or an offset after the time. Spark alone would also accept "2026" and "10:00".
 _RFC_3339: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$"
 _NO_TEXT: Final = r"(?m)^(?:[{\[]|(?:true|false|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)$)"
 _DETAIL_CHARS: Final = 200
-#: No broker has this number, and no count is less than 0.
+#: A value that occurs in no array or map: no broker has this number, and no count is below 0.
 _IN_VAIN: Final = -(2**31)
 
-#: The line is read as the only element of an array, and a mark behind it: whatever ends before its end, or
-#: goes on after its value, breaks the whole, makes a second element, or swallows the mark.
+#: The line is read as the only element of an array, followed by a mark. A line that ends too early, or has
+#: more text after its value, makes the whole invalid, adds a second element, or swallows the mark.
 _BEFORE: Final = '{"lines":['
 _AFTER: Final = '],"end":1}'
 _READ: Final = StructType(
@@ -92,19 +92,19 @@ _READ: Final = StructType(
 _OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "refused",
-    # Spark's defaults take both, which JSON does not have.
+    # Spark accepts both by default; JSON has neither.
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-#: The line without what may stand around a JSON value: white space, and the mark that some editors put first.
+#: The line without what may surround a JSON value: white space, and the byte order mark of some editors.
 _TEXT: Final = r"""
     CASE WHEN startswith(line, '{') AND endswith(line, '}') THEN line
          ELSE btrim(line, ' \t\r\n\uFEFF') END"""
 _IS_READABLE: Final = f"(octet_length(line) <= {MAX_LINE_BYTES} AND is_valid_utf8(line))"
 _EVENT: Final = "get(read.lines, 0)"
-#: Always true. Spark copies what is free of side effects into the filters above it, to be worked out there
-#: again, dozens of times in our case. It leaves alone what may differ from one evaluation to the next, as the
-#: number of a partition could; but that is never negative.
+#: Always true. Spark copies deterministic expressions into the filters above them and evaluates them again,
+#: dozens of times in this case. It does not copy non-deterministic ones, and spark_partition_id() counts as
+#: one; its value is never negative.
 _STAYS_HERE: Final = "(spark_partition_id() >= 0)"
 
 _KINDS: Final[dict[str, DataType]] = event_v1.COMMON | event_v1.FIELDS
@@ -129,10 +129,10 @@ REJECTS_SCHEMA: Final = StructType(
 
 
 def parse(raw: DataFrame) -> DataFrame:
-    """The lines with what they say and what is wrong with them: the columns of bronze_events, and
+    """Returns the lines with their fields and faults: the columns of bronze_events, and
     `reject_reason` (null: an event), `reject_detail`, `source`, and `line` (null for an event).
 
-    Both tables are made of it: cache it, or its work is done for each of them.
+    Both tables are made from it: cache it, or the work is done twice.
     """
     found = _doubted(_read(raw)).selectExpr(
         *(f"{_as_it_is_kept(name)} AS {name}" for name in EVENTS_SCHEMA.names),
@@ -151,12 +151,12 @@ def parse(raw: DataFrame) -> DataFrame:
 
 
 def events(classified: DataFrame) -> DataFrame:
-    """bronze_events: the lines that are events of version 1."""
+    """Returns bronze_events: the lines that are events of version 1."""
     return classified.where(f"{REJECT_REASON} IS NULL").select(*EVENTS_SCHEMA.names)
 
 
 def rejects(classified: DataFrame) -> DataFrame:
-    """bronze_rejects: the other lines. Bytes and hash are of the line as it came."""
+    """Returns bronze_rejects: the other lines. Size and hash are those of the original line."""
     return classified.where(f"{REJECT_REASON} IS NOT NULL").selectExpr(
         f"{REJECT_REASON} AS reason",
         f"{REJECT_DETAIL} AS detail",
@@ -169,47 +169,47 @@ def rejects(classified: DataFrame) -> DataFrame:
 
 
 def _read(raw: DataFrame) -> DataFrame:
-    """The lines that are not empty, with what the quick reader makes of them in `read`."""
-    # In a step before the reading, which Spark interprets together with all that goes into it.
+    """Returns the non-empty lines; the column `read` has the result of Spark's JSON reader."""
+    # A step of its own: Spark interprets from_json together with the expressions inside it.
     whole = f"CASE WHEN {_IS_READABLE} AND {_STAYS_HERE} THEN concat('{_BEFORE}', {_TEXT}, '{_AFTER}') END"
     lines = raw.where(f"{_TEXT} <> ''").selectExpr("line", "source", "received_at", f"{whole} AS whole")
     return lines.select("line", "source", "received_at", F.from_json("whole", _READ, _OPTIONS).alias("read"))
 
 
 def _doubted(read: DataFrame) -> DataFrame:
-    """With `is_doubted`: whether anything may be wrong with a line; and its times, which took some reading.
+    """Adds `is_doubted`, whether anything may be wrong with a line, and the parsed times.
 
-    This is what every line goes through, so it is quick: signs, no reasons. A step of its own, which Spark
-    turns into one piece of code; with lambdas in it, as the exact look has, it would be a hundred.
+    Every line passes through here, so it is fast: it looks for signs and gives no reasons. It is a separate
+    step, which Spark compiles into one piece of code. The exact check has lambdas, which would split it up.
     """
     times = read.selectExpr("*", *(f"{_time(name)} AS {_read_as(name)}" for name in _TIMES))
     return times.selectExpr("*", f"({' OR '.join(_signs())} OR NOT {_STAYS_HERE}) AS is_doubted")
 
 
 def _said(name: str) -> str:
-    """A field as the line has it; null if it has it not, or as what event v1 does not want."""
+    """Returns the SQL of a field; null if it is missing or has a type that event v1 does not allow."""
     return f"{_EVENT}.{name}"
 
 
 def _time(name: str) -> str:
-    """A field as a timestamp; null if it is no time by RFC 3339."""
+    """Returns the SQL of a field as a timestamp; null if it is no RFC 3339 time."""
     return f"CASE WHEN {_said(name)} RLIKE r'{_RFC_3339}' THEN try_cast({_said(name)} AS TIMESTAMP) END"
 
 
 def _read_as(name: str) -> str:
-    """The column with a field as a timestamp."""
+    """Returns the name of the column with this field as a timestamp."""
     return f"{name}_read"
 
 
 def _as_it_is_kept(name: str) -> str:
-    """A column of bronze_events."""
+    """Returns the SQL of a column of bronze_events."""
     if name == "received_at":
         return name
     return _read_as(name) if name in _TIMES else _said(name)
 
 
 def _signs() -> list[str]:
-    """What no event shows, and every line that is none."""
+    """Returns conditions; one is true for each line with a fault other than its histogram's sum."""
     arrays = [name for name, kind in _KINDS.items() if isinstance(kind, ArrayType)]
     maps = [name for name, kind in _KINDS.items() if isinstance(kind, MapType)]
     return [
@@ -227,9 +227,9 @@ def _signs() -> list[str]:
 
 
 def _lacks_a_field() -> str:
-    """Whether an event is of no type that is known, or has null in a field that its type must have.
+    """Returns whether the event's type is unknown, or a field required by its type is null.
 
-    By two numbers of as many bits as there are fields: which are null, and which must not be.
+    Compares two bit sets with a bit for each field: the fields that are null, and those that must not be.
     """
     bits = {name: 1 << at for at, name in enumerate(_KINDS)}
     common = sum(bits[name] for name in event_v1.COMMON if name not in _MAY_BE_NULL)
@@ -242,15 +242,15 @@ def _lacks_a_field() -> str:
 
 
 def _is_no_time(name: str) -> str:
-    """Whether a time was not read, or is none that an event can have."""
+    """Returns whether a time could not be parsed, or is out of the accepted range."""
     read = _read_as(name)
     return f"({_said(name)} IS NOT NULL AND coalesce({read} > {_LATEST} OR {read} < {_OLDEST}, true))"
 
 
 def _may_be_no_text() -> str:
-    """Whether a text may have been a number, a truth value, an array or an object: those look like this.
+    """Returns whether a text field may have been a number, a boolean, an array or an object in the JSON.
 
-    All texts are looked at as the lines of one. The type is none of them, it is known; nor are times.
+    Checks all text fields at once, each on a line of its own. The type and the times are checked elsewhere.
     """
     names = [name for name, kind in _KINDS.items() if isinstance(kind, StringType)]
     texts = ", ".join(_said(name) for name in names if name not in (*_TIMES, "type"))
@@ -258,12 +258,12 @@ def _may_be_no_text() -> str:
 
 
 def _has_null(value: str) -> str:
-    """Whether an array holds a null: only then the answer to a search in vain is neither yes nor no."""
+    """Returns whether an array contains null: a search for a missing value then gives null, not false."""
     return f"({value} IS NOT NULL AND array_contains({value}, {_IN_VAIN}) IS NULL)"
 
 
 def _has_odd_entry(value: str) -> str:
-    """Whether a map holds a null, or a key twice."""
+    """Returns whether a map contains null, or the same key twice."""
     has_null = f"array_contains(map_values({value}), {_IN_VAIN}L) IS NULL"
     return f"({value} IS NOT NULL AND size({value}) > 0 AND ({has_null} OR {_has_key_twice(value)}))"
 
@@ -273,7 +273,7 @@ def _has_key_twice(value: str) -> str:
 
 
 def _is_no_histogram(value: str) -> str:
-    """Whether a map has a key that is no bucket. All are one text, a comma behind each and none within."""
+    """Returns whether a map has a key that is no bucket. Joins all keys, each followed by a comma."""
     keys = f"concat(array_join(map_keys({value}), ','), ',')"
     commas = f"octet_length({keys}) - octet_length(replace({keys}, ',', ''))"
     are_buckets = f"({keys} RLIKE r'^(?:{BUCKETS},)*$' AND {commas} = size({value}))"
@@ -281,7 +281,7 @@ def _is_no_histogram(value: str) -> str:
 
 
 def _line_fault() -> str:
-    """What is wrong with the line, as far as it can be told without knowing what the fields mean."""
+    """Returns the SQL of the fault of a line, as far as it does not depend on the meaning of fields."""
     maps = [name for name, kind in _KINDS.items() if isinstance(kind, MapType)]
     has_key_twice = " OR ".join(f"coalesce({_has_key_twice(_said(name))}, false)" for name in maps)
     return f"""CASE
@@ -291,7 +291,7 @@ def _line_fault() -> str:
 
 
 def _event_fault() -> str:
-    """What is wrong with an event whose fields are of the right types."""
+    """Returns the SQL of the fault of an event whose fields have the right types."""
     version, kind, missing = _said("v"), _said("type"), _missing_field()
     found = [
         (f"{version} IS NULL", fault(NO_VERSION)),
@@ -309,7 +309,7 @@ def _event_fault() -> str:
 
 
 def _missing_field() -> str:
-    """The name of the first field that an event of its type must have and has not; null if it has all."""
+    """Returns the name of the first required field that the event lacks; null if it has all."""
     common = [name for name in event_v1.COMMON if name not in _MAY_BE_NULL]
     by_type = " ".join(
         f"WHEN '{kind}' THEN {_first_null(required)}" for kind, (required, _) in event_v1.OF_TYPE.items()

@@ -1,9 +1,9 @@
-"""The command `pilotfish-pipeline`: a line for each of its commands, each loaded when it is called.
+"""The command `pilotfish-pipeline` and the list of its subcommands, each imported when it is called.
 
-So `--help` needs neither Spark nor Java, and `report` no Kafka connector. A command lives in the module that
-the table names; what it does, in the module that it calls.
+So `--help` needs neither Spark nor Java, and `report` needs no Kafka connector. The table names the module of
+each command; the command calls the module that does the work.
 
-Exit codes: 0 for done, 1 for failed, 2 for wrong input, said in one sentence.
+Exit codes: 0 for success, 1 for failure, 2 for wrong input, with a message of one sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 
 
 class _Lazy(NamedTuple):
-    """Where a command is, and what the list of commands says about it."""
+    """The location of a command, and its line in the list of commands."""
 
     module: str
     attribute: str
@@ -31,7 +31,7 @@ _COMMANDS: Final[dict[str, _Lazy]] = {
 
 
 class _LazyGroup(click.Group):
-    """Commands that are imported when they are called, not when they are listed."""
+    """A group that imports a command when it is called, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -52,7 +52,7 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 def main() -> None:
-    """What a fleet of sidecars saw: its events into tables, a report and advice."""
+    """Turn the events of a fleet of sidecars into tables, a report and advice."""
 
 
 if __name__ == "__main__":

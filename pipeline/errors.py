@@ -1,13 +1,13 @@
-"""What can be wrong with what somebody gave the pipeline. The command line says it in a sentence and ends.
+"""The base class of errors in the pipeline's input. The command line reports one in a sentence and ends.
 
     PipelineError
     ├── StoreError           stores/store.py: a folder of the other store, of another version, not writable
     ├── JobError             job.py: another input than the checkpoint's
     │   └── ReadingEndedError  job.py: the source failed while it was read
     ├── NoAdviceError, FileNotWrittenError, NotPublishedError     advise/
-    └── ...                  each room that reads something from outside has its own
+    └── ...                  each package that reads external data has its own
 
-Each message is one sentence or two: what is wrong, where, and the remedy. It never holds a secret.
+Each message is one or two sentences: what is wrong, where, and the remedy. It never contains a secret.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import ClassVar
 
 
 class PipelineError(Exception):
-    """Wrong input, or surroundings that lack something. Not a bug, and not worth a stack trace."""
+    """Wrong input or a deficient environment. Not a bug, so no stack trace is shown."""
 
-    #: What the command ends with: 2 for what was typed or is missing, as click does; 1 for what failed later.
+    #: The command's exit code: 2 for wrong or missing options, as in click; 1 for later failures.
     exit_code: ClassVar[int] = 2
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says of its own accord, without the Java that it went through."""
+    """Returns the first line of the error's own message, without Java's stack."""
     java = getattr(error, "java_exception", None)
     lines = [line.strip() for line in str(java.toString() if java is not None else error).splitlines()]
     said = next((line for line in lines if line), "")

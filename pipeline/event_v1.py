@@ -1,10 +1,10 @@
-"""Event v1 as Spark reads it: one flat row for all types, each field null in the types that have none.
+"""Event v1 as Spark reads it: one flat row for all types; fields of other types are null.
 
-The sidecar owns the format (docs/events.md, docs/event-v1.schema.json); a test holds the two equal. Fields
-that a later sidecar adds are not read; a field that it lacks is null. Times are texts here, RFC 3339 with
+The sidecar owns the format (docs/events.md, docs/event-v1.schema.json); a test checks that both are equal.
+Fields added by a later sidecar are not read; a missing field is null. Times are texts here, RFC 3339 with
 microseconds in UTC, and become timestamps in bronze.
 
-Also here: why a line is rejected. Where several reasons apply, the first one in the list is reported.
+Also here: the reasons why a line is rejected. If several apply, the first one in the list is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WINDOW: Final = "produce.window"
 CONNECTION: Final = "connection"
 HEARTBEAT: Final = "heartbeat"
 
-#: What every event has.
+#: The fields of every event.
 COMMON: Final[dict[str, DataType]] = {
     "v": ShortType(),
     "type": StringType(),
@@ -44,7 +44,7 @@ COMMON: Final[dict[str, DataType]] = {
     "observed_at": StringType(),
 }
 
-#: What the types have beyond that. A name means the same in each of them.
+#: Further fields of some types. A name means the same in all of them.
 FIELDS: Final[dict[str, DataType]] = {
     "topic": StringType(),
     "topic_id": StringType(),
@@ -77,7 +77,7 @@ FIELDS: Final[dict[str, DataType]] = {
     "version": StringType(),
 }
 
-#: The fields of each type; those behind the bar may be null or missing.
+#: The fields of each type: the required ones, then those that may be null or missing.
 OF_TYPE: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     PARTITION: (
         ("topic", "partition", "isr", "replicas", "offline", "metadata_version", "reason"),
@@ -108,10 +108,10 @@ OF_TYPE: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in (COMMON | FIELDS).items()])
 
-#: The latency histogram: a bucket's number, and the microseconds that fall into it. Four buckets per
-#: doubling, so a bound is at most a quarter above what was measured; the numbers can be added up.
+#: The latency histogram maps a bucket's number to a number of records. Four buckets per doubling, so a bound
+#: is at most a quarter above the measured value. Histograms can be added up.
 SUB_BUCKETS: Final = 4
-#: That of the longest latency an int64 holds.
+#: The bucket of the longest latency that an int64 can hold, in microseconds.
 LAST_BUCKET: Final = 247
 
 
@@ -149,7 +149,7 @@ REASONS: Final = (
 
 
 def bucket_of(latency_us: int) -> int:
-    """The bucket that a latency falls into."""
+    """Returns the bucket of a latency."""
     if latency_us < SUB_BUCKETS:
         return max(latency_us, 0)
     shift = latency_us.bit_length() - 3
@@ -157,7 +157,7 @@ def bucket_of(latency_us: int) -> int:
 
 
 def upper_bound_us(bucket: int) -> int:
-    """The first latency beyond the bucket."""
+    """Returns the first latency above the bucket, in microseconds."""
     if bucket < SUB_BUCKETS:
         return bucket + 1
     shift, mantissa = bucket // SUB_BUCKETS - 1, bucket % SUB_BUCKETS + SUB_BUCKETS

@@ -1,8 +1,8 @@
 """Finds a Java of a wanted version on this machine, or says what to install.
 
-Looked at in this order: JAVA_HOME, `java` on PATH, and the folders where systems put their runtimes; the
-first that fits wins. Called by `session.py` for Spark and by `tests/support/java.py` for Kafka's brokers;
-blocks, on the caller's thread. Needs nothing but the standard library.
+Searches in this order: JAVA_HOME, `java` on PATH, and the folders where systems install runtimes; returns the
+first that fits. Used by `session.py` for Spark and by `tests/support/java.py` for Kafka's brokers. Blocks the
+calling thread. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-#: Where Debian, Fedora, macOS and Homebrew put runtimes, as globs below a root.
+#: Where Debian, Fedora, macOS and Homebrew install runtimes, as globs below a root.
 _RUNTIME_FOLDERS: Final = (
     "usr/lib/jvm/*",
     "opt/java/*",
@@ -30,13 +30,13 @@ _RUNTIME_FOLDERS: Final = (
     "usr/local/opt/openjdk*",
 )
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-#: Debian 12 and Ubuntu have the first; releases that dropped it have a newer one as the second.
+#: Debian 12 and Ubuntu have the first; newer releases without it have a later version as the second.
 DEBIAN_PACKAGES: Final = ("openjdk-17-jre-headless", "default-jre-headless")
 _TIMEOUT_S: Final = 60
 
 
 class JavaMissingError(PipelineError):
-    """There is no Java here that fits; the message says which were seen and what to install."""
+    """No Java here fits; the message lists those found and what to install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Java:
 
     @property
     def home(self) -> Path:
-        """What JAVA_HOME has to be for programs that ask for it, as Spark's launcher does."""
+        """Returns the value of JAVA_HOME for programs that need it, such as Spark's launcher."""
         return self.path.parent.parent
 
 
 def candidates(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator[Path]:
-    """Every `java` worth asking for its version, the preferred first; a program is named once."""
+    """Yields each executable `java` once, in order of preference."""
     named: list[Path] = []
     if environ.get("JAVA_HOME"):
         named.append(Path(environ["JAVA_HOME"]) / "bin" / "java")
@@ -70,7 +70,7 @@ def candidates(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator[P
 
 
 def version_of(path: Path) -> int | None:
-    """The major version that a `java` says it has; None when it can't be run or says nothing of the kind."""
+    """Returns the major version that a `java` reports; None if it can't be run or reports none."""
     try:
         ran = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
@@ -87,10 +87,10 @@ def first_fitting(
     environ: Mapping[str, str] | None = None,
     root: Path = Path("/"),
 ) -> Java:
-    """The first Java of one of these versions.
+    """Returns the first Java of one of these versions.
 
-    `wanted` is the sentence that opens the JavaMissingError ("Spark 4 needs Java 17 or 21."); what was seen
-    and what to install follow.
+    `wanted` is the first sentence of the JavaMissingError ("Spark 4 needs Java 17 or 21."); the versions
+    found and what to install follow.
     """
     seen: list[str] = []
     for path in candidates(os.environ if environ is None else environ, root):
@@ -103,7 +103,7 @@ def first_fitting(
 
 
 def what_to_install(root: Path = Path("/")) -> str:
-    """One sentence with the command that installs a Java on this kind of system."""
+    """Returns a sentence with the command that installs a Java on this kind of system."""
     systems = os_family(root)
     if systems & {"debian", "ubuntu"}:
         return f"Install one with: sudo apt-get install {DEBIAN_PACKAGES[0]} (or {DEBIAN_PACKAGES[1]})."
@@ -119,7 +119,7 @@ def what_to_install(root: Path = Path("/")) -> str:
 
 
 def os_family(root: Path = Path("/")) -> frozenset[str]:
-    """The ids of /etc/os-release: this system's own and those that it is like."""
+    """Returns the ids in /etc/os-release: this system's own and those of similar systems."""
     try:
         text = (root / "etc/os-release").read_text(encoding="utf-8")
     except OSError:

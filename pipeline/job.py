@@ -1,18 +1,18 @@
-"""The job: new lines of a source into bronze, batch by batch, and silver and gold brought up to date.
+"""Runs the job: writes new lines to bronze, batch by batch, and updates silver and gold.
 
     for each batch of the query (Structured Streaming's foreachBatch):
-        bronze_events, bronze_rejects        the batch added, known by the query's name and its number
-        silver                               if the store can: the batch merged in
-        silver, gold                         with `every_s`: brought up to date after each batch
-    afterwards: silver, gold                 if they lack anything that bronze has
+        bronze_events, bronze_rejects        adds the batch, identified by the query's name and its number
+        silver                               merges the batch, if the store can merge in place
+        silver, gold                         with `every_s`: updated after each batch
+    afterwards: silver, gold                 updated if they lack anything that bronze has
 
-Spark writes down which lines a batch has before it calls for it, and that it is done after; a driver killed
-in between gets the same batch again, and every write may be done again (stores/store.py). What is left to do
-beyond batches is told by a mark (refresh.py).
+Spark records the lines of a batch before it calls for it, and its completion after. If a driver is killed in
+between, it gets the same batch again; every write may be repeated (stores/store.py). A mark says whether
+silver and gold are up to date (refresh.py).
 
-A query's name and what it reads are kept in its checkpoint, `<out>/_checkpoint/<source>/`: a checkpoint that
-is thrown away gets another name, so that what is read again is not taken for what was read before. It is then
-in bronze twice, which no other table shows.
+A query's name and its source are kept in its checkpoint, `<out>/_checkpoint/<source>/`. If a checkpoint is
+deleted, the new one gets another name, so its batches are not taken for the old ones. Lines read again are
+then in bronze twice, which no other table shows.
 """
 
 from __future__ import annotations
@@ -52,42 +52,42 @@ _POLL_S: Final = 1
 
 
 class JobError(PipelineError):
-    """A run that can't begin: another input than the checkpoint's."""
+    """A run that can't begin: its input is not that of the checkpoint."""
 
 
 class ReadingEndedError(JobError):
-    """A source that is gone while it is read, or a disk that is full: what Spark said of it."""
+    """The source or a disk failed during the run; the message is Spark's."""
 
     exit_code = 1
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a run did."""
+    """The result of a run."""
 
     batches: int = 0
     lines: int = 0
     rejects: dict[str, int] = field(default_factory=dict)
-    #: Rows of each table as it stands after the run, in the order in which they are made.
+    #: Rows of each table after the run, in the order in which they are made.
     rows: dict[str, int] = field(default_factory=dict)
-    #: The tables that could not be made, and why: they are as they were before.
+    #: The tables that could not be made, and why: they are unchanged.
     failed: dict[str, str] = field(default_factory=dict)
-    #: Whether it was asked to stop before it came to the end of what there was.
+    #: Whether it was stopped before all lines were read.
     is_cut_short: bool = False
 
     @property
     def events(self) -> int:
-        """Lines that were events."""
+        """Returns the number of lines that were events."""
         return self.lines - sum(self.rejects.values())
 
 
 class _StopAskedError(Exception):
-    """Ends a query between two batches: nothing of the batch that it ends in was done yet."""
+    """Ends a query between two batches: nothing of its batch has been done yet."""
 
 
 class Job:
-    """One run of one source into one store. `at` is called with the name of each thing that is done:
-    `offsets` (a batch is known, and nothing of it done), a table's name when it is written, `batch`, `fresh`.
+    """One run of one source into one store. `at` is called with the name of each completed step:
+    `offsets` (a batch is known but not started), a table's name when it is written, `batch`, `fresh`.
     """
 
     def __init__(
@@ -111,15 +111,15 @@ class Job:
         self._refresh = Refresh(spark, store, progress, at, silver=silver, gold=gold)
         self._checkpoint = f"{store.out}/_checkpoint/{source.name}"
         self._query_name = ""
-        #: What went wrong inside a batch: Spark passes on no more than its text.
+        #: The exception of a batch, kept because Spark passes on only its text.
         self._failure: BaseException | None = None
         self.summary = Summary()
 
     def run(self, every_s: float | None = None, *, rebuilds: bool = False) -> Summary:
-        """Reads what there is and ends; with `every_s`, looks again that often until it is asked to stop.
+        """Reads all new lines and ends; with `every_s`, repeats this at that interval until it is stopped.
 
-        `rebuilds` makes silver and gold from all of bronze first, as after an upgrade that changed them.
-        Blocks. Raises JobError, ReadingEndedError and StoreError, and what Spark raises of its own.
+        `rebuilds` first makes silver and gold from all of bronze, as after an upgrade that changed them.
+        Blocks. Raises JobError, ReadingEndedError, StoreError, and errors of Spark.
         """
         self._query_name = self._named_query()
         self._store.create(BRONZE_EVENTS, bronze.EVENTS_SCHEMA)
@@ -142,7 +142,7 @@ class Job:
         return self.summary
 
     def _named_query(self) -> str:
-        """The name of this checkpoint's query. Raises JobError if it reads something else."""
+        """Returns the name of this checkpoint's query. Raises JobError if it reads something else."""
         folders, path = Folders(self._spark), f"{self._checkpoint}/{_IDENTITY}"
         known = folders.read_json(path)
         if known is None:
@@ -156,9 +156,9 @@ class Job:
         return str(known["query"])
 
     def _stream(self, every_s: float | None) -> None:
-        """Runs the query until it has read all, or is asked to stop."""
+        """Runs the query until it has read all lines, or is stopped."""
         each = self._batch if every_s is None else self._batch_and_refresh
-        # What is asked for after each batch; a hundred would be fetched one field at a time.
+        # The progress is fetched after each batch, one field at a time: a hundred entries would be slow.
         self._spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "8")
         writer = (
             self._source.stream(self._spark)
@@ -195,7 +195,7 @@ class Job:
                 return
 
     def _guarded(self, batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """The batch, with what it raises kept for `run`, and not begun at all when asked to stop."""
+        """Wraps a batch: keeps its exception for `run`, and does not begin if a stop is requested."""
 
         def guarded(raw: DataFrame, number: int) -> None:
             try:
@@ -209,12 +209,12 @@ class Job:
         return guarded
 
     def _batch(self, raw: DataFrame, number: int) -> None:
-        """A batch into bronze, and into silver if the store merges in place."""
+        """Writes a batch to bronze, and to silver if the store merges in place."""
         self._at("offsets")
         self._progress.doing(f"batch {number}")
         self._refresh.begins()
         batch = BatchId(self._query_name, number)
-        # Read once, used for both tables of bronze, the count, and all of silver.
+        # Parsed once for both bronze tables, the counts, and all of silver.
         parsed = bronze.parse(raw).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = _counts(parsed)
@@ -251,6 +251,6 @@ class Job:
 
 
 def _counts(parsed: DataFrame) -> dict[str | None, int]:
-    """How many lines were rejected for which reason; under None, those that were not."""
+    """Returns the number of rejected lines by reason; under None, the number of events."""
     counted = parsed.groupBy(bronze.REJECT_REASON).count().collect()
     return {row[bronze.REJECT_REASON]: row["count"] for row in counted}

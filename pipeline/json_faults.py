@@ -1,13 +1,13 @@
-"""What is wrong with a line as JSON, exactly: the slow second look, for lines that `bronze.py` doubts.
+"""Finds what is wrong with a line as JSON: the slow, exact check for lines that `bronze.py` doubts.
 
-Spark's variant knows what every value was in the text, which its quick JSON reader does not tell: 5 and "5"
-are one to it where a text is wanted. A line is read twice, between brackets and behind a key, for a reader
-that stops at the end of the first value takes `{…}]` and `{…}}` for whole: it is one JSON value if and only
-if both readings end with one. Needs the session's `spark.sql.variant.allowDuplicateKeys` (session.py).
+Spark's variant keeps the JSON type of each value. Its fast JSON reader does not: it reads 5 and "5" as the
+same text. A line is parsed twice, between brackets and after a key, because the parser stops at the end of
+the first value and accepts `{…}]` and `{…}}`. A line is one JSON value if and only if both parse to one
+value. Needs the session's `spark.sql.variant.allowDuplicateKeys` (session.py).
 
-Costs some 50 µs a line. It is SQL, in which one can give a name to what is used more than once: each use of
-a Column is a copy, and the plan would have thousands. Spark interprets lambdas, which keeps all this out of
-the code that it generates for the other lines.
+Costs about 50 µs a line. It is SQL text, because SQL can name a value that is used repeatedly. Each use of a
+Column is a copy, and the plan would have thousands. Spark interprets lambdas, which keeps these expressions
+out of the code generated for the other lines.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pyspark.sql.types import (
 from pipeline import event_v1
 from pipeline.event_v1 import NO_VERSION, NOT_AN_OBJECT, NOT_JSON, UNKNOWN_VERSION, WRONG_TYPE
 
-#: Keys of a histogram: numbers of buckets, up to that of the longest latency an int64 holds (247).
+#: Keys of a histogram: bucket numbers up to 247, the bucket of the longest latency that an int64 can hold.
 BUCKETS: Final = r"(?:[0-9]{1,2}|1[0-9]{2}|2[0-3][0-9]|24[0-7])"
 _HISTOGRAM: Final = "latency_us"
 _TWICE: Final = "a duplicate name"
-#: The type of a JSON integer of 19 to 38 digits that no int64 holds; one of few digits is a float like 1.0.
+#: The type of a JSON integer of 19 to 38 digits beyond int64. With fewer digits it is a float such as 1.0.
 _BEYOND_INT64: Final = r"^DECIMAL[(](?:19|[23][0-9]),0[)]$"
 
 _TEXT: Final = "text"
@@ -46,11 +46,11 @@ _MOST: Final[dict[type[DataType], int]] = {
 
 
 def json_fault(text: str, is_refused: str) -> str:
-    """struct<reason, detail> of a text that is no JSON object, of another version, or has a field of the
-    wrong type; null for one in order.
+    """Returns the SQL of struct<reason, detail> for a text that is no JSON object, has another version, or a
+    field of the wrong type; null for a valid one.
 
-    `is_refused` is whether there is a fault in any case. Then, where every value is of the right type, it
-    lies in one that another of the same name has taken the place of. SQL takes and gives SQL.
+    `is_refused`, SQL, is true if there certainly is a fault. Then, if every value has the right type, the
+    fault is in a value that a duplicate name has replaced. `text` is SQL too.
     """
     value = f"try_variant_get(try_parse_json(concat('[', {text}, ']')), '$[0]', 'variant')"
     fields = _as("value", "map<string,variant>")
@@ -64,12 +64,12 @@ def json_fault(text: str, is_refused: str) -> str:
 
 
 def fault(reason: str, detail: str = "NULL") -> str:
-    """struct<reason, detail>, the detail null where the reason says it all."""
+    """Returns the SQL of struct<reason, detail>; the detail is null if the reason is enough."""
     return f"named_struct('reason', '{reason}', 'detail', CAST({detail} AS STRING))"
 
 
 def _let(name: str, value: str, body: str) -> str:
-    """SQL for the body, in which the name stands for the value."""
+    """Returns the SQL of the body, in which the name refers to the value."""
     return f"get(transform(array({value}), {name} -> {body}), 0)"
 
 
@@ -100,7 +100,7 @@ def _fault_of_fields(fields: str, is_refused: str) -> str:
 
 
 def _first_wrong(fields: str) -> str:
-    """The name of the first field whose value is of another type than event v1 has it."""
+    """Returns the SQL of the name of the first field whose type is not that of event v1."""
     wanted = ", ".join(
         f"named_struct('name', '{name}', 'kind', '{_kind(kind)}', 'most', {_most(kind)}L)"
         for name, kind in (event_v1.COMMON | event_v1.FIELDS).items()
@@ -110,7 +110,7 @@ def _first_wrong(fields: str) -> str:
 
 
 def _fits(value: str, field: str) -> str:
-    """Whether a value, absent or null or there, is one that the field may have."""
+    """Returns whether a value, which may be absent or null, is allowed for the field."""
     counts = _as(value, "map<string,variant>")
     each_number = _is_number("each", f"{field}.most")
     is_bucket = f"key -> key RLIKE r'^{BUCKETS}$'"
@@ -125,7 +125,7 @@ def _fits(value: str, field: str) -> str:
 
 
 def _is_number(value: str, most: str) -> str:
-    """Whether a variant is a JSON integer, and no greater than the type of its field allows."""
+    """Returns whether a variant is a JSON integer within the range of its field's type."""
     return (
         f"(coalesce(schema_of_variant({value}), 'VOID') = 'BIGINT'"
         f" AND {_as(value, 'bigint')} BETWEEN -{most} - 1 AND {most})"
@@ -145,7 +145,7 @@ def _kind(kind: DataType) -> str:
 
 
 def _most(kind: DataType) -> int:
-    """The greatest number that a field, or an element of it, can hold; 0 for a text."""
+    """Returns the maximum of a numeric field or of its elements; 0 for a text."""
     match kind:
         case ArrayType():
             return _most(kind.elementType)

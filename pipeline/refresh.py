@@ -1,15 +1,15 @@
-"""Silver and gold, brought up to date with bronze; and the mark that says whether they are.
+"""Updates silver and gold from bronze, and marks whether they are up to date.
 
-    <out>/_fresh.json    {"version": …, "tables": […]}   there while silver and gold hold all that bronze does
+    <out>/_fresh.json    {"version": …, "tables": […]}   exists while silver and gold have all data of bronze
     <out>/_failed.json   {"gold_churn": "why"}           the tables that could not be made, if any
 
-The mark goes before a batch is added to bronze and comes back when the last gold table is written. So whoever
-starts after a driver was killed, in whichever instant, sees that there is something left to do; and whoever
-starts with nothing new, and the same tables to make, sees that there isn't.
+The mark is deleted before a batch is added to bronze, and written after the last gold table. So a run that
+starts after a driver was killed at any moment sees that work is left. A run with nothing new and the same
+tables sees that there is none.
 
-A table that fails stops no other one. It stays as it was, those that are made of it do as well, and each is
-named. A silver table that could not be merged into lacks a batch: it is made again of all of bronze, by this
-run or the next one.
+A table that fails does not stop the others. It stays unchanged, as do the tables made from it, and each is
+reported. A silver table whose merge failed lacks a batch: this run or the next one makes it again from all of
+bronze.
 
 _fresh.json names the version of the installed package.
 """
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 
 _MARK: Final = "_fresh.json"
-#: What a table may fail of: its own rows, what it is made of, or where it is written.
+#: The causes of a table's failure: its own rows, its sources, or the place where it is written.
 _FAILURES: Final = (PySparkException, Py4JError, PipelineError)
 
 
 def pilotfish_version() -> str:
-    """The package's version; "unknown" where it was shipped to a cluster as files."""
+    """Returns the package's version; "unknown" if it was sent to a cluster as files."""
     for name in ("pilotfish-pipeline", "pilotfish"):
         with suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
@@ -57,11 +57,11 @@ def pilotfish_version() -> str:
 
 
 class SourceNotMadeError(PipelineError):
-    """A table that another one is made of could not be made."""
+    """A source of this table could not be made."""
 
 
 class Refresh:
-    """Silver and gold of a store. `at` is called with a table's name when it is written."""
+    """Updates silver and gold of a store. `at` is called with a table's name when it is written."""
 
     def __init__(
         self,
@@ -83,27 +83,27 @@ class Refresh:
         self._failed_mark = f"{store.out}/{FAILED}"
         self._progress = progress
         self._at = at
-        #: How many rows each table got that was replaced.
+        #: The number of rows of each replaced table.
         self._rows: dict[str, int] = {}
         #: The tables that could not be made, and why.
         self.failed: dict[str, str] = {}
 
     def is_due(self) -> bool:
-        """Whether silver and gold lack something that bronze has, or are of another version."""
+        """Returns whether silver and gold lack data of bronze, or are of another version."""
         return self._folders.read_json(self._mark) != self._says
 
     def begins(self) -> None:
-        """Bronze is about to change."""
+        """Deletes the mark, because bronze is about to change."""
         self._folders.delete(self._mark)
 
     def silver(self) -> None:
-        """Every silver table, from all of bronze."""
+        """Makes every silver table from all of bronze."""
         for table in self._silver:
             self._make_silver(table)
 
     def missing_silver(self) -> None:
-        """The silver tables that batches can't be merged into, from all of bronze: those that are not there,
-        have the columns of another version, or lack a batch since they failed.
+        """Makes silver tables that batches can't be merged into from all of bronze: those that are missing,
+        have the columns of another version, or failed and so lack a batch.
         """
         failed = self._folders.read_json(self._failed_mark) or {}
         for table in self._silver:
@@ -111,10 +111,10 @@ class Refresh:
                 self._make_silver(table)
 
     def merge_into_silver(self, events: DataFrame) -> None:
-        """The bronze events of a batch, merged into every silver table."""
+        """Merges the bronze events of a batch into every silver table."""
         sources = {BRONZE_EVENTS: events}
         for table in self._silver:
-            # What failed lacks this batch and more, and so would what is made of it.
+            # A failed table lacks at least this batch, and so would tables made from it.
             if table.name in self.failed or table.source in self.failed:
                 self._note(table.name, self.failed.get(table.name) or _needs(table.source))
                 continue
@@ -129,7 +129,7 @@ class Refresh:
                 self._at(table.name)
 
     def gold(self) -> None:
-        """Silver tables that failed, once more; every gold table, from silver; then the mark."""
+        """Makes failed silver tables again, then every gold table from silver, then writes the mark."""
         for table in self._silver:
             if table.name in self.failed and self._store.merges_in_place:
                 self._make_silver(table)
@@ -145,7 +145,7 @@ class Refresh:
         self._at("fresh")
 
     def rows_of_all(self) -> dict[str, int]:
-        """How many rows each table has now, by its name, in the order in which they are made."""
+        """Returns the number of rows of each table, in the order in which they are made."""
         self._progress.doing("counting")
         return {
             name: self._rows[name] if name in self._rows else self._store.read(name).count()
@@ -157,7 +157,7 @@ class Refresh:
         self._make(table.name, lambda: table.of(self._read(table.source)))
 
     def _make(self, name: str, rows: Callable[[], DataFrame]) -> None:
-        """The table instead of what was there; or what was there, and the name among those that failed."""
+        """Replaces the table; on failure it stays as it was, and its name is added to `failed`."""
         self.failed.pop(name, None)
         try:
             self._replace(name, rows())
@@ -165,7 +165,7 @@ class Refresh:
             self._note(name, first_line(e))
 
     def _note(self, name: str, why: str) -> None:
-        """On the disk before the batch is done: the next run is to know."""
+        """Records a failure on disk before the batch ends, so that the next run knows it."""
         if self.failed.get(name) != why:
             self.failed[name] = why
             self._progress.done(f"{name} failed: {why}")

@@ -1,17 +1,17 @@
-"""The Spark session of all jobs: one place for its settings.
+"""Makes the Spark session of all jobs; the only place for its settings.
 
     spark = spark_session("pilotfish-pipeline", jars=connector_jars("kafka", "delta"))
 
-Three ways to run are told apart by what is already decided outside:
+Three ways to run are distinguished by what the environment has already decided:
 
-- A plain `python`: Spark starts inside this process, on `local[*]` or the master that is given, by a Java 17
-  or 21 that is looked for here; JavaMissingError says what to install.
-- `spark-submit` (its gateway is in the environment): master, jars, memory and addresses are the submitter's
-  and are left alone; only what the tables depend on is set.
-- Spark Connect (a master `sc://host:port`, or SPARK_REMOTE): the server's own settings can't be changed from
-  here; those of the session are set, the Kafka and Delta jars must be the server's.
+- A plain `python`: Spark starts inside this process, on `local[*]` or the given master, with a Java 17 or 21
+  found on this machine; JavaMissingError says what to install.
+- `spark-submit` (its gateway is in the environment): the submitter decides on master, jars, memory and
+  addresses. Only the settings that the tables depend on are set.
+- Spark Connect (a master `sc://host:port`, or SPARK_REMOTE): the server's own settings can't be changed here.
+  Session settings are set; the server must have the Kafka and Delta jars.
 
-A session that is already active is taken as it is. Blocks; a start takes several seconds.
+A session that is already active is used unchanged. Blocks; a start takes several seconds.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pipeline.java import Java, first_fitting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-#: Spark 4.0 is tested on 17 and 21 (its documentation, "Downloading"); from 23 on Hadoop's login fails, as
-#: Subject.getSubject is gone without a security manager (JEP 486).
+#: Spark 4.0 is tested on 17 and 21 (its documentation, "Downloading"). From 23 on Hadoop's login fails,
+#: because Subject.getSubject needs a security manager (JEP 486).
 _JAVA_VERSIONS: Final = range(17, 22)
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _LOOPBACK: Final = "127.0.0.1"
@@ -44,29 +44,29 @@ _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _EXTENSIONS_KEY: Final = "spark.sql.extensions"
 _JAVA_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"
-#: Java's second compiler, C2, pays back what it costs only after minutes: a million events took 210 CPU
-#: seconds with it and 173 without, twenty thousand 69 and 45 (Java 17, two cores). Alone, the first one would
-#: have 48 MB for its code, which Spark fills.
+#: Java's second compiler, C2, pays off only after minutes: a million events took 210 CPU seconds with it and
+#: 173 without, twenty thousand 69 and 45 (Java 17, two cores). Without C2, the code cache would be 48 MB,
+#: which Spark fills.
 _SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
-#: What the tables depend on, or what every run is better with: session settings, allowed everywhere.
+#: Settings that the tables depend on or every run profits from: session settings, allowed everywhere.
 SESSION_SETTINGS: Final[Mapping[str, str]] = {
     # Event times are UTC instants; hours of gold are UTC hours.
     "spark.sql.session.timeZone": "UTC",
-    # Spark 4's default, written down: an overflow is an error and not another number.
+    # Spark 4's default, made explicit: an overflow is an error and not a wrong number.
     "spark.sql.ansi.enabled": "true",
-    # Spark's default for Parquet is INT96, which has no statistics and which others are giving up.
+    # Spark's default for Parquet is INT96, which is deprecated and has no statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Of a key given twice the last one counts, for a variant as for every other reader of JSON here.
+    # The last value of a duplicate key counts, for a variant as for every other JSON reader here.
     "spark.sql.variant.allowDuplicateKeys": "true",
 }
-#: Delta's log is read with 50 tasks by default; a table of ours has few files.
+#: By default Delta reads its log with 50 tasks; our tables have few files.
 _DELTA_SESSION_SETTINGS: Final[Mapping[str, str]] = {"spark.databricks.delta.snapshotPartitions": "1"}
 
 
 class SessionError(PipelineError):
-    """The session that is wanted can't be had; the message says why, and what to do."""
+    """The requested session is not possible; the message says why, and what to do."""
 
 
 def spark_session(
@@ -80,18 +80,18 @@ def spark_session(
     is_short: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The active session, or a new one.
+    """Returns the active session, or a new one.
 
     `master` is Spark's (`local[2]`, `spark://…`, `sc://…`); None: `local[*]`, or the submitter's. `jars` are
-    put on the class path; Delta is set up when its jar is among them or among Spark's own.
-    `shuffle_partitions`: None is twice the cores on one machine, and Spark's 200, merged as sizes allow, on a
-    cluster. `driver_memory` is Java's, as "4g". `shows_progress` draws Spark's bar of stages on stderr.
-    `is_short`: it will end within minutes, so Java is not to spend them on making its code fast.
-    `settings` are Spark's own by name and win over all of these; other users of the machine can see them in
-    the list of processes, so that secrets belong into Spark's own files.
+    added to the class path; Delta is set up if its jar is among them or among Spark's own.
+    `shuffle_partitions`: None is twice the cores on one machine, and on a cluster Spark's 200, merged as
+    sizes allow. `driver_memory` is Java's, as "4g". `shows_progress` draws Spark's progress bar on stderr.
+    `is_short`: the run ends within minutes, so Java uses only its fast compiler. `settings` are Spark
+    settings by name and override all of these. Other users of the machine can see them in the process list,
+    so put secrets into Spark's own files.
 
-    Raises JavaMissingError without Java 17 to 21, and SessionError when Spark doesn't start, or an active
-    session lacks the Delta that is asked for.
+    Raises JavaMissingError without Java 17 to 21, and SessionError if Spark doesn't start, or an active
+    session lacks Delta although its jar is among `jars`.
     """
     _quieten()
     session_settings = _session_settings(settings, shuffle_partitions)
@@ -111,20 +111,19 @@ def spark_session(
 
 
 def is_running() -> bool:
-    """Whether spark_session would take a session that is active already; who takes it leaves it running."""
+    """Returns whether spark_session would use an active session; its user must leave it running."""
     return _active() is not None
 
 
 def find_java(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Java:
-    """The first Java that Spark runs on; JavaMissingError says what was seen and what to install."""
+    """Returns the first Java that Spark runs on; JavaMissingError lists those found and what to install."""
     return first_fitting(_JAVA_VERSIONS, "Spark 4 needs Java 17 or 21.", environ, root)
 
 
 def _quieten() -> None:
-    """Python's half of Spark, made to say what it says once: in the exception that it raises.
+    """Silences loggers of pyspark and py4j that repeat what the raised exception says.
 
-    py4j would log every option that a reader is given at DEBUG, secrets among them, and each call back to
-    Python at INFO.
+    py4j would log every option of a reader at DEBUG, including secrets, and each callback to Python at INFO.
     """
     logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
@@ -132,12 +131,12 @@ def _quieten() -> None:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process: Spark is then already there, and waits at a gateway."""
+    """Returns whether spark-submit started this process: then Spark already runs and waits at a gateway."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def has_delta(spark: SparkSession) -> bool:
-    """Whether the session can read and write Delta tables."""
+    """Returns whether the session can read and write Delta tables."""
     return _DELTA_EXTENSION in (spark.conf.get(_EXTENSIONS_KEY, "") or "")
 
 
@@ -151,7 +150,7 @@ def _session_settings(settings: Mapping[str, str] | None, shuffle_partitions: in
 def _own_process_settings(
     master: str | None, jars: Sequence[Path], driver_memory: str | None, *, shows_progress: bool
 ) -> dict[str, str]:
-    """What only the one who starts Spark can say."""
+    """Returns the settings that only the process that starts Spark can set."""
     master = master or "local[*]"
     wanted = {
         "spark.master": master,
@@ -173,14 +172,14 @@ def _own_process_settings(
 
 
 def _java_options(settings: Mapping[str, str] | None, *, is_short: bool) -> dict[str, str]:
-    """Where Java finds our log settings, and how it compiles; options that are given come behind and win."""
+    """Returns the Java options for our log settings and the compiler; given options come last and win."""
     given = (settings or {}).get(_JAVA_OPTIONS_KEY, "")
     options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", _SHORT_RUN if is_short else "", given]
     return {_JAVA_OPTIONS_KEY: " ".join(filter(None, options))}
 
 
 def _delta_settings(jar_names: Iterable[str], extensions: str = "") -> dict[str, str]:
-    """What Delta needs beyond its jar; nothing when the jar is not there."""
+    """Returns Delta's settings; empty if its jar is missing."""
     if not any(name.startswith("delta-spark_") for name in jar_names):
         return {}
     named = [name for name in extensions.split(",") if name and name != _DELTA_EXTENSION]
@@ -192,7 +191,7 @@ def _delta_settings(jar_names: Iterable[str], extensions: str = "") -> dict[str,
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Delta's settings when the submitter gave its jar; by path, or by its coordinate."""
+    """Returns Delta's settings if the submitter gave its jar, by path or by coordinate."""
     SparkContext._ensure_initialized()
     conf = SparkConf()
     given = f"{conf.get('spark.jars', '')},{conf.get('spark.jars.packages', '')}".split(",")
@@ -201,7 +200,7 @@ def _submitted_settings() -> dict[str, str]:
 
 
 def _remote(master: str | None) -> str | None:
-    """The Spark Connect server to use, if it is to be one; a master that is given decides."""
+    """Returns the Spark Connect server to use, if any; a given master takes precedence."""
     named = master if master is not None else os.environ.get("SPARK_REMOTE")
     return named if named is not None and named.startswith("sc://") else None
 
@@ -230,7 +229,7 @@ def _started(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _active() -> SparkSession | None:
-    """The session of this thread, or of the process: foreachBatch runs in a thread of its own."""
+    """Returns the session of this thread or of the process: foreachBatch runs in another thread."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
@@ -248,7 +247,7 @@ def _fit(active: SparkSession, jars: Sequence[Path]) -> SparkSession:
 
 @contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """Sets variables for what is started meanwhile, and puts back what was there."""
+    """Sets variables for processes started meanwhile, then restores the earlier values."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,17 +1,17 @@
-"""Where lines come from: a folder of files, or a Kafka topic. Each is read as a batch or as a stream.
+"""Reads lines from files or a Kafka topic, as a batch or as a stream.
 
     FilesSource("/var/lib/pilotfish/events")
     KafkaSource("broker:9092", "pilotfish.events", settings={"security.protocol": "SSL"})
 
-Both give the columns of `raw`, which `bronze.parse` takes:
+Both return the columns of `raw`, the input of `bronze.parse`:
 
-    line         STRING     the bytes as they came, which may be no UTF-8
+    line         STRING     the bytes as they came, which may not be valid UTF-8
     source       STRING     the file's path, or topic-partition@offset
-    received_at  TIMESTAMP  when the file was last written; of a record the broker's time, where the topic has
+    received_at  TIMESTAMP  when the file was last written; for a record the broker's time, if the topic has
                             message.timestamp.type=LogAppendTime, else the time of the batch that reads it
 
-What can be seen to be wrong before anything is read, `check` says in a sentence. No setting's value is ever
-in a message or in a repr: some are secrets.
+`check` reports errors that can be found before anything is read, in one sentence. The value of a setting is
+never in a message or a repr, because some are secrets.
 
 Before a run, the source asks the Kafka cluster once whether it has the topic, by the Java client of Spark's
 connector. Spark itself would ask three times for a minute each and end with a stack trace. The check blocks
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 DEFAULT_TOPIC: Final = "pilotfish.events"
-#: Some 100 MB and a minute or two of two cores, at the sizes to which a sidecar's files grow.
+#: About 100 MB, and a minute or two on two cores, with the usual size of a sidecar's files.
 MAX_FILES_PER_BATCH: Final = 1_000
 
-#: Of the files of a folder Spark would pass over those that are a week older than the newest one.
+#: By default Spark ignores files that are a week older than the newest one in the folder.
 _ANY_AGE: Final = "36500d"
-#: TimestampType.LOG_APPEND_TIME, as Spark's column timestampType has it.
+#: TimestampType.LOG_APPEND_TIME, as in Spark's column timestampType.
 _LOG_APPEND_TIME: Final = 1
-#: What Spark's connector sets itself, and refuses to be told ("Kafka Specific Configurations").
+#: Settings that Spark's connector sets itself and refuses from others ("Kafka Specific Configurations").
 _SPARKS_OWN: Final = frozenset(
     {
         "auto.offset.reset",
@@ -61,9 +61,9 @@ _SPARKS_OWN: Final = frozenset(
 )
 
 
-#: A broker that is there answers within milliseconds; an address that nobody has takes TCP 10 s to give up.
+#: A live broker answers within milliseconds; TCP needs 10 s to give up on an unused address.
 _PATIENCE: Final[Mapping[str, str]] = {"default.api.timeout.ms": "15000", "request.timeout.ms": "5000"}
-#: By the simple name of Kafka's exception.
+#: By the simple class name of Kafka's exception.
 _SENTENCES: Final[Mapping[str, str]] = {
     "UnknownTopicOrPartitionException": "There is no topic {topic} at {servers}: create it, or name another.",
     "InvalidTopicException": "{topic} can't be a topic's name: it takes letters, digits, dots, dashes and"
@@ -83,14 +83,14 @@ _QUOTED: Final = re.compile(r"""["']([^"']+)["']""")
 
 
 class KafkaCheckError(PipelineError):
-    """The topic isn't there or can't be asked for. Names topic and brokers, what to look at; no secret."""
+    """The topic is missing or can't be checked. Names topic, brokers and what to check; no secret."""
 
 
 def cluster_of(spark: SparkSession, client: Mapping[str, str], topic: str) -> str:
-    """The id of the cluster that has the topic. `client` are a Kafka client's settings, with its servers.
+    """Returns the id of the cluster that has the topic. `client`: a Kafka client's settings, with servers.
 
-    Raises KafkaCheckError. A session on Spark Connect has no Java here to ask with: then the servers stand
-    for the cluster, and nothing is checked.
+    Raises KafkaCheckError. With Spark Connect there is no Java in this process: then it returns the servers
+    instead of the id, and checks nothing.
     """
     servers = client["bootstrap.servers"]
     java = getattr(spark, "_jvm", None)
@@ -112,14 +112,14 @@ def cluster_of(spark: SparkSession, client: Mapping[str, str], topic: str) -> st
             return str(admin.describeCluster().clusterId().get())
         finally:
             admin.close(java.java.time.Duration.ZERO)
-    except Py4JJavaError as e:  # whose text may hold a secret, as may that of the other
+    except Py4JJavaError as e:  # its text may contain a secret, as may that of PySparkException
         raise KafkaCheckError(_sentence(e.java_exception, client, topic)) from None
     except PySparkException as e:
         raise KafkaCheckError(_unknown(str(e), client)) from None
 
 
 def _sentence(raised: Any, client: Mapping[str, str], topic: str) -> str:
-    """What the innermost exception that we know means; else what the outermost says, without the values."""
+    """Returns the sentence of the innermost known exception; else the innermost message without secrets."""
     servers = client["bootstrap.servers"]
     chain = []
     while raised is not None:
@@ -140,7 +140,7 @@ def _unknown(said: str, client: Mapping[str, str]) -> str:
 
 
 def _without_secrets(said: str, client: Mapping[str, str]) -> str:
-    """What Java said, without values of settings that may be secret, or what stands in quotes in them."""
+    """Removes the values of secret settings, and quoted parts of these values, from Java's message."""
     for value in (value for name, value in client.items() if _SECRET.search(name)):
         for secret in (value, *_QUOTED.findall(value)):
             said = said.replace(secret, "(hidden)")
@@ -148,39 +148,39 @@ def _without_secrets(said: str, client: Mapping[str, str]) -> str:
 
 
 class SourceError(PipelineError):
-    """What is to be read isn't there, or not to be had. Names it, and the remedy."""
+    """The source is missing or not accessible. Names it, and the remedy."""
 
 
 class Source(Protocol):
-    """Lines to be read, by one who has a session."""
+    """A source of lines, read with a Spark session."""
 
     @property
     def name(self) -> str:
-        """`files` or `kafka`: the folder of its checkpoint."""
+        """Returns `files` or `kafka`: the name of its checkpoint's folder."""
         ...
 
     @property
     def reads(self) -> str:
-        """What it reads, for people, and to tell whether a checkpoint is of the same."""
+        """Returns what it reads, for people, and to check that a checkpoint belongs to it."""
         ...
 
     def check(self) -> None:
-        """Raises SourceError or KafkaCheckError if what it reads isn't there."""
+        """Raises SourceError or KafkaCheckError if its input does not exist."""
         ...
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        """All lines that there are now."""
+        """Returns all lines that exist now."""
         ...
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The lines that there are, and those that come."""
+        """Returns the existing lines and later ones, as a stream."""
         ...
 
 
 class FilesSource:
-    """The files of a folder and of those in it, but not what has a name that begins with a dot or underscore.
+    """The files of a folder and its subfolders, except names that begin with a dot or underscore.
 
-    A file must be whole when its name appears; it is read once. `folder` may be a URI that Hadoop knows.
+    A file must be complete when its name appears; it is read once. `folder` may be a URI that Hadoop knows.
     """
 
     name: Final = "files"
@@ -197,7 +197,7 @@ class FilesSource:
         return self._folder
 
     def local_bytes(self) -> int | None:
-        """How much there is, read before or not; None for what is elsewhere."""
+        """Returns the size of all files, including those already read; None if they are not local."""
         if "://" in self._folder:
             return None
         return sum(_size_bytes(entry) for entry in Path(self._folder).rglob("*"))
@@ -219,16 +219,16 @@ class FilesSource:
 
     def _options(self) -> dict[str, str]:
         return {
-            # A carriage return alone is white space within JSON, and ends no line.
+            # A single carriage return is white space within JSON, and ends no line.
             "lineSep": "\n",
             "recursiveFileLookup": "true",
-            # Files are removed some day. What was lost so is counted: the boot's numbers have a gap.
+            # Old files may be removed. Lines lost by this are counted: the boot's numbers have a gap.
             "ignoreMissingFiles": "true",
         }
 
 
 class KafkaSource:
-    """A topic, a record a line. `settings` are a Kafka consumer's by Kafka's names (security.protocol, …)."""
+    """A topic, one line per record. `settings`: a Kafka consumer's, by Kafka's names (security.protocol)."""
 
     name: Final = "kafka"
 
@@ -241,9 +241,9 @@ class KafkaSource:
         starting: str = "earliest",
         max_records_per_batch: int | None = None,
     ) -> None:
-        """`starting`, `earliest` or `latest`, is where a stream without a checkpoint begins.
+        """`starting`, `earliest` or `latest`: where a stream without a checkpoint begins.
 
-        Raises SourceError for a setting that is Spark's own affair.
+        Raises SourceError for a setting that Spark sets itself.
         """
         self._bootstrap_servers = bootstrap_servers
         self._topic = topic
@@ -261,13 +261,13 @@ class KafkaSource:
 
     @property
     def reads(self) -> str:
-        """The topic and the cluster's id: addresses may change. Asks for it first, so that it may raise."""
+        """Returns the topic and the cluster's id (addresses may change). May raise: `check` comes first."""
         if self._cluster_id is None:
             self.check()
         return f"the topic {self._topic} of the Kafka cluster {self._cluster_id}"
 
     def check(self) -> None:
-        """Asks the brokers for the topic, from the process that has the active session; waits up to 15 s."""
+        """Asks the brokers for the topic, through the active session's Java; waits up to 15 s."""
         client = {"bootstrap.servers": self._bootstrap_servers, **self._settings}
         self._cluster_id = cluster_of(SparkSession.active(), client, self._topic)
 
@@ -284,8 +284,8 @@ class KafkaSource:
     def _options(self) -> dict[str, str]:
         return {
             "subscribe": self._topic,
-            # Records that the topic no longer keeps: to stop would bring none of them back, and there is a
-            # count of them, for the boot's numbers have a gap.
+            # The topic no longer keeps some records: stopping would not bring them back, and they are
+            # counted, because the boot's numbers have a gap.
             "failOnDataLoss": "false",
             "kafka.bootstrap.servers": self._bootstrap_servers,
             **{f"kafka.{name}": value for name, value in self._settings.items()},
@@ -293,7 +293,7 @@ class KafkaSource:
 
 
 def _size_bytes(path: Path) -> int:
-    """0 for a file that was removed meanwhile."""
+    """Returns the size; 0 for a file that was removed meanwhile."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The names of all tables, and what a row of each is."""
+"""The names of all tables."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""What a value of event v1 may be: its range, and its sense beside other fields of the same event.
+"""Checks values of event v1: their range, and their consistency with other fields of the event.
 
     out_of_range     partition -7, epoch 2^31-1, a topic without a name, a hundred thousand replicas
     inconsistent     a window that ends before it starts, a histogram that does not add up to its records
 
-The types of event v1 allow more than a cluster can have. Such a value would pass into gold: a partition that
-does not exist, a broker for each of a hundred thousand replicas, a sum that no BIGINT holds. So the line is
-rejected, with the reason and the field. Bounds are far beyond what any sidecar writes, but so low that a
-table can add up and subtract what passes. The arithmetic of silver and gold does not rely on this: older
-lines may be in bronze already.
+The types of event v1 allow more than a cluster can have. Such a value would reach gold: a partition that does
+not exist, a broker for each of a hundred thousand replicas, a sum beyond BIGINT. So the line is rejected,
+with the reason and the field. Bounds are far above what any sidecar writes, but low enough that tables can
+add and subtract accepted values. The arithmetic of silver and gold does not rely on this: bronze may already
+contain older lines.
 
-`metadata_max_age_ms` may be all that its type holds: with Kafka's Long.MAX_VALUE a sidecar never refreshes
-by itself. Gold cuts that to what it can compute with (gold/clocks.py).
+`metadata_max_age_ms` may have any value of its type: with Kafka's Long.MAX_VALUE a sidecar never refreshes by
+itself. Gold limits it to what it can compute with (gold/clocks.py).
 
-SQL text, as all of bronze.py. The rules have no lambdas, so that each line can be looked at quickly; the sum
-of a histogram needs one, and is looked at last.
+SQL text, as all of bronze.py. The rules have no lambdas, so that checking a line is fast. The sum of a
+histogram needs one, and is checked last.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from pipeline.json_faults import fault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A thousand lines a second for thirty years. Nine million boots can be added up.
+#: A thousand lines per second for thirty years. A BIGINT holds the sum of nine million boots.
 MOST_LINES: Final = 10**12
-#: A petabyte, or thirty years in microseconds: nine thousand of them can be added up.
+#: A petabyte, or thirty years in microseconds. A BIGINT holds the sum of nine thousand of them.
 MOST_COUNT: Final = 10**15
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
 
-#: Least and greatest, both allowed. A boot's id is any number: nothing is computed with it.
+#: Minimum and maximum, both allowed. A boot's id may be any number: nothing is computed with it.
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "seq": (1, MOST_LINES),
-    # A whole cluster has two million replicas at most (KRaft).
+    # A whole cluster has at most two million replicas (KRaft).
     "partition": (0, 999_999),
     "leader": (0, _INT32),
-    # An election a second for thirty years.
+    # An election per second for thirty years.
     "leader_epoch": (0, 10**9),
     "metadata_version": (0, MOST_COUNT),
-    # Below 0: the address of a bootstrap server, by its place in the list.
+    # Below 0: the address of a bootstrap server, by its position in the list.
     "broker": (-10_000, _INT32),
     "partitions": (0, _INT32),
     "topics": (0, _INT32),
@@ -54,12 +54,12 @@ NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "bytes": (0, MOST_COUNT),
     "retries": (0, MOST_COUNT),
     "uptime_ms": (0, MOST_COUNT),
-    # Per sink, and there are two.
+    # A line may be dropped by both of its sinks.
     "dropped": (0, 2 * MOST_LINES),
     "metadata_max_age_ms": (0, _INT64),
 }
 
-#: Fewest and most characters. Kafka's limit for a topic's name; the others are names as well.
+#: Minimum and maximum number of characters. Kafka's limit for a topic's name; the others are names too.
 TEXTS: Final[dict[str, tuple[int, int]]] = {
     "cluster_id": (0, 1_000),
     "sidecar_id": (1, 1_000),
@@ -73,17 +73,17 @@ TEXTS: Final[dict[str, tuple[int, int]]] = {
     "version": (0, 1_000),
 }
 
-#: Brokers' ids. Nobody replicates a partition a thousand times.
+#: Lists of brokers' ids. No partition has a thousand replicas.
 LISTS: Final = ("isr", "replicas", "offline")
 MOST_REPLICAS: Final = 1_000
-#: Records by the name of an error, and by the bucket of their latency (its keys: json_faults.py).
+#: Counts of records by error name, and by latency bucket (json_faults.py checks its keys).
 COUNTS: Final = ("errors", "latency_us")
 MOST_ERRORS: Final = 1_000
 MOST_ERROR_CHARS: Final = 249
 
 
 class _Rule(NamedTuple):
-    """SQL that is true where the rule is broken; null or false else."""
+    """SQL that is true if the rule is broken, else null or false."""
 
     field: str
     is_broken: str
@@ -91,14 +91,14 @@ class _Rule(NamedTuple):
 
 
 def breaks_a_rule(said: Callable[[str], str], read_as: Callable[[str], str]) -> str:
-    """Whether any of the rules is broken, as SQL: true, false or null. `said` and `read_as` give a field's
-    value as SQL, the latter one that is a time.
+    """Returns the SQL of whether any rule is broken: true or false. `said` and `read_as` return the SQL of a
+    field's value; `read_as` is for times.
     """
     return f"coalesce({' OR '.join(rule.is_broken for rule in _rules(said, read_as))}, false)"
 
 
 def fault_of_values(said: Callable[[str], str], read_as: Callable[[str], str]) -> str:
-    """struct<reason, detail> for the first rule that is broken; null if none is."""
+    """Returns the SQL of struct<reason, detail> for the first broken rule; null if there is none."""
     cases = " ".join(
         f"WHEN {rule.is_broken} THEN {fault(rule.reason, _reported(rule.field, said))}"
         for rule in _rules(said, read_as)
@@ -107,9 +107,9 @@ def fault_of_values(said: Callable[[str], str], read_as: Callable[[str], str]) -
 
 
 def fault_of_histogram(said: Callable[[str], str]) -> str:
-    """struct<reason, detail> for a window whose histogram has not all of its records, or more; else null.
+    """Returns the SQL of struct<reason, detail> if a window's histogram does not add up to its records.
 
-    Only for events that break no other rule: the sum of others may overflow.
+    Only for events that break no other rule: the sum of others may overflow. Otherwise null.
     """
     total = f"aggregate(map_values({said('latency_us')}), 0L, (sum, records) -> sum + records)"
     is_window = f"{said('type')} = '{event_v1.WINDOW}'"
@@ -122,7 +122,7 @@ def _reported(field: str, said: Callable[[str], str]) -> str:
 
 
 def _rules(said: Callable[[str], str], read_as: Callable[[str], str]) -> list[_Rule]:
-    """All rules, those about one field first."""
+    """Returns all rules; those about a single field come first."""
     rules = [
         _Rule(name, f"{said(name)} < {least}L OR {said(name)} > {most}L", OUT_OF_RANGE)
         for name, (least, most) in NUMBERS.items()

@@ -1,9 +1,9 @@
-"""Advice as sidecars read it, version 1: rows of gold_advice as a JSON document, in a file.
+"""Writes the rows of gold_advice as JSON, version 1, to a file for sidecars.
 
-The document may hold all services of all clusters. A record of the topic holds one of them in the same form,
-so its value alone is a document, and a consumer may write it to a file that a sidecar reads. gold_advice is
-read without Spark where it is Parquet on a local disk. The file is replaced whole: a sidecar that starts
-meanwhile reads the old document or the new one.
+The document may contain all services of all clusters. A record of the topic contains one service in the same
+form, so its value alone is a document, and a consumer may write it to a file that a sidecar reads. A Parquet
+table on a local disk is read without Spark. The file is replaced as a whole: a sidecar that starts meanwhile
+reads the old document or the new one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 
-#: Of a file: a ConfigMap holds no more, and no sidecar reads more.
+#: The maximum size of a file: the limit of a ConfigMap, and the most that a sidecar reads.
 MAX_BYTES: Final = 1024 * 1024
 
 
-#: Anyone may read it, within the umask: sidecars run under users of their own.
+#: Readable by everyone, within the umask: sidecars run as other users.
 _MODE: Final = 0o666
 
 
 def rows_of_advice(out: str, kind: str = PARQUET) -> Sequence[dict[str, Any]]:
-    """The rows, in no order; times are aware of their zone. Raises StoreError."""
+    """Returns the rows in any order; times have a time zone. Raises StoreError."""
     read = _without_spark if kind == PARQUET and "://" not in out else _with_spark
     rows: list[dict[str, Any]] = read(out, kind).to_pylist()
     return rows
@@ -75,11 +75,11 @@ def _with_spark(out: str, kind: str) -> pa.Table:
 
 
 class FileNotWrittenError(PipelineError):
-    """The file can't be written; names it, and why. What was there is there still."""
+    """The file can't be written; the message names it and the reason. The old content is unchanged."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes beside the file, to the disk, and takes its place. Raises FileNotWrittenError."""
+    """Writes and syncs a file beside `path`, then renames it to `path`. Raises FileNotWrittenError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
@@ -102,7 +102,7 @@ class NoAdviceError(PipelineError):
 
 
 class Entry(NamedTuple):
-    """The advice for a service on a cluster, as a document has it."""
+    """The advice for one service on one cluster, as in the document."""
 
     cluster_id: str
     service: str
@@ -110,16 +110,16 @@ class Entry(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of its record."""
+        """The key of the topic's record."""
         return f"{self.cluster_id}|{self.service}"
 
 
 def entries_of(
     rows: Iterable[Mapping[str, Any]], cluster_id: str | None = None, service: str | None = None
 ) -> Sequence[Entry]:
-    """The rows of gold_advice by cluster and service; of one cluster or service only, where one is named.
+    """Returns the rows of gold_advice by cluster and service, limited to `cluster_id` and `service` if given.
 
-    Raises NoAdviceError where none is left: what was written before is better than nothing.
+    Raises NoAdviceError if none is left: an earlier document is better than an empty one.
     """
     found = sorted((_entry(row) for row in rows), key=lambda entry: entry.key)
     chosen = [
@@ -142,13 +142,13 @@ def entries_of(
 
 
 def document(entries: Iterable[Entry]) -> bytes:
-    """The document that holds these, with a line's end."""
+    """Returns the document with these entries, ending in a newline."""
     held = {"version": VERSION, "advice": [entry.advice for entry in entries]}
     return json.dumps(held, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def file_content(entries: Sequence[Entry]) -> bytes:
-    """The same for a file. Raises NoAdviceError where no sidecar would read it."""
+    """Returns the document for a file. Raises NoAdviceError if it is larger than sidecars read."""
     content = document(entries)
     if len(content) > MAX_BYTES:
         raise NoAdviceError(
@@ -169,6 +169,6 @@ def _entry(row: Mapping[str, Any]) -> Entry:
 
 
 def _rfc3339(at: datetime) -> str:
-    """As event v1 writes it: UTC, microseconds. A time without a zone is UTC, as tables have it."""
+    """Returns the time as event v1 writes it: UTC, microseconds. A time without a zone is taken as UTC."""
     utc = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return f"{utc:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,9 +1,9 @@
-"""Advice into a compacted topic, through a sidecar's HTTP API.
+"""Writes advice to a compacted topic, through a sidecar's HTTP API.
 
-Not through Spark's Kafka writer: these are a handful of records, and a sidecar brings an idempotent producer,
-Kafka's security and the retries, where Spark would bring fourteen jars, seconds of start and a second place
-for the cluster's credentials. A record that is written twice is the same record to a compacted topic, so the
-request is simply made again until it has its outcome.
+Not through Spark's Kafka writer: there are few records, and a sidecar has an idempotent producer, Kafka's
+security and retries. Spark would need fourteen jars, seconds to start and a second copy of the cluster's
+credentials. In a compacted topic a duplicate has no effect, so a request is repeated until its
+outcome is known.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from pipeline.datasource.sidecar_http import Answer
 
     class Asks(Protocol):
-        """A SidecarConnection, or one of a test."""
+        """A SidecarConnection, or a test's substitute."""
 
         def ask(self, method: str, path: str, body: bytes) -> Answer: ...
 
 
-#: Some 2.5 MB, with a hundred topics of the longest names each: far below a sidecar's max_body_bytes.
+#: About 2.5 MB if each has a hundred topics with the longest names: far below a sidecar's max_body_bytes.
 RECORDS_PER_REQUEST: Final = 100
 
-#: How long a request may take, and for how long it is made again.
+#: The timeout of one request, and the time limit of its retries.
 _TIMEOUT_MS: Final = 30_000
 _RETRY_MS: Final = 60_000
 
 
 class NotPublishedError(PipelineError):
-    """Some advice is not in the topic; the message says why."""
+    """Some advice was not written to the topic; the message says why."""
 
     exit_code: ClassVar[int] = 1
 
@@ -50,7 +50,7 @@ class NotPublishedError(PipelineError):
 def publish_by(
     url: str, topic: str, entries: Sequence[Entry], token_file: str | None = None, ca_file: str | None = None
 ) -> None:
-    """The same as `publish`, through the sidecar at `url`. Raises PipelineError."""
+    """Publishes through the sidecar at `url`. Raises PipelineError."""
     access = Access(address_of(url), _TIMEOUT_MS, _RETRY_MS, token_file, ca_file)
     with SidecarConnection(access) as sidecar:
         publish(sidecar, topic, entries, Patience(_RETRY_MS, Random()))
@@ -63,7 +63,7 @@ def publish(sidecar: Asks, topic: str, entries: Sequence[Entry], patience: Patie
 
 
 def _publish(sidecar: Asks, topic: str, entries: Sequence[Entry], patience: Patience) -> None:
-    """One request, made until each of its records is acknowledged, or one of them never will be."""
+    """Repeats one request until each record is acknowledged, or one has failed for good."""
     records = [{"key": entry.key, "value": document([entry]).decode().rstrip("\n")} for entry in entries]
     body = json.dumps({"key_format": "text", "value_format": "text", "records": records}).encode()
     while True:

@@ -1,4 +1,4 @@
-"""The commands of `pilotfish-pipeline`, a module each: options in, one call, exit codes out.
+"""The subcommands of `pilotfish-pipeline`, one module each: parse options, make one call, set the exit code.
 
-A module here imports Spark only inside its command, so that a wrong word is told at once.
+The modules import Spark only inside the command, so wrong options are reported at once.
 """

@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline advise`: gold_advice into a file, into a compacted topic, or both."""
+"""`pilotfish-pipeline advise`: writes gold_advice to a file, a compacted topic, or both."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def advise(
     cluster: str | None,
     service: str | None,
 ) -> None:
-    """Write what `run` found out for sidecars that start: topics to warm, and how often to refresh.
+    """Write the advice from `run` for sidecars that start: topics to warm, and how often to refresh.
 
-    A sidecar reads a file (its setting advice). docs/advice.md tells how the file comes to it, and what the
-    topic is good for.
+    A sidecar reads a file (its setting advice). docs/advice.md explains how to deliver the file to it, and
+    what the topic is for.
     """
     if out is None and topic is None:
         raise click.UsageError("say where it is to go: --out FILE, or --topic NAME with --sidecar URL")

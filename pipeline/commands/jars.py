@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline jars`: Spark's Kafka connector and Delta into a folder."""
+"""`pilotfish-pipeline jars`: fetches Spark's Kafka connector and Delta into a folder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pipeline.errors import PipelineError
 def jars(to: Path | None) -> None:
     """Fetch Spark's Kafka and Delta connectors from Maven's central repository.
 
-    By Maven where it is installed, else by jgo. Needed for --source kafka and --store delta only; a folder
-    that has them already is left as it is.
+    Uses Maven if it is installed, else jgo. Needed only for --source kafka and --store delta. A folder that
+    already has them is not changed.
     """
     from pipeline.jars.connector_jars import default_folder, ensure_connector_jars
 

@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline report`: the gold tables as one HTML file; Spark only where pyarrow is not enough."""
+"""`pilotfish-pipeline report`: writes one HTML file from the gold tables; uses Spark only if needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCHEME: Final = "://"
 
 
 class ReportError(PipelineError):
-    """The file can't be written where it is wanted."""
+    """The report can't be written to --out."""
 
 
 @click.command()
@@ -55,7 +55,7 @@ def report(
 ) -> None:
     """Write what the tables say as one HTML file: what to do first, then the plots behind it.
 
-    The file needs nothing else: no script, no other host. The same tables give the same file.
+    The file has no script and loads nothing from other hosts. The same tables give the same file.
     """
     with said_in_a_sentence(verbose=verbose) as java_log:
         if not out.absolute().parent.is_dir():
@@ -72,7 +72,7 @@ def report(
 def _gold(
     tables: str, store: str, master: str | None, jars: Path | None, java_log: JavaLog
 ) -> Iterator[Gold]:
-    """The tables. A Spark session that starts here ends here; one that was running is left running."""
+    """Opens the tables. Stops the Spark session afterwards, unless it was already running."""
     from pipeline.report.view import ParquetGold, StoreGold
 
     if store == PARQUET and _SCHEME not in tables:
@@ -100,7 +100,7 @@ def _gold(
 
 
 def _write_whole(out: Path, html: str) -> None:
-    """The file, whole or not at all."""
+    """Writes the file as a whole or not at all."""
     beside = out.with_name(f".{out.name}.{os.getpid()}.new")
     try:
         beside.write_text(html, encoding="utf-8")

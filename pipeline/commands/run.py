@@ -1,12 +1,12 @@
-"""`pilotfish-pipeline run`: what was typed is looked at first, then Spark starts, then the job runs.
+"""`pilotfish-pipeline run`: checks the options, starts Spark, then runs the job.
 
-Ends with a table on standard output: what was read, and which tables hold how much and where.
+At the end it prints a table to standard output: the lines read, and each table with its number of rows.
 
-One job at a time writes into a folder; a second one is refused:
+Only one job at a time can write to a folder; a second one is refused:
 
-    <out>/_lock   an advisory lock of the writing process; the system frees it when the process ends
+    <out>/_lock   an advisory lock of the writing process; the system releases it when the process ends
 
-This works for local folders only. For a URI nobody here can know who else writes there.
+This works for local folders only. For a URI there is no way to see other writers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _DEFAULT_TOPIC: Final = "pilotfish.events"
-#: What is read within minutes, some 2.5 million events: see `spark_session(is_short=)`.
+#: Input that is read within minutes, about 2.5 million events: see `spark_session(is_short=)`.
 _LITTLE_BYTES: Final = 1_000_000_000
 
 
@@ -51,12 +51,12 @@ _LOCK: Final = "_lock"
 
 
 class AlreadyWritingError(PipelineError):
-    """Another job has the folder, or nobody can make it."""
+    """Another job is writing to the folder, or the folder can't be made."""
 
 
 @contextmanager
 def one_writer(out: str) -> Iterator[None]:
-    """Keeps the folder for this process; makes it first. Raises AlreadyWritingError."""
+    """Makes the folder and locks it for this process. Raises AlreadyWritingError."""
     if "://" in out:
         yield
         return
@@ -76,7 +76,7 @@ def one_writer(out: str) -> Iterator[None]:
 
 
 class _Duration(click.ParamType[float]):
-    """`30s`, `5m`: seconds."""
+    """A duration such as `30s` or `5m`, converted to seconds."""
 
     name = "duration"
 
@@ -152,8 +152,8 @@ def run(
 ) -> None:
     """Read events, and bring every table up to date.
 
-    What was read before is known in --out and not read again; a run that was killed is simply run again.
-    Lines that are no events end up in bronze_rejects, with the reason, and fail nothing.
+    Lines are read only once: --out has a record of what was read. After a killed run, run it again.
+    Lines that are no events go to bronze_rejects with the reason, and do not fail the run.
     """
     with said_in_a_sentence(verbose=verbose) as java_log:
         options = RunOptions(
@@ -169,7 +169,7 @@ def run(
 
 
 def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> Summary:
-    """What the job did."""
+    """Runs the job and returns its summary."""
     refuse_what_cannot_be(options)
     from pipeline.progress import Progress
 
@@ -199,7 +199,7 @@ def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> Summary:
 
 
 def _source(options: RunOptions) -> Source:
-    """What was named, not looked for yet."""
+    """Returns the source that the options name, without reading it."""
     from pipeline.sources import FilesSource, KafkaSource
 
     if options.input is not None:
@@ -215,7 +215,7 @@ def _source(options: RunOptions) -> Source:
 
 
 def _is_little(source: Source) -> bool:
-    """Whether the input is known to be small. Nobody knows how much a topic holds before Spark is there."""
+    """Returns whether the input is known to be small. The size of a topic is unknown before Spark starts."""
     from pipeline.sources import FilesSource
 
     size_bytes = source.local_bytes() if isinstance(source, FilesSource) else None
@@ -224,15 +224,15 @@ def _is_little(source: Source) -> bool:
 
 @contextmanager
 def _session(options: RunOptions, java_log: JavaLog, *, is_short: bool) -> Iterator[SparkSession]:
-    """Spark, with the connectors on its class path if something of ours needs them.
+    """Yields a Spark session, with the connectors on its class path if the source or store needs them.
 
-    One that somebody else started is used, and left running.
+    Uses a session that is already running, and leaves it running.
     """
     from pipeline.jars.connector_jars import connector_jars, default_folder
     from pipeline.session import is_running, is_submitted, spark_session
 
     needs_jars = options.source == "kafka" or options.store == DELTA
-    # A submitter gives jars to Spark itself, and where they lie is its business.
+    # With spark-submit, the submitter gives the jars to Spark.
     jars = connector_jars(options.jars or default_folder()) if needs_jars and not is_submitted() else ()
     is_ours = not is_running()
     with java_log.given_to_java():
@@ -248,7 +248,7 @@ def _session(options: RunOptions, java_log: JavaLog, *, is_short: bool) -> Itera
 
 @contextmanager
 def stop_at_signals() -> Iterator[threading.Event]:
-    """Set at the first SIGTERM or SIGINT: the job stops after its batch. The second one ends it at once."""
+    """Yields an event that the first SIGTERM or SIGINT sets: stop after this batch. A second interrupts."""
     stop = threading.Event()
 
     def ask(number: int, _frame: FrameType | None) -> None:
@@ -257,7 +257,7 @@ def stop_at_signals() -> Iterator[threading.Event]:
         stop.set()
         click.echo("Stopping after this batch.", err=True)
 
-    # After Spark's start, which sets a handler of its own for SIGINT.
+    # After Spark has started, because Spark sets its own handler for SIGINT.
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield stop
@@ -267,7 +267,7 @@ def stop_at_signals() -> Iterator[threading.Event]:
 
 
 def _say(summary: Summary, store: Store, seconds: float) -> None:
-    """The table that a run ends with."""
+    """Prints the table at the end of a run."""
     rejects = ", ".join(f"{reason} {lines:,}" for reason, lines in sorted(summary.rejects.items()))
     click.echo(
         f"{summary.lines:,} lines in {summary.batches:,} {'batch' if summary.batches == 1 else 'batches'}:"

@@ -1,4 +1,4 @@
-"""What was typed after `pilotfish-pipeline run`, and what of it can be seen to be wrong without Spark."""
+"""The options of `pilotfish-pipeline run`, and the checks of them that need no Spark."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class RunOptionsError(PipelineError):
-    """Options that don't go together, or a folder that isn't there."""
+    """Options that can't be combined, or a folder that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What was typed."""
+    """The options as given."""
 
     source: str
     input: str | None
@@ -39,7 +39,7 @@ class RunOptions:
 
 
 def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Kafka settings of the file, then of the command line. Raises RunOptionsError; shows no value."""
+    """Returns the settings of the file, overridden by the command line. RunOptionsError shows no value."""
     lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
     named = [(f"{file}, line {number}", line.strip()) for number, line in enumerate(lines, 1)]
     settings = {}
@@ -54,7 +54,7 @@ def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
 
 
 def refuse_what_cannot_be(options: RunOptions) -> None:
-    """Raises RunOptionsError for what needs no Spark to be seen to be wrong."""
+    """Raises RunOptionsError for errors that can be found without Spark."""
     if options.source == "files" and options.input is None:
         raise RunOptionsError("--source files reads a folder: give it by --input.")
     if options.source == "kafka" and options.bootstrap_servers is None:
@@ -76,7 +76,7 @@ def refuse_what_cannot_be(options: RunOptions) -> None:
 
 
 def _refuse_out(out: Path, store: str) -> None:
-    """What `open_store` finds wrong too, but only once Spark is there."""
+    """Makes the same checks as `open_store`, but before Spark starts."""
     if out.exists() and not out.is_dir():
         raise RunOptionsError(f"--out {out} is a file: give a folder.")
     if (out / MARK).exists():

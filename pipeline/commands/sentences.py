@@ -1,8 +1,8 @@
-"""How a command that uses Spark ends when something goes wrong: one sentence, and the rest in a file.
+"""Ends a command that uses Spark with one sentence if it fails; the details go to a log file.
 
-Java writes to this process's standard error, whatever it was told about logging, and a fault of one line is
-a page there. So while Spark starts, standard error is a file, which Java keeps for good; `--verbose` leaves
-both where they are. Under spark-submit Java was there first, and its log is the submitter's.
+Java writes to this process's standard error whatever its logging settings are, and one fault takes a page. So
+standard error is redirected to a file while Spark starts, and Java keeps that file. `--verbose` redirects
+nothing. Under spark-submit Java was started earlier, and its log belongs to the submitter.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pipeline.errors import PipelineError, first_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A fault that nobody typed: of Spark, of a disk, or ours.
+#: A failure that no option caused: of Spark, of a disk, or a bug of ours.
 FAILED: Final = 1
 _STDERR: Final = 2
 
 
 class JavaLog:
-    """The file that Spark's Java writes to; none when it is to write to the terminal."""
+    """The file for the output of Spark's Java; None if it goes to the terminal."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
 
     @contextmanager
     def given_to_java(self) -> Iterator[None]:
-        """What is started meanwhile has the file for its standard error."""
+        """Redirects standard error to the file; processes started meanwhile inherit it."""
         if self.path is None:
             yield
             return
@@ -53,9 +53,9 @@ class JavaLog:
 
 @contextmanager
 def said_in_a_sentence(*, verbose: bool) -> Iterator[JavaLog]:
-    """Ends the process with a sentence and an exit code where its body raises; the log goes when it doesn't.
+    """Ends the process with a sentence and an exit code if its body raises. Deletes the log on success.
 
-    PipelineError is wrong input, with its own code; anything else failed, and its stack is in the log.
+    A PipelineError is wrong input, with its own exit code. Any other error is logged with its stack.
     """
     if verbose:
         try:
@@ -72,7 +72,7 @@ def said_in_a_sentence(*, verbose: bool) -> Iterator[JavaLog]:
     except PipelineError as e:
         _note(log)
         _end(str(e), e.exit_code, log)
-    except Exception as e:  # noqa: BLE001 - the outermost turn: whatever it is, it is told and its stack kept
+    except Exception as e:  # noqa: BLE001 - the outermost level: reports any exception and logs its stack
         _note(log)
         _end(f"The run failed: {first_line(e)}", FAILED, log)
     except BaseException:

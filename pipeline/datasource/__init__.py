@@ -1,4 +1,4 @@
-"""A sidecar as a Spark data source: its topics, partitions and brokers as tables, and rows out as records.
+"""Makes a sidecar a Spark data source: reads topics, partitions and brokers; writes rows as records.
 
     from pipeline.datasource import register
 
@@ -11,9 +11,9 @@
            └─▶ writer ──▶ delivery ─▶ sidecar_http       delivery  a chunk until it has an outcome
                       └─▶ chunks      answers            answers   what an answer means, and when to retry
 
-Executors import this package too: install it there, or send it along (`--py-files`). It uses only HTTP, by
-the standard library. A write is delivered at least once; docs/pipeline-datasource.md says which duplicates
-the idempotency keys prevent.
+Executors import this package too: install it there, or send it with `--py-files`. It uses only HTTP and the
+standard library. A write is delivered at least once; docs/pipeline-datasource.md says which duplicates the
+idempotency keys prevent.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format `pilotfish` known to a session. May be called again."""
+    """Registers the format `pilotfish` with a session. May be called repeatedly."""
     spark.dataSource.register(PilotfishSource)

@@ -1,15 +1,15 @@
-"""What an answer of the sidecar means for the records of a request, and when to ask again. Pure.
+"""Decides from a sidecar's answer which records are written, and when to retry. Pure.
 
     200, 202                 all are written
     207                      some are written: each item reports its record
-    429, 503, broken line    nothing was written, or nobody knows: the same request with the same key
-    504, written unknown     the same again; once the sidecar answers from memory that the outcome will never
-                             be known, those records with a new key, which risks a second copy
+    429, 503, broken line    nothing was written, or that is unknown: repeat the request with the same key
+    504, written unknown     repeat it with the same key; if the replayed answer still says "unknown", resend
+                             those records with a new key, which risks a second copy
     else                     a final refusal: the reason, with a remedy
 
     wait before try n = max(Retry-After, 100 ms * 2^(n-1), at most 5 s, times 0.8 to 1.2)
 
-Retries end with a budget of time. `now_ms` and `sleep_ms` are passed in. One request, one thread.
+Retries end after a time budget. `now_ms` and `sleep_ms` are passed in. One object per request and thread.
 Source: docs/http.md, "Once, however often it is sent" and "Errors".
 """
 
@@ -47,7 +47,7 @@ _FIRST_MS: Final = 100
 _LONGEST_MS: Final = 5_000
 _JITTER: Final = 0.2
 
-#: Answers that a look-up gets when the sidecar can't do it now.
+#: Statuses of a look-up that the sidecar can't answer at the moment.
 _LATER: Final = (429, 503)
 
 
@@ -60,7 +60,7 @@ def sleep_ms(ms: int) -> None:
 
 
 class Patience:
-    """How long one request is asked again."""
+    """The time budget and backoff for the retries of one request."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Patience:
         return self._now_ms() - self._begun_ms
 
     def wait(self, at_least_ms: int = 0) -> bool:
-        """Waits for the next try; False, at once, where that would come after the budget."""
+        """Sleeps until the next try; returns False at once if that would exceed the budget."""
         backoff_ms = min(_FIRST_MS << min(self.retries, 16), _LONGEST_MS)
         wait_ms = max(at_least_ms, int(backoff_ms * self._random.uniform(1 - _JITTER, 1 + _JITTER)))
         if self.spent_ms + wait_ms > self._budget_ms:
@@ -93,9 +93,9 @@ class Patience:
 
 
 def asked(ask: Callable[[], Answer], patience: Patience) -> Answer:
-    """A look-up's answer; where the sidecar is not there or has no room, asks again while there is time.
+    """Returns a look-up's answer; retries within the budget if the sidecar is unreachable or overloaded.
 
-    Raises SidecarUnreachableError when time is up and none came.
+    Raises SidecarUnreachableError if the budget is spent without an answer.
     """
     while True:
         try:
@@ -109,31 +109,31 @@ def asked(ask: Callable[[], Answer], patience: Patience) -> Answer:
 
 
 class Item(NamedTuple):
-    """A record that was not written, by its place in the request; `message` is the sidecar's reason."""
+    """A record that was not written, with its index in the request; `message` is the sidecar's reason."""
 
     place: int
     message: str
     retriable: bool
-    #: It may be in the log all the same.
+    #: The record may have been written nevertheless.
     is_unknown: bool
 
 
 class Written(NamedTuple):
-    """The request has its outcome: `failed` are the ones that are not in the log, or may not be."""
+    """The outcome of the request is known: `failed` lists records that are not, or may not be, in the log."""
 
     failed: Sequence[Item]
     replayed: bool
 
 
 class Again(NamedTuple):
-    """The same request under the same key, not before `after_ms`."""
+    """Repeat the same request with the same key, not before `after_ms`."""
 
     after_ms: int
     reason: str
 
 
 class Refused(NamedTuple):
-    """It stays so."""
+    """A final refusal."""
 
     reason: str
 
@@ -142,14 +142,14 @@ DeliveryOutcome = Written | Again | Refused
 
 
 def delivery_outcome_of(answer: Answer, records: int) -> DeliveryOutcome:
-    """What to do after this answer to a request of so many records."""
+    """Returns what to do after this answer to a request of `records` records."""
     replayed = answer.headers.get(REPLAYED) == "true"
     if answer.status in (200, 202):
         return Written((), replayed)
     reported = _document(answer)
     if reported is None:
         reason = f"{answer.status}, and not as Pilotfish's API answers"
-        # Something in between, such as a proxy that found nobody.
+        # From something in between, such as a proxy that reached no sidecar.
         return Again(retry_after_ms(answer), reason) if answer.status >= 500 else Refused(reason)
     results = reported.get("results")
     failed = _failed(results) if isinstance(results, list) and len(results) == records else None
@@ -164,13 +164,13 @@ def delivery_outcome_of(answer: Answer, records: int) -> DeliveryOutcome:
 
 
 def retry_after_ms(answer: Answer) -> int:
-    """What Retry-After says, in milliseconds; 0 where it says nothing in seconds."""
+    """Returns Retry-After in milliseconds; 0 if it is missing or not in seconds."""
     text = answer.headers.get("retry-after", "").strip()
     return int(text) * 1000 if text.isascii() and text.isdigit() else 0
 
 
 def reason_of(answer: Answer) -> str:
-    """The sidecar's own words about a look-up that failed, with a remedy."""
+    """Returns the sidecar's reason for a failed look-up, with a remedy."""
     reported = _document(answer)
     if reported is None:
         return f"{answer.status}, and not as Pilotfish's API answers; is that a Pilotfish?"
@@ -186,7 +186,7 @@ def _document(answer: Answer) -> dict[str, Any] | None:
 
 
 def _failed(results: Sequence[Any]) -> list[Item] | None:
-    """The items with an error; None where these are no results."""
+    """Returns the items with an error; None if the results are malformed."""
     found: list[Item] = []
     for place, item in enumerate(results):
         if not isinstance(item, dict):

@@ -1,13 +1,13 @@
-"""Rows into requests. A chunk goes to one topic in one POST, bounded by records and bytes. Pure.
+"""Groups rows into requests. A chunk is one POST to one topic, bounded by records and bytes. Pure.
 
-The same rows in the same order become the same chunks with the same numbers, so a task that runs again sends
-the same keys:
+The same rows in the same order give the same chunks with the same numbers, so a retried task sends the same
+keys:
 
     spark-<write id>-<task's partition>-<chunk>.<resend>-<first 16 hex digits of the body's SHA-256>
 
-The write id is made once per job, or is the streaming query's id and batch number, which a restart from the
-checkpoint repeats. The digest makes a request with other rows a different request: a retried task whose rows
-come in another order writes them again, and nothing is refused.
+The write id is made once per job, or is the streaming query's id and batch number, which are the same after a
+restart from the checkpoint. The digest makes a request with other rows a different request: a retried task
+with rows in another order writes them again, and is not refused.
 
 A write has the columns of Spark's own Kafka sink:
 
@@ -19,7 +19,7 @@ A write has the columns of Spark's own Kafka sink:
     headers     array<struct<key:string,value:binary>>
 
 Strings are sent as text, binaries as base64, so any bytes arrive unchanged. Column names are compared without
-case, as in Spark. Any other column is refused, because its data would be lost.
+case, as in Spark. Other columns are refused, because their data would be lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-#: How many chunks' bytes may lie half full, where rows of many topics are mixed, before all of them go.
+#: Limit of buffered bytes, in full chunks, for rows of mixed topics; then all open chunks are sent.
 _OPEN_CHUNKS: Final = 8
 
 
@@ -58,14 +58,14 @@ _text: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Record(NamedTuple):
-    """One row: where it goes, and its JSON. `topic` is None where its column is null."""
+    """One row's topic and its JSON. `topic` is None if its column is null."""
 
     topic: str | None
     json: bytes
 
 
 class Columns(NamedTuple):
-    """The columns of a write by place, -1 for one that is not there, and the formats they go in."""
+    """The indexes of the columns, -1 for a missing one, and the formats of value and key."""
 
     value: int
     key: int
@@ -78,7 +78,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(schema: StructType, topic: str | None) -> Columns:
-    """Raises InvalidOptionError where rows of this schema can't be records."""
+    """Returns the columns. Raises InvalidOptionError if rows of this schema can't be records."""
     kinds: dict[str, str] = {}
     places: dict[str, int] = {}
     for place, column in enumerate(schema.fields):
@@ -103,9 +103,9 @@ def columns_of(schema: StructType, topic: str | None) -> Columns:
 def records_of(
     columns: Columns, topic: str | None, batch: pa.RecordBatch, first_row: int
 ) -> Iterator[Record]:
-    """The rows of a batch as JSON, in order. `first_row` counts the rows of the task before it.
+    """Yields the rows of a batch as JSON, in order. `first_row`: the number of earlier rows of the task.
 
-    Raises DeliveryFailedError where a string is no UTF-8.
+    Raises DeliveryFailedError if a string is not valid UTF-8.
     """
     rows = batch.num_rows
 
@@ -136,7 +136,7 @@ def records_of(
 def _plain(batch: pa.RecordBatch, place: int, name: str, first_row: int) -> Sequence[Any]:
     column = batch.column(place)
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())  # microseconds, without a datetime for each
+        column = column.cast(pa.int64())  # microseconds: avoids a datetime object per value
     try:
         plain: Sequence[Any] = column.to_pylist()
     except UnicodeDecodeError as error:
@@ -169,7 +169,7 @@ def _format(kind: str) -> str:
 
 
 class Chunk(NamedTuple):
-    """Records of one topic, and the row of the task that each was."""
+    """Records of one topic, and the task's row number of each."""
 
     topic: str
     number: int
@@ -181,7 +181,7 @@ class Chunk(NamedTuple):
         return b'{%s,"records":[%s]}' % (formats.encode(), b",".join(self.records))
 
     def only(self, indexes: Sequence[int]) -> Chunk:
-        """The chunk with some of its records."""
+        """Returns the chunk with only these records."""
         return self._replace(
             rows=[self.rows[index] for index in indexes], records=[self.records[index] for index in indexes]
         )
@@ -191,7 +191,7 @@ class Chunk(NamedTuple):
 
 
 def key_of(write_id: str, partition: int, chunk: int, resend: int, body: bytes) -> str:
-    """The Idempotency-Key of a request."""
+    """Returns the Idempotency-Key of a request."""
     return f"spark-{write_id}-{partition}-{chunk}.{resend}-{hashlib.sha256(body).hexdigest()[:16]}"
 
 
@@ -207,9 +207,9 @@ class _Open:
 
 
 def chunks_of(records: Iterable[Record], max_records: int, max_bytes: int) -> Iterator[Chunk]:
-    """Chunks in the order in which they are full; the records of a topic stay in theirs.
+    """Yields chunks in the order in which they are full; the records of a topic keep their order.
 
-    A record larger than `max_bytes` goes alone. Raises DeliveryFailedError for a row without a topic.
+    A record larger than `max_bytes` is sent alone. Raises DeliveryFailedError for a row without a topic.
     """
     filling: dict[str, _Open] = {}
     open_bytes = 0

@@ -1,11 +1,11 @@
-"""A chunk, asked for until each of its records has an outcome or time is up.
+"""Sends a chunk until each record has an outcome or the time is up.
 
     send under a key ──▶ written ──▶ some failed, retriable or unknown for good ──▶ those under a new key
            ▲      └────▶ again: broken line, 429, 503, 504; after Retry-After or backoff, the same key
            └──────────────────┘
     refused, or time is up: DeliveryFailedError with rows and reasons
 
-One task, one thread, one request at a time: the records of a topic keep their order in a partition, but for
+One task, one thread, one request at a time: the records of a topic keep their order in a partition, except
 those that were sent again.
 """
 
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
     from pipeline.datasource.sidecar_http import Answer
 
     class Asks(Protocol):
-        """A SidecarConnection, or one of a test."""
+        """A SidecarConnection, or a test's substitute."""
 
         def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer: ...
 
 
-#: Failures that an error lists by row; more are counted.
+#: Failures that an error lists by row; the others are only counted.
 _SHOWN: Final = 5
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a task did."""
+    """The counters of a task."""
 
     records: int = 0
     bytes: int = 0
     requests: int = 0
     retries: int = 0
-    #: Requests that the sidecar answered from memory: doubles that were spared.
+    #: Requests that the sidecar answered from memory: prevented duplicates.
     replayed: int = 0
-    #: Records that were sent again although nobody knows whether they had been written.
+    #: Records that were sent again although the first attempt may have written them.
     doubtful: int = 0
 
 
 class TaskKeys(NamedTuple):
-    """What all keys of a task begin with."""
+    """The beginning of all keys of a task."""
 
     write_id: str
     partition: int
 
 
 class Delivery:
-    """Writes the chunks of one task, and counts."""
+    """Writes and counts the chunks of one task."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Delivery:
         timeout_ms: int,
         patience: Callable[[], Patience],
     ) -> None:
-        """`where` names the sidecar in errors; `patience` is asked for a new one for each chunk."""
+        """`where` names the sidecar in errors; `patience` makes a new Patience for each chunk."""
         self._sidecar = sidecar
         self._where = where
         self._keys = keys
@@ -81,7 +81,7 @@ class Delivery:
         self.counts = Counts()
 
     def write(self, chunk: Chunk) -> None:
-        """Returns when all of it is acknowledged. Raises DeliveryFailedError."""
+        """Returns when all records are acknowledged. Raises DeliveryFailedError."""
         patience = self._patience()
         left, hopeless, resend = chunk, list[tuple[int, Item]](), 0
         while True:
@@ -101,7 +101,7 @@ class Delivery:
             raise DeliveryFailedError(self._reported_of(chunk, hopeless, patience))
 
     def _outcome(self, chunk: Chunk, resend: int, patience: Patience) -> Sequence[Item]:
-        """The records that are not written, once the request has its outcome."""
+        """Repeats the request until its outcome is known; returns the records that are not written."""
         body = chunk.body(self._columns.key_format, self._columns.value_format)
         key = key_of(self._keys.write_id, self._keys.partition, chunk.number, resend, body)
         path = f"/v1/topics/{quote(chunk.topic, safe='')}/records?timeout_ms={self._timeout_ms}"
@@ -143,6 +143,6 @@ class Delivery:
 
 
 def patience_for(retry_timeout_ms: int) -> Callable[[], Patience]:
-    """A maker of patience with that budget, on the real clock."""
+    """Returns a factory of Patience with that budget, on the real clock."""
     random = Random()
     return lambda: Patience(retry_timeout_ms, random)

@@ -1,8 +1,8 @@
-"""The options of `format("pilotfish")`, read once and checked whole.
+"""Parses and checks the options of `format("pilotfish")`.
 
-An unknown name is refused with those that there are: a misspelt deadline must not become none. Spark's own
-options of a stream pass through. `docs/pipeline-datasource.md` explains them all. Pure, but for the
-token's file, which is read where the token is needed.
+An unknown name is refused with a list of the known ones, so a misspelt deadline is not ignored. Spark's own
+options of a stream are ignored. `docs/pipeline-datasource.md` explains all options. Pure, except for the
+token file, which is read when the token is needed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class _Bounds(NamedTuple):
 
 
 _NUMBERS: Final = {
-    # Kafka's delivery.timeout.ms: how long a sidecar may take over a produce unless told otherwise.
+    # Kafka's delivery.timeout.ms: a sidecar's default time limit for a produce.
     "timeout_ms": _Bounds(120_000, 100, 86_400_000),
-    # Less than the ten minutes for which a sidecar remembers an idempotency key, more than it takes to start.
+    # Less than the ten minutes for which a sidecar remembers an idempotency key, more than its start takes.
     "retry_timeout_ms": _Bounds(300_000, 0, 86_400_000),
     # The sidecar's own bounds are 100,000 records and 16 MiB a request.
     "batch_records": _Bounds(1_000, 1, 100_000),
@@ -47,12 +47,12 @@ _NUMBERS: Final = {
     "splits": _Bounds(8, 1, 1_000),
 }
 
-#: Of a read, before which somebody waits, and which leaves nothing half done.
+#: For reads: a user waits for them, and a failed read leaves nothing half done.
 _READ_RETRY_TIMEOUT_MS: Final = 10_000
 
-#: RFC 6750's b64token and more; the sidecar judges the token, this keeps it on one line of a header.
+#: A superset of RFC 6750's b64token. The sidecar checks the token; this keeps it on one header line.
 _TOKEN: Final = re.compile(r"[!-~]+")
-#: It becomes part of an Idempotency-Key, whose 255 characters must hold a digest and numbers as well.
+#: Part of an Idempotency-Key, whose 255 characters must also hold a digest and numbers.
 _WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,120}")
 
 
@@ -74,7 +74,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a sidecar is asked. The token never shows."""
+    """How to reach a sidecar. The token is not in the repr."""
 
     address: Address
     timeout_ms: int
@@ -84,9 +84,9 @@ class Access:
     token: str | None = field(default=None, repr=False)
 
     def current_token(self) -> str | None:
-        """The token, from its file where there is one: read where it is needed, so that it can be rotated.
+        """Returns the token, read from its file on each call if there is one, so that it can be rotated.
 
-        Raises InvalidOptionError where the file can't be read or holds no token.
+        Raises InvalidOptionError if the file can't be read or contains no token.
         """
         if self.token_file is None:
             return self.token
@@ -102,7 +102,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is read. `topics` are names or beginnings with a star; empty: all that the token may read."""
+    """What to read. `topics`: names, or prefixes followed by a star; empty: all that the token may read."""
 
     access: Access
     table: str
@@ -113,7 +113,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How rows become requests. `topic` None: each row names its own. `write_id` None: one is made."""
+    """How rows become requests. `topic` None: each row names its own. `write_id` None: one is generated."""
 
     access: Access
     topic: str | None
@@ -123,7 +123,7 @@ class WriteOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Raises InvalidOptionError with a sentence."""
+    """Returns the options of a read. Raises InvalidOptionError with one sentence."""
     own = {"retry_timeout_ms": str(_READ_RETRY_TIMEOUT_MS)} | _known(given, _OF_READS, "read")
     table = own.get("table")
     if table not in TABLES:
@@ -145,7 +145,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Raises InvalidOptionError with a sentence."""
+    """Returns the options of a write. Raises InvalidOptionError with one sentence."""
     own = _known(given, _OF_WRITES, "write")
     write_id = own.get("write_id")
     if write_id is not None and not _WRITE_ID.fullmatch(write_id):
@@ -205,7 +205,7 @@ def _checked_token(token: str, place: str) -> str:
 
 
 def address_of(url: str) -> Address:
-    """`http://host:port`, `https://host:port` or `unix:/path`. Raises InvalidOptionError."""
+    """Parses `http://host:port`, `https://host:port` or `unix:/path`. Raises InvalidOptionError."""
     wrong = InvalidOptionError(
         f"option url {url!r} is not the address of a sidecar: http://127.0.0.1:8085, https://host:port, "
         "or unix:/path/to/socket, without a path behind it"

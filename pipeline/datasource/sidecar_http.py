@@ -1,7 +1,7 @@
-"""One connection to a sidecar over HTTP/1.1, kept alive, and the errors of the data source.
+"""A kept-alive HTTP/1.1 connection to a sidecar, and the errors of the data source.
 
-It uses TCP, TLS or a Unix domain socket, by the standard library's client alone: executors need nothing else.
-A connection belongs to one task and one thread. Nothing is retried here (answers.py says when to retry).
+It uses TCP, TLS or a Unix domain socket, with the standard library's client only: executors need nothing
+else. A connection belongs to one task and one thread. It retries nothing (answers.py decides when to retry).
 Errors of the library become these:
 
     PilotfishError
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     from pipeline.datasource.options import Access
 
 
-#: What a sidecar may need beyond the deadline that it was given, to say that it ran out.
+#: Added to the request's deadline: the sidecar needs time to report that the deadline has passed.
 _GRACE_S: Final = 10.0
 
 
 class PilotfishError(PipelineError):
-    """Any failure that this data source reports. Its text is for people."""
+    """Any failure that this data source reports, with a message for people."""
 
 
 class InvalidOptionError(PilotfishError):
-    """The caller's fault, known before anything is sent."""
+    """The caller's error, found before anything is sent."""
 
 
 class SidecarUnreachableError(PilotfishError):
-    """No answer came. What was sent may have been taken all the same."""
+    """No answer came. The request may have been executed nevertheless."""
 
 
 class SidecarRefusedError(PilotfishError):
-    """An answer that stays the same however often one asks."""
+    """A refusal that a retry does not change."""
 
 
 class DeliveryFailedError(PilotfishError):
-    """Records that could not be written, or of which nobody knows."""
+    """Records that could not be written, or whose outcome is unknown."""
 
 
 class Answer(NamedTuple):
-    """A whole response; names of headers are in lower case."""
+    """A complete response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,10 +63,10 @@ class Answer(NamedTuple):
 
 
 class SidecarConnection:
-    """Asks one sidecar. Use as a context manager, or close it."""
+    """A client of one sidecar. Use it as a context manager, or close it."""
 
     def __init__(self, access: Access) -> None:
-        """Raises InvalidOptionError where the token's or the authorities' file can't be read."""
+        """Raises InvalidOptionError if the token file or the CA file can't be read."""
         self.address = access.address
         token = access.current_token()
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -85,14 +85,14 @@ class SidecarConnection:
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """The answer, whatever its status. Raises SidecarUnreachableError where none came whole."""
+        """Returns the answer, whatever its status. Raises SidecarUnreachableError if it is not complete."""
         sent = {**self._headers, **(headers or {})}
         if body is not None:
             sent["Content-Type"] = "application/json"
         try:
             if self._connection.sock is None:
                 self._connection.connect()
-            # A refusal may come, and the connection end, while the body is still on its way.
+            # The sidecar may refuse and close the connection while the body is still being sent.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.request(method, path, body, sent)
             response = self._connection.getresponse()

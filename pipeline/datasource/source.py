@@ -1,12 +1,12 @@
-"""The data source as Spark sees it: a name, a schema for each table, a reader and two writers.
+"""The data source's interface to Spark: a name, a schema for each table, a reader and two writers.
 
 Spark creates it on the driver for each read or write and pickles it by its module's name, so this package
-must be importable wherever a task runs. `schema`, `reader` and `writer` check all that can be checked without
-a request, before a job runs.
+must be importable wherever a task runs. `schema`, `reader` and `writer` make all checks that need no request
+before a job runs.
 
-A read is planned on the driver from the list of topics. Topics and brokers take one request, so one task.
-Partitions take a request per topic: they are spread over tasks of some hundred partitions each, because
-starting a task costs as much as some hundred look-ups.
+The driver plans a read from the list of topics. Topics and brokers need one request each, so one task.
+Partitions need a request per topic: they are spread over tasks of about a hundred topics each, because
+starting a task costs as much as about a hundred look-ups.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     from pipeline.datasource.tables import Listed
 
 
-#: A look-up over a kept connection takes some 0.3 ms, a task of Spark some 50 ms.
+#: A look-up over a kept-alive connection takes about 0.3 ms, a Spark task about 50 ms.
 _TOPICS_PER_TASK: Final = 100
 
 
 @dataclass
 class TopicsSlice(InputPartition):
-    """The topics that one task asks for."""
+    """The topics that one task requests."""
 
     topics: tuple[str, ...]
 
 
 class TableReader(DataSourceReader):
-    """Reads one table; made on the driver, sent to each task."""
+    """Reads one table; created on the driver, sent to each task."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises SidecarRefusedError, SidecarUnreachableError: the driver asks for the list of topics."""
+        """Requests the topics on the driver. Raises SidecarRefusedError or SidecarUnreachableError."""
         options = self._options
         if options.table != "partitions":
             return [TopicsSlice(())]
@@ -84,9 +84,9 @@ class TableReader(DataSourceReader):
 
 
 def slices_of(listed: Sequence[Listed], splits: int) -> list[tuple[str, ...]]:
-    """The topics in at most so many slices of about as many partitions each; never no slice.
+    """Splits the topics into at most `splits` slices with about as many partitions each; at least one slice.
 
-    The largest topic first, each to the slice that has least so far. Deterministic.
+    Adds the largest topic first, always to the slice with the fewest partitions. Deterministic.
     """
     count = max(min(splits, -(-len(listed) // _TOPICS_PER_TASK)), 1)
     slices: list[list[str]] = [[] for _ in range(count)]
@@ -99,14 +99,14 @@ def slices_of(listed: Sequence[Listed], splits: int) -> list[tuple[str, ...]]:
 
 
 class PilotfishSource(DataSource):
-    """`format("pilotfish")`."""
+    """Implements `format("pilotfish")`."""
 
     @classmethod
     def name(cls) -> str:
         return "pilotfish"
 
     def schema(self) -> StructType:
-        """That of the option table. Raises InvalidOptionError."""
+        """Returns the schema of the option table. Raises InvalidOptionError."""
         return SCHEMAS[read_options(self.options).table]
 
     def reader(self, schema: StructType) -> TableReader:
@@ -122,6 +122,6 @@ class PilotfishSource(DataSource):
         return RecordsWriter(write_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        # What Spark calls is there; see writer.py for why it is an Arrow writer all the same.
+        # It has the methods that Spark calls; writer.py says why it is an Arrow writer.
         writer = StreamedRecordsWriter(write_options(self.options), schema, overwrite)
         return cast("DataSourceStreamWriter", writer)

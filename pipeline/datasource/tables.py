@@ -1,10 +1,10 @@
-"""A sidecar's topics, partitions and brokers as rows, with the names that its HTTP API has (docs/http.md).
+"""Reads a sidecar's topics, partitions and brokers as rows, named as in its API (docs/http.md).
 
-    topics       a row each topic, of the list of all that the token may read
-    partitions   a row each partition; `refreshed_at` is when a broker last confirmed it
-    brokers      a row each broker, with the cluster's id
+    topics       one row per topic that the token may read
+    partitions   one row per partition; `refreshed_at` is when a broker last confirmed it
+    brokers      one row per broker, with the cluster's id
 
-Each function asks and gives rows in the order of its schema. `leader` is null where there is none.
+Each function sends requests and yields rows in the order of its schema. `leader` is null if there is none.
 """
 
 from __future__ import annotations
@@ -67,29 +67,29 @@ SCHEMAS: Final = {
     "brokers": StructType([StructField("cluster_id", StringType()), *_BROKER]),
 }
 
-#: Look-ups that one POST /v1/leaders may bring.
+#: The maximum of look-ups in one POST /v1/leaders.
 _LOOKUPS: Final = 1_000
 
 _NOT_FOUND: Final = 404
 
 
 class Listed(NamedTuple):
-    """A topic of the list, as far as a read is planned by it."""
+    """A listed topic: what the planning of a read needs of it."""
 
     name: str
     partitions: int
 
 
 class Sidecar:
-    """What a read asks. `ask(method, path, body)` answers, and asks again where that may help."""
+    """The requests of a read. `ask(method, path, body)` returns the answer; it retries if that may help."""
 
     def __init__(self, where: str, ask: Callable[[str, str, bytes | None], Answer]) -> None:
         self._where = where
         self._ask = ask
 
     def topics(self, patterns: Sequence[str], *, internal: bool) -> Iterator[tuple[Any, ...]]:
-        """Rows of the table topics. Raises SidecarRefusedError where a topic that is named is not there."""
-        # The list is asked for whole, but for what all patterns have in common.
+        """Yields rows of the table topics. Raises SidecarRefusedError if a named topic is missing."""
+        # Requests the whole list, or with a single pattern the topics with its prefix.
         prefix = patterns[0].rstrip("*") if len(patterns) == 1 else ""
         query = urlencode({"prefix": prefix, "internal": str(internal or bool(patterns)).lower()})
         listed = self._get(f"/v1/topics?{query}")["topics"]
@@ -105,17 +105,17 @@ class Sidecar:
                 yield tuple(topic[name] for name in SCHEMAS["topics"].fieldNames())
 
     def listed(self, patterns: Sequence[str], *, internal: bool) -> list[Listed]:
-        """The topics by name, and how many partitions each has."""
+        """Returns the topics with their numbers of partitions."""
         return [Listed(row[0], row[3]) for row in self.topics(patterns, internal=internal)]
 
     def brokers(self) -> Iterator[tuple[Any, ...]]:
-        """Rows of the table brokers."""
+        """Yields rows of the table brokers."""
         cluster = self._get("/v1/cluster")
         for broker in cluster["brokers"]:
             yield (cluster["cluster_id"], *_broker(broker))
 
     def partitions(self, topics: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Rows of the table partitions; none of a topic that has gone since it was listed."""
+        """Yields rows of the table partitions; none for a topic deleted since it was listed."""
         self._make_known(topics)
         for name in topics:
             answer = self._ask("GET", f"/v1/topics/{quote(name, safe='')}", None)
@@ -132,9 +132,9 @@ class Sidecar:
                 )
 
     def _make_known(self, topics: Sequence[str]) -> None:
-        """Has the sidecar ask the brokers for all of them together, not for each when its turn comes.
+        """Makes the sidecar request the metadata of all topics together, not one by one.
 
-        A topic that is gone is an error of its own among the results; the loop over topics sees that too.
+        A deleted topic is an error within the results; the caller's loop notices it too.
         """
         for first in range(0, len(topics), _LOOKUPS):
             lookups = [{"topic": name, "partition": 0} for name in topics[first : first + _LOOKUPS]]
@@ -157,7 +157,7 @@ class Sidecar:
 
 
 def _is_asked(name: str, is_internal: bool, patterns: Sequence[str], *, internal: bool) -> bool:
-    """Whether a pattern fits. An internal topic must be named in full, or all of them asked for."""
+    """Returns whether a pattern matches. Internal topics match only by full name or with `internal`."""
     if name in patterns:
         return True
     if is_internal and not internal:

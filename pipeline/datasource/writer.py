@@ -1,8 +1,8 @@
-"""What runs on executors when rows are written, and what the driver does once all tasks are through.
+"""Writes rows to topics: on executors for each task, on the driver after all tasks.
 
-Batch and stream are given Arrow batches, not rows: a row each is what pyspark would otherwise make of them
-first (measured in docs/pipeline-datasource.md). pyspark 4.0.0 hands them to a stream's writer too if it is a
-DataSourceArrowWriter; it looks at the class and not at whether the job streams.
+Batch and stream get Arrow batches instead of rows, which saves pyspark from creating a Row object each
+(measured in docs/pipeline-datasource.md). pyspark 4.0.0 also passes batches to a stream's writer if it is a
+DataSourceArrowWriter; it checks the class and not whether the job streams.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Delivered(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     counts: Counts
 
 
 class RecordsWriter(DataSourceArrowWriter):
-    """Writes rows to topics; made on the driver, sent to each task."""
+    """Writes rows to topics; created on the driver, sent to each task."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         """Raises InvalidOptionError."""
@@ -48,7 +48,7 @@ class RecordsWriter(DataSourceArrowWriter):
             raise InvalidOptionError("a topic can't be overwritten; write with mode append")
         self._options = options
         self._columns: Columns = columns_of(schema, options.topic)
-        #: One for all tasks of the job and for all attempts at them.
+        #: The same for all tasks of the job and all their attempts.
         self._write_id = options.write_id or uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
@@ -70,15 +70,15 @@ class RecordsWriter(DataSourceArrowWriter):
         return Delivered(delivery.counts)
 
     def write_id_in(self, context: TaskContext) -> str:
-        """What the keys of this write begin with."""
+        """Returns the beginning of the keys of this write."""
         return self._write_id
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are through: their records are in the log already."""
+        """Logs the sums. All tasks are done: their records are already in the log."""
         logger.info("written: %s", reported_of(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed. What others wrote stays: a log takes nothing back."""
+        """Logs the failure. The records of finished tasks stay: they can't be removed from a log."""
         logger.warning("the write failed; what finished tasks wrote stays: %s", reported_of(messages))
 
     def _records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
@@ -89,21 +89,21 @@ class RecordsWriter(DataSourceArrowWriter):
 
 
 class StreamedRecordsWriter(RecordsWriter):
-    """Writes the micro-batches of a query; the id and number of a batch are the same after a restart."""
+    """Writes a query's micro-batches; the id and number of a batch are the same after a restart."""
 
     def write_id_in(self, context: TaskContext) -> str:
         query = self._options.write_id or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         return self._write_id if query is None or batch is None else f"{query}-{batch}"
 
-    def commit(  # a stream's has a batch number
+    def commit(  # streams pass a batch number
         self,
         messages: Sequence[WriterCommitMessage | None],
         batchId: int | None = None,
     ) -> None:
         logger.info("batch %s written: %s", batchId, reported_of(messages))
 
-    def abort(  # likewise
+    def abort(  # streams pass a batch number
         self,
         messages: Sequence[WriterCommitMessage | None],
         batchId: int | None = None,
@@ -112,7 +112,7 @@ class StreamedRecordsWriter(RecordsWriter):
 
 
 def reported_of(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """The sums over tasks, on one line."""
+    """Returns the sums over all tasks, on one line."""
     sums: Counter[str] = Counter()
     done = [message for message in messages if isinstance(message, Delivered)]
     for message in done:

@@ -1,9 +1,9 @@
-"""Gold: answers. GOLD makes each table, in an order in which those stand first that others are made of.
+"""The gold tables. GOLD maps each name to its function, in order of dependency.
 
-Data quality is the first: what it says of clocks decides whose times the others compare.
+Data quality is the first: its findings about clocks decide whose times the other tables compare.
 
-All are pure functions of other tables: no action, no clock ("now" is the time of the fleet's latest event),
-and rows in any order give the same rows. docs/pipeline-tables.md says what each answers.
+All are pure functions of other tables: no action, no clock ("now" is the time of the fleet's latest event).
+The order of input rows does not change the result. docs/pipeline-tables.md says what each table answers.
 """
 
 from __future__ import annotations

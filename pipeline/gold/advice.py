@@ -1,23 +1,23 @@
-"""What a service's sidecars would better know when they start: topics to warm, and how often to refresh.
+"""gold_advice: which topics a service's sidecars should warm, and how often to refresh.
 
-A row for each service on each cluster that was heard of in the last LOOK_BACK_DAYS before `as_of`, the latest
-event of all. docs/advice.md justifies the numbers here.
+One row for each service on each cluster that was seen in the last LOOK_BACK_DAYS before `as_of`, the latest
+event of all. docs/advice.md justifies the numbers.
 
-    warm_topics         produced to by at least a tenth of those of its boots that produced anything
-    refresh_max_age_ms  so short that one of the leaders it follows is out of date for at most a twentieth
-                        of the time:
+    warm_topics         topics to which at least a tenth of the service's producing boots produced
+    refresh_max_age_ms  short enough that some leader of a followed topic is out of date for at most a
+                        twentieth of the time:
 
-        of the time  =  moves / observed_ms  x  delay,     delay  =  staleness x refresh_max_age_ms
+        share of time  =  moves / observed_ms  x  delay,     delay  =  staleness x refresh_max_age_ms
 
-Moves are counted in minutes in which at least one leader moved: what a broker's restart moves within seconds,
-one refresh sets right. Staleness is what part of its interval a sidecar took to see a new epoch, on average;
-as a part, it doesn't change with the interval that the advice changes. A service that learns from its
-produces long before the next refresh has little of it, and is left at Kafka's default.
+Moves are counted as minutes in which at least one leader moved: one refresh handles all moves that a broker's
+restart causes within seconds. Staleness is the average part of its interval that a sidecar took to see a new
+epoch. As a ratio it does not depend on the interval, which the advice changes. A service that learns of moves
+from its produces long before the next refresh has a low staleness, and keeps Kafka's default.
 
-Boots whose clocks are known to be wrong do not tell what time it is. What they say counts, with their times
-set right (clocks.py).
+Boots whose clocks are known to be wrong do not determine `as_of`. Their events count, with corrected times
+(clocks.py).
 
-Pure: no clock, no action. Whole numbers throughout, so the order of rows can't be seen in the result.
+Pure: no clock, no action. Uses whole numbers only, so the order of rows does not change the result.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ if TYPE_CHECKING:
 
     from pipeline.gold.read import Read
 
-#: A week has every weekday's jobs in it.
+#: A week includes the jobs of every weekday.
 LOOK_BACK_DAYS: Final = 7
 
-#: Of the boots that produced anything, how many in a hundred must have produced to a topic.
+#: The least percentage of the producing boots that must have produced to a topic.
 WARM_SHARE_PERCENT: Final = 10
 
-#: A tenth of what a sidecar takes: one metadata request still answers in one piece.
+#: A tenth of a sidecar's limit: one metadata request is still answered in one piece.
 MOST_WARM_TOPICS: Final = 100
 
-#: For how much of the time, in thousandths, one of the leaders that a service follows may be out of date.
+#: How much of the time, in thousandths, some leader in a service's topics may be out of date.
 OUT_OF_DATE_PERMILLE: Final = 50
 
 #: The bounds of the interval; the upper one is Kafka's default of metadata.max.age.ms.
 SHORTEST_MAX_AGE_MS: Final = 10_000
 LONGEST_MAX_AGE_MS: Final = 300_000
 
-#: Where no second sidecar saw an epoch: elections come at any time of the interval, on average in its middle.
+#: Used if no second sidecar saw an epoch: on average an election comes in the middle of the interval.
 _UNMEASURED_STALENESS_PERMILLE: Final = 500
 
-#: Less than this of observation is taken for this much: two moves in a minute's data are no churn.
+#: The minimum observation time: two moves in a minute's data are not churn.
 _LEAST_OBSERVED_MS: Final = 3_600_000
 
-#: As long as it looks back: after that none of what it was computed from would be looked at any more.
+#: The same as the look-back: after that, none of the underlying data would be used any more.
 TTL_MS: Final = LOOK_BACK_DAYS * 24 * 3_600_000
 
 _SERVICE: Final = ["cluster_id", "service"]
@@ -72,13 +72,13 @@ _BOOT: Final = ["sidecar_id", "boot_id"]
 
 
 def advice(read: Read) -> DataFrame:
-    """gold_advice, from silver and from leader history and staleness."""
+    """Returns gold_advice, from silver, leader history and staleness."""
     sidecars = set_right(read, read(SILVER_SIDECARS), "first_event", "last_event")
-    # One row: joined to each of the others at no cost, and no action is needed to know it.
+    # One row: the cross join is cheap, and no action is needed.
     as_of = f.broadcast(sidecars.where("is_time_believed").agg(f.max("last_event").alias("as_of")))
 
     def recent(rows: DataFrame, at: str) -> DataFrame:
-        """The rows of known clusters that are not too old."""
+        """Returns the rows of known clusters that are not too old."""
         since = f.col("as_of") - f.expr(f"INTERVAL {LOOK_BACK_DAYS} DAYS")
         return rows.crossJoin(as_of).where((f.col("cluster_id") != "") & (f.col(at) >= since))
 
@@ -115,7 +115,7 @@ def advice(read: Read) -> DataFrame:
 
 
 def _services(boots: DataFrame) -> DataFrame:
-    """Each service, its boots, and how long any of them was watched within the time looked back on."""
+    """Returns each service with its number of boots and its observation time within the look-back."""
     since = f.col("as_of") - f.expr(f"INTERVAL {LOOK_BACK_DAYS} DAYS")
     watched_ms = f.unix_millis("as_of") - f.unix_millis(f.min(f.greatest("first_event", since)))
     return boots.groupBy(*_SERVICE, "as_of").agg(
@@ -128,15 +128,15 @@ def _services(boots: DataFrame) -> DataFrame:
 
 
 def _windows(windows: DataFrame) -> DataFrame:
-    """Windows in which something was acknowledged."""
+    """Returns the windows in which records were acknowledged."""
     inner = [f.col(f"window.{name}") for name in (*_SERVICE, "topic", "started_at", "ended_at", "records")]
     return windows.select(*_BOOT, *inner).where(f.col("records") > 0)
 
 
 def _produced(windows: DataFrame) -> DataFrame:
-    """A row for each boot and topic: the records, and when the last of them was."""
+    """Returns a row for each boot and topic: the records, and the time of the last one."""
     return windows.groupBy(*_SERVICE, "topic", *_BOOT).agg(
-        # Of numbers that no two of which a BIGINT may hold.
+        # A BIGINT may not hold the sum of two counts.
         f.sum(f.col("records").cast("decimal(38)")).alias("records"),
         f.max("ended_at").alias("last"),
     )
@@ -150,7 +150,7 @@ def _producing(produced: DataFrame) -> DataFrame:
 
 
 def _warm_topics(produced: DataFrame, ends: DataFrame) -> DataFrame:
-    """The topics of each service: most boots first, then most records, then by name."""
+    """Returns the topics of each service: most boots first, then most records, then by name."""
     gone = ends.where(f.col("change") == GONE).groupBy("cluster_id", "topic")
     topics = produced.groupBy(*_SERVICE, "topic").agg(
         f.count("*").alias("boots_of_topic"), f.sum("records").alias("records"), f.max("last").alias("last")
@@ -170,7 +170,7 @@ def _warm_topics(produced: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _moves(followed: DataFrame, moves: DataFrame) -> DataFrame:
-    """How many topics each service follows, and the minutes in which one of their leaders moved."""
+    """Returns how many topics each service follows, and the minutes in which one of their leaders moved."""
     minute = f.date_trunc("minute", "valid_from").alias("minute")
     at = moves.select("cluster_id", "topic", minute).distinct()
     return (
@@ -184,10 +184,10 @@ def _moves(followed: DataFrame, moves: DataFrame) -> DataFrame:
 
 
 def _staleness(rows: DataFrame) -> DataFrame:
-    """What part of its interval a sidecar took to see an epoch that another one had seen, in thousandths.
+    """Returns which part of its interval a sidecar took to see an epoch after another one, in thousandths.
 
-    The first to see an epoch tells nothing of that. Nor does one that ended before its interval was over;
-    one that had not seen it when the interval was over took all of it, and more than that no interval mends.
+    Ignores the first sidecar to see an epoch, and waits that were cut off before the interval was over.
+    A longer wait counts as the whole interval: a shorter interval would not help with the rest.
     """
     delay_ms, interval_ms = f.col("delay_ms"), f.col("metadata_max_age_ms")
     is_first = ~f.col("is_censored") & (delay_ms <= 0)
@@ -201,16 +201,16 @@ def _staleness(rows: DataFrame) -> DataFrame:
 
 
 def _refresh_max_age_ms() -> Column:
-    """The interval of whole seconds that keeps to OUT_OF_DATE_PERMILLE, within its bounds."""
+    """Returns the interval, in whole seconds, that keeps to OUT_OF_DATE_PERMILLE, within its bounds."""
     staleness = f.coalesce("staleness_permille", f.lit(_UNMEASURED_STALENESS_PERMILLE))
     weight = f.coalesce("minutes_with_moves", f.lit(0)) * staleness
     exact_ms = OUT_OF_DATE_PERMILLE * f.col("observed_ms") / f.nullif(weight, f.lit(0))
     seconds = f.floor(exact_ms / 1000)
-    # `least` skips null, which is what comes of no weight at all.
+    # A weight of 0 gives null, which `least` skips.
     at_most = f.least(seconds * 1000, f.lit(LONGEST_MAX_AGE_MS))
     return f.greatest(at_most, f.lit(SHORTEST_MAX_AGE_MS)).cast("bigint")
 
 
 def _count(name: str) -> Column:
-    """A count, 0 where nothing was counted."""
+    """Returns a count; 0 if there is none."""
     return f.coalesce(name, f.lit(0)).cast("bigint").alias(name)

@@ -1,8 +1,8 @@
-"""How often leaders are elected and move: by topic and hour, by broker and hour, and where it does not end.
+"""gold_churn, gold_churn_brokers, gold_flapping: how often leaders are elected and move.
 
 An election is an epoch that follows another one of its partition; a change is an election after which another
-broker leads, or none. Hours are those in which the fleet first saw the epoch. All three look at leader
-history alone, which has a row for each election that anybody saw.
+broker leads, or none. The hour is that in which the fleet first saw the epoch. All three tables use only
+leader history, which has a row for each observed election.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from pipeline.gold.read import Read
 
-#: A leader that changes again within this time was of little use to anybody.
+#: A leader change within this time after the one before belongs to the same run.
 FLAPPING_WITHIN_S: Final = 600
-#: A broker's restart changes a leader twice: away, and back.
+#: A broker's restart changes a leader only twice: away and back.
 FLAPPING_FROM_CHANGES: Final = 3
 
 
 def churn(read: Read) -> DataFrame:
-    """gold_churn: elections by cluster, hour and topic; hours without any have no row."""
+    """Returns gold_churn: elections by cluster, hour and topic; hours without elections have no row."""
     return (
         _elections(read)
         .groupBy("cluster_id", hour_of("valid_from"), "topic")
@@ -41,7 +41,7 @@ def churn(read: Read) -> DataFrame:
 
 
 def churn_brokers(read: Read) -> DataFrame:
-    """gold_churn_brokers: leaderships gained and lost. That of a partition without a leader is nobody's."""
+    """Returns gold_churn_brokers: leaderships gained and lost. "No leader" is not counted as a broker."""
     moves = f.array(
         f.struct(f.col("leader").alias("broker"), f.lit(1).alias("gained"), f.lit(0).alias("lost")),
         f.struct(f.col("leader_before").alias("broker"), f.lit(0).alias("gained"), f.lit(1).alias("lost")),
@@ -57,7 +57,7 @@ def churn_brokers(read: Read) -> DataFrame:
 
 
 def flapping(read: Read) -> DataFrame:
-    """gold_flapping: runs of leader changes of a partition, each soon after the one before it."""
+    """Returns gold_flapping: runs of leader changes of a partition, each soon after the one before."""
     by_epoch = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     since_us = f.abs(f.unix_micros("valid_from") - f.unix_micros(f.lag("valid_from").over(by_epoch)))
     begins = f.coalesce(since_us > FLAPPING_WITHIN_S * 1_000_000, f.lit(True))
@@ -82,7 +82,7 @@ def flapping(read: Read) -> DataFrame:
 
 
 def _elections(read: Read) -> DataFrame:
-    """The rows that are not the partition's first, with who led before."""
+    """Returns the rows that are not the partition's first, with the leader before."""
     by_epoch = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     rows = read(GOLD_LEADER_HISTORY).select("*", f.lag("leader").over(by_epoch).alias("leader_before"))
     return rows.where(f.col("leader_before").isNotNull())

@@ -1,18 +1,18 @@
-"""Which clocks are believed, and what becomes of the times of the others.
+"""Decides which boots' clocks can be believed, and corrects the times of the others.
 
-Leader epochs are the clock that all sidecars share: an epoch begins once, and whoever follows the partition
-sees it within its refresh interval. So a boot that sees each epoch long before or after the others has a
-clock that is wrong. gold_data_quality says which (`is_left_out`), and is made before all other tables.
+Leader epochs are a clock that all sidecars share: an epoch begins once, and each sidecar that follows the
+partition sees it within its refresh interval. So a boot that sees each epoch long before or after the others
+has a wrong clock. gold_data_quality says which (`is_left_out`), and is made before all other tables.
 
-    believed     without the rows of those boots: for first sights and for shortages, which a clock that is 15
-                 minutes off makes up out of nothing
-    set_right    with their times less what the clock is off by: for hours, for a boot's own delays and for
-                 ends of topics, where some seconds more or less do not matter and nothing is to be lost
+    believed     leaves out the rows of those boots: for first sights and for shortages, because a clock that
+                 is 15 minutes off would invent some
+    set_right    subtracts the clock's error from their times: for hours, for a boot's own delays and for ends
+                 of topics, where some seconds do not matter and no row may be lost
 
-Where half of the boots that can be compared would be left out, nobody knows which half is right: none is.
+If half of the comparable boots would be left out, it is unknown which half is right, and none is left out.
 
 `boots` has one row per boot, with its cluster. The first lines of a sidecar may lack the cluster, because the
-brokers have not answered yet. They are rows of their own in silver_sidecars and are joined to the boot here.
+brokers have not answered yet. They are separate rows in silver_sidecars and are joined to the boot here.
 If a boot names two clusters, the last one counts.
 """
 
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
 
 
 CLOCK_SUSPECT_MS: Final = 60_000
-#: With two there is no telling which of them is wrong.
+#: With two it is unknown which of them is wrong.
 LEAST_SIDECARS: Final = 3
 
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
-#: Of a boot's sights, so many may be on time though its clock is ahead: of epochs that few others saw, whose
-#: clocks are wrong as well. The part is a power of two, for which Spark's rank is exact.
+#: The part of a boot's sights that may be on time although its clock is ahead: epochs that only few others
+#: saw, with wrong clocks as well. A power of two, for which Spark's rank is exact.
 _ON_TIME: Final = 0.25
 
 
-#: metadata.max.age.ms, of a boot that has not said what it is set to.
+#: metadata.max.age.ms of a boot that has not reported it.
 _DEFAULT_INTERVAL_MS: Final = 300_000
-#: A year. Who is set to more (Long.MAX_VALUE means never) counts as refreshing once a year by itself.
+#: A year. A longer interval (Long.MAX_VALUE means never) counts as one refresh per year.
 LONGEST_INTERVAL_MS: Final = 365 * 24 * 3_600_000
 
 
 def interval_us() -> Column:
-    """The refresh interval of a boot, from 0 to a year: microseconds that can be added to any time."""
+    """Returns a boot's refresh interval in microseconds, from 0 to a year, so it can be added to any time."""
     reported_ms = f.coalesce("metadata_max_age_ms", f.lit(_DEFAULT_INTERVAL_MS))
     return f.greatest(f.least(reported_ms, f.lit(LONGEST_INTERVAL_MS)), f.lit(0)) * 1_000
 
 
 def boots(read: Read) -> DataFrame:
-    """sidecar_id, boot_id; cluster_id ("" if none was named) and the values of silver_sidecars."""
+    """Returns sidecar_id, boot_id; cluster_id ("" if none was named) and the values of silver_sidecars."""
     named = f.when(f.col("cluster_id") != "", f.struct("last_event", "cluster_id"))
     return (
         read(SILVER_SIDECARS)
@@ -73,15 +73,15 @@ def boots(read: Read) -> DataFrame:
     )
 
 
-# -- what is found out ---------------------------------------------------------------------------------------
+# -- detection -----------------------------------------------------------------------------------------------
 
 
 def clock_offsets(read: Read) -> DataFrame:
-    """Per boot: clock_offset_ms, what intervals do not explain; and early_ms, all of it.
+    """Returns per boot clock_offset_ms, the part that intervals do not explain, and early_ms, the whole.
 
-    early_ms is the least by which the boot saw an epoch later than the fleet's first: then it was as quick as
-    that one. A sight that is earlier than the middle by more than its interval is none of a clock that is
-    constant, and does not count.
+    early_ms is the least delay between the fleet's first sight of an epoch and the boot's: in that case the
+    boot was as fast as the first, so the delay is its clock's error. Sights that are earlier than the median
+    by more than the interval can't come from a constant clock error, and are ignored.
     """
     intervals = boots(read).select(*BOOT_KEY, interval_us().alias("interval_us"))
     sights = read(SILVER_EPOCH_SIGHTS).select(
@@ -96,7 +96,7 @@ def clock_offsets(read: Read) -> DataFrame:
     )
 
     def could_be(seen_us: Column) -> Column:
-        """Whether it is none of a clock that is behind."""
+        """Returns whether the sight is not that of a clock that is behind."""
         return seen_us >= f.col("fleet_earliest_us") - CLOCK_SUSPECT_MS * 1_000
 
     fleet = (
@@ -117,7 +117,7 @@ def clock_offsets(read: Read) -> DataFrame:
         (f.col("seen_us") - f.col("first_us")).alias("early_us"),
         "interval_us",
     )
-    # A sidecar that was held back saw some epochs late and the others in time; a clock that is ahead, none.
+    # A delayed sidecar saw some epochs late and others on time; with a clock that is ahead, all are late.
     ahead_us = f.expr(f"percentile_disc({_ON_TIME}) WITHIN GROUP (ORDER BY ahead_us)")
     offset_us = f.greatest(ahead_us, f.lit(0)) + f.least(f.median("behind_us"), f.lit(0))
     of_boots = compared.groupBy(*BOOT_KEY).agg(
@@ -131,9 +131,9 @@ def clock_offsets(read: Read) -> DataFrame:
 
 
 def with_clocks_judged(known: DataFrame) -> DataFrame:
-    """Boots with clock_offset_ms and early_ms; is_clock_suspect, is_left_out and clock_shift_ms added.
+    """Adds is_clock_suspect, is_left_out and clock_shift_ms to boots with clock_offset_ms and early_ms.
 
-    A boot that can't be compared is left out if another one of its sidecar is: it is the same host's clock.
+    Also leaves out a boot that can't be compared if another boot of its sidecar is left out: same clock.
     """
     suspect = f.coalesce(f.abs("clock_offset_ms") > CLOCK_SUSPECT_MS, f.lit(False))
     cluster, sidecar = Window.partitionBy("cluster_id"), Window.partitionBy("sidecar_id")
@@ -151,22 +151,22 @@ def with_clocks_judged(known: DataFrame) -> DataFrame:
     )
 
 
-# -- what is done about it -----------------------------------------------------------------------------------
+# -- correction ----------------------------------------------------------------------------------------------
 
 
 def left_out(read: Read) -> DataFrame:
-    """sidecar_id, boot_id, clock_shift_ms of the boots that are left out: few, in most fleets none."""
+    """Returns sidecar_id, boot_id, clock_shift_ms of the boots left out: few, in most fleets none."""
     quality = read(GOLD_DATA_QUALITY).where("is_left_out")
     return f.broadcast(quality.select(*BOOT_KEY, "clock_shift_ms"))
 
 
 def believed(read: Read, rows: DataFrame) -> DataFrame:
-    """The rows but those of boots that are left out. Where there are none Spark leaves out the join."""
+    """Returns the rows without those of boots left out. If there are none, Spark omits the join."""
     return rows.join(left_out(read), [*BOOT_KEY], "left_anti")
 
 
 def set_right(read: Read, rows: DataFrame, *times: str) -> DataFrame:
-    """All rows, those times of boots that are left out less what their clocks are off by; and
+    """Returns all rows with the clock error subtracted from the times of boots left out, and
     `is_time_believed`, which is false for these.
     """
     right = {time: _less_shift(f.col(time)) for time in times}
@@ -176,10 +176,10 @@ def set_right(read: Read, rows: DataFrame, *times: str) -> DataFrame:
 
 
 def believed_epochs(read: Read) -> DataFrame:
-    """silver_leader_epochs with `first` and `last_seen` of boots that are not left out.
+    """Returns silver_leader_epochs with `first` and `last_seen` of boots that are not left out.
 
-    An epoch that nobody else saw is there as well, as leaders and epochs need no clock: its times are set
-    right, and `is_time_believed` is false.
+    Also has epochs that only left-out boots saw, as leaders and epochs need no clock. Their times are
+    corrected, and `is_time_believed` is false.
     """
     sights, out = read(SILVER_EPOCH_SIGHTS), left_out(read)
     touched = sights.join(out, [*BOOT_KEY], "left_semi").select(*_EPOCH_KEY).distinct()

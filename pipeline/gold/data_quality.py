@@ -1,20 +1,20 @@
-"""gold_data_quality: for each boot of a sidecar, what of it has not come, and whether its clock can be right.
+"""gold_data_quality: per boot of a sidecar, the missing lines and whether its clock is plausible.
 
-    missing            lines that it numbered and that are not there: dropped, lost, or still to come
-    dropped_reported   what it says it dropped itself, as the queue was full
-    is_silent          the last boot of its sidecar, and not heard of for SILENT_AFTER_S. A sidecar that was
-                       stopped for good is silent, too: nothing tells the one from the other
-    clock_offset_ms    how much later (or, below 0, earlier) than the fleet it saw new epochs, beyond what
-                       refresh intervals explain: later than that in three cases of four, earlier in the
-                       middle. A clock that is ahead looks like this, and so does a sidecar that is always
-                       held back; one that is behind is no other thing than a clock
-    is_left_out        its times are not compared with those of others in any table (clocks.py)
+    missing            lines that it numbered but that are not there: dropped, lost, or not yet arrived
+    dropped_reported   lines that it reports as dropped because its queue was full
+    is_silent          the last boot of its sidecar, without events for SILENT_AFTER_S. A sidecar that was
+                       stopped for good is silent, too: the data does not show the difference
+    clock_offset_ms    how much later (below 0: earlier) than the fleet it saw new epochs, beyond what refresh
+                       intervals explain: later than that in three of four cases, or earlier in the median.
+                       A clock that is ahead looks like a sidecar that is always delayed; earlier sights can
+                       only come from a clock that is behind
+    is_left_out        no table compares its times with those of others (clocks.py)
 
-Only epochs that began while the boot followed the partition tell anything about its clock: what it sees when
-it starts may be old. And who asks every five minutes may see an epoch five minutes late: to be late by no
-more than the own interval, or early by no more than that of the others, says nothing of a clock.
+Only epochs that began while the boot followed the partition count for its clock: those it sees at start may
+be old. With a refresh interval of five minutes an epoch may be seen five minutes late. So being late by up to
+its own interval, or early by up to the interval of the others, proves nothing about a clock.
 
-Made of silver alone, and before all other gold: they leave out what it says.
+Made from silver only and before all other gold tables, which leave out the boots that it marks.
 
 gold_rejects, the other table here, has the reasons why lines were rejected, with one example of each.
 """
@@ -43,7 +43,7 @@ _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 
 
 def rejects(read: Read) -> DataFrame:
-    """gold_rejects: a row a reason. A line that came several times is counted once."""
+    """Returns gold_rejects: one row per reason. A line that came several times is counted once."""
     return (
         read(BRONZE_REJECTS)
         .groupBy("reason")
@@ -57,7 +57,7 @@ def rejects(read: Read) -> DataFrame:
 
 
 def data_quality(read: Read) -> DataFrame:
-    """gold_data_quality."""
+    """Returns gold_data_quality."""
     received = read(SILVER_SEQS).groupBy(*BOOT_KEY).agg(f.sum(f.bit_count("bitmap")).alias("received"))
     known = (
         boots(read)
@@ -87,10 +87,10 @@ def data_quality(read: Read) -> DataFrame:
 
 
 def _with_silence(known: DataFrame) -> DataFrame:
-    """With is_silent. The time it is by now is not taken from a boot that is left out.
+    """Adds is_silent. Boots that are left out do not determine the current time.
 
-    A clock that is behind is set right, or its sidecar would seem silent as long as it lives. One that seems
-    ahead is not, as it may be late instead.
+    Corrects a clock that is behind, or its sidecar would always seem silent. Does not correct one that seems
+    ahead, because that sidecar may be late instead.
     """
     behind_ms = f.least(f.coalesce("clock_shift_ms", f.lit(0)), f.lit(0))
     last_ms = f.unix_millis("last_event") - behind_ms
@@ -99,14 +99,14 @@ def _with_silence(known: DataFrame) -> DataFrame:
     later = Window.partitionBy("sidecar_id").orderBy("first_event", "boot_id")
     is_last = f.lead("boot_id").over(later).isNull()
     is_quiet = f.col("last_ms") < f.col("now_ms") - SILENT_AFTER_S * 1000
-    # One row, beside each of the others: what time it is without asking a clock.
+    # One row, joined to each of the others: the current time without asking a clock.
     return heard.crossJoin(f.broadcast(heard.agg(now_ms.alias("now_ms")))).select(
         "*", (is_last & is_quiet).alias("is_silent")
     )
 
 
 def _epoch_conflicts(read: Read) -> DataFrame:
-    """Per boot: the epochs it saw for which two leaders were told."""
+    """Returns per boot the number of epochs it saw for which two leaders were reported."""
     conflicts = read(SILVER_LEADER_EPOCHS).where("leader_lo <> leader_hi").select(*_EPOCH_KEY)
     return (
         read(SILVER_EPOCH_SIGHTS)

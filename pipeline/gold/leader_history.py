@@ -1,16 +1,16 @@
-"""gold_leader_history: who led a partition when, a row for each leader epoch that anybody saw (SCD type 2).
+"""gold_leader_history: who led a partition when, one row per observed leader epoch (SCD type 2).
 
     epochs    least and greatest per epoch (silver)      many events, hardly any shuffle
-    history   each epoch beside its neighbours           few rows: what a window function costs is paid here
+    history   each epoch with its neighbours             few rows, so the window function is cheap
 
-valid_from is when the first sidecar saw the epoch: an upper bound of when the leader was elected. Clocks of
-hosts differ, so valid_from may fall while epochs rise: that is flagged, and the order stays that of the
-epochs. An epoch is valid until the next one; the last one, until its topic ended.
+valid_from is when the first sidecar saw the epoch: an upper bound of the time of the election. Clocks of
+hosts differ, so valid_from may decrease while epochs increase. Such rows are flagged, and the order stays
+that of the epochs. An epoch is valid until the next one; the last one, until its topic ended.
 
-Boots whose clocks are known to be wrong date nothing that anybody else saw (clocks.py). What only they saw is
-there, dated as well as can be: by their times set right, and not after the first sight of the next epoch.
+Boots whose clocks are known to be wrong date no epoch that another boot saw (clocks.py). Epochs that only
+they saw are included, with corrected times that are not after the first sight of the next epoch.
 
-gold_current_leader: the last row of each partition whose topic is still there.
+gold_current_leader: the last row of each partition whose topic still exists.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def leader_history(read: Read) -> DataFrame:
-    """gold_leader_history."""
+    """Returns gold_leader_history."""
     leader = f.coalesce("leader_lo", f.lit(NOBODY)).alias("leader")
     beside = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     seen_at = f.col("first.seen_at")
@@ -74,7 +74,7 @@ def leader_history(read: Read) -> DataFrame:
 
 
 def current_leader(read: Read) -> DataFrame:
-    """gold_current_leader."""
+    """Returns gold_current_leader."""
     return (
         read(GOLD_LEADER_HISTORY)
         .where("is_current")

@@ -1,8 +1,8 @@
-"""gold_leader_skew: how far each broker's part of the leaders, and of what is produced, is from a fair one.
+"""gold_leader_skew: how far each broker's share of leaders and bytes is from a fair one.
 
-A cluster's brokers are those that lead a partition or hold a replica of one, as last seen: one that has been
-restarted and leads nothing is the one to see, and one that was taken away is none any more. Boots whose
-clocks are wrong count for that only where nobody else follows the partition (clocks.py).
+A cluster's brokers are those that lead a partition or hold a replica of one, as last seen. So a restarted
+broker that leads nothing is included, and a removed one is not. Boots with wrong clocks count for replicas
+only if no other boot follows the partition (clocks.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BROKER: Final = ("cluster_id", "broker")
 
 
 def leader_skew(read: Read) -> DataFrame:
-    """gold_leader_skew. Loads are those of all windows that there are; shares of nothing are null."""
+    """Returns gold_leader_skew. Loads are sums over all windows; shares of a total of 0 are null."""
     leaders = read(GOLD_CURRENT_LEADER).where(f.col("leader") >= 0)
     led = leaders.groupBy("cluster_id", f.col("leader").alias("broker")).agg(f.count("*").alias("leaders"))
     brokers = led.select(*_BROKER).union(_replicas(read)).distinct()
@@ -58,11 +58,11 @@ def leader_skew(read: Read) -> DataFrame:
 
 
 def _replicas(read: Read) -> DataFrame:
-    """The brokers that hold a replica of a partition that there is, by the latest of its states."""
+    """Returns the brokers that hold a replica of an existing partition, by its latest state."""
     states = set_right(read, read(SILVER_ISR_OBS), "observed_at").select(
         *PARTITION_KEY, "observed_at", "is_time_believed", "state.replicas"
     )
-    # Greatest times first, which Spark can hash; and then the states of that time, which are few.
+    # First the latest times, which Spark can hash-aggregate; then the states of that time, which are few.
     of_believed = f.max(f.when(f.col("is_time_believed"), f.col("observed_at")))
     latest = states.groupBy(*PARTITION_KEY).agg(
         f.coalesce(of_believed, f.max("observed_at")).alias("observed_at"),

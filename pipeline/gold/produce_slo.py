@@ -1,11 +1,11 @@
-"""gold_produce_slo: what was produced in an hour to a topic on a broker, how fast, and what failed.
+"""gold_produce_slo: volume, latency and errors of produces per hour, topic and broker.
 
-Windows bring a histogram of latencies each. Histograms can be added up, which quantiles can't; a quantile is
-then the upper bound of the bucket that it falls into, at most a quarter above what was measured.
+Each window has a histogram of latencies. Histograms can be added up, quantiles can't. A quantile is the upper
+bound of its bucket, at most a quarter above the measured value.
 
-Windows of boots whose clocks are known to be wrong count in the hour in which they were (clocks.py).
+Windows of boots whose clocks are known to be wrong count with corrected times (clocks.py).
 
-Sums that don't fit into a BIGINT, which only made-up counts reach, are null: nothing stops for them.
+Sums that don't fit into a BIGINT, which only made-up counts reach, are null and raise no error.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PERCENTS: Final = (50, 95, 99)
 
 
 def produce_slo(read: Read) -> DataFrame:
-    """gold_produce_slo. Latencies are null where nothing was acknowledged."""
+    """Returns gold_produce_slo. Latencies are null if nothing was acknowledged."""
     reported = read(SILVER_PRODUCE_WINDOWS).select(*BOOT_KEY, "window.*")
     windows = set_right(read, reported, "started_at").select(
         "cluster_id", hour_of("started_at"), "topic", "broker", *_COUNTS, "errors", "latency"
     )
     totals = windows.groupBy(*_KEY).agg(*(f.try_sum(name).alias(name) for name in _COUNTS))
     failed = f.coalesce("failed", f.lit(0).cast("bigint"))
-    # As DOUBLE, which has room for any two counts.
+    # DOUBLE can hold the sum of any two counts.
     tried = f.col("records").cast("double") + failed
     return (
         totals.join(_errors(windows), [*_KEY], "left")
@@ -58,7 +58,7 @@ def produce_slo(read: Read) -> DataFrame:
 
 
 def _errors(windows: DataFrame) -> DataFrame:
-    """Records failed, by the name of the error."""
+    """Returns the failed records by error name."""
     by_name = (
         windows.select(*_KEY, f.inline("errors"))
         .groupBy(*_KEY, "error")
@@ -71,7 +71,7 @@ def _errors(windows: DataFrame) -> DataFrame:
 
 
 def _latencies(windows: DataFrame) -> DataFrame:
-    """The buckets in which the ranks of the quantiles fall (nearest rank)."""
+    """Returns the upper bounds of the quantiles' buckets (nearest rank)."""
     by_bucket = (
         windows.select(*_KEY, f.inline("latency"))
         .groupBy(*_KEY, "bucket")
@@ -97,10 +97,10 @@ def _latencies(windows: DataFrame) -> DataFrame:
 
 
 def upper_bound_us(bucket: Column) -> Column:
-    """The first latency beyond the bucket: `event_v1.upper_bound_us`, as Spark computes it."""
+    """Returns the first latency above the bucket: `event_v1.upper_bound_us` as a Spark column."""
     mantissa = (bucket % SUB_BUCKETS + SUB_BUCKETS + 1).cast("bigint")
     doublings = (f.floor(bucket / SUB_BUCKETS) - 1).cast("int")
-    # The first latency beyond the last bucket is none that a BIGINT holds.
+    # The first latency above the last bucket does not fit into a BIGINT.
     return (
         f.when(bucket < SUB_BUCKETS, (bucket + 1).cast("bigint"))
         .when(bucket >= LAST_BUCKET, f.lit(2**63 - 1))

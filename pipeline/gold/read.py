@@ -1,4 +1,4 @@
-"""What all gold tables use: `Read`, which reads a table by its name, and columns about time.
+"""Shared by all gold tables: `Read`, which reads a table by its name, and columns about time.
 
 Gold tables are pure functions of a Read. They build a plan and run nothing.
 """
@@ -20,10 +20,10 @@ GoldTable: TypeAlias = Callable[[Read], DataFrame]
 
 
 def ms_between(start: Column, end: Column) -> Column:
-    """Whole milliseconds from the one time to the other, rounded down; negative if they are in disorder."""
+    """Returns whole milliseconds from `start` to `end`, rounded down; negative if `end` is earlier."""
     return f.floor((f.unix_micros(end) - f.unix_micros(start)) / 1000)
 
 
 def hour_of(time: str) -> Column:
-    """The full hour before this time, in UTC (the session's time zone)."""
+    """Returns the time truncated to the hour, in UTC (the session's time zone)."""
     return f.date_trunc("hour", time).alias("hour")

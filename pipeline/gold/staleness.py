@@ -1,20 +1,20 @@
-"""gold_staleness: how long after the fleet a sidecar saw each leader epoch, and who never did.
+"""gold_staleness: how long after the fleet each sidecar saw a leader epoch, if ever.
 
-A row for each epoch and each boot that could have seen it: one that followed the partition (it had seen an
-earlier epoch of it before the fleet's first sight of this one), was still alive then, and had not lost the
-topic since. A boot has reached an epoch when it sees it or a later one. One that had not when it was last
-heard of is censored: it waited at least that long. To leave it out would make the fleet look fresher than it
-is, the more so the longer sidecars wait.
+One row for each epoch and each boot that could have seen it: the boot followed the partition (it had seen an
+earlier epoch before the fleet's first sight of this one), was still alive then, and had not lost the topic
+since. A boot has reached an epoch when it sees it or a later one. A boot that had not reached it by its last
+event is censored: it waited at least that long. Leaving it out would make the fleet look fresher than it is,
+the more so the longer sidecars wait.
 
-A boot whose clock is known to be wrong is never the first to see an epoch (clocks.py): one that is behind
-would make all others seem late. Its own times are set right. Epochs that only such boots saw are left out.
+A boot whose clock is known to be wrong is never the first to see an epoch (clocks.py): with a clock that is
+behind, all others would seem late. Its own times are corrected. Epochs that only such boots saw are left out.
 
-How it is computed: an epoch is put beside the boots that followed its partition; these pairs and the sights
-are ordered by epoch for each boot, and the least and greatest before and behind are looked at. A partition
-that half of all events are about is spread over as many windows as boots followed it.
+Computation: each epoch is joined to the boots that followed its partition. These pairs and the sights are
+ordered by epoch for each boot, with minimum and maximum over the earlier and later rows. A partition with
+half of all events is spread over as many windows as boots followed it.
 
-gold_staleness_summary: the quantiles of that by Kaplan and Meier, who count a censored wait as one at risk
-until it ended. A quantile that the survivors hide is null.
+gold_staleness_summary: the quantiles by the Kaplan-Meier estimator, in which a censored wait is at risk until
+it ended. A quantile is null if too many waits are censored to estimate it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 _FOLLOWER: Final = (*PARTITION_KEY, *BOOT_KEY)
 _GROUP: Final = ("cluster_id", "service", "sidecar_id")
-#: Products of many fractions are right to this much; 100 waits without censoring reach p95 after 95.
+#: The rounding error of products of many fractions; without it 100 uncensored waits could miss p95 at 95.
 _ROUNDING: Final = 1e-9
 
 
 def staleness(read: Read) -> DataFrame:
-    """gold_staleness."""
+    """Returns gold_staleness."""
     lives = set_right(read, boots(read), "last_event").select(
         *BOOT_KEY, "service", "last_event", "metadata_max_age_ms"
     )
@@ -79,7 +79,7 @@ def staleness(read: Read) -> DataFrame:
 
 
 def _at_risk(read: Read, lives: DataFrame) -> DataFrame:
-    """Epochs and boots: reached_at, and last_below, when the boot last told of an earlier epoch."""
+    """Returns epochs and boots with reached_at, and last_below: when the boot last saw an earlier epoch."""
     seen = set_right(read, read(SILVER_EPOCH_SIGHTS), "first_seen", "last_seen")
     sights = seen.select(*_FOLLOWER, "leader_epoch", "first_seen", "last_seen")
     pairs = _pairs(read, sights, lives)
@@ -87,7 +87,7 @@ def _at_risk(read: Read, lives: DataFrame) -> DataFrame:
     upwards = Window.partitionBy(*_FOLLOWER).orderBy("leader_epoch")
     downwards = Window.partitionBy(*_FOLLOWER).orderBy(f.desc("leader_epoch"))
     below = upwards.rangeBetween(Window.unboundedPreceding, -1)
-    # Downwards, as Spark walks over all rows again for each frame that is open behind.
+    # Descending, because Spark recomputes a frame that is unbounded at its end for every row.
     from_here = downwards.rangeBetween(Window.unboundedPreceding, Window.currentRow)
     return (
         facts.select(
@@ -102,7 +102,7 @@ def _at_risk(read: Read, lives: DataFrame) -> DataFrame:
 
 
 def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
-    """Each epoch with the boots that followed the partition from an earlier one on and could yet see it."""
+    """Returns each epoch with the boots that had followed the partition before and could still see it."""
     followed = (
         sights.groupBy(*_FOLLOWER)
         .agg(f.min("leader_epoch").alias("lowest"), f.max("leader_epoch").alias("highest"))
@@ -135,7 +135,7 @@ def _ends_of_boots(read: Read) -> DataFrame:
 
 
 def staleness_summary(read: Read) -> DataFrame:
-    """gold_staleness_summary: per sidecar, per service (sidecar_id null), per cluster (both null)."""
+    """Returns gold_staleness_summary: per sidecar, service (sidecar_id null) and cluster (both null)."""
     by_delay = (
         read(GOLD_STALENESS)
         .groupBy(*_GROUP, "delay_ms")
@@ -172,7 +172,7 @@ def staleness_summary(read: Read) -> DataFrame:
 
 
 def _levels() -> Column:
-    """Each row three times: for its sidecar, its service and its cluster."""
+    """Returns each row three times: for its sidecar, its service and its cluster."""
 
     def level(number: int, service: Column, sidecar_id: Column) -> Column:
         return f.struct(
@@ -188,6 +188,6 @@ def _levels() -> Column:
 
 
 def _quantile(percent: int) -> Column:
-    """The least delay by which so many had reached the epoch."""
+    """Returns the least delay within which `percent` of the waits had reached the epoch."""
     has_come = f.col("surviving") <= 1 - percent / 100 + _ROUNDING
     return f.min(f.when(has_come, f.col("delay_ms")))

@@ -1,14 +1,14 @@
-"""When topics ended, as far as that can be believed.
+"""Determines when topics ended, as far as the events prove it.
 
-    told        `gone` or `recreated`, unless somebody told a partition of that topic after it: right after a
-                topic was made, one broker may not know it yet that the next one has
-    superseded  another topic of that name was first seen later: a name has one topic at a time, and who
-                restarted meanwhile can't tell that it was re-created
+    reported    `gone` or `recreated`, unless a partition of that topic was seen later: right after a topic is
+                created, one broker may not know it yet although another one does
+    superseded  another topic of that name was first seen later: a name has one topic at a time, and a sidecar
+                that restarted meanwhile can't see that the topic was re-created
 
-Names supersede nothing: where brokers tell no ids a topic that was re-created is taken for the same, and
-while a cluster is upgraded the same topic comes with and without its id.
+Only a topic with an id supersedes another one. If brokers report no ids, a re-created topic looks like the
+same one; and during a cluster upgrade the same topic is reported with and without its id.
 
-Boots whose clocks are known to be wrong tell the end of a topic only where nobody else does.
+Ends reported by boots with wrong clocks count only if no other boot reports an end.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _TOPIC_KEY: Final = ("cluster_id", "topic_key")
 
 
 def topic_ends(read: Read) -> DataFrame:
-    """cluster_id, topic_key, `ends`: the times at which it ended, ascending; no row if it did not."""
+    """Returns cluster_id, topic_key and `ends`, the end times ascending; no row for a topic without one."""
     lives = (
         believed_epochs(read)
         .groupBy("topic", *_TOPIC_KEY)
-        .agg(f.min("first.seen_at").alias("first_seen"), f.max("last_seen").alias("last_told"))
+        .agg(f.min("first.seen_at").alias("first_seen"), f.max("last_seen").alias("last_reported"))
     )
     ends = _reported(read, lives).unionByName(_superseded(lives))
     by_whom = ends.groupBy(*_TOPIC_KEY).agg(
@@ -47,17 +47,17 @@ def topic_ends(read: Read) -> DataFrame:
 
 
 def first_end_after(time: Column) -> Column:
-    """The first of `ends` that is later than this time; null if there is none."""
+    """Returns the first of `ends` after this time; null if there is none."""
     return f.array_min(f.filter("ends", lambda end: end > time))
 
 
 def _reported(read: Read, lives: DataFrame) -> DataFrame:
-    last_reported = lives.groupBy(*_TOPIC_KEY).agg(f.max("last_told").alias("last_told"))
+    last_reported = lives.groupBy(*_TOPIC_KEY).agg(f.max("last_reported").alias("last_reported"))
     ends = read(SILVER_TOPIC_ENDS).where(f.col("change").isin(GONE, RECREATED))
     return (
         set_right(read, ends, "observed_at")
         .join(last_reported, [*_TOPIC_KEY], "left")
-        .where(f.col("last_told").isNull() | (f.col("last_told") <= f.col("observed_at")))
+        .where(f.col("last_reported").isNull() | (f.col("last_reported") <= f.col("observed_at")))
         .select(
             *_TOPIC_KEY,
             f.col("observed_at").alias("ended_at"),

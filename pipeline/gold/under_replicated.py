@@ -1,23 +1,23 @@
-"""gold_urp: when a partition had fewer replicas in sync than it has, with the bounds of what is known.
+"""gold_urp: when partitions had too few replicas in sync, with bounds of the times.
 
-Sidecars look now and then. Of a shortage is known when the partition was last seen whole before it, when it
-was first and last seen short, and when it was first seen whole again:
+Sidecars look only now and then. Known about a shortage are four times: when the partition was last seen whole
+before it, first and last seen short, and first seen whole again:
 
     whole          short            short          whole
     start_after    start_by    ...  end_after      end_by       it lasts at least start_by..end_after
                                                                 and at most start_after..end_by
 
-Since metadata version 3.6 a replica that falls behind raises no leader epoch (KAFKA-15021), so that within an
-epoch only clocks order what was seen: one that is wrong by more than a shortage lasts can split it in two, or
-make one up. So boots whose clocks are known to be wrong are left out (clocks.py). Between epochs small
-differences of clocks can still put a bound on the wrong side of another. Such a start is not told, and such
-an end is when the partition was last seen short; how long it was at most is then not known.
+Since metadata version 3.6 a replica that falls behind raises no leader epoch (KAFKA-15021). So within an
+epoch only clocks order the observations: a clock error longer than a shortage can split it in two, or invent
+one. So boots whose clocks are known to be wrong are left out (clocks.py). Between epochs small differences of
+clocks can still put bounds in the wrong order. Then start_after is null, or end_by is the time when the
+partition was last seen short; the maximum duration is then null.
 
-    states   per partition, epoch and hour, by time      a partition that half of all events are about is
-       │     runs of states that are equally short       spread over its epochs and hours
+    states   per partition, epoch and hour, by time      spreads a partition with half of all events over its
+       │     runs of states that are equally short       epochs and hours
        ▼
     runs     per partition, by epoch, hour and time      few: a run has hundreds of states
-             neighbours that are equally short are one
+             merges neighbours that are equally short
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 
 
 def urp(read: Read) -> DataFrame:
-    """gold_urp. start_after <= start_by <= end_after <= end_by, as far as they are told."""
-    # Of an end that cannot be, as a clock puts it before it was last short, is known that it was.
+    """Returns gold_urp. start_after <= start_by <= end_after <= end_by, as far as they are known."""
+    # If clocks put the end before the last short sight, the end is not known; that sight is the bound.
     is_end_known = f.coalesce(f.col("whole_by") >= f.col("end_after"), f.lit(True))
     whole_by = f.when(is_end_known, f.col("whole_by")).otherwise(f.col("end_after"))
     most_ms = ms_between(f.col("start_after"), f.col("end_by"))
@@ -92,7 +92,7 @@ def _states(read: Read) -> DataFrame:
 
 
 def _runs_of_an_hour(states: DataFrame) -> DataFrame:
-    """Runs of equally short states within an epoch's hour."""
+    """Returns runs of equally short states within an epoch's hour."""
     by_time = Window.partitionBy(*_EPOCH_KEY, "hour").orderBy("observed_at", *BOOT_KEY)
     return (
         _numbered(states, by_time)
@@ -102,7 +102,7 @@ def _runs_of_an_hour(states: DataFrame) -> DataFrame:
 
 
 def _runs(runs_of_hours: DataFrame) -> DataFrame:
-    """Runs over the whole of a partition. With another epoch time may go back, if clocks differ."""
+    """Returns runs over a whole partition. Times may decrease at a new epoch if clocks differ."""
     pieces = runs_of_hours.withColumnRenamed("run", "piece")
     place = ("leader_epoch", "hour", "piece")
     return (
@@ -124,7 +124,7 @@ def _with_their_neighbours(runs: DataFrame) -> DataFrame:
 
 
 def _numbered(rows: DataFrame, order: WindowSpec) -> DataFrame:
-    """The rows with the number of the run of equally short ones that each is in."""
+    """Adds to each row the number of its run of equally short states."""
     is_other = f.coalesce(f.col("is_short") != f.lag("is_short").over(order), f.lit(False))
     up_to_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return rows.select("*", is_other.alias("is_other")).select(
@@ -133,7 +133,7 @@ def _numbered(rows: DataFrame, order: WindowSpec) -> DataFrame:
 
 
 def _what_a_run_is_like() -> list[Column]:
-    """All of its states are equally short."""
+    """Returns the aggregates of a run, whose states are all equally short."""
     return [
         f.bool_or("is_short").alias("is_short"),
         f.min("isr").alias("isr"),

@@ -1,5 +1,5 @@
-"""Jars from Maven's central repository: how they are fetched, and which ones Spark needs besides its own.
+"""Fetches the jars that Spark needs besides its own from Maven's central repository.
 
-connector_jars.py    which jars, and how a folder of jars appears whole or not at all
+connector_jars.py    which jars are needed, and how a folder of jars is replaced as a whole
 pom.xml              the only place for their versions
 """

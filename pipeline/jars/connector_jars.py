@@ -1,16 +1,16 @@
-"""Spark's Kafka connector and Delta: the jars that pyspark's Spark lacks, as pom.xml names them.
+"""Fetches Spark's Kafka connector and Delta: the jars of pom.xml that pyspark's Spark lacks.
 
     python -m pipeline.jars.connector_jars .cache/spark/4.0.0 [--with mvn|jgo]
     pilotfish-pipeline jars --to DIR
 
-Files and Parquet need none of them. Jars that Spark brings itself are left out: two versions of a library on
-one class path break it at random.
+Files and Parquet need none of them. Jars that Spark already has are left out: two versions of a library on
+one class path cause random failures.
 
-Maven fetches the jars where it is installed, else jgo, a resolver in Python. Both use the settings and
-mirrors of the machine; no address is written here. The folder appears whole or not at all: jars are fetched
-beside it, a stamp lists what was wanted with names and sizes, and the folder is renamed into place. A second
-call that finds a true stamp does nothing. Two processes wait for each other. Calls block. Only the standard
-library is needed (and jgo, where there is no Maven). `tests/support/kafka_jars.py` uses it too.
+Fetches with Maven if it is installed, else with jgo, a resolver in Python. Both use the settings and mirrors
+of the machine; no address is written here. The folder appears as a whole: jars are fetched beside it, a stamp
+lists the coordinates, names and sizes, and the folder is renamed. A second call that finds a valid stamp does
+nothing. Two processes wait for each other. Calls block. Needs only the standard library, and jgo if there is
+no Maven. `tests/support/kafka_jars.py` uses it too.
 """
 
 from __future__ import annotations
@@ -49,37 +49,37 @@ _log = logging.getLogger(__name__)
 FETCHERS: Final = ("mvn", "jgo")
 STAMP: Final = "jars.json"
 _COPY_DEPENDENCIES: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-#: 54 MB in 92 jars took 5 s from a near mirror; a slow line gets a quarter of an hour before we call it dead.
+#: 54 MB in 92 jars took 5 s from a near mirror; a slow connection may take a quarter of an hour.
 _FETCH_TIMEOUT_S: Final = 900
 _LAST_WORDS_CHARS: Final = 2_000
-#: Where systems keep the certificate authorities they trust, in one file: Debian, Fedora, openSUSE.
-#: A Python with an OpenSSL of its own looks in none of them.
+#: The files in which Debian, Fedora and openSUSE keep the trusted certificate authorities.
+#: A Python with its own OpenSSL uses none of them.
 _SYSTEM_AUTHORITIES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
 )
-#: What OpenSSL, Python's requests and Java print where they do not know a server's authority.
+#: The messages of OpenSSL, Python's requests and Java for an unknown certificate authority.
 _UNKNOWN_AUTHORITY: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|PKIX path building failed")
-#: Numbers and a point, and not the 0-10_2.13 that some artifacts have in their names.
+#: Precedes a version of digits and points, but not the 0-10_2.13 in some artifacts' names.
 _VERSION_ON: Final = re.compile(r"-(?=\d+\.)")
 
 
 class JarsMissingError(PipelineError):
-    """The jars could not be fetched; the message says what was tried and what each attempt said."""
+    """The jars could not be fetched; the message lists each attempt and its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedJars:
-    """What is to lie in a folder."""
+    """The required content of a folder."""
 
     #: For messages: "could not fetch {title} from Maven's central repository".
     title: str
-    #: `group:artifact:version` of the jars that are asked for; what they depend on comes with them.
+    #: `group:artifact:version` of the required jars; their dependencies are fetched too.
     coordinates: tuple[str, ...]
-    #: A Maven project that depends on these, for what a coordinate can't say: exclusions.
+    #: A Maven project that depends on these, for what coordinates can't express: exclusions.
     pom: str | None = None
-    #: Artifacts that are not kept though they are depended on: others bring them.
+    #: Artifacts that are removed although they are dependencies, because Spark already has them.
     left_out: frozenset[str] = frozenset()
 
     @property
@@ -88,9 +88,9 @@ class WantedJars:
 
 
 def ensure_jars(wanted: WantedJars, folder: Path, *, fetcher: str | None = None) -> tuple[Path, ...]:
-    """The wanted jars in `folder`, fetched if they are not there yet.
+    """Returns the wanted jars in `folder`, fetching them if they are missing. Raises JarsMissingError.
 
-    `fetcher` is "mvn" or "jgo"; None takes Maven where it is installed and jgo where it is not, or fails.
+    `fetcher` is "mvn" or "jgo"; None tries Maven if it is installed, then jgo.
     """
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def ensure_jars(wanted: WantedJars, folder: Path, *, fetcher: str | None = None)
 
 
 def stamped_jars(wanted: WantedJars, folder: Path) -> tuple[Path, ...] | None:
-    """The jars that the folder's stamp names; None without a stamp, or when it is not true."""
+    """Returns the jars that the folder's stamp names; None without a valid stamp."""
     try:
         stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
         if stamp["coordinates"] != list(wanted.coordinates):
@@ -122,7 +122,7 @@ def stamped_jars(wanted: WantedJars, folder: Path) -> tuple[Path, ...] | None:
 def fetch_from_command_line(
     wanted: WantedJars, default_folder: Path, arguments: Sequence[str], *, program: str
 ) -> int:
-    """`PROGRAM [FOLDER] [--with mvn|jgo]`: 0 and a line with what is there, or 1 and what went wrong."""
+    """Runs `PROGRAM [FOLDER] [--with mvn|jgo]`; prints the result and returns 0, or the error and 1."""
     parser = argparse.ArgumentParser(prog=program, description=f"Fetches {wanted.title} into a folder, once.")
     parser.add_argument("folder", type=Path, nargs="?", default=default_folder)
     parser.add_argument(
@@ -141,14 +141,14 @@ def fetch_from_command_line(
 
 @contextlib.contextmanager
 def _alone(lock_path: Path) -> Iterator[None]:
-    """Holds a lock between processes; it goes with its holder, however that one ends."""
+    """Holds a lock between processes; the system releases it when the holder ends."""
     with lock_path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _fetch_into_place(wanted: WantedJars, folder: Path, fetcher: str | None) -> None:
-    """Fetches beside the folder and swaps it in, or raises JarsMissingError and leaves nothing behind."""
+    """Fetches beside the folder and renames; on JarsMissingError it leaves nothing behind."""
     if folder.exists() and not (folder / STAMP).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise JarsMissingError(
             f"{folder} holds files that this program did not put there: name another folder"
@@ -190,7 +190,7 @@ def _remove_what_others_bring(wanted: WantedJars, folder: Path) -> None:
 
 
 def artifact_of(file_name: str) -> str:
-    """A jar's file name without its version: "delta-spark_2.13" of "delta-spark_2.13-4.0.0.jar"."""
+    """Returns a jar's file name without version: "delta-spark_2.13" of "delta-spark_2.13-4.0.0.jar"."""
     return _VERSION_ON.split(file_name.removesuffix(".jar"), maxsplit=1)[0]
 
 
@@ -203,7 +203,7 @@ def _stamp(wanted: WantedJars, folder: Path) -> None:
 
 
 def _pom_of(coordinates: Sequence[str]) -> str:
-    """A Maven project that consists of nothing but the wish for these jars."""
+    """Returns a Maven project that only depends on these jars."""
     wishes = "".join(
         f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version></dependency>\n"
         for g, a, v in (coordinate.split(":") for coordinate in coordinates)
@@ -225,7 +225,7 @@ def _fetch_by_maven(wanted: WantedJars, into: Path, scratch: Path) -> None:
 
 
 def _fetch_by_jgo(wanted: WantedJars, into: Path, scratch: Path) -> None:
-    """In a process of its own: jgo logs through rich and may end its interpreter."""
+    """Runs jgo in a separate process, because it logs through rich and may end its interpreter."""
     program = (
         "import sys, pathlib, shutil, jgo\n"
         "made = jgo.build(sys.argv[1], cache_dir=pathlib.Path(sys.argv[2]))\n"
@@ -237,9 +237,9 @@ def _fetch_by_jgo(wanted: WantedJars, into: Path, scratch: Path) -> None:
 
 
 def _trust_the_system() -> dict[str, str]:
-    """The variable by which requests trusts the system's authorities; empty where the user set one.
+    """Returns the variable that makes requests trust the system's authorities; empty if the user set one.
 
-    requests brings a list of its own, which lacks the authority of a company's proxy.
+    requests has its own list, which lacks the authority of a company's proxy.
     """
     if os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
         return {}
@@ -249,7 +249,7 @@ def _trust_the_system() -> dict[str, str]:
 
 
 def _run(name: str, command: Sequence[str], title: str, environment: dict[str, str] | None = None) -> None:
-    """Runs a fetcher; raises JarsMissingError with its last words and, where one is known, the remedy."""
+    """Runs a fetcher. Raises JarsMissingError with the end of its output and a remedy, if known."""
     try:
         ran = subprocess.run(
             command,
@@ -282,14 +282,14 @@ def _run(name: str, command: Sequence[str], title: str, environment: dict[str, s
 
 
 def pom_properties() -> dict[str, str]:
-    """The properties of pom.xml: spark.version, delta.version, scala.version."""
+    """Returns the properties of pom.xml: spark.version, delta.version, scala.version."""
     properties = ElementTree.parse(POM).find("m:properties", _NAMESPACE)
     assert properties is not None, f"{POM} has no properties"
     return {element.tag.partition("}")[2]: (element.text or "").strip() for element in properties}
 
 
 def coordinates() -> tuple[str, ...]:
-    """`group:artifact:version` of what pom.xml depends on."""
+    """Returns `group:artifact:version` of pom.xml's dependencies."""
     properties = pom_properties()
     return tuple(
         ":".join(
@@ -301,12 +301,12 @@ def coordinates() -> tuple[str, ...]:
 
 
 def default_folder(root: Path = Path()) -> Path:
-    """Where the jars lie unless told otherwise: `.cache/spark/<version>` below the root."""
+    """Returns the default folder of the jars: `.cache/spark/<version>` below the root."""
     return root / ".cache" / "spark" / pom_properties()["spark.version"]
 
 
 def wanted_jars() -> WantedJars:
-    """The connectors, without what the installed pyspark has."""
+    """Returns the connectors, without the jars of the installed pyspark."""
     return WantedJars(
         "Spark's Kafka connector and Delta",
         coordinates(),
@@ -316,17 +316,17 @@ def wanted_jars() -> WantedJars:
 
 
 def spark_jars() -> list[Path]:
-    """The jars that Spark brings, or that an image put to them."""
+    """Returns the jars of Spark, including those that an image added to them."""
     return sorted(Path(str(_find_spark_home()), "jars").glob("*.jar"))  # type: ignore[no-untyped-call]
 
 
 def ensure_connector_jars(folder: Path, *, fetcher: str | None = None) -> tuple[Path, ...]:
-    """The connectors' jars in `folder`, fetched first if they are not there. Raises JarsMissingError."""
+    """Returns the connectors' jars in `folder`; fetches missing ones. Raises JarsMissingError."""
     return ensure_jars(wanted_jars(), folder, fetcher=fetcher)
 
 
 def connector_jars(folder: Path) -> tuple[Path, ...]:
-    """The connectors' jars in `folder`; JarsMissingError says how to fetch them when they are not there."""
+    """Returns the connectors' jars in `folder`. JarsMissingError says how to fetch missing ones."""
     jars = stamped_jars(wanted_jars(), folder)
     if jars is None:
         raise JarsMissingError(

@@ -1,7 +1,7 @@
-"""What is to be said of the cluster: who loses leadership, flaps, is without a leader or short of replicas.
+"""Findings about brokers: lost leaderships, flapping, partitions without leader or short of replicas.
 
-Each function looks at one kind of trouble and returns a few findings at most: beyond the worst ones it says
-how many more there are.
+Each function looks for one kind of problem and returns a few findings at most: the worst ones, and how many
+more there are.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from pipeline.report.view import ClusterView
 
-#: Leaderships lost, from which on it is worth a sentence; and against the median of the other brokers.
+#: The least number of lost leaderships to report, absolute and as a multiple of the other brokers' median.
 _LOST: Final = 5
 _LOST_AGAINST_OTHERS: Final = 3
-#: A partition short of replicas for less than this was restarted, or caught up by itself.
+#: A shorter shortage of replicas is a restart, or ended by itself.
 _SHORT_MS: Final = 300_000
 _MOST: Final = 3
 
 
 def leaderless(view: ClusterView) -> Iterator[Finding]:
-    """Partitions that nobody leads now."""
+    """Finds partitions without a leader now."""
     without = view.current[view.current["leader"] < 0].sort_values(["since", "topic", "partition"])
     if without.empty:
         return
@@ -45,9 +45,9 @@ def leaderless(view: ClusterView) -> Iterator[Finding]:
 
 
 def lost_leadership(view: ClusterView) -> Iterator[Finding]:
-    """Brokers that lose what is theirs to lead far more than the others.
+    """Finds brokers that lose far more leaderships than the others, of partitions that they usually lead.
 
-    What a broker led in another's stead, and gave back, is not lost.
+    A leadership that a broker only took over for another one, and gave back, is not counted.
     """
     losses = _losses_at_home(view)
     lost = losses.groupby("broker").size()
@@ -73,9 +73,9 @@ def lost_leadership(view: ClusterView) -> Iterator[Finding]:
 
 
 def _losses_at_home(view: ClusterView) -> pd.DataFrame:
-    """The broker and the hour of each time that a partition left the broker that leads it longest.
+    """Returns broker and hour of each time that a partition left the broker that leads it longest.
 
-    But for those that flap, which are told of by themselves.
+    Leaves out partitions that flap, which have their own finding.
     """
     partition = ["topic_key", "partition"]
     reigns = view.history.sort_values([*partition, "leader_epoch"], kind="stable")
@@ -95,7 +95,7 @@ def _losses_at_home(view: ClusterView) -> pd.DataFrame:
 
 
 def flapping(view: ClusterView) -> Iterator[Finding]:
-    """Partitions whose leader goes to and fro."""
+    """Finds partitions whose leader keeps changing."""
     worst = view.flapping.sort_values(["leader_changes", "topic", "partition"], ascending=[False, True, True])
     for row in worst.head(_MOST).itertuples():
         more = len(worst) - _MOST
@@ -113,7 +113,7 @@ def flapping(view: ClusterView) -> Iterator[Finding]:
 
 
 def short_of_replicas(view: ClusterView) -> Iterator[Finding]:
-    """Partitions without all of their replicas in sync: still, or for long."""
+    """Finds partitions without all replicas in sync: now, or for long."""
     still = view.urp[view.urp["end_by"].isna()]
     if not still.empty:
         first = still.sort_values(["start_by", "topic", "partition"]).iloc[0]
@@ -152,7 +152,7 @@ def short_of_replicas(view: ClusterView) -> Iterator[Finding]:
 
 
 def conflicts(view: ClusterView) -> Iterator[Finding]:
-    """Epochs of which two leaders were told: Kafka rules that out."""
+    """Finds epochs with two reported leaders, which Kafka rules out."""
     wrong = view.history[view.history["is_conflict"]]
     if wrong.empty:
         return

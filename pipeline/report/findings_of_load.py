@@ -1,4 +1,4 @@
-"""What is to be said of what is produced: which broker is slow, which topic fails, who carries too much."""
+"""Findings about produced records: slow brokers, failing topics, uneven load."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from pipeline.report.view import ClusterView
 
-#: A p99 against the median of the other brokers, and how many records make it more than chance.
+#: The p99 as a multiple of the other brokers' median, and the records needed to exclude chance.
 _SLOW: Final = 4
 _SLOW_RECORDS: Final = 1_000
-#: The median against that of the others: below this only some batches are slow.
+#: The same for the p50: below this only some batches are slow.
 _SLOW_AT_ALL: Final = 2
-#: Nobody feels a p99 below this.
+#: A p99 below this is not noticeable.
 _SLOW_LEAST_US: Final = 10_000
-#: Of all topics that it takes records for: beyond this it is the broker, not the topic.
+#: If at least this share of its topics is slow, it is the broker and not the topic.
 _SLOW_AS_A_WHOLE: Final = 0.5
 _ERROR_RATE: Final = 0.001
 _EXCESS: Final = 0.3
@@ -41,7 +41,7 @@ _MOST: Final = 3
 
 
 def slow_brokers(view: ClusterView) -> Iterator[Finding]:
-    """Brokers that acknowledge far later than the others, as a whole or for one topic."""
+    """Finds brokers that acknowledge far later than the others, in general or for one topic."""
     typical = typical_hour(view.produce, ["topic", "broker"], "p99_us")
     if typical.empty:
         return
@@ -78,7 +78,7 @@ def slow_brokers(view: ClusterView) -> Iterator[Finding]:
             for topic in ratio.index
             if ratio[topic] >= _SLOW
             and per_topic[broker][topic] >= _SLOW_LEAST_US
-            # Or it is but the hour in which a leader moved.
+            # Otherwise it is only the hour in which a leader moved.
             and medians_against[broker][topic] >= _SLOW_AT_ALL
         ),
         key=lambda one: (-one[0], one[1], one[2]),
@@ -98,7 +98,7 @@ def slow_brokers(view: ClusterView) -> Iterator[Finding]:
 
 
 def _against_others(per_topic: pd.DataFrame) -> dict[int, pd.Series]:
-    """By broker: its latency for each topic, as a multiple of the median of the other brokers'."""
+    """Returns by broker its latency for each topic, as a multiple of the other brokers' median."""
     return {
         broker: per_topic[broker] / per_topic.drop(columns=[broker]).median(axis=1)
         for broker in per_topic.columns
@@ -106,9 +106,9 @@ def _against_others(per_topic: pd.DataFrame) -> dict[int, pd.Series]:
 
 
 def typical_hour(produce: pd.DataFrame, by: list[str], percentile: str) -> pd.Series:
-    """A percentile of latency in a typical hour: the median of the hours' (and topics') weighted by records.
+    """Returns a latency percentile in a typical hour: the median of hours (and topics), weighted by records.
 
-    Percentiles of different hours can't be added up, so this is none of the whole time; those with fewer
+    Percentiles of different hours can't be added up, so this is not that of the whole time. Groups with fewer
     than a thousand records are left out.
     """
     known = produce[(produce["records"] > 0) & (produce["broker"] >= 0) & produce[percentile].notna()]
@@ -120,7 +120,7 @@ def typical_hour(produce: pd.DataFrame, by: list[str], percentile: str) -> pd.Se
 
 
 def failing_topics(view: ClusterView) -> Iterator[Finding]:
-    """Topics of which records fail."""
+    """Finds topics with failed records."""
     sums = view.produce.groupby("topic")[["records", "failed"]].sum()
     rates = (sums["failed"] / (sums["records"] + sums["failed"]).clip(lower=1)).sort_values(
         ascending=False, kind="stable"
@@ -149,9 +149,9 @@ def failing_topics(view: ClusterView) -> Iterator[Finding]:
 
 
 def skewed(view: ClusterView) -> Iterator[Finding]:
-    """Brokers that lead, or take, far more than their share; topics that are most of the load."""
+    """Finds brokers that lead or take far more than their share, and topics with most of the load."""
     heavy = view.skew[view.skew["excess"] >= _EXCESS].sort_values("excess", ascending=False)
-    # With few partitions a whole number of them is the best there is.
+    # With few partitions, whole numbers explain a difference below two.
     heavy = heavy[heavy["leaders"] - heavy["fair_share"] * view.skew["leaders"].sum() >= 2]
     for row in heavy.head(1).itertuples():
         more = len(heavy) - 1

@@ -1,6 +1,6 @@
-"""What is to be said of the sidecars and their events: who lags, is silent, what got lost or can't be read.
+"""Findings about sidecars and their events: late or silent sidecars, wrong clocks, lost or unreadable lines.
 
-An event that is missing makes every other number of its sidecar a lower bound, so that is said as well.
+A missing event makes every other number of its sidecar a lower bound, so it is reported too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from pipeline.report.view import ClusterView
 
-#: A lost event here and there hides nothing.
+#: A smaller share of lost events does not matter.
 _MISSING: Final = 0.001
 _MOST: Final = 3
 _LONGEST_REASON: Final = 300
-#: Why a line is none, in words; and what to do about it.
+#: Why a line is rejected, in words, and what to do about it.
 REASONS: Final = {
     "too_long": "longer than 256 KiB: no sidecar writes such lines, so look who else writes to this place",
     "invalid_utf8": "not UTF-8: bytes were lost or changed on the way",
@@ -41,7 +41,7 @@ REASONS: Final = {
 
 
 def held_back(view: ClusterView) -> Iterator[Finding]:
-    """Sidecars that did not see an epoch within twice their refresh interval."""
+    """Finds sidecars that did not see an epoch within twice their refresh interval."""
     of_sidecars = view.staleness_summary[view.staleness_summary["sidecar_id"].notna()]
     beyond = of_sidecars[of_sidecars["beyond_twice_the_interval"] > 0].sort_values(
         ["beyond_twice_the_interval", "sidecar_id"], ascending=[False, True]
@@ -74,7 +74,7 @@ def held_back(view: ClusterView) -> Iterator[Finding]:
 
 
 def silent(view: ClusterView) -> Iterator[Finding]:
-    """Sidecars that stopped without a last heartbeat."""
+    """Finds sidecars that stopped without a last heartbeat."""
     gone = view.quality[view.quality["is_silent"]].sort_values(["last_event", "sidecar_id"])
     if gone.empty:
         return
@@ -92,7 +92,7 @@ def silent(view: ClusterView) -> Iterator[Finding]:
 
 
 def lossy(view: ClusterView) -> Iterator[Finding]:
-    """Boots of which events are missing."""
+    """Finds sidecars with missing events."""
     sums = view.quality.groupby("sidecar_id")[["received", "missing", "dropped_reported"]].sum()
     lost = (sums["missing"] / (sums["received"] + sums["missing"]).clip(lower=1)).sort_values(
         ascending=False, kind="stable"
@@ -115,7 +115,7 @@ def lossy(view: ClusterView) -> Iterator[Finding]:
 
 
 def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
-    """Sidecars whose clock is not that of the others."""
+    """Finds sidecars whose clock differs from the others'."""
     wrong = view.quality[view.quality["is_clock_suspect"]]
     wrong = wrong.loc[wrong["clock_offset_ms"].abs().sort_values(ascending=False, kind="stable").index]
     wrong = wrong.drop_duplicates("sidecar_id")
@@ -151,7 +151,7 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
 
 
 def left_out(view: ClusterView) -> str:
-    """How many boots are not compared with others, which, and what follows; empty if none is."""
+    """Returns which boots are not compared with others, and the consequences; empty if none."""
     boots = view.quality[view.quality["is_left_out"]]
     if boots.empty:
         return ""
@@ -167,13 +167,13 @@ def left_out(view: ClusterView) -> str:
 
 
 def _how_wrong(offset_ms: float) -> str:
-    """Nobody sees a leader before its election: early is the clock alone, late may be the sidecar."""
+    """Formats an offset. No leader is seen before its election: only early proves a wrong clock."""
     said = words.duration(abs(offset_ms))
     return f"{said} behind" if offset_ms < 0 else f"{said} ahead, or that late to hear"
 
 
 def failed_tables(failed: Mapping[str, str]) -> Iterator[Finding]:
-    """Tables that the last run could not make."""
+    """Finds tables that the last run could not make."""
     if not failed:
         return
     names = [words.name(name) for name in failed]
@@ -190,7 +190,7 @@ def failed_tables(failed: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def unreadable(rejects: pd.DataFrame) -> Iterator[Finding]:
-    """Lines that are no events."""
+    """Finds lines that are no events."""
     if rejects.empty:
         return
     worst = rejects.iloc[0]

@@ -1,8 +1,8 @@
-"""The few pieces of HTML that the report is made of. Text is escaped here, and only here.
+"""The pieces of HTML that the report is made of. Text is escaped only here.
 
-`Markup` is text that is HTML already. Everything else is escaped. A Section is a heading, a sentence that
-says how to read it, and its content. Plots and tables show the worst and say how many more there are: nothing
-here grows with the fleet.
+`Markup` is text that is already HTML; everything else is escaped. A Section is a heading, an explanation of
+how to read it, and its content. Plots and tables show the worst and say how many more there are, so their
+size does not grow with the fleet.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from pipeline.report.view import ClusterView
 
 
-#: Cells no longer than that stay in one line.
+#: Cells up to this length are not wrapped.
 _SHORT = 24
 
 
-#: Rows of a plot or a table.
+#: The maximum number of rows of a plot or a table.
 MOST_ROWS: Final = 20
-#: Letters of a name beside a plot.
+#: The maximum number of characters of a name beside a plot.
 LONGEST_LABEL: Final = 26
 _MOST_HOURS: Final = 36
 
 
 class Section(NamedTuple):
-    """`key` is what findings name it by; it becomes an id, with the cluster's own in front."""
+    """A section. Findings refer to its `key`; its id is the key with the cluster's prefix."""
 
     key: str
     title: str
@@ -47,18 +47,18 @@ def rest(shown: int, of: int, noun: str) -> list[Markup]:
 
 
 def nothing(said: str) -> Markup:
-    """What stands where a plot would have nothing to show."""
+    """Returns a text in place of an empty plot."""
     return paragraph(said, class_="nothing")
 
 
 def value_at(values: pd.Series, key: object) -> float | None:
-    """The value of a key, None where there is none."""
+    """Returns the value of a key; None if there is none."""
     value = values.get(key)
     return None if value is None or pd.isna(value) else float(value)
 
 
 def hour_columns(view: ClusterView, hours: pd.Series) -> tuple[list[str], pd.Series]:
-    """Names of the columns of time, and each row's column: hours, several together if there are many."""
+    """Returns the labels of time columns, and each row's column. A column is one hour or several."""
     first = view.since.floor("h")
     total = -int((first - view.until) // pd.Timedelta(hours=1)) or 1
     together_hours = -(-total // _MOST_HOURS)
@@ -71,25 +71,25 @@ def hour_columns(view: ClusterView, hours: pd.Series) -> tuple[list[str], pd.Ser
 
 
 class Markup(str):
-    """HTML."""
+    """Text that is HTML."""
 
     __slots__ = ()
 
 
 def text(said: object) -> Markup:
-    """Text as HTML; what is HTML stays."""
+    """Escapes text as HTML; returns Markup unchanged."""
     if isinstance(said, Markup):
         return said
     return Markup(html.escape(str(said)))
 
 
 def together(parts: Iterable[Markup]) -> Markup:
-    """One after the other."""
+    """Joins the parts."""
     return Markup("\n".join(parts))
 
 
 def element(tag: str, *inside: Markup, **attributes: str) -> Markup:
-    """<tag name="value">…</tag>; `class_` is class."""
+    """Returns <tag name="value">…</tag>; `class_` becomes class."""
     said = "".join(f' {name.rstrip("_").replace("_", "-")}="{text(v)}"' for name, v in attributes.items())
     return Markup(f"<{tag}{said}>{''.join(inside)}</{tag}>")
 
@@ -103,12 +103,12 @@ def code(said: str) -> Markup:
 
 
 def plot(svg: str, label: str) -> Markup:
-    """A drawing of canvas.py, which scrolls sideways where it has no room."""
+    """Wraps a drawing of canvas.py, so that it scrolls sideways if there is no room."""
     return element("div", Markup(svg), class_="plot-room", role="region", tabindex="0", aria_label=label)
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Markup:
-    """A table whose first column names the row; numbers stand to the right."""
+    """Returns a table whose first column names the row; numbers are right-aligned."""
     rows = list(rows)
     is_number = [bool(rows) and not isinstance(cell, str) for cell in (rows[0] if rows else heads)]
     head = "".join(
@@ -133,5 +133,5 @@ def _cell(cell: str | float) -> Markup:
 
 
 def folded(summary: str, inside: Markup) -> Markup:
-    """Shown when asked for, and on paper."""
+    """Returns content that is folded on screen and shown in print."""
     return Markup(f"<details><summary>{text(summary)}</summary>{inside}</details>")

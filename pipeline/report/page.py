@@ -1,7 +1,7 @@
-"""The one HTML file: what to do first, then the key figures, then what they are computed from.
+"""Builds the HTML file: what to do first, then the key figures, then the data behind them.
 
-A browser that opens it runs nothing and asks nobody for anything: the page forbids both to itself.
-Its first part is the list of findings, the most urgent first.
+The page has no script and loads nothing; its content security policy forbids both. Its first part is the list
+of findings, the most urgent first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pipeline.report.words import Finding
 
 
-#: Nothing but the styles of the page itself.
+#: Allows only the page's own styles.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-#: Clusters in one report, unless one is asked for.
+#: The maximum number of clusters in a report.
 _MOST_CLUSTERS: Final = 5
 
 
@@ -56,23 +56,23 @@ _LOOKS: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (
 
 
 def findings_of(view: ClusterView) -> list[Finding]:
-    """What is to be said of a cluster and its sidecars; nothing when all is well."""
+    """Returns the findings about a cluster and its sidecars; empty if all is well."""
     found = [finding for look in _LOOKS for finding in look(view)]
     return sorted(found, key=lambda finding: finding.grade)
 
 
 def findings_of_tables(failed: Mapping[str, str]) -> list[Finding]:
-    """What is to be said of tables that could not be made."""
+    """Returns the findings about tables that could not be made."""
     return list(findings_of_sidecars.failed_tables(failed))
 
 
 def findings_of_rejects(rejects: pd.DataFrame) -> list[Finding]:
-    """What is to be said of lines that belong to no cluster."""
+    """Returns the findings about rejected lines, which belong to no cluster."""
     return list(findings_of_sidecars.unreadable(rejects))
 
 
 def report_html(gold: Gold, cluster: str | None = None) -> str:
-    """The report on every cluster, or on one. Raises StoreError when there is nothing to report on."""
+    """Returns the report on all clusters, or on one. Raises StoreError if there is nothing to report."""
     views = views_of(gold, cluster)
     if not views:
         raise StoreError(_why_nothing(gold, cluster))
@@ -205,7 +205,7 @@ def _link(prefix: str, section: str) -> Markup:
 
 
 def _list(findings: list[Finding], name: str, prefix: str) -> Markup:
-    """The findings; each leads to the section with its numbers, where it has one."""
+    """Returns the list of findings; each links to the section with its numbers, if it has one."""
     items = []
     for finding in findings:
         grade = element("span", text(finding.grade.words), class_=f"grade grade-{finding.grade.name.lower()}")

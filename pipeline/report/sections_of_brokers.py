@@ -1,4 +1,4 @@
-"""The sections about the cluster: leaders, churn, replicas, latency, balance."""
+"""The report's sections about the cluster: leaders, churn, replicas."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_IN_TABLES: Final = 40
 
 
 def leaders(view: ClusterView, prefix: str) -> Section:
-    """Who led the partitions that moved most."""
+    """Returns the section with the leaders of the partitions that moved most."""
     title = "Leaders over time"
     how = (
         "The topics whose leaders moved most, and of each the partitions that did. A bar is a leader,"
@@ -98,13 +98,13 @@ def leaders(view: ClusterView, prefix: str) -> Section:
 
 
 def _end_of(reign: object, view: ClusterView) -> pd.Timestamp:
-    """Now, for a leader that is current; when it was last seen, for one that was never seen to end."""
+    """Returns now for a current leader, else when it was last seen, as its end is not known."""
     end: pd.Timestamp = view.until if reign.is_current else reign.last_seen  # type: ignore[attr-defined]
     return end
 
 
 def churn(view: ClusterView, prefix: str) -> Section:
-    """Which brokers lost leadership, hour by hour."""
+    """Returns the section with the leaderships that each broker lost, by hour."""
     title = "Churn by broker"
     how = (
         "How many leaderships each broker lost in an hour, whether it failed, was restarted, or gave them"
@@ -141,7 +141,7 @@ def churn(view: ClusterView, prefix: str) -> Section:
 
 
 def replicas(view: ClusterView, prefix: str) -> Section:
-    """When partitions were short of replicas, with both bounds."""
+    """Returns the section with the times in which partitions were short of replicas, with both bounds."""
     title = "Short of replicas"
     how = (
         "The times in which partitions had fewer replicas in sync than they should, the longest first."
@@ -156,7 +156,7 @@ def replicas(view: ClusterView, prefix: str) -> Section:
         ["is_leaderless", "is_open", "min_duration_ms", "topic", "partition"],
         ascending=[False, False, False, True, True],
     )
-    # One row a partition, or a busy one would fill them all.
+    # One row per partition, or a busy one would fill them all.
     shown = longest.drop_duplicates(["topic_key", "partition"]).head(MOST_ROWS)
     labels = [
         words.partition(words.name(row.topic, LONGEST_LABEL), row.partition) for row in shown.itertuples()

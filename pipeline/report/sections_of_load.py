@@ -1,4 +1,4 @@
-"""The sections about what is produced: how long it takes, what fails, and who carries how much of it."""
+"""The report's sections about produced records: latency, failures, and load per broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_FAILING: Final = 10
 
 
 def latency(view: ClusterView, prefix: str) -> Section:
-    """How long batches took, by topic and broker, and over time."""
+    """Returns the section with latencies by topic and broker, and over time."""
     title = "Produce latency"
     how = (
         "p99 from the first record of a batch to its acknowledgement, as the sidecars measured it: in a"
@@ -47,7 +47,7 @@ def latency(view: ClusterView, prefix: str) -> Section:
         )
     records = view.produce.groupby("topic")["records"].sum().sort_values(ascending=False, kind="stable")
     worst = by_topic.groupby("topic").max()
-    # Half of the rows for what is produced most, the others for what is slowest.
+    # Half of the rows for the topics with most records, the others for the slowest.
     topics = list(dict.fromkeys([*[t for t in records.index if t in worst.index][: MOST_ROWS // 2]]))
     topics += [t for t in worst.sort_values(ascending=False, kind="stable").index if t not in topics]
     topics = topics[:MOST_ROWS]
@@ -107,7 +107,7 @@ def latency(view: ClusterView, prefix: str) -> Section:
 
 
 def _errors(view: ClusterView) -> Markup:
-    """Topics of which records failed."""
+    """Returns the topics with failed records."""
     sums = view.produce.groupby("topic")[["records", "failed", "retries"]].sum()
     failed = sums[sums["failed"] > 0].sort_values(["failed"], ascending=False, kind="stable")
     if failed.empty:
@@ -132,7 +132,7 @@ def _errors(view: ClusterView) -> Markup:
 
 
 def skew(view: ClusterView, prefix: str) -> Section:
-    """What each broker leads and takes."""
+    """Returns the section with each broker's leaders and records."""
     title = "Balance"
     how = (
         "What each broker leads now, and what it took of the records, against an equal share. Leaders can"

@@ -1,4 +1,4 @@
-"""The sections about the sidecars and their events: key figures, staleness, data quality."""
+"""The report's sections about the sidecars and their events: key figures, staleness, data quality."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONGEST_EXAMPLE: Final = 160
 
 
 def figures(view: ClusterView) -> Markup:
-    """The key figures, as a list of terms."""
+    """Returns the key figures, as a list of terms."""
     fleet = view.staleness_summary[view.staleness_summary["service"].isna()]
     p95 = fleet["p95_ms"].iloc[0] if len(fleet) else None
     records, failed = view.produce["records"].sum(), view.produce["failed"].sum()
@@ -80,7 +80,7 @@ def figures(view: ClusterView) -> Markup:
 
 
 def staleness(view: ClusterView, prefix: str) -> Section:
-    """How long new leaders took to reach the sidecars."""
+    """Returns the section with the time that new leaders took to reach the sidecars."""
     title = "How fast changes reach the sidecars"
     how = (
         "For each new leader epoch and each sidecar that knew the partition: the time from the fleet's"
@@ -155,7 +155,7 @@ def _summary(caption: str, head: str, name: str, frame: pd.DataFrame) -> Markup:
 
 
 def quality(view: ClusterView) -> Section:
-    """Whose events are missing, late, or of a wrong clock."""
+    """Returns the section with the sidecars whose events are missing or whose clocks are wrong."""
     title = "Data quality"
     how = (
         "Each sidecar numbers its events, so what is missing is known. What follows is as good as these"
@@ -220,7 +220,7 @@ def _offset(milliseconds: float) -> str:
 
 
 def rejects(frame: pd.DataFrame) -> Markup:
-    """Why lines could not be read, an example of each as it was."""
+    """Returns the reasons why lines could not be read, with the original of one example each."""
     if frame.empty:
         return paragraph("Every line could be read.", class_="nothing")
     heads = ("Reason", "What it is", "Lines", "Last", "Example")

@@ -1,8 +1,8 @@
-"""A cluster's gold tables as pandas frames with the rows of this cluster. Read-only, made once for a report.
+"""Reads one cluster's rows of the gold tables as pandas frames, once per report. Read-only.
 
-`Gold` reads the tables: Parquet on a local disk without Spark, everything else through the store. A table
-comes whole, times in UTC; only staleness, which has a row per epoch and sidecar, is read in batches. A table
-that does not exist is an empty frame with the expected columns: an older job may not have made it.
+`Gold` reads the tables: Parquet on a local disk without Spark, everything else through the store. A table is
+read as a whole, with times in UTC. Only staleness, which has a row per epoch and sidecar, is read in batches.
+A missing table is an empty frame with the expected columns: an older job may not have made it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _PARTITION: Final = ("cluster_id", "topic", "topic_key", "partition")
-#: What is looked at, by table. The staleness of each epoch is read apart.
+#: The columns that are used, by table. The staleness of each epoch is read separately.
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     tables.GOLD_LEADER_HISTORY: (
         *(*_PARTITION, "leader_epoch", "leader", "valid_from", "valid_to", "is_current", "last_seen"),
@@ -61,28 +61,28 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     tables.GOLD_REJECTS: ("reason", "lines", "first_received", "last_received", "example"),
 }
 
-#: Bounds of the staleness histogram: 24 bins a decade from 10 ms to twelve days, and all below and beyond.
+#: Bounds of the staleness histogram: 24 bins per decade from 10 ms to twelve days, one below and one above.
 BINS_MS: Final = np.concatenate([[0.0], np.logspace(1, 9, 8 * 24 + 1)])
 
 
 class Gold(Protocol):
-    """Gold tables, wherever they are kept."""
+    """Reads gold tables, wherever they are kept."""
 
     def frame(self, table: str) -> pd.DataFrame | None:
-        """All rows; None if the table is not there."""
+        """Returns all rows; None if the table does not exist."""
         ...
 
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, piece by piece; nothing if the table is not there."""
+        """Yields some columns of all rows, in batches; nothing if the table does not exist."""
         ...
 
     def failed(self) -> Mapping[str, str]:
-        """The tables that the last run could not make, and why."""
+        """Returns the tables that the last run could not make, and why."""
         ...
 
 
 class ParquetGold:
-    """The Parquet store's folders, read by pyarrow. Raises StoreError for a folder that is none of them."""
+    """Reads the Parquet store's folders with pyarrow. Raises StoreError for any other folder."""
 
     def __init__(self, out: Path) -> None:
         require_mark_on_disk(str(out), PARQUET)
@@ -102,19 +102,19 @@ class ParquetGold:
 
     def _dataset(self, table: str) -> ds.Dataset | None:
         folder = self._out / table
-        # pyarrow skips what begins with a dot or a lowline, as Spark does.
+        # pyarrow skips names that begin with a dot or underscore, as Spark does.
         if not folder.is_dir():
             return None
         dataset = ds.dataset(folder, format="parquet")
-        # A folder whose first file a killed run had not moved there yet.
+        # Empty if a run was killed before it moved the first file there.
         return dataset if dataset.files else None
 
 
 class StoreGold:
-    """Any store, read by Spark and handed over as Arrow: what is read must fit into this process."""
+    """Reads any store with Spark, as Arrow: the tables must fit into this process."""
 
     def __init__(self, store: Store, failed: Mapping[str, str] | None = None) -> None:
-        """`failed`: what the store's folder says of tables that could not be made."""
+        """`failed`: the tables that could not be made, as the store's folder says."""
         self._store: Final = store
         self._failed: Final = failed or {}
 
@@ -131,7 +131,7 @@ class StoreGold:
 
 @dataclass(frozen=True)
 class Staleness:
-    """How long epochs took to reach sidecars: in each bin of BINS_MS, how many did and how many had not."""
+    """How long epochs took to reach sidecars: for each bin of BINS_MS, the reached and the censored waits."""
 
     reached: np.ndarray
     censored: np.ndarray
@@ -160,17 +160,17 @@ class ClusterView:
 
     @property
     def since(self) -> pd.Timestamp:
-        """When the first event was seen."""
+        """Returns the time of the first event."""
         return _of_right_clocks(self.quality)["first_event"].min()
 
     @property
     def until(self) -> pd.Timestamp:
-        """When the last event was seen; the report knows no other clock."""
+        """Returns the time of the last event, which is the report's only "now"."""
         return _of_right_clocks(self.quality)["last_event"].max()
 
     @property
     def hours(self) -> float:
-        """How long the fleet was watched, at least a minute."""
+        """Returns how long the fleet was watched, at least a minute."""
         watched_s: float = (self.until - self.since).total_seconds()
         return max(watched_s, 60.0) / 3600
 
@@ -191,9 +191,9 @@ _FIELDS: Final = {
 
 
 def views_of(gold: Gold, only: str | None = None) -> list[ClusterView]:
-    """Every cluster that sidecars know by its id, the one with most events first; or only one of them.
+    """Returns every cluster with an id, the one with most events first; or only the cluster `only`.
 
-    Sidecars that never reached a cluster belong to none; `lost_boots` has them.
+    Sidecars that never reached a cluster are not in it; `lost_boots` has them.
     """
     frames = {table: _frame(gold, table) for table in _FIELDS.values()}
     quality = frames[tables.GOLD_DATA_QUALITY]
@@ -211,24 +211,24 @@ def views_of(gold: Gold, only: str | None = None) -> list[ClusterView]:
 
 
 def rejects_of(gold: Gold) -> pd.DataFrame:
-    """Lines that nobody could read: they belong to no cluster."""
+    """Returns the rejected lines, which belong to no cluster."""
     return _frame(gold, tables.GOLD_REJECTS).sort_values(["lines", "reason"], ascending=[False, True])
 
 
 def lost_boots(gold: Gold) -> pd.DataFrame:
-    """Boots that never learned which cluster they are in."""
+    """Returns the boots that never learned their cluster."""
     quality = _frame(gold, tables.GOLD_DATA_QUALITY)
     return quality[quality["cluster_id"] == ""]
 
 
 def _frame(gold: Gold, table: str) -> pd.DataFrame:
-    """The table with the columns that are looked at, in an order that does not hang on that of its files."""
+    """Returns the used columns of a table, sorted, so that the order of its files has no effect."""
     frame = gold.frame(table)
     columns = list(_COLUMNS[table])
     if frame is None:
         frame = pd.DataFrame({column: pd.Series(dtype=_kind(column)) for column in columns})
     elif "is_left_out" in columns and "is_left_out" not in frame:
-        # Of a job that left nobody out.
+        # Written by an older job, which left no boot out.
         frame = frame.assign(is_left_out=False)
     sortable = [column for column in columns if column != "errors"]
     return frame[columns].sort_values(sortable, kind="stable", ignore_index=True)
@@ -240,7 +240,7 @@ _FRACTIONS: Final = ("_ms", "_us", "share", "excess")
 
 
 def _kind(column: str) -> str:
-    """pandas' name for what a column without rows would hold."""
+    """Returns pandas' dtype for a column without rows."""
     if column.startswith(_TIMES):
         return "datetime64[us, UTC]"
     if column.startswith(_TEXTS):
@@ -255,12 +255,12 @@ def _of(frame: pd.DataFrame, cluster: str) -> pd.DataFrame:
 
 
 def _of_right_clocks(quality: pd.DataFrame) -> pd.DataFrame:
-    """The boots whose times are compared with those of others; all of them, if none is."""
+    """Returns the boots that are not left out for their clocks; all boots, if all are left out."""
     return quality[~quality["is_left_out"]] if not quality["is_left_out"].all() else quality
 
 
 def _staleness(gold: Gold, clusters: Iterable[str]) -> dict[str, Staleness]:
-    """One pass over a table that may have a hundred million rows."""
+    """Counts the staleness rows in one pass: the table may have a hundred million."""
     bins = len(BINS_MS)
     counted = {cluster: Staleness(np.zeros(bins), np.zeros(bins)) for cluster in clusters}
     for batch in gold.batches(tables.GOLD_STALENESS, ("cluster_id", "delay_ms", "is_censored")):

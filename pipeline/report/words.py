@@ -1,7 +1,7 @@
-"""Numbers, times and names as people write them, and findings. All is plain text: the page escapes it.
+"""Formats numbers, times and names for people, and defines findings. Plain text: the page escapes it.
 
-A Finding says what is wrong, how it shows and what to do. Its grade says how certain and how urgent it is.
-The modules findings_of_*.py make them; `findings_of` returns all, the most urgent first.
+A Finding says what is wrong, the evidence and what to do. Its grade says how certain and urgent it is. The
+modules findings_of_*.py make findings; `findings_of` returns all, the most urgent first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNITS_MS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 
 
 
 class Grade(enum.IntEnum):
-    """How soon somebody should do something."""
+    """How soon a person should act."""
 
     NOW = 0
     SOON = 1
@@ -32,7 +32,7 @@ class Grade(enum.IntEnum):
 
 
 class Finding(NamedTuple):
-    """One thing to know. `section` is where its numbers are."""
+    """A finding. `section` is the key of the section with its numbers."""
 
     grade: Grade
     sentence: str
@@ -42,12 +42,12 @@ class Finding(NamedTuple):
 
 
 def count(number: float) -> str:
-    """1234567 as 1,234,567."""
+    """Formats 1234567 as 1,234,567."""
     return f"{number:,.0f}"
 
 
 def compact(number: float) -> str:
-    """1234567 as 1.2 M: for places without room."""
+    """Formats 1234567 as 1.2 M, where there is little room."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(number) >= size:
             return f"{number / size:.3g} {unit}"
@@ -55,17 +55,17 @@ def compact(number: float) -> str:
 
 
 def counted(number: float, noun: str, plural: str | None = None) -> str:
-    """1 with "sidecar" as "1 sidecar", 2 as "2 sidecars"; `plural` where an s is not enough."""
+    """Formats 1 with "sidecar" as "1 sidecar", 2 as "2 sidecars"; `plural` if an s is not enough."""
     return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 def times(number: float) -> str:
-    """2 as "twice"."""
+    """Formats 2 as "twice"."""
     return {1: "once", 2: "twice"}.get(round(number), f"{count(number)} times")
 
 
 def share(part: float) -> str:
-    """0.123 as 12 %, and what is not nothing never as 0 %."""
+    """Formats 0.123 as 12 %; never formats a share above zero as 0 %."""
     percent = 100 * part
     if 0 < percent < 0.01:
         return "below 0.01 %"
@@ -73,7 +73,7 @@ def share(part: float) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """61000 as 1 min 1 s, 12.3 as 12 ms; two units at most."""
+    """Formats 61000 as 1 min 1 s, 12.3 as 12 ms; two units at most."""
     if milliseconds < 1_000:
         return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"
     if milliseconds < 10_000:
@@ -88,22 +88,22 @@ def duration(milliseconds: float) -> str:
 
 
 def latency(microseconds: float) -> str:
-    """Microseconds as a duration."""
+    """Formats microseconds as a duration."""
     return duration(microseconds / 1_000) if microseconds >= 1_000 else f"{microseconds:.0f} µs"
 
 
 def moment(at: datetime) -> str:
-    """As 2026-09-01 11:05:30, in UTC; the page says so once."""
+    """Formats a time as 2026-09-01 11:05:30, in UTC; the page says so once."""
     return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def clock(at: datetime) -> str:
-    """As 11:05:30."""
+    """Formats a time as 11:05:30."""
     return at.strftime("%H:%M:%S")
 
 
 def listed(words: Sequence[str], most: int = 3) -> str:
-    """a, b and c; a, b, c and 7 more."""
+    """Formats a list as "a, b and c", or as "a, b, c and 7 more"."""
     shown = list(words[:most])
     if len(words) > most:
         return f"{', '.join(shown)} and {count(len(words) - most)} more"
@@ -111,7 +111,7 @@ def listed(words: Sequence[str], most: int = 3) -> str:
 
 
 def name(given: object, longest: int = _LONGEST_NAME) -> str:
-    """A name that somebody else chose: the invisible shows, nothing turns the line round, long is cut."""
+    """Formats an untrusted name: replaces invisible and text direction characters, cuts the length."""
     seen = "".join(
         "�" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else letter
         for letter in str(given)
@@ -120,10 +120,10 @@ def name(given: object, longest: int = _LONGEST_NAME) -> str:
 
 
 def partition(topic: object, number: int) -> str:
-    """orders-3, as Kafka's tools write it."""
+    """Formats a partition as orders-3, as Kafka's tools do."""
     return f"{name(topic)}-{number}"
 
 
 def broker(number: int) -> str:
-    """Broker 3; the leader that is none has no number."""
+    """Formats a broker; "no leader" for a negative number."""
     return "no leader" if number < 0 else f"broker {number}"

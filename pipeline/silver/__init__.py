@@ -1,4 +1,4 @@
-"""Silver: facts that merge. SILVER has its tables in an order in which each stands behind its source."""
+"""The silver tables: facts that merge. In SILVER each table comes after its source."""
 
 from __future__ import annotations
 

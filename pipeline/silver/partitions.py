@@ -1,23 +1,23 @@
-"""Silver tables of partitions and topics: leader epochs, ISR, ends of topics.
+"""The silver tables of partitions and topics: leader epochs, ISR, ends of topics.
 
 A leader is elected once per epoch, so all reports of an epoch are one fact, and its first and last report are
 a minimum and a maximum.
 
-    silver_epoch_sights    per boot of a sidecar, for staleness and clocks. A partition of half of all events
-                           is spread over as many keys as there are boots
-    silver_leader_epochs   of the whole fleet, made of the sights, for leader history
+    silver_epoch_sights    per boot of a sidecar, for staleness and clocks. A partition with half of all
+                           events is spread over as many keys as there are boots
+    silver_leader_epochs   of the whole fleet, made from the sights, for leader history
 
-leader_lo and leader_hi differ when two leaders were reported for one epoch. Kafka rules that out, so it is an
+leader_lo and leader_hi differ if two leaders were reported for one epoch. Kafka rules that out, so it is an
 alarm. A broker that cannot reach an epoch's leader reports the epoch without one (LEADER_NOT_AVAILABLE,
-LISTENER_NOT_FOUND). That contradicts nobody: only real leaders are compared, and null loses against them.
+LISTENER_NOT_FOUND). That is no contradiction: only real leaders are compared, and nulls are skipped.
 
     silver_isr_obs         an ISR may change within an epoch (KAFKA-15021), so only the clocks of sidecars
-                           order these. Each state is kept with its boot, whose clock may turn out wrong. Of
-                           two states of a boot at one microsecond the lesser is kept
+                           order these. Each state is kept with its boot, whose clock may be found wrong
+                           later. Of two states of a boot at one microsecond the lesser is kept
     silver_topic_ends      gone        the brokers have no such topic. A broker may say so right after the
-                                       topic was made: gold ignores an end with later reports of the topic
+                                       topic was created: gold ignores an end with later reports of the topic
                            recreated   another topic has this name; topic_key is the one that ended
-                           forgotten   this sidecar no longer follows the topic, which may live on
+                           forgotten   this sidecar no longer follows the topic, which may still exist
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ def _reported(events: DataFrame) -> DataFrame:
 
 
 def _of_the_fleet(sights: DataFrame) -> DataFrame:
-    """Merged as far as one pass can; who saw an epoch as a set, which is not to have an element a sight.
+    """Aggregates per epoch in one pass; the observers are a set, which does not grow with the sights.
 
-    A least struct and a set can't be added up in place: beyond a few keys Spark sorts for them. A number
-    first in the key has it sort by a number.
+    Spark can't aggregate a minimum of structs or a set in place: beyond a few keys it sorts. A number first
+    in the key makes it sort by a number.
     """
     return sights.groupBy("leader_epoch", *PARTITION_KEY).agg(
         f.min("topic").alias("topic"),
@@ -136,7 +136,7 @@ def _of_the_fleet(sights: DataFrame) -> DataFrame:
 
 EPOCH_SIGHTS: Final = SilverTable(
     SILVER_EPOCH_SIGHTS,
-    # A topic's id has one name and a boot one service: in the key they cost less than as a least text.
+    # A topic id has one name and a boot one service: as keys they cost less than as a minimum of texts.
     keys=(*_EPOCH_KEY, *BOOT_KEY, "topic", "service"),
     rows=_reported,
     merges=_FACTS,

@@ -1,8 +1,8 @@
-"""Silver tables of sidecars: their boots, the lines that arrived, and produce windows.
+"""The silver tables of sidecars: their boots, the lines that arrived, and produce windows.
 
 silver_sidecars           first and last time of a boot, and what it reported about itself
 silver_seqs               a bit for each line that arrived. Lines are numbered from 1, so a missing one was
-                          dropped by the sidecar, was lost, or is still to come
+                          dropped by the sidecar, was lost, or has not arrived yet
 silver_produce_windows    counts cannot be merged, so each window is kept once, by its boot and the number of
                           its line. Of two windows with one number (no sidecar does that) the lesser is kept
 """
@@ -57,10 +57,10 @@ def _windows(events: DataFrame) -> DataFrame:
 
 
 def _pairs(counts: str, name: str, kind: str) -> Column:
-    """A map of counts as an array of pairs: those have an order, which a least one needs."""
+    """Returns a map of counts as a sorted array of pairs, which has an order, so that MIN can be used."""
 
     def pair(entry: Column) -> Column:
-        # Bronze has seen to it that a bucket is a number.
+        # Bronze has checked that a bucket is a number.
         return f.struct(entry["key"].try_cast(kind).alias(name), entry["value"].alias("records"))
 
     return f.array_sort(f.transform(f.map_entries(counts), pair))
@@ -75,7 +75,7 @@ PRODUCE_WINDOWS: Final = SilverTable(
 
 
 def _sidecars(events: DataFrame) -> DataFrame:
-    """Merged by service and version, too: Spark hashes for a least number, but sorts for a least text."""
+    """Groups by service and version too: Spark hashes for a minimum of numbers, but sorts for texts."""
     reported = events.select(
         cluster_id(),
         *BOOT_KEY,

@@ -1,11 +1,11 @@
-"""A silver table: facts under a key that merge, so that nothing about how they arrived can be seen in it.
+"""Defines a silver table: facts under a key that merge, independent of how they arrived.
 
-Each value is the least, the greatest or the union of what was told under its key. All three are commutative,
-associative and idempotent, and so is the table: a join-semilattice. Order, doubles, splits and replays can't
-change it, whence the pipeline needs neither a watermark nor a state store nor exactly-once delivery, and a
-driver that was killed may simply do its batch again.
+Each value is the minimum, the maximum or the union of the values reported under its key. All three are
+commutative, associative and idempotent, and so is the table: a join-semilattice. Order, duplicates, splits
+and replays do not change it. So the pipeline needs no watermark, no state store and no exactly-once delivery,
+and a killed driver may repeat its batch.
 
-The tables themselves are in the other rooms of silver/; how they are stored, in stores/.
+The tables are in the other modules of silver/; their storage is in stores/.
 
 No column of a key is null from silver on:
 
@@ -35,47 +35,47 @@ if TYPE_CHECKING:
 
 #: A partition without a leader, a window without a broker.
 NOBODY: Final = -1
-#: Older brokers give none, or none that can be relied on (Java: hasReliableLeaderEpochs).
+#: Older brokers report none, or none that is reliable (Java: hasReliableLeaderEpochs).
 NO_EPOCH: Final = -1
 
-#: What names a partition. A topic that was re-created under its name is another one.
+#: The key of a partition. A topic that was re-created under its name has another topic_key.
 PARTITION_KEY: Final = ("cluster_id", "topic_key", "partition")
-#: One life of a sidecar.
+#: The key of one process of a sidecar.
 BOOT_KEY: Final = ("sidecar_id", "boot_id")
 
 
 def of_type(events: DataFrame, kind: str) -> DataFrame:
-    """The events of this type."""
+    """Returns the events of this type."""
     return events.where(f.col("type") == kind)
 
 
 def cluster_id() -> Column:
-    """The cluster's id, "" as long as the sidecar did not know it."""
+    """Returns the cluster's id; "" if the sidecar did not know it yet."""
     return f.coalesce("cluster_id", f.lit("")).alias("cluster_id")
 
 
 def service() -> Column:
-    """The service beside the sidecar, "" if it has no name."""
+    """Returns the service of the sidecar; "" if it has no name."""
     return f.coalesce("service", f.lit("")).alias("service")
 
 
 def topic_key() -> Column:
-    """The topic's id; its name where the brokers tell no ids (before Kafka 2.8)."""
+    """Returns the topic's id; its name if the brokers report no ids (before Kafka 2.8)."""
     return f.coalesce("topic_id", "topic").alias("topic_key")
 
 
 class Merge(Enum):
-    """How two values under one key become one. Each skips nulls, so null is "not told"."""
+    """How two values under one key are merged. All skip nulls: null means "not reported"."""
 
     MIN = "min"
     MAX = "max"
-    #: Bit by bit, of whole numbers: the union of two sets of up to 64.
+    #: Bitwise, of whole numbers: the union of two sets of up to 64 elements.
     OR = "or"
-    #: Of arrays: all that is in any of them, once, in order.
+    #: Of arrays: the sorted distinct elements of all of them.
     UNION = "union"
 
     def aggregate(self, column: str) -> Column:
-        """The value of all values of this column under one key."""
+        """Returns the merged value of this column over all rows with one key."""
         match self:
             case Merge.MIN:
                 return f.min(column)
@@ -87,7 +87,7 @@ class Merge(Enum):
                 return f.array_sort(f.array_distinct(f.flatten(f.collect_set(column))))
 
     def of_two(self, one: str, other: str) -> str:
-        """The same of two values in a row, as SQL: for a MERGE, which has the old row beside the new one."""
+        """Returns the merge of two values as SQL, for a MERGE, which has the old row and the new one."""
         match self:
             case Merge.MIN:
                 return f"least({one}, {other})"
@@ -101,27 +101,27 @@ class Merge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SilverTable:
-    """The name, the key, the values with how they merge, and what makes rows of the table's source."""
+    """A table's name, keys, values with their merges, and the function from its source to its rows."""
 
     name: str
     keys: tuple[str, ...]
-    #: Bronze events (or the rows of the silver table `source`) to rows with the keys and values; any number
-    #: under one key. A key is never null.
+    #: Converts bronze events (or rows of the silver table `source`) to rows with the keys and values. Several
+    #: rows may have the same key. A key is never null.
     rows: Callable[[DataFrame], DataFrame]
     merges: Mapping[str, Merge]
-    #: The table that `rows` reads: bronze events, or a silver table that stands before this one.
+    #: The table that `rows` reads: bronze events, or an earlier silver table.
     source: str = BRONZE_EVENTS
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The keys, then the values."""
+        """Returns the names of the keys, then of the values."""
         return (*self.keys, *self.merges)
 
     def merge(self, rows: DataFrame) -> DataFrame:
-        """One row a key: merge(merge(a) and merge(b)) is merge(a and b)."""
+        """Returns one row per key: merge(merge(a) and merge(b)) is merge(a and b)."""
         values = [merge.aggregate(name).alias(name) for name, merge in self.merges.items()]
         return rows.groupBy(*self.keys).agg(*values)
 
     def of(self, source: DataFrame) -> DataFrame:
-        """The table as these rows of its source have it, all of them or only a batch."""
+        """Returns the table made from these rows of its source, which may be one batch."""
         return self.merge(self.rows(source))

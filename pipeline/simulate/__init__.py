@@ -1,11 +1,11 @@
-"""A fleet to try the pipeline on: the events of any number of sidecars over a small model of a cluster.
+"""Simulates a fleet for tests of the pipeline: events of many sidecars over a small model of a cluster.
 
-    plan ──▶ cluster (what truly happens) ──▶ fleet (who watches) ──▶ sidecar (what each sees and says)
+    plan ──▶ cluster (true history) ──▶ fleet (the sidecars) ──▶ sidecar (what each sees and reports)
                                                                         │
-              folder (files as a sidecar names them, the truth) ◀── delivery (late, twice, broken) ◀─┘
+              folder (files named as by sidecars, the truth) ◀── delivery (late, duplicate, broken) ◀─┘
 
-The same plan gives the same bytes, on any machine and with any number of processes. Nothing here needs Spark
-or Kafka; `python -m pipeline.simulate --help` is the command.
+The same plan gives the same bytes, on any machine and with any number of processes. It needs neither Spark
+nor Kafka; `python -m pipeline.simulate --help` describes the command.
 """
 
 from pipeline.simulate.folder import simulate, write

@@ -1,4 +1,4 @@
-"""`python -m pipeline.simulate`: a fleet's events into a folder, and what is true of them beside it."""
+"""`python -m pipeline.simulate`: writes a fleet's events to a folder, and the truth beside it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def main(
     processes: int | None,
     progress: bool | None,
 ) -> None:
-    """The events of a fleet of sidecars, as files named as a sidecar names them."""
+    """Write the events of a simulated fleet of sidecars, as files named as a sidecar names them."""
     shows_progress = sys.stderr.isatty() if progress is None else progress
     beside = truth or out.with_name(f"{out.name}.truth.json")
     try:

@@ -1,12 +1,12 @@
-"""What truly happens: brokers fail and come back, leaders move, replicas fall behind, topics come and go.
+"""Simulates the cluster: brokers fail and return, leaders move, replicas fall behind, topics change.
 
-As a KRaft cluster does it: a broker that fails is fenced 9 s later (broker.session.timeout.ms); its
-partitions get the first replica that is in sync as leader, and an epoch; the last replica in sync stays in
-the ISR and leaves the partition without a leader. A broker that is back joins the ISR when it has caught up,
-and gets its leaders back at the next check for preferred ones (leader.imbalance.check.interval.seconds, 300).
-A change of the ISR alone has no epoch of its own (metadata version 3.6 and later).
+It behaves as a KRaft cluster. A broker that fails is fenced 9 s later (broker.session.timeout.ms). Each of
+its partitions gets its first in-sync replica as leader, and a new epoch. The last replica in sync stays in
+the ISR and leaves the partition without a leader. A broker that is back joins the ISR when it has caught up.
+It gets its leaders back at the next check for preferred ones (leader.imbalance.check.interval.seconds, 300).
+A change of the ISR alone does not raise the epoch (metadata version 3.6 and later).
 
-Names and ids look as in a real fleet and are the same for a seed.
+Names and ids look as in a real fleet and depend only on the seed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from pipeline.simulate.timeline import (
 _SESSION_TIMEOUT_US: Final = 9 * SECOND_US
 _PREFERRED_CHECK_US: Final = 300 * SECOND_US
 _REPLICATION_FACTOR: Final = 3
-#: Of the failures, so many are the last broker's.
+#: The share of failures that hit the last broker.
 _SHAKY_SHARE: Final = 0.6
 _MOST_FLAPS: Final = 12
 _FLAP_EVERY_US: Final = 90 * SECOND_US
 _LAGS_AN_HOUR: Final = 6
-#: How often the replicas of the partition with most of the load fall out of its ISR and catch up.
+#: The bounds of the time after which a replica of the busiest partition leaves its ISR or returns.
 _HOT_PERIODS_S: Final = (20, 600)
 
 
@@ -53,27 +53,27 @@ _SERVICES: Final = (
 
 
 def kafka_uuid(source: random.Random) -> str:
-    """A cluster's or a topic's id: 16 bytes in 22 characters of URL-safe base64, as Kafka writes them."""
+    """Returns the id of a cluster or topic, as Kafka writes it: 16 bytes as 22 characters of base64url."""
     return base64.urlsafe_b64encode(source.randbytes(16)).decode().rstrip("=")
 
 
 def topics(count: int) -> list[str]:
-    """So many names of topics."""
+    """Returns `count` names of topics."""
     return [*_TOPICS[:count], *(f"topic-{n:03d}" for n in range(len(_TOPICS) + 1, count + 1))]
 
 
 def services(count: int) -> list[str]:
-    """So many names of services."""
+    """Returns `count` names of services."""
     return [*_SERVICES[:count], *(f"service-{n:02d}" for n in range(len(_SERVICES) + 1, count + 1))]
 
 
 def timeline_of(plan: Plan) -> Timeline:
-    """The cluster's history: the same for the same plan."""
+    """Returns the cluster's history: the same for the same plan."""
     return _Model(plan).run()
 
 
 class _Action(NamedTuple):
-    """Something due; `order` decides between those of one moment."""
+    """A scheduled action; `order` decides between actions of the same time."""
 
     at_us: int
     order: int
@@ -84,7 +84,7 @@ class _Action(NamedTuple):
 
 @dataclass
 class _Copy:
-    """A slot while time passes."""
+    """The current state of a slot."""
 
     leader: int
     epoch: int
@@ -93,7 +93,7 @@ class _Copy:
 
 
 class _Model:
-    """The cluster while time passes: what is due, and what has happened."""
+    """The model: the scheduled actions, and what has happened."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan: Final = plan
@@ -131,7 +131,7 @@ class _Model:
             self.failures,
         )
 
-    # -- what will happen ------------------------------------------------------------------------------------
+    # -- scheduling ------------------------------------------------------------------------------------------
 
     def _plan(self, at_us: int, kind: str, subject: int, other: int = 0) -> None:
         heapq.heappush(self._due, _Action(at_us, next(self._order), kind, subject, other))
@@ -140,7 +140,7 @@ class _Model:
         most = grows_to or partitions
         life = len(self.lives)
         self.lives.append(Life(topic, kafka_uuid(self.random), len(self.slots), most))
-        # One topic in ten has no copies: it is without a leader when its broker is away.
+        # One topic in ten has a single replica: it has no leader while its broker is away.
         copies = 1 if life % 10 == 9 else min(_REPLICATION_FACTOR, len(self.brokers))
         shift = self.random.randrange(len(self.brokers))
         for partition in range(most):
@@ -151,7 +151,7 @@ class _Model:
         return life
 
     def _plan_failures(self) -> None:
-        """One in each equal part of the time, so that one is mended before the next."""
+        """Schedules one failure in each equal part of the time, so that it is over before the next."""
         plan = self.plan
         count = max(round(plan.churn * plan.hours), 1)
         part_us = (plan.end_us - plan.start_us) // count
@@ -171,7 +171,7 @@ class _Model:
             self._plan(at_us, "preferred", 0)
 
     def _plan_topics(self) -> None:
-        """A few grow, end, begin, or end and begin again."""
+        """Schedules topics that grow, end, begin, or are re-created."""
         plan = self.plan
         span_us = plan.end_us - plan.start_us
         if plan.topics < 4:
@@ -185,7 +185,7 @@ class _Model:
                 break
             ends_us = plan.start_us + round(span_us * 0.5) + offset_us
             self._plan(ends_us, "deleted", again)
-            # Half of them at once, half after a while that a refresh may fall into.
+            # Half of them at once, half after a pause in which a refresh may happen.
             pause_us = (2 if number % 2 == 0 else 400) * SECOND_US
             next_life = self._new_life(self.lives[again].name, plan.partitions)
             self._plan(ends_us + pause_us, "created", next_life)
@@ -194,7 +194,7 @@ class _Model:
             self._plan(plan.start_us + round(span_us * 0.45) + offset_us, "grew", fresh)
 
     def _plan_lags(self) -> None:
-        """A replica falls behind here and there; one of the busiest partition again and again."""
+        """Schedules replicas that fall behind: some at random, one of the busiest partition repeatedly."""
         plan = self.plan
         for _ in range(round(_LAGS_AN_HOUR * plan.hours)):
             slot = self.random.randrange(plan.topics * plan.partitions)
@@ -210,7 +210,7 @@ class _Model:
             self._plan(at_us, "lagged", 0, period_us // SECOND_US)
 
     def _plan_flapping(self) -> None:
-        """A partition of the second topic changes its leader to and fro, in the second half."""
+        """Schedules a flapping leader for a partition of the second topic, in the second half."""
         plan = self.plan
         if plan.topics < 2 or len(self.brokers) < 2:
             return
@@ -221,7 +221,7 @@ class _Model:
         for number in range(flaps):
             self._plan(first_us + number * every_us, "moved", plan.partitions + 1 % plan.partitions)
 
-    # -- it happens ------------------------------------------------------------------------------------------
+    # -- execution -------------------------------------------------------------------------------------------
 
     def _pass_time(self) -> None:
         while self._due:
@@ -247,7 +247,7 @@ class _Model:
         self.changes.append(PartitionChange(at_us, slot, state, cause))
 
     def _begin(self, at_us: int, slot: int, cause: str) -> None:
-        """A partition of a new life: its copies on brokers that are away are not in sync."""
+        """Adds a partition of a new life; its replicas on brokers that are away are not in sync."""
         copy = self.copies[slot]
         copy.is_there = True
         replicas = self.slots[slot].replicas
@@ -319,7 +319,7 @@ class _Model:
                 self._set(action.at_us, number, "preferred leader elected", leader=first)
 
     def _lagged(self, action: _Action) -> None:
-        """The last replica in sync that isn't the leader falls behind, for `other` seconds."""
+        """Removes the last follower from the ISR for `other` seconds."""
         slot = action.subject
         copy = self.copies[slot]
         followers = [broker for broker in copy.isr if broker != copy.leader]

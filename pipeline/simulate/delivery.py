@@ -1,7 +1,7 @@
-"""What happens to lines on their way: some come twice, some late, and between them are lines nobody can read.
+"""Simulates delivery: some lines arrive twice, some late, and unreadable lines are added.
 
-Of broken lines there is one kind for each reason by which bronze rejects a line. They are made of a line that
-was sent, which itself is not lost.
+There is one kind of broken line for each reason by which bronze rejects a line. A broken line is a changed
+copy of a line that was sent; the original is not lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOSTILE_TOPIC: Final = "<script>alert('orders')</script>"
 
 
 def _changed(line: bytes, **fields: object) -> bytes:
-    """The line with other values; None takes a field out."""
+    """Returns the line with changed values; None removes a field."""
     event: dict[str, Any] = json.loads(line)
     for name, value in fields.items():
         event.pop(name, None)
@@ -45,7 +45,7 @@ def _ahead(line: bytes, _: random.Random) -> bytes:
     return _changed(line, observed_at=f"{int(observed[:4]) + 10}{observed[4:]}")
 
 
-#: By the reason under which bronze rejects them.
+#: By the reason with which bronze rejects them.
 BREAK: Final[dict[str, Callable[[bytes, random.Random], bytes]]] = {
     "invalid_utf8": _not_utf8,
     "not_json": _half,
@@ -65,21 +65,21 @@ BREAK: Final[dict[str, Callable[[bytes, random.Random], bytes]]] = {
 
 
 class Rejected(NamedTuple):
-    """A broken line, and why it is one."""
+    """A broken line, by its reason and hash."""
 
     reason: str
     sha256: str
 
 
 class Delivery:
-    """A sidecar's lines as they arrive; `rejected` and the counts say what was done to them."""
+    """A sidecar's lines as they arrive; `rejected` and the counts record the changes."""
 
     def __init__(self, plan: Plan, number: int) -> None:
         self._plan: Final = plan
         self._random: Final = random.Random(f"{plan.seed} delivery {number}")
         self._kinds: Final = list(BREAK)
-        # Each sidecar begins elsewhere, so that a few broken lines are not all of the first kinds; but none
-        # with the last, whose line is larger than all others of a small run together.
+        # Each sidecar starts with another kind, so that a few broken lines are not all of the first kinds.
+        # None starts with the last one, whose line is larger than all others of a small run together.
         self._next_kind: int = self._random.randrange(len(self._kinds) - 1)
         self._due = {name: self._random.random() for name in ("duplicates", "late", "broken")}
         self._has_long_line = False
@@ -89,7 +89,7 @@ class Delivery:
         self.late = 0
 
     def arrived(self, said: Iterable[Said]) -> Iterator[tuple[Said, list[bytes]]]:
-        """What was said, with the lines of it that arrive there and then."""
+        """Yields each item with those of its lines that arrive on time."""
         for chunk in said:
             arriving = [line.encode() for line in chunk.lines]
             if arriving:
@@ -97,7 +97,7 @@ class Delivery:
             yield chunk, arriving
 
     def late_lines(self) -> list[bytes]:
-        """What was held back so far: it arrives now, in a file of its own."""
+        """Returns the lines held back so far; they arrive now, in a separate file."""
         held, self._held = self._held, []
         return held
 
@@ -109,13 +109,13 @@ class Delivery:
             self._held.append(arriving.pop(self._random.randrange(len(arriving))))
             self.late += 1
         for line in again:
-            # Sent again at once, or when the connection is back.
+            # Resent at once, or when the connection is back.
             (arriving if self._random.random() < 0.7 else self._held).append(line)
             self.duplicates += 1
         arriving += map(self._broken, drawn)
 
     def _count(self, name: str, sound: int) -> int:
-        """How many of so many lines it is this time: the share, over all."""
+        """Returns how many of these lines are affected this time; overall it is the plan's share."""
         due = self._due[name] + getattr(self._plan, name) * sound
         self._due[name] = due % 1
         return int(due)

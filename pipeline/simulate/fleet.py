@@ -1,8 +1,8 @@
-"""Who watches the cluster: the sidecars, how often each refreshes, when it lives, what is wrong with it.
+"""Plans the fleet: the sidecars, their refresh intervals, lifetimes and faults.
 
-Of a fleet that is large enough one or two sidecars are held back (as by SIGSTOP) from just before a broker
-fails until three refresh intervals later; one falls silent without a word; the sidecars of one service are
-deployed again, one after the other; and one in fifty has a wrong clock, alternately ahead and behind.
+In a large enough fleet, one or two sidecars are held back (as by SIGSTOP) from just after a broker fails
+until three refresh intervals later. One stops silently. The sidecars of one service are redeployed, one after
+the other. One in fifty has a wrong clock, alternately ahead and behind.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pipeline.simulate.plan import SECOND_US, Plan
 if TYPE_CHECKING:
     from pipeline.simulate.timeline import Timeline
 
-#: metadata.max.age.ms of the services, by their order: Kafka's default first.
+#: metadata.max.age.ms of the services, in order: Kafka's default first.
 _INTERVALS_S: Final = (300, 30, 60, 120, 20, 180, 60, 30)
 _HELD_BACK_INTERVALS: Final = 3
 _CLOCKS: Final = 50
 _DEPLOY_EVERY_US: Final = 20 * SECOND_US
 _DEPLOY_TAKES_US: Final = 8 * SECOND_US
 
-GOODBYE: Final = "goodbye"  #: ended in order, with a last heartbeat
-SILENCE: Final = "silence"  #: ended without a word
-RUNNING: Final = "running"  #: lives on beyond the end of the run
+GOODBYE: Final = "goodbye"  #: ended normally, with a last heartbeat
+SILENCE: Final = "silence"  #: ended without a last heartbeat
+RUNNING: Final = "running"  #: still alive at the end of the run
 
 
 class Boot(NamedTuple):
-    """A process of a sidecar. Its id is the microsecond in which it began."""
+    """A process of a sidecar. Its id is the microsecond of its start."""
 
     boot_id: int
     started_us: int
@@ -46,14 +46,14 @@ class Member(NamedTuple):
     topics: frozenset[str]
     interval_us: int
     clock_offset_us: int
-    is_idle: bool  #: produces so little that it refreshes only when its time is over
+    is_idle: bool  #: produces so little that it refreshes only when its interval is over
     held_back: tuple[int, int] | None
     boots: tuple[Boot, ...]
-    events: int  #: how many it says, over all its boots
+    events: int  #: how many it sends, over all its boots
 
 
 def fleet_of(plan: Plan, timeline: Timeline) -> list[Member]:
-    """The sidecars, which share the plan's events by the time that each is awake."""
+    """Returns the sidecars. Each gets a share of the plan's events in proportion to its awake time."""
     source = random.Random(f"{plan.seed} fleet")
     services = cluster.services(min(max(plan.sidecars // 3, 1), 40))
     followed = _followed(source, timeline, len(services))
@@ -89,7 +89,7 @@ def fleet_of(plan: Plan, timeline: Timeline) -> list[Member]:
 
 
 def _followed(source: random.Random, timeline: Timeline, services: int) -> list[frozenset[str]]:
-    """By service: the first three topics and half of the others; each pair of services follows them all."""
+    """Returns by service: the first three topics and half of the others; each pair of services has all."""
     topics = list(dict.fromkeys(life.name for life in timeline.lives))
     if services == 1:
         return [frozenset(topics)]
@@ -103,7 +103,7 @@ def _followed(source: random.Random, timeline: Timeline, services: int) -> list[
 
 
 def _interval_us(plan: Plan, service: int) -> int:
-    """Shorter than its service's when the whole run is short."""
+    """Returns the service's interval, or a shorter one if the whole run is short."""
     interval_us = _INTERVALS_S[service % len(_INTERVALS_S)] * SECOND_US
     return min(interval_us, max((plan.end_us - plan.start_us) // 24, SECOND_US))
 
@@ -118,7 +118,7 @@ def _clock_offset_us(plan: Plan, number: int) -> int:
 def _boots(plan: Plan, source: random.Random, services: int) -> list[tuple[Boot, ...]]:
     span_us = plan.end_us - plan.start_us
     boots: list[tuple[Boot, ...]] = []
-    # The last to whom nothing else happens.
+    # The last sidecar without another fault.
     lonely = [n for n in range(3, plan.sidecars) if n % _CLOCKS != 2 and (services == 1 or n % services != 1)]
     silent = lonely[-1] if lonely else None
     for n in range(plan.sidecars):
@@ -141,7 +141,7 @@ def _boots(plan: Plan, source: random.Random, services: int) -> list[tuple[Boot,
 
 
 def _held_back(plan: Plan, timeline: Timeline, services: int) -> dict[int, tuple[int, int]]:
-    """One or two of the first service: none of the other misfortunes meets it."""
+    """Holds back one or two sidecars of the first service, which have no other fault."""
     if plan.sidecars < 3 or not timeline.failures:
         return {}
     held: dict[int, tuple[int, int]] = {}

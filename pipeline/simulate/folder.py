@@ -1,7 +1,7 @@
-"""Writes a fleet's events as files named as its sidecars name them, and beside the folder what is true.
+"""Writes a fleet's events as files named as by sidecars, and the truth beside them.
 
-Each sidecar is written by itself, so that processes share the work; none holds more than some seconds of one
-sidecar's lines. A file's time of modification is the simulated time of its last line, as it would be.
+Each sidecar is written separately, so processes share the work; none holds more than some seconds of one
+sidecar's lines. The modification time of a file is the simulated time of its last line.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-#: A sidecar closes a file after an hour even when it is not full.
+#: A sidecar closes a file after an hour even if it is not full.
 _FILE_AGE_US: Final = 3_600 * SECOND_US
-#: So many events take one process about as long as others take to start.
+#: One process writes this many events in about the time that starting others takes.
 _WORTH_PROCESSES: Final = 300_000
-#: What comes late comes so much later.
+#: The delay of late lines.
 _LATE_US: Final = 300 * SECOND_US
 
 
 def simulate(plan: Plan) -> Iterator[bytes]:
-    """All lines of the fleet, with their line ends: sidecar by sidecar, each in the order of its files."""
+    """Yields all lines of the fleet, with line ends: sidecar by sidecar, each in the order of its files."""
     scene, members = _scene(plan)
     for member in members:
         delivery = Delivery(plan, member.number)
@@ -54,11 +54,11 @@ def write(
     processes: int | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> dict[str, object]:
-    """The truth, after the folder and the file beside it are written.
+    """Writes the folder and the file with the truth, and returns the truth.
 
-    `processes`: None is as many as there are processors, or one for a fleet that is written sooner than they
-    start. `progress` gets a line of text now and then. Raises PlanError for a plan that can't be carried out,
-    or a folder that isn't empty.
+    `processes`: None is one per processor, or one for a fleet that is written faster than processes start.
+    `progress` is called with a line of text now and then. Raises PlanError for an impossible plan, or a
+    folder that isn't empty.
     """
     if folder.exists() and any(folder.iterdir()):
         raise PlanError(f"{folder} is not empty: give another folder, or remove it.")
@@ -82,7 +82,7 @@ def write(
 
 
 def to_stderr(text: str) -> None:
-    """One line that is written over by the next."""
+    """Writes a line that the next one overwrites."""
     sys.stderr.write(f"\r\x1b[K{text}")
     sys.stderr.flush()
 
@@ -131,7 +131,7 @@ def _write_sidecar(plan: Plan, folder: Path, number: int) -> SidecarTruth:
 
 
 class _Files:
-    """The files of one sidecar, one at a time; hidden by a dot until they are whole."""
+    """The files of one sidecar, one at a time; their names begin with a dot until they are complete."""
 
     def __init__(self, plan: Plan, folder: Path, member: Member) -> None:
         self._plan: Final = plan
@@ -164,7 +164,7 @@ class _Files:
         self._put(at_us, arriving)
 
     def close(self, delivery: Delivery) -> None:
-        """Ends the boot's files; what is still held back gets one of its own."""
+        """Ends the boot's files; writes lines that are still held back to a separate file."""
         if self._file is not None:
             self._finish()
         late = delivery.late_lines() if self._boot is not None else []
@@ -174,7 +174,7 @@ class _Files:
             self._finish()
 
     def discard(self) -> None:
-        """Takes away what was begun and not ended."""
+        """Deletes an unfinished file."""
         if self._file is not None:
             self._file.close()
             (self._folder / f".{self._name}").unlink()

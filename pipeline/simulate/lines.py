@@ -1,12 +1,12 @@
-"""Event v1 as text: the parts of a line that stay the same are made once, the rest is put between them.
+"""Builds the lines of event v1 as text; constant parts are built only once.
 
 A line is head, seq, time, tail:
 
     {"v":1,"type":"heartbeat","cluster_id":"…","sidecar_id":"…","service":"…","boot_id":7,"seq": 12
     ,"observed_at":" 2026-09-01T10:00:00.123000Z ", "uptime_ms":60000,"dropped":0,…}
 
-Bodies of produce windows are made once for each kind of broker (quick, slow, in trouble) and each size of
-topic, and drawn from afterwards. So thousands of partitions get believable histograms at the cost of a
+Bodies of produce windows are built in advance for each kind of broker (quick, slow, in trouble) and each size
+of topic, and drawn at random afterwards. So thousands of partitions get realistic histograms at the cost of a
 look-up. Latencies are log-normal.
 """
 
@@ -41,7 +41,7 @@ PILOTFISH_VERSION: Final = "0.1.0"
 
 QUICK, SLOW, TROUBLED, LEADERLESS = range(4)
 
-#: Half of all batches are acknowledged within so many microseconds.
+#: The median latency of batches, in microseconds.
 _MEDIAN_US: Final = {QUICK: 2_500, SLOW: 22_000, TROUBLED: 180_000, LEADERLESS: 0}
 _SPREAD: Final = {QUICK: 0.45, SLOW: 0.5, TROUBLED: 1.0, LEADERLESS: 0.0}
 #: Records of a window, by the size of its topic.
@@ -53,7 +53,7 @@ SIZES: Final = range(len(_RECORDS))
 
 
 def stock(seed: int) -> dict[tuple[int, int], list[str]]:
-    """The ends of window lines by (kind of broker, size of topic), each list equally long."""
+    """Returns ends of window lines by (kind of broker, size of topic); all lists have the same length."""
     source = random.Random(f"{seed} produce")
     return {
         (kind, size): [_body(source, kind, size) for _ in range(_STOCK)]
@@ -89,12 +89,12 @@ def _body(source: random.Random, kind: int, size: int) -> str:
 
 
 def text(value: object) -> str:
-    """JSON as a sidecar writes it: without spaces."""
+    """Returns JSON as a sidecar writes it: without spaces."""
     return json.dumps(value, separators=(",", ":"))
 
 
 def heads(cluster_id: str | None, sidecar_id: str, service: str, boot_id: int) -> dict[str, str]:
-    """The beginning of a line of each type, up to the number."""
+    """Returns the beginning of a line of each type, up to the line's number."""
     who = (
         f'"cluster_id":{text(cluster_id)},"sidecar_id":{text(sidecar_id)},"service":{text(service)},'
         f'"boot_id":{boot_id},"seq":'
@@ -103,14 +103,14 @@ def heads(cluster_id: str | None, sidecar_id: str, service: str, boot_id: int) -
 
 
 class Clock:
-    """Times as text, quick for times that ascend: a second is formatted once."""
+    """Formats times, fast if they ascend: each second is formatted once."""
 
     def __init__(self) -> None:
         self._second = -1
         self._prefix = ""
 
     def at(self, at_us: int) -> str:
-        """As "2026-11-21T10:00:00.123000Z"."""
+        """Returns the time as "2026-11-21T10:00:00.123000Z"."""
         second, micros = divmod(at_us, SECOND_US)
         if second != self._second:
             self._second = second
@@ -150,7 +150,7 @@ def refresh_tail(
     outcome: str,
     metadata_version: int,
 ) -> str:
-    """`counts`: topics, partitions, and partitions told because of it."""
+    """`counts`: topics, partitions, and partitions reported because of it."""
     topics, partitions, changed = counts
     return (
         f',"duration_us":{duration_us},"broker":{"null" if broker is None else broker}'

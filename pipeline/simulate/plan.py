@@ -1,4 +1,4 @@
-"""What is to be simulated: how large, how lively, how damaged. All else follows from it and its seed."""
+"""Defines the plan of a simulation: size, activity, faults. It determines all else, with its seed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Final
 from pipeline.errors import PipelineError
 
 SECOND_US: Final = 1_000_000
-#: A sidecar tells its produce windows every 10 s (event v1).
+#: A sidecar reports its produce windows every 10 s (event v1).
 WINDOW_US: Final = 10 * SECOND_US
 
-#: When a simulated run ends if nobody says: fixed, so that a seed gives the same bytes tomorrow.
+#: The default end of a simulated run: fixed, so that a seed always gives the same bytes.
 DEFAULT_END: Final = datetime(2026, 9, 1, 12, tzinfo=UTC)
 
-#: What a sidecar says in an hour where nothing else is asked for: with a fifth of all events on one
-#: partition, which has one window in 10 s, it can't be more.
+#: The default number of events per sidecar and hour. It can't be more if a fifth of all events are about one
+#: partition, which has one window in 10 s.
 _EVENTS_AN_HOUR: Final = 1_800
-#: Bronze rejects what is more than an hour ahead of its arrival; a wrong clock has to stay clear of that.
+#: Bronze rejects events more than an hour ahead of their arrival; a wrong clock must stay below that.
 _MAX_CLOCK_SKEW_S: Final = 3_000
 _MIN_HOURS: Final = 0.05
 _SHARES: Final = ("skew", "duplicates", "late", "broken")
 
 
 class PlanError(PipelineError):
-    """A plan that can't be carried out; says which number, and what would do."""
+    """A plan that is not possible; the message names the number and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fleet and its history. Made by `plan_for`, which fills in what is not said."""
+    """A fleet and its history. Made by `plan_for`, which fills in defaults."""
 
-    events: int  #: distinct valid lines, exactly; duplicates and broken lines come on top
+    events: int  #: distinct valid lines, exactly; duplicates and broken lines are added
     seed: int
     sidecars: int
     topics: int
@@ -41,22 +41,22 @@ class Plan:
     brokers: int
     hours: float
     skew: float = 0.2  #: share of all events that are about one partition of the first topic
-    churn: float = 2.0  #: failures of brokers an hour; 0: nothing ever moves
-    clock_skew_s: float = 900.0  #: by how much the wrong clocks are wrong; 0: none is
+    churn: float = 2.0  #: failures of brokers per hour; 0: nothing ever changes
+    clock_skew_s: float = 900.0  #: the error of wrong clocks; 0: no clock is wrong
     duplicates: float = 0.01  #: share of lines that are written twice
-    late: float = 0.005  #: share of lines that come in a later file than they should
-    broken: float = 0.001  #: lines beyond the events that nobody can read, as a share of the events
+    late: float = 0.005  #: share of lines that are in a later file than they should be
+    broken: float = 0.001  #: additional unreadable lines, as a share of the events
     end: datetime = DEFAULT_END
-    file_bytes: int = 16 * 2**20  #: at which a sidecar begins another file
+    file_bytes: int = 16 * 2**20  #: the size at which a sidecar begins another file
 
     @property
     def end_us(self) -> int:
-        """Microseconds since 1970."""
+        """Returns microseconds since 1970."""
         return round(self.end.timestamp()) * SECOND_US
 
     @property
     def start_us(self) -> int:
-        """Microseconds since 1970."""
+        """Returns microseconds since 1970."""
         return self.end_us - round(self.hours * 3600) * SECOND_US
 
 
@@ -78,7 +78,7 @@ def plan_for(
     end: datetime = DEFAULT_END,
     file_bytes: int = 16 * 2**20,
 ) -> Plan:
-    """A plan for so many events; what is None grows with them.
+    """Returns a plan for this number of events; parameters that are None grow with it.
 
     A thousand events are 3 sidecars for a quarter of an hour, a million 100 for six hours, a hundred million
     1,000 for two days. Raises PlanError.

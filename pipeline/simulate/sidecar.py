@@ -1,7 +1,7 @@
-"""All that one sidecar says, in order, each line numbered: what it learned, and produce windows in between.
+"""Generates all events of one sidecar, in order and numbered: sightings, with produce windows in between.
 
-The number of events is the member's own, exactly: what it must say (sightings.py) is counted first, and the
-windows fill up what is left, evenly over the time in which it is awake.
+The number of events is exactly the member's. The sightings (sightings.py) are counted first; windows fill the
+rest, evenly over the time in which it is awake.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from pipeline.simulate.fleet import Boot, Member
     from pipeline.simulate.timeline import Timeline
 
-#: For so long after a leader moved the produces to it are in trouble.
+#: How long produces to a partition are in trouble after its leader moved.
 _TROUBLE_US: Final = 30 * SECOND_US
-#: The queue of a sidecar overflows once in so many ticks, of one in ten more often, and loses up to so many.
+#: A queue overflows once in this many ticks (in one of ten sidecars more often), and loses up to 39.
 _OVERFLOW_TICKS: Final = 2_000
 _LOSSY_TICKS: Final = 120
 _MOST_LOST: Final = 40
 
 
 class Said(NamedTuple):
-    """The lines of some seconds, without their line ends. `at_us` is the true time of the last."""
+    """The lines of some seconds, without line ends. `at_us` is the true time of the last one."""
 
     at_us: int
     boot: Boot
@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 
 class BootTruth(NamedTuple):
-    """What a boot said, in numbers."""
+    """The counts of a boot's events."""
 
     boot_id: int
     events: int
@@ -49,7 +49,7 @@ class BootTruth(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What all sidecars of a fleet have in common. Each process makes its own, by the plan."""
+    """What all sidecars of a fleet have in common. Each process derives its own from the plan."""
 
     plan: Plan
     timeline: Timeline
@@ -57,14 +57,14 @@ class Scene(NamedTuple):
     views: dict[frozenset[str], Views]
 
     def views_of(self, member: Member) -> Views:
-        """What those see who follow the member's topics."""
+        """Returns the view of all sidecars that follow the member's topics."""
         if member.topics not in self.views:
             self.views[member.topics] = Views(self.timeline, member.topics)
         return self.views[member.topics]
 
 
 class Sidecar:
-    """One member of the fleet, speaking. `boots` holds what it said when it is done."""
+    """Generates the events of one member. `boots` has their counts at the end."""
 
     def __init__(self, scene: Scene, member: Member) -> None:
         self._scene: Final = scene
@@ -73,7 +73,7 @@ class Sidecar:
         self.boots: Final[list[BootTruth]] = []
 
     def speak(self) -> Iterator[Said]:
-        """Raises PlanError when it has more to say than its share of the events, or can't fill it."""
+        """Yields its lines. Raises PlanError if its share of events is too small, or can't be filled."""
         member = self._member
         views = self._scene.views_of(member)
         heard = [sightings(self._random, views, member, boot) for boot in member.boots]
@@ -98,7 +98,7 @@ class Sidecar:
 
 
 def _ticks(member: Member, boot: Boot) -> range | list[int]:
-    """The ends of the boot's windows."""
+    """Returns the ends of the boot's windows."""
     ticks = range(boot.started_us + WINDOW_US, boot.ended_us, WINDOW_US)
     if member.held_back is None:
         return ticks
@@ -107,7 +107,7 @@ def _ticks(member: Member, boot: Boot) -> range | list[int]:
 
 
 class _Speaking:
-    """A boot of a sidecar while it speaks."""
+    """Generates the events of one boot."""
 
     def __init__(self, scene: Scene, member: Member, boot: Boot, source: random.Random) -> None:
         timeline = scene.timeline
@@ -115,7 +115,7 @@ class _Speaking:
         self._member: Final = member
         self._boot: Final = boot
         self._random: Final = source
-        # Until the first answer nobody knows which cluster it is.
+        # The cluster is unknown until the first answer.
         self._heads = lines.heads(None, member.sidecar_id, member.service, boot.boot_id)
         self._known_heads: Final = lines.heads(
             timeline.cluster_id, member.sidecar_id, member.service, boot.boot_id
@@ -127,7 +127,7 @@ class _Speaking:
         self._hot = 0
         self._leaders: Final[dict[int, int]] = {}
         self._moved_us: Final[dict[int, int]] = {}
-        # Each sidecar has its own order of partitions, so that no two produce to the same ones.
+        # Each sidecar has its own order of partitions, so that they do not all produce to the same ones.
         self._order: Final = list(range(len(timeline.slots)))
         random.Random(f"{scene.plan.seed} order {member.number}").shuffle(self._order)
         self._active: list[int] = []
@@ -137,7 +137,7 @@ class _Speaking:
     def speak(
         self, items: list[Item], ticks: range | list[int], windows: int, reported: list[BootTruth]
     ) -> Iterator[Said]:
-        """Everything of the boot in the order of time; its numbers are put to `told` at the end."""
+        """Yields the boot's lines in order of time; appends its counts to `reported` at the end."""
         due = iter([*items, None])
         item = next(due)
         hot_due = 0.0
@@ -191,7 +191,7 @@ class _Speaking:
             self._hot += slot == 0 and item.leader is not None
 
     def _lose(self, tick: int) -> None:
-        """The queue overflows now and then: numbers are given to events that nobody will see."""
+        """Simulates a queue overflow now and then: numbers are used up by events that are lost."""
         often = _LOSSY_TICKS if self._member.number % 10 == 3 else _OVERFLOW_TICKS
         if self._random.random() * often < 1 and tick > 0:
             lost = self._random.randrange(1, _MOST_LOST)
@@ -228,7 +228,7 @@ class _Speaking:
         return said
 
     def _partitions_to_choose_from(self, count: int) -> list[int]:
-        """Those that it follows, without the one that has a share of its own."""
+        """Returns the partitions that it follows, without the busiest one, which has its own share."""
         if self._is_active_stale:
             skewed = self._scene.plan.skew > 0
             self._active = [s for s in self._order if s in self._leaders and not (skewed and s == 0)]

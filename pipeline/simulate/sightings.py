@@ -1,8 +1,8 @@
-"""What a sidecar learns of the cluster in one boot: its refreshes, and the differences that each brings.
+"""Generates what a sidecar sees of the cluster in one boot: its refreshes and the changes in each.
 
-A refresh shows the cluster as it is at that moment: what changed twice in between is told once, and epochs in
-between are never seen. Between its regular refreshes a sidecar that produces refreshes because of a broker
-that is gone or a leader that moved, as the real one does.
+A refresh shows the current state of the cluster: several changes in between are reported as one, and epochs
+in between are never seen. A sidecar that produces also refreshes outside its interval, after a lost
+connection or a leader error, as the real one does.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 HEARTBEAT_US: Final = 60 * SECOND_US
 _FIRST_REFRESH_US: Final = 60_000
 _RETRY_US: Final = SECOND_US
-#: No refresh takes longer, with its second try.
+#: The longest time of a refresh, with its second try.
 _LONGEST_US: Final = 3 * SECOND_US
-#: Of the refreshes, so many end without an answer.
+#: The share of refreshes that end without an answer.
 _FAILING: Final = 0.003
-#: Of the leader moves of what it follows, a sidecar meets so many while it produces.
+#: The share of leader moves of followed topics that a sidecar notices while it produces.
 _MET: Final = 0.7
-#: How long until it meets them, on average.
+#: The mean time until it notices one.
 _MEETS_AFTER_US: Final = 2 * SECOND_US
 
 
 class Item(NamedTuple):
-    """Something to say at a time; then `slots` have `leader`, or are no more when it is None."""
+    """An event at a time. Then `slots` have this `leader`, or no longer exist if it is None."""
 
     at_us: int
     kind: str
@@ -48,7 +48,7 @@ _NOTHING: Final = range(0)
 
 
 class Views:
-    """The timeline as those see it who follow certain topics. One for all sidecars of a service."""
+    """The timeline restricted to certain topics; shared by all sidecars of a service."""
 
     def __init__(self, timeline: Timeline, topics: frozenset[str]) -> None:
         is_followed = [life.name in topics for life in timeline.lives]
@@ -63,11 +63,11 @@ class Views:
         self.moves_us: Final = self._moves()
 
     def until(self, at_us: int) -> tuple[int, int]:
-        """How many partition changes, and topic changes, lie at or before that moment."""
+        """Returns the numbers of partition changes and topic changes up to and including this time."""
         return bisect_right(self._partition_times, at_us), bisect_right(self._topic_times, at_us)
 
     def _moves(self) -> list[int]:
-        """When leaders moved."""
+        """Returns the times at which leaders moved."""
         epochs: dict[int, int] = {}
         moved: dict[int, None] = {}
         for change in self.partitions:
@@ -78,7 +78,7 @@ class Views:
 
 
 def sightings(source: random.Random, views: Views, member: Member, boot: Boot) -> list[Item]:
-    """All that the boot says but its produce windows, in the order of time."""
+    """Returns all events of the boot but its produce windows, in order of time."""
     reported = [*_Looking(source, views, member).refreshed(_refreshes(source, views, member, boot))]
     reported += _connections(source, views.timeline, member, boot)
     reported += _heartbeats(reported, boot)
@@ -90,7 +90,7 @@ def sightings(source: random.Random, views: Views, member: Member, boot: Boot) -
 
 
 def _refreshes(source: random.Random, views: Views, member: Member, boot: Boot) -> Iterator[tuple[int, str]]:
-    """When the boot refreshes, and why."""
+    """Yields the times and reasons of the boot's refreshes."""
     wanted: list[tuple[int, str]] = []
     if not member.is_idle:
         wanted += [
@@ -119,7 +119,7 @@ def _refreshes(source: random.Random, views: Views, member: Member, boot: Boot) 
 
 
 class _Looking:
-    """What a sidecar has told already, and so what it tells next."""
+    """Tracks what a sidecar has reported, which determines what it reports next."""
 
     def __init__(self, source: random.Random, views: Views, member: Member) -> None:
         self._random: Final = source
@@ -151,14 +151,14 @@ class _Looking:
             yield from self._look(ended_us, duration_us, broker, reason)
 
     def _look(self, at_us: int, duration_us: int, broker: int, reason: str) -> list[Item]:
-        """The snapshot of a moment, against what was told."""
+        """Returns the events of a refresh: the differences of the snapshot from what was reported."""
         views = self._views
         partitions, topics = views.until(at_us - duration_us // 2)
         topic_changes = views.topics[self._seen_topics : topics]
         latest: dict[int, State] = {}
         for change in views.partitions[self._seen_partitions : partitions]:
             latest[change.slot] = change.state
-        # A refresh that was tried again may end after the next one began.
+        # A refresh with a second try may end after the next one began.
         self._seen_partitions = max(partitions, self._seen_partitions)
         self._seen_topics = max(topics, self._seen_topics)
         self._version += bool(latest or topic_changes)
@@ -180,7 +180,7 @@ class _Looking:
         return Item(at_us, event_v1.PARTITION, tail, range(slot, slot + 1), state.leader)
 
     def _topics(self, at_us: int, changes: list[TopicChange], latest: dict[int, State]) -> list[Item]:
-        """The topics' own changes; what of `latest` is of lives that ended is taken out."""
+        """Returns the changes of topics; removes slots of ended lives from `latest`."""
         lives = self._views.timeline.lives
         after = dict(self._lives)
         for change in changes:
@@ -232,7 +232,7 @@ def _connections(source: random.Random, timeline: Timeline, member: Member, boot
 
 
 def _heartbeats(reported: list[Item], boot: Boot) -> Iterator[Item]:
-    """Once a minute, first and last; what they count is put in when they are said."""
+    """Yields a heartbeat per minute, first and last; `sidecar.py` fills in the counts."""
     last = [boot.ended_us] if boot.end == "goodbye" else []
     for at_us in [*range(boot.started_us, boot.ended_us, HEARTBEAT_US), *last]:
         yield Item(at_us, event_v1.HEARTBEAT, "", _NOTHING, None)

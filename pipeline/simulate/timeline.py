@@ -1,7 +1,7 @@
-"""A cluster's history as values: what `cluster.py` makes, and the sidecars look at.
+"""A cluster's history as values: made by `cluster.py`, read by the sidecars.
 
-A *life* is a topic from its creation to its end: one that is created again is another life of that name, with
-another id and epochs from 0. A *slot* is a partition of a life; slots of a life follow each other.
+A *life* is a topic from its creation to its end: a topic that is created again is another life with that
+name, another id and epochs from 0. A *slot* is a partition of a life; the slots of a life are consecutive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ NO_LEADER: Final = -1
 
 
 class State(NamedTuple):
-    """A partition at a moment."""
+    """The state of a partition at one time."""
 
     leader: int
     epoch: int
@@ -21,7 +21,7 @@ class State(NamedTuple):
 
 
 class PartitionChange(NamedTuple):
-    """From then on a slot is so."""
+    """A slot has this state from this time on."""
 
     at_us: int
     slot: int
@@ -30,7 +30,7 @@ class PartitionChange(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """A life began, ended (partitions None) or has more partitions."""
+    """A life began, ended (partitions None) or got more partitions."""
 
     at_us: int
     life: int
@@ -47,7 +47,7 @@ class Life(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A broker was away."""
+    """The time in which a broker was away."""
 
     broker: int
     down_us: int
@@ -55,7 +55,7 @@ class Failure(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A partition of a life, and where its copies are."""
+    """A partition of a life, and the brokers of its replicas."""
 
     life: int
     partition: int
@@ -63,7 +63,7 @@ class Slot(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """All that happened, each list in the order of time."""
+    """The whole history; each list is in order of time."""
 
     cluster_id: str
     slow_broker: int

@@ -1,16 +1,16 @@
-"""What is true of a simulated run, as JSON: for whoever checks what the pipeline made of its events.
+"""Writes the truth about a simulated run as JSON, for checks of the pipeline's results.
 
     cluster_id, start, end, events, lines, bytes, duplicates, late
     leader_changes     every epoch of every partition, in the order of time, with its cause
-    isr_changes        every state within an epoch that follows another
+    isr_changes        every later state within an epoch
     topics             lives: name, id, created_at, deleted_at (null: still there), partitions at the end
     broker_failures    broker, down_at, back_at
-    slow_broker        whose batches take eight times as long
-    hot_partition      topic, partition, the share of all events that is about it
-    sidecars           who they are, what is wrong with them, what each boot said
-    rejects            how many lines of each reason; rejected: each by its SHA-256
+    slow_broker        the broker whose batches take about nine times as long
+    hot_partition      topic, partition, the share of all events that are about it
+    sidecars           their settings and faults, and the counts of each boot
+    rejects            the number of lines by reason; rejected: each by its SHA-256
 
-All times are the true ones, whatever the clock of a sidecar said.
+All times are the true ones, not those of the sidecars' clocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SidecarTruth(NamedTuple):
-    """What one sidecar's lines were."""
+    """The counts of one sidecar's lines."""
 
     number: int
     lines: int
@@ -46,7 +46,7 @@ class SidecarTruth(NamedTuple):
 def truth_of(
     plan: Plan, timeline: Timeline, members: Sequence[Member], reported: Sequence[SidecarTruth]
 ) -> dict[str, object]:
-    """The whole truth, fit for JSON."""
+    """Returns the whole truth, ready for JSON."""
     leader_changes, isr_changes = _changes(timeline)
     events = sum(boot.events for one in reported for boot in one.boots)
     hot = sum(boot.on_hot_partition for one in reported for boot in one.boots)
@@ -95,7 +95,7 @@ def _topics(timeline: Timeline) -> Iterator[dict[str, object]]:
 
 
 def _changes(timeline: Timeline) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Those with an epoch of their own, and the others."""
+    """Returns the changes with a new epoch, and the others."""
     epochs: dict[int, int] = {}
     clock = Clock()
     leader_changes: list[dict[str, Any]] = []

@@ -1,1 +1,1 @@
-"""Where tables are kept: Parquet, computed again from bronze, or Delta, merged in place."""
+"""Stores the tables: as Parquet, computed again from bronze, or as Delta, merged in place."""

@@ -1,10 +1,10 @@
-"""The few things done to whole folders, wherever Spark keeps them: a disk, HDFS, an object store.
+"""Operations on folders and marks, on any file system of Spark: a disk, HDFS, an object store.
 
-By Hadoop's FileSystem inside Spark's driver, so that a path means here what it means to Spark. Renaming a
-folder is one step on a disk and on HDFS; an object store copies, and a reader may see it half done. There is
-no driver within reach behind Spark Connect; StoreError says so.
+Uses Hadoop's FileSystem inside Spark's driver, so a path has the same meaning here as in Spark. Renaming a
+folder is atomic on a disk and on HDFS; an object store copies, and a reader may see a part of it. With Spark
+Connect there is no driver in this process: StoreError says so.
 
-Each folder of tables has a mark, so that no store writes over the tables of another:
+Each folder of tables has a mark, so that a store does not overwrite the tables of another:
 
     <out>/_pilotfish.json   {"store": "parquet", "layout": 1}, written before the first table
 
@@ -33,12 +33,12 @@ FAILED: Final = "_failed.json"
 
 
 def mark_of(kind: str) -> dict[str, Any]:
-    """The mark of a folder of this kind of store, as this version of Pilotfish writes it."""
+    """Returns the mark that this version of Pilotfish writes for this kind of store."""
     return {"store": kind, "layout": LAYOUT}
 
 
 def read_json_object(path: str, text: str) -> Mapping[str, Any]:
-    """What the file says. Raises StoreError if that is nothing."""
+    """Parses the file's text; returns {} if it is no object. Raises StoreError if it is no JSON."""
     try:
         said = json.loads(text)
     except ValueError as e:
@@ -47,12 +47,12 @@ def read_json_object(path: str, text: str) -> Mapping[str, Any]:
 
 
 def no_tables(out: str) -> StoreError:
-    """What to say of a place that no run has written to."""
+    """Returns the error for a folder that no run has written to."""
     return StoreError(f"{out} holds no tables: `pilotfish-pipeline run` with --out {out} makes them.")
 
 
 def require_mark_on_disk(out: str, kind: str) -> None:
-    """Raises StoreError unless this folder of a disk holds tables of this kind of store. Without Spark."""
+    """Raises StoreError unless this local folder has tables of this kind of store. Needs no Spark."""
     mark = Path(out, MARK)
     try:
         text = mark.read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def require_mark_on_disk(out: str, kind: str) -> None:
 
 
 def failed_tables_on_disk(out: str) -> Mapping[str, Any]:
-    """The tables in this folder of a disk that the last run could not make, and why. Without Spark."""
+    """Returns the tables in this local folder that the last run could not make, and why. Needs no Spark."""
     try:
         text = Path(out, FAILED).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def failed_tables_on_disk(out: str) -> Mapping[str, Any]:
 
 
 def refuse_if_foreign(mark: Mapping[str, Any], out: str, kind: str) -> None:
-    """Raises StoreError unless the mark of a folder says that this kind of store can read it."""
+    """Raises StoreError unless the folder's mark has this layout and this kind of store."""
     if mark.get("layout") != LAYOUT:
         raise StoreError(
             f"The tables in {out} are of layout {mark.get('layout')}, and this version of Pilotfish knows"
@@ -85,7 +85,7 @@ def refuse_if_foreign(mark: Mapping[str, Any], out: str, kind: str) -> None:
 
 
 class Folders:
-    """Folders and small files by their paths. Raises StoreError for what can't be read or written."""
+    """Reads and writes folders and small files. Raises StoreError if that fails."""
 
     def __init__(self, spark: SparkSession) -> None:
         if not hasattr(spark, "_jvm"):
@@ -97,11 +97,11 @@ class Folders:
         self._configuration: Any = spark._jsparkSession.sessionState().newHadoopConf()
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a folder or file."""
+        """Returns whether there is such a folder or file."""
         return bool(self._call("read", path, lambda fs, at: fs.exists(at)))
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder, sorted; nothing if it isn't there."""
+        """Returns the sorted names in a folder; empty if it does not exist."""
         if not self.exists(path):
             return []
         return sorted(
@@ -110,15 +110,15 @@ class Folders:
         )
 
     def make(self, path: str) -> None:
-        """The folder, with those above it, unless it is there."""
+        """Makes the folder and its parents, unless it exists."""
         self._call("written", path, lambda fs, at: fs.mkdirs(at))
 
     def delete(self, path: str) -> None:
-        """Away with it, and with all that is in it; nothing happens if it isn't there."""
+        """Deletes a file, or a folder with its content; does nothing if it does not exist."""
         self._call("written", path, lambda fs, at: fs.delete(at, True))
 
     def move(self, path: str, to: str) -> None:
-        """Renames a folder; what stands at its new place goes first."""
+        """Renames a folder; deletes its target first."""
         self.delete(to)
         target = self._path(to)
         self.make(to.rpartition("/")[0])
@@ -126,14 +126,14 @@ class Folders:
             raise StoreError(f"{path} can't be renamed to {to}: see whether something else writes there.")
 
     def read_json(self, path: str) -> dict[str, Any] | None:
-        """What a small file says; None if it isn't there."""
+        """Returns the object in a small file; None if the file does not exist."""
         if not self.exists(path):
             return None
         text = self._call("read", path, self._text)
         return dict(read_json_object(path, text))
 
     def write_json(self, path: str, says: dict[str, Any]) -> None:
-        """A small file, whole or not at all."""
+        """Writes a small file as a whole or not at all."""
         beside = f"{path}.new"
         stream = self._call("written", beside, lambda fs, at: fs.create(at, True))
         try:
@@ -153,7 +153,7 @@ class Folders:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def _call(self, done: str, path: str, call: Any) -> Any:
-        """Asks the path's file system; its exceptions become a sentence that names the path."""
+        """Calls the path's file system; converts its exceptions to a StoreError that names the path."""
         try:
             at = self._path(path)
             return call(at.getFileSystem(self._configuration), at)

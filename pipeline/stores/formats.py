@@ -1,19 +1,19 @@
-"""The two formats of the tables, Parquet and Delta, and `open_store`, which opens a folder as one of them.
+"""Stores tables as Parquet or Delta; `open_store` opens a folder as one of them.
 
-Parquet needs nothing but Spark, and every tool reads it:
+Parquet needs only Spark, and every tool reads it:
 
-    <out>/bronze_events/batch=files-1f0c93aa-12/part-….parquet     a batch, replaced when it is done again
-    <out>/gold_churn/part-….parquet                                replaced whole
-    <out>/.gold_churn.new, <out>/.gold_churn.old                   meanwhile; Spark skips dot names
+    <out>/bronze_events/batch=files-1f0c93aa-12/part-….parquet     a batch, replaced if it is repeated
+    <out>/gold_churn/part-….parquet                                replaced as a whole
+    <out>/.gold_churn.new, <out>/.gold_churn.old                   temporary; Spark skips dot names
 
-A table is written beside its place and then renamed. A reader sees the old table or the new one, except in
+A table is written to another folder and then renamed. A reader sees the old table or the new one, except in
 the instant between two renames. A Parquet file cannot be changed, so `merge` writes the whole table again,
-and silver is best computed again from bronze.
+and it is better to compute silver again from bronze.
 
-Delta merges a batch into silver in place, and readers see whole versions. The log of a table knows a batch of
-bronze by the query's name and its number (Delta's txnAppId and txnVersion, given as options of each write:
-all streams of a session would share session settings, see delta-io/delta#1421). Silver needs no such guard:
-merging the same rows again changes nothing.
+Delta merges a batch into silver in place, and readers see whole versions. The log of a table identifies a
+batch of bronze by the query's name and its number (Delta's txnAppId and txnVersion, given as options of each
+write, because all streams of a session share its settings, see delta-io/delta#1421). Silver needs no such
+guard: merging the same rows again changes nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from pipeline.stores.store import Store
 
 
-#: What a table's log has from its first commit on. Before that Delta makes the folder and others within it,
-#: and a driver that is killed then leaves them: that is no table yet, and is made as if nothing were there.
+#: A file of a table's log after its first commit. Before that, Delta makes the folder and others within it.
+#: If a driver is killed then, they remain: this is no table yet.
 _COMMITTED: Final = re.compile(r"\d{20}\.(json|checkpoint\..+)")
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
 class DeltaStore:
-    """A Store of Delta tables. Made by `open_store`, which sees to it that the folder is one."""
+    """A Store of Delta tables. Made by `open_store`, which checks the folder."""
 
     kind = DELTA
     merges_in_place = True
@@ -112,7 +112,7 @@ class DeltaStore:
 
 
 class ParquetStore:
-    """A Store of Parquet folders. Made by `open_store`, which sees to it that the folder is one."""
+    """A Store of Parquet folders. Made by `open_store`, which checks the folder."""
 
     kind = PARQUET
     merges_in_place = False
@@ -126,7 +126,7 @@ class ParquetStore:
         return f"<ParquetStore {self.out}>"
 
     def has(self, table: str) -> bool:
-        # A killed driver may have made the folder of a table and not yet moved anything into it.
+        # A killed driver may have made a table's folder without any file in it.
         return any(name[0] not in "._" for name in self._folders.names(self._folder(table)))
 
     def read(self, table: str) -> DataFrame:
@@ -134,12 +134,12 @@ class ParquetStore:
             raise StoreError(
                 f"{self.out} has no table {table}: `pilotfish-pipeline run` with this --out makes it."
             )
-        # Into the folders of bronze's batches, whose names are no column of it.
+        # Reads the folders of bronze's batches; their names do not become a column.
         return self._spark.read.option("recursiveFileLookup", True).parquet(self._folder(table))
 
     def create(self, table: str, schema: StructType) -> None:
         if not self.has(table):
-            # Under a batch's name: an empty file beside the batches' folders would hide them from others.
+            # In a batch folder: an empty file beside the batches' folders would hide them from other readers.
             self.append(table, self._spark.createDataFrame([], schema), BatchId("none", 0))
 
     def append(self, table: str, rows: DataFrame, batch: BatchId) -> None:
@@ -169,9 +169,9 @@ _STORES: Final[dict[str, Callable[[SparkSession, str], Store]]] = {DELTA: DeltaS
 
 
 def open_store(spark: SparkSession, out: str, kind: str = PARQUET, *, to_write: bool = False) -> Store:
-    """The store of this kind in the folder `out`; made there if it is `to_write`.
+    """Returns the store of this kind in the folder `out`; makes the folder if `to_write`.
 
-    Raises StoreError: no tables there, those of the other kind or of another layout, not writable, no Delta.
+    Raises StoreError for no tables, tables of another kind or layout, no write access, or no Delta.
     """
     folders, out = Folders(spark), out.rstrip("/") or "/"
     mark = folders.read_json(f"{out}/{MARK}")

@@ -1,7 +1,7 @@
-"""Where tables are kept: what the job asks of a store, whichever format it writes.
+"""Defines the interface of stores that the job uses, whichever format they write.
 
-Every write may be done again after a driver was killed in its midst, with the same result: a batch of bronze
-is known by its name, a silver row by its key, and the other tables are replaced whole.
+Every write may be repeated after a driver was killed during it, with the same result. A batch of bronze is
+identified by its name, a silver row by its key, and other tables are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 KINDS: Final = (PARQUET, DELTA)
 
-#: Of the tables' columns and folders. Raised when a reader of the one can't read the other.
+#: The version of columns and folders. Raised if readers of the old layout can't read the new one.
 LAYOUT: Final = 1
 
 
 class StoreError(PipelineError):
-    """A folder that can't be read or written as the store that it was taken for. Names it, and the remedy."""
+    """A folder that can't be read or written as this store. Names it, and the remedy."""
 
 
 class BatchId(NamedTuple):
-    """A batch of a streaming query: the query's name lives as long as its checkpoint, its numbers ascend."""
+    """A batch of a streaming query: the query's name is that of its checkpoint, its numbers ascend."""
 
     query: str
     number: int
@@ -39,43 +39,43 @@ class BatchId(NamedTuple):
 
 
 class Store(Protocol):
-    """Tables below one folder, `<out>/<table>/`. One job writes; any number read."""
+    """Tables below one folder, `<out>/<table>/`. One job writes; any number may read."""
 
     @property
     def out(self) -> str:
-        """The folder, as it was given: a path, or a URI that Hadoop knows (s3a://, hdfs://)."""
+        """Returns the folder as given: a path, or a URI that Hadoop knows (s3a://, hdfs://)."""
         ...
 
     @property
     def kind(self) -> str:
-        """PARQUET or DELTA."""
+        """Returns PARQUET or DELTA."""
         ...
 
     @property
     def merges_in_place(self) -> bool:
-        """Whether `merge` writes only what it touches; else silver is best computed again from bronze."""
+        """Returns whether `merge` writes only the changed rows; if not, silver is better made from bronze."""
         ...
 
     def has(self, table: str) -> bool:
-        """Whether the table is there, if only empty."""
+        """Returns whether the table exists; it may be empty."""
         ...
 
     def read(self, table: str) -> DataFrame:
-        """The table as it is now. Raises StoreError if it isn't there."""
+        """Returns the current table. Raises StoreError if it does not exist."""
         ...
 
     def create(self, table: str, schema: StructType) -> None:
-        """An empty table, unless there is one."""
+        """Makes an empty table, unless the table exists."""
         ...
 
     def append(self, table: str, rows: DataFrame, batch: BatchId) -> None:
-        """Adds the rows of a batch; a batch that was added before is not added twice."""
+        """Adds the rows of a batch; a repeated batch is not added twice."""
         ...
 
     def merge(self, table: SilverTable, rows: DataFrame) -> None:
-        """Merges rows of a silver table into what is there, by the table's own rules."""
+        """Merges rows into a silver table by the table's own rules."""
         ...
 
     def replace(self, table: str, rows: DataFrame) -> None:
-        """The rows instead of what was there; readers see the one or the other."""
+        """Replaces all rows; readers see the old rows or the new ones."""
         ...

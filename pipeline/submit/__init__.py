@@ -1,1 +1,1 @@
-"""What spark-submit starts. The folder holds nothing else: Spark puts it first on the path of imports."""
+"""The file for spark-submit, alone in its folder: Spark puts the folder first on the import path."""

@@ -1,9 +1,9 @@
-"""`pilotfish-pipeline` as a file, for spark-submit and the Spark operator, which start files and no commands.
+"""`pilotfish-pipeline` as a file, for spark-submit and the Spark operator, which can't start commands.
 
     spark-submit --master spark://… --py-files pilotfish-0.1.0-py3-none-any.whl pilotfish_pipeline.py run …
 
-Arguments, output and exit codes are the command's. It may be copied anywhere: whatever it needs comes from
-the installed package, or from the wheel that is sent along (docs/pipeline-cluster.md).
+Arguments, output and exit codes are the command's. It may be copied anywhere: it uses only the installed
+package, or the wheel that is sent along (docs/pipeline-cluster.md).
 """
 
 from __future__ import annotations

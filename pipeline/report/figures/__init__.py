@@ -1,1 +1,1 @@
-"""The plots of the report: matplotlib draws, the page's style sheet decides about colours and letters."""
+"""The plots of the report, drawn by matplotlib; the page's style sheet sets colours and fonts."""

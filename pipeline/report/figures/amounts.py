@@ -1,8 +1,8 @@
-"""Figures of amounts.
+"""Draws amounts: heat maps, bars of shares, and the distribution of delays.
 
-heat_map     a table of numbers as colours, each cell with its number where there is room
+heat_map     a table of numbers as colours, each cell with its number if there is room
 share_bars   each broker's share of leaders and records, beside an equal share
-spread       how long changes took to reach sidecars: counts per span of time, those still waiting apart
+spread       how long changes took to reach sidecars: counts per time bin, censored ones separate
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MARKS_MS: Final = np.array([1, 10, 100, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 2.592
 _CELL_HEIGHT: Final = 26
 _MAP_MARGIN: Final = 56
 _WIDTH: Final = 860
-#: Between the two ends of a logarithmic scale, at least.
+#: The least ratio between the two ends of a logarithmic scale.
 _LEAST_RATIO: Final = 8
-#: With more columns than that there is no room for numbers.
+#: With more columns there is no room for numbers.
 _MOST_WITH_NUMBERS: Final = 14
 
 _BAR_HEIGHT: Final = 40
@@ -50,7 +50,7 @@ def heat_map(
     of_columns: str,
     logarithmic: bool = False,
 ) -> str:
-    """An SVG; None is a cell without a number. `said` writes one."""
+    """Returns an SVG. A cell of None stays empty. `said` formats a number."""
     drawing = Drawing(name, _WIDTH, _MAP_MARGIN + _CELL_HEIGHT * len(rows))
     (axes,) = drawing.axes()
     numbers = [cell for row in cells for cell in row if cell is not None and cell > 0]
@@ -96,12 +96,12 @@ def heat_map(
 
 
 def _steps(numbers: list[float], *, logarithmic: bool) -> list[float]:
-    """The upper bounds of all steps but the last: nothing and equal parts of the most, or equal ratios."""
+    """Returns upper bounds of all steps but the last: 0 and equal parts of the maximum, or equal ratios."""
     if not numbers:
         return [0.0] * (HEATS - 1)
     most = max(numbers)
     if logarithmic:
-        # What differs by little is not to look as if it differed by much.
+        # Small differences must not look large.
         least, most = math.log(min(numbers)), math.log(max(most, _LEAST_RATIO * min(numbers)))
         return [math.exp(least + (most - least) * n / HEATS) for n in range(1, HEATS)]
     return [0.0, *(most * n / (HEATS - 1) for n in range(1, HEATS - 1))]
@@ -116,7 +116,7 @@ def share_bars(
     load: Sequence[float],
     fair: float,
 ) -> str:
-    """An SVG with two bars a row, top down, all of them shares of one."""
+    """Returns an SVG with two bars per row, from top to bottom; all are shares of 1."""
     drawing = Drawing(name, _WIDTH, _BARS_MARGIN + _BAR_HEIGHT * len(rows))
     (axes,) = drawing.axes()
     for offset, values, paint in ((-0.2, leaders, "series-0"), (0.2, load, "series-1")):
@@ -155,12 +155,12 @@ def spread(
     censored: np.ndarray,
     quantiles: Sequence[tuple[str, float]],
 ) -> str:
-    """An SVG: counts above, below the share that has it by then (Kaplan-Meier). `bounds` are in ms."""
+    """Returns an SVG: counts above, and below the share reached by then (Kaplan-Meier). `bounds` in ms."""
     drawing = Drawing(name, _WIDTH, _HEIGHT)
     counts, shares = drawing.axes(2, [3, 2])
     used = np.flatnonzero(reached + censored)
     first, last = max(int(used[0]) - 1, 0), int(used[-1]) + 2
-    # What took next to no time is drawn as wide as its neighbour.
+    # A bin from 0 has no width on a logarithmic axis: it is drawn as wide as its neighbour.
     left = np.maximum(bounds[first:last], bounds[1] ** 2 / bounds[2])
     right = np.append(bounds, bounds[-1] * 2)[first + 1 : last + 1]
     widths = right - left
@@ -217,7 +217,7 @@ def spread(
 
 
 def share_reached(reached: np.ndarray, censored: np.ndarray) -> np.ndarray:
-    """1 - S at the end of each bin: a censored one is at risk up to its own bin, and not after it."""
+    """Returns 1 - S at the end of each bin; a censored wait is at risk up to its own bin only."""
     total = reached + censored
     at_risk = total.sum() - np.concatenate([[0.0], np.cumsum(total)[:-1]])
     with np.errstate(divide="ignore", invalid="ignore"):

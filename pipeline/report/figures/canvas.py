@@ -1,8 +1,8 @@
-"""From a matplotlib figure to an <svg> that belongs into the page: colours, letters, ids, words.
+"""Converts a matplotlib figure to an <svg> for the page: colours, fonts, ids, descriptions.
 
-matplotlib writes colours as hexadecimal numbers. Here each is drawn with a number of no beauty that stands
-for a role (PAINT), and the SVG gets the style sheet's variable instead: so that one drawing is right in
-light, in dark and on paper. Text stays text; ids are the same for the same figure, and no other's.
+matplotlib writes colours as hexadecimal numbers. Here a figure is drawn with placeholder numbers, one for
+each role (PAINT), and the SVG gets the style sheet's variables instead. So one drawing is right in light
+mode, in dark mode and on paper. Text stays text; ids are reproducible and unique to their figure.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-#: Hues that are told apart by most people with colour blindness too, light and dark (style.css).
+#: Hues that most people with colour blindness can tell apart too, in light and dark mode (style.css).
 SERIES: Final = 8
-#: Steps of a heat map, from next to nothing to most.
+#: Steps of a heat map, from close to nothing to the maximum.
 HEATS: Final = 7
 
 _ROLES: Final = (
@@ -34,7 +34,7 @@ _ROLES: Final = (
     *(f"heat-ink-{n}" for n in range(HEATS)),
     "other",
 )
-#: The number that stands for a role while matplotlib draws.
+#: The colour that represents a role while matplotlib draws.
 PAINT: Final = {role: f"#0001{n:02x}" for n, role in enumerate(_ROLES)}
 _ROLE_OF: Final = {paint: role for role, paint in PAINT.items()}
 
@@ -65,7 +65,7 @@ _STYLE: Final[dict[Any, Any]] = {
     "ytick.labelcolor": PAINT["ink"],
     "ytick.major.size": 0.0,
 }
-#: matplotlib's points in an inch, which are the pixels of the SVG's own measure.
+#: matplotlib's points per inch; a point is a pixel of the SVG.
 _POINTS: Final = 72
 
 _NUMBER: Final = re.compile(r"#0001[0-9a-f]{2}")
@@ -86,23 +86,23 @@ class Drawing:
     def __init__(self, name: str, width: float, height: float) -> None:
         self._name: Final = name
         self._style: Final = mpl.rc_context({**_STYLE, "svg.hashsalt": name})
-        # Artists take their style when they are made, and some when they are drawn.
+        # Artists read the style when they are created, some also when they are drawn.
         self._style.__enter__()
         self.figure: Final = Figure(figsize=(width / _POINTS, height / _POINTS), layout="constrained")
         FigureCanvasSVG(self.figure)
 
     def axes(self, rows: int = 1, ratios: list[float] | None = None) -> list[Axes]:
-        """Plots below each other with one x axis."""
+        """Returns plots below each other with a common x axis."""
         grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=ratios)
         return [row[0] for row in grid]
 
     def svg(self, title: str, description: str) -> str:
-        """The element, for a page that has style.css. Both texts are for those who hear it."""
+        """Returns the element, for a page with style.css. Both texts are for screen readers."""
         written = io.StringIO()
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         try:
             with warnings.catch_warnings():
-                # The reader's own letters are used, and they have more of them than matplotlib's.
+                # The browser's fonts are used, and they have more glyphs than matplotlib's.
                 warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from")
                 self.figure.savefig(written, format="svg", metadata=metadata)
         finally:
@@ -113,7 +113,7 @@ class Drawing:
 def _for_page(drawn: str, name: str, title: str, description: str) -> str:
     svg = drawn[drawn.index("<svg ") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # A rule for everything, which would be one for the whole page: style.css has it.
+    # Removes a global rule, which would apply to the whole page: style.css has it.
     svg = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
     svg = _NUMBER.sub(lambda found: f"var(--{_ROLE_OF.get(found[0], 'ink')})", svg)
     svg = _ID.sub(lambda found: f"{found[1]}{name}-", svg)
@@ -132,7 +132,7 @@ def _for_page(drawn: str, name: str, title: str, description: str) -> str:
 
 
 def colours(keys: Iterator[int] | list[int]) -> dict[int, str]:
-    """A paint for each key, by its place; those beyond the last hue share one."""
+    """Returns a paint for each key, by its position; those beyond the last hue share one."""
     return {
         key: PAINT[f"series-{place}"] if place < SERIES else PAINT["other"] for place, key in enumerate(keys)
     }

@@ -1,7 +1,7 @@
-"""Figures over time, on an axis in UTC.
+"""Draws figures over time, on an axis in UTC.
 
 leaders     who led which partition when: a row per partition, a colour per broker
-intervals   when a condition held: solid where it certainly did, faint where it may have
+intervals   when a condition was true: solid for certain, faint for possible
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-#: A number needs so much of the width.
+#: The share of the width that a number needs.
 _ROOM_FOR_A_NUMBER: Final = 0.018
 
 
@@ -30,12 +30,12 @@ _DAY_S: Final = 86_400
 _WIDTH: Final = 860
 _ROW: Final = 22
 _MARGIN: Final = 92
-#: What lasted no longer than can be seen is drawn this wide, as a part of the whole.
+#: The least width of a bar, as a share of the whole.
 _LEAST: Final = 0.003
 
 
 def set_time_axis(axes: Axes, since: datetime, until: datetime) -> None:
-    """From `since` to `until`, marked at round times."""
+    """Sets the time axis from `since` to `until`, with ticks at round times."""
     axes.set_xlim(since, until)  # type: ignore[arg-type]  # matplotlib converts times
     locator = AutoDateLocator(minticks=3, maxticks=_MOST_MARKS)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
@@ -44,12 +44,12 @@ def set_time_axis(axes: Axes, since: datetime, until: datetime) -> None:
 
 
 def number_of(at: datetime) -> float:
-    """A time as such an axis counts it: days since 1970."""
+    """Returns a time as this axis counts it: days since 1970."""
     return at.timestamp() / _DAY_S
 
 
 class Interval(NamedTuple):
-    """Began after `start_after` and by `start_by`, ended likewise. None: that bound is not known."""
+    """Began after `start_after` and by `start_by`, ended likewise. None: that bound is unknown."""
 
     start_after: datetime | None
     start_by: datetime
@@ -67,7 +67,7 @@ def interval_chart(
     span: tuple[datetime, datetime],
     words: tuple[str, str, str],
 ) -> str:
-    """An SVG with an interval a row, top down. `words`: what it certainly was, the worse of it, and maybe."""
+    """Returns an SVG, one interval per row. `words`: the labels of certain, certain and worse, possible."""
     drawing = Drawing(name, _WIDTH, _MARGIN + _ROW * len(rows))
     (axes,) = drawing.axes()
     since, until = map(number_of, span)
@@ -100,7 +100,7 @@ def interval_chart(
 
 
 class Reign(NamedTuple):
-    """A leader of a partition, -1 for none, from one time to another."""
+    """The time in which a broker led a partition; -1 for no leader."""
 
     row: int
     leader: int
@@ -116,7 +116,7 @@ def leader_timeline(
     reigns: Sequence[Reign],
     span: tuple[datetime, datetime],
 ) -> str:
-    """An SVG with a row for each name, top down."""
+    """Returns an SVG with a row for each name, from top to bottom."""
     drawing = Drawing(name, _WIDTH, _MARGIN + _ROW * len(rows))
     (axes,) = drawing.axes()
     since, until = map(number_of, span)
@@ -125,7 +125,7 @@ def leader_timeline(
         if reign.leader >= 0:
             lasted = (reign.until - reign.since).total_seconds()
             counts[reign.leader] = counts.get(reign.leader, 0.0) + lasted
-    # The hues go to those who led longest; in the legend all stand by their numbers.
+    # The brokers that led longest get the hues; the legend is sorted by number.
     led = sorted(sorted(counts, key=lambda leader: (-counts[leader], leader))[:SERIES])
     paints = colours(led)
     for reign in reigns:
