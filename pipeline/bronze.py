@@ -227,7 +227,7 @@ def _signs() -> list[str]:
 
 
 def _lacks_a_field() -> str:
-    """Returns whether the event's type is unknown, or a field required by its type is null.
+    """Returns SQL: whether the event's type is unknown, or a field required by its type is null.
 
     Compares two bit sets with a bit for each field: the fields that are null, and those that must not be.
     """
@@ -242,13 +242,13 @@ def _lacks_a_field() -> str:
 
 
 def _is_no_time(name: str) -> str:
-    """Returns whether a time could not be parsed, or is out of the accepted range."""
+    """Returns SQL: whether a time could not be parsed, or is out of the accepted range."""
     read = _read_as(name)
     return f"({_said(name)} IS NOT NULL AND coalesce({read} > {_LATEST} OR {read} < {_OLDEST}, true))"
 
 
 def _may_be_no_text() -> str:
-    """Returns whether a text field may have been a number, a boolean, an array or an object in the JSON.
+    """Returns SQL: whether a text field may have been a number, a boolean, an array or an object in the JSON.
 
     Checks all text fields at once, each on a line of its own. The type and the times are checked elsewhere.
     """
@@ -258,12 +258,12 @@ def _may_be_no_text() -> str:
 
 
 def _has_null(value: str) -> str:
-    """Returns whether an array contains null: a search for a missing value then gives null, not false."""
+    """Returns SQL: whether an array has a null. A search for an absent value then gives null, not false."""
     return f"({value} IS NOT NULL AND array_contains({value}, {_IN_VAIN}) IS NULL)"
 
 
 def _has_odd_entry(value: str) -> str:
-    """Returns whether a map contains null, or the same key twice."""
+    """Returns SQL: whether a map contains null, or the same key twice."""
     has_null = f"array_contains(map_values({value}), {_IN_VAIN}L) IS NULL"
     return f"({value} IS NOT NULL AND size({value}) > 0 AND ({has_null} OR {_has_key_twice(value)}))"
 
@@ -273,7 +273,7 @@ def _has_key_twice(value: str) -> str:
 
 
 def _is_no_histogram(value: str) -> str:
-    """Returns whether a map has a key that is no bucket. Joins all keys, each followed by a comma."""
+    """Returns SQL: whether a map has a key that is no bucket. Joins all keys, each followed by a comma."""
     keys = f"concat(array_join(map_keys({value}), ','), ',')"
     commas = f"octet_length({keys}) - octet_length(replace({keys}, ',', ''))"
     are_buckets = f"({keys} RLIKE r'^(?:{BUCKETS},)*$' AND {commas} = size({value}))"

@@ -1,4 +1,4 @@
-"""Runs the job: writes new lines to bronze, batch by batch, and updates silver and gold.
+"""Runs the job: writes new lines to bronze in batches, and updates silver and gold.
 
     for each batch of the query (Structured Streaming's foreachBatch):
         bronze_events, bronze_rejects        adds the batch, identified by the query's name and its number

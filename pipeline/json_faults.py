@@ -110,7 +110,7 @@ def _first_wrong(fields: str) -> str:
 
 
 def _fits(value: str, field: str) -> str:
-    """Returns whether a value, which may be absent or null, is allowed for the field."""
+    """Returns SQL: whether a value, which may be absent or null, is allowed for the field."""
     counts = _as(value, "map<string,variant>")
     each_number = _is_number("each", f"{field}.most")
     is_bucket = f"key -> key RLIKE r'^{BUCKETS}$'"
@@ -125,7 +125,7 @@ def _fits(value: str, field: str) -> str:
 
 
 def _is_number(value: str, most: str) -> str:
-    """Returns whether a variant is a JSON integer within the range of its field's type."""
+    """Returns SQL: whether a variant is a JSON integer within the range of its field's type."""
     return (
         f"(coalesce(schema_of_variant({value}), 'VOID') = 'BIGINT'"
         f" AND {_as(value, 'bigint')} BETWEEN -{most} - 1 AND {most})"

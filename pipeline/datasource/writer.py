@@ -1,6 +1,6 @@
 """Writes rows to topics: on executors for each task, on the driver after all tasks.
 
-Batch and stream get Arrow batches instead of rows, which saves pyspark from creating a Row object each
+Both writers get Arrow batches, so pyspark does not create a Row object for each row
 (measured in docs/pipeline-datasource.md). pyspark 4.0.0 also passes batches to a stream's writer if it is a
 DataSourceArrowWriter; it checks the class and not whether the job streams.
 """

@@ -9,7 +9,7 @@ has a wrong clock. gold_data_quality says which (`is_left_out`), and is made bef
     set_right    subtracts the clock's error from their times: for hours, for a boot's own delays and for ends
                  of topics, where some seconds do not matter and no row may be lost
 
-If half of the comparable boots would be left out, it is unknown which half is right, and none is left out.
+If half or more of the comparable boots would be left out, it is unknown which are right: none is left out.
 
 `boots` has one row per boot, with its cluster. The first lines of a sidecar may lack the cluster, because the
 brokers have not answered yet. They are separate rows in silver_sidecars and are joined to the boot here.
@@ -77,7 +77,7 @@ def boots(read: Read) -> DataFrame:
 
 
 def clock_offsets(read: Read) -> DataFrame:
-    """Returns per boot clock_offset_ms, the part that intervals do not explain, and early_ms, the whole.
+    """Returns per boot early_ms, its clock's error, and clock_offset_ms, what intervals do not explain of it.
 
     early_ms is the least delay between the fleet's first sight of an epoch and the boot's: in that case the
     boot was as fast as the first, so the delay is its clock's error. Sights that are earlier than the median
