@@ -56,14 +56,14 @@ SIDECAR_BATCH_BYTES: Final = 16_384
 #: An acknowledgement later than this after the kill comes from the new leader.
 ON_ITS_WAY_S: Final = 1.0
 LATEST_S: Final = 15.0
-#: The timeline starts this long before the election.
+#: The timeline starts this long before the kill.
 _BEFORE_S: Final = 0.1
 SLOW_S: Final = 1.0
 
 
 LIBRARIES: Final = ("pilotfish", "aiokafka", "confluent-kafka", "kafka-python")
 _CONTESTANTS: Final = "benchmarks.failover_contestants"
-#: Per kill: nothing is acknowledged before the other replica fetches from the new leader.
+#: The earliest of all clients, per kill: the new leader acknowledges when the other replica has fetched.
 EARLIEST: Final = "the earliest of all"
 JAVA: Final = "java"
 SIDECAR: Final = "sidecar"

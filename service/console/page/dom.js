@@ -36,8 +36,8 @@ const CHILDREN = new WeakMap();
 /**
  * Updates a parent's children to match a list: one each, kept as long as its key is in the list.
  *
- * A child that stays in its position is not touched, so focus, selection and scroll positions survive. Keys must
- * be unique.
+ * A child that stays in its position is not touched, so focus, selection and scroll positions survive. Keys
+ * must be unique.
  */
 export function keyed(parent, items, keyOf, makeOne, update) {
   const old = CHILDREN.get(parent) ?? new Map();
@@ -59,8 +59,8 @@ export function keyed(parent, items, keyOf, makeOne, update) {
 }
 
 /**
- * Creates a table row, headed by its first cell. `labels` name the cells on narrow pages, where rows are cards.
- * The roles keep cards readable as a table for screen readers.
+ * Creates a table row, headed by its first cell. `labels` name the cells on narrow pages, where rows are
+ * cards. The roles keep cards a table for screen readers.
  */
 export function makeRow(labels, numbers = []) {
   const row = make("tr");

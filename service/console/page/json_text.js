@@ -1,6 +1,6 @@
 // Keys and values for the API: the typed JSON, digit for digit, or a string.
 
-/** Returns JSON for the typed text in that format. Throws SyntaxError if the format is JSON and the text is not. */
+/** Returns JSON for the typed text in that format. Throws SyntaxError for invalid text in format JSON. */
 export function jsonOf(typed, format) {
   if (format !== "json") return JSON.stringify(typed);
   JSON.parse(typed); // otherwise two values, or none, would go into the body
