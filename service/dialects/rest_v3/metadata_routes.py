@@ -85,7 +85,7 @@ class MetadataRoutes:
         self._partition_refresh = partition_refresh
 
     def router(self) -> APIRouter:
-        """The routes, with their OpenAPI descriptions."""
+        """Returns the routes, with their OpenAPI descriptions."""
         router = APIRouter(
             tags=["REST Proxy v3: metadata"], dependencies=[Depends(check_query), Depends(no_query)]
         )
@@ -277,5 +277,5 @@ def _shape(table: TopicTable) -> TopicShape:
 
 
 def _number(digits: str) -> int | None:
-    """A number in a path; None if it is invalid or too long."""
+    """Returns a number in a path; None if it is invalid or too long."""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else None
