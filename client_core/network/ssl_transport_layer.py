@@ -142,7 +142,7 @@ class SslTransportLayer:
             raise self._failure
 
     def _shake_hands(self) -> None:
-        """One read, and one step."""
+        """Does one read and one step."""
         if self._has_begun:
             received = self._under.read(_LEAST_READ_BYTES)
             if received is None:

@@ -1,1 +1,1 @@
-"""The I/O thread: drains batches, sends them, settles what the brokers answer, keeps idempotence's state."""
+"""The I/O thread: drains batches, sends them, settles them by the answers, keeps the idempotence state."""
