@@ -100,7 +100,7 @@ def serve(
 
 @contextmanager
 def _ending_by_signal() -> Iterator[None]:
-    """Yields a signal within ends the process with exit code 0: no request was accepted yet.
+    """Ends the process with exit code 0 on a signal within: no request was accepted yet.
 
     Covers the second before the server handles signals itself. A container's first process ignores signals
     without a handler: kubelet would wait for the whole grace period.

@@ -211,7 +211,7 @@ def refused(
 
 
 def out_of_memory() -> ProblemError:
-    """Returns the request does not fit into the free memory; nothing of it was accepted."""
+    """Returns the error: the request does not fit into the free memory; nothing was accepted."""
     return refused(503, "memory ran out while the request was taken in; send less at once", retriable=True)
 
 

@@ -93,7 +93,7 @@ def _as_it_is(piece: bytes) -> bytes:
 
 
 def _from_latin_1(piece: bytes) -> bytes:
-    """Returns every byte is one character, so pieces may be cut anywhere."""
+    """Decodes ISO-8859-1: every byte is one character, so pieces may be cut anywhere."""
     return piece if piece.isascii() else piece.decode("latin-1").encode()
 
 
