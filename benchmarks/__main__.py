@@ -1,4 +1,4 @@
-"""Runs every benchmark in its own process, so that memory and imports of one do not affect the next.
+"""Runs every benchmark in its own process: memory and imports of one do not affect others.
 
 The results are collected in a file beside `results.json`, which replaces it when all benchmarks completed. So
 no figures of a removed benchmark stay behind.

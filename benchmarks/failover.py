@@ -1,4 +1,4 @@
-"""Measures how soon after a leader's kill -9 and the election the first record is acknowledged.
+"""Measures the time from a new leader's election, after kill -9, to the first acknowledgement.
 
 Three real brokers; broker.session.timeout.ms is 9 s, as in production. Three kinds of kills, in turn:
 

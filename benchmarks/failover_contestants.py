@@ -1,4 +1,4 @@
-"""One client library that sends to one topic at a steady rate, in its own process. Arguments: NAME BOOTSTRAP.
+"""One client library that sends to a topic at a steady rate. Arguments: NAME BOOTSTRAP. Own process.
 
     start TOPIC ACKS PER_SECOND     a new client, which sends records of a few bytes to partition 0
     acknowledged SECONDS            whether a record was acknowledged later than that

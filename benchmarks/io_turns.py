@@ -1,4 +1,4 @@
-"""Measures the CPU of the I/O thread's longest turns, with healthy brokers and with unresponsive ones.
+"""Measures the CPU of the I/O thread's longest turns, with healthy and with unresponsive brokers.
 
     python -m benchmarks.io_turns [--requests-per-s 600] [--kafka batch.size=1048576] [--profile]
 

@@ -1,4 +1,4 @@
-"""Runs a contestant written in Java (Kafka's own client) in its own process, with a line protocol.
+"""Runs a contestant written in Java (Kafka's own client), with a line protocol. Own process.
 
     with JavaPeer("MetadataPeer", "100000") as java:
         answer = java.ask("again 50")        a line in, a line of JSON out

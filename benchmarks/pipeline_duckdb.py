@@ -1,4 +1,4 @@
-"""Makes gold tables of the pipeline with duckdb, from the same event files, on one machine without Spark.
+"""Makes gold tables of the pipeline with duckdb, without Spark, from the same event files.
 
     python -m benchmarks.pipeline_duckdb EVENTS OUT
 

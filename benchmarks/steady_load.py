@@ -1,4 +1,4 @@
-"""Sends records one by one at a steady rate, and notes when each was sent and acknowledged.
+"""Sends records at a steady rate, and notes when each was sent and acknowledged.
 
 It never waits for an answer: an unacknowledged record does not delay the next. Times are seconds of the
 machine's calendar clock, which all processes of a benchmark share.

@@ -3,8 +3,8 @@
     async with AsyncKafkaProducer(config) as producer:
         receipt = await producer.send_and_wait(ProducerRecord("orders", b"value"))
 
-It is a face of KafkaProducer: the same I/O thread, batches and settings. The event loop and the I/O thread
-share one interpreter lock, and the one that wakes the other in the middle of a turn has to fight for the lock
+It is a second API of KafkaProducer: the same I/O thread, batches and settings. The event loop and the I/O
+thread share one interpreter lock. If one wakes the other in the middle of a turn, both compete for the lock
 until the turn ends. So each wakes the other once a turn. Results come back by one call_soon_threadsafe at the
 end of the I/O thread's turn; the I/O thread is woken at the end of the loop's turn.
 
@@ -338,7 +338,7 @@ class AsyncKafkaProducer(Generic[K, V]):
     async def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
         """Sends accepted records for up to timeout_ms, fails the rest, and returns the report.
 
-        A cancelled close goes on in its thread.
+        A cancelled close continues in its thread.
         """
         loop = asyncio.get_running_loop()
         report = await loop.run_in_executor(None, self._producer.close, timeout_ms)

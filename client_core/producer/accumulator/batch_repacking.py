@@ -35,7 +35,7 @@ class Packed(NamedTuple):
 
 
 def repacked(packed: Packed, new_builder: NewBuilder) -> Packed:
-    """Returns the records that a span names, without the others. The old builder is of no use after this."""
+    """Returns the records that a span names, without the others. The old builder is unusable afterwards."""
     old = packed.builder
     builder = new_builder(old.write_limit_bytes)
     was_closed = old.is_closed_for_appends

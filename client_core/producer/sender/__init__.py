@@ -1,1 +1,1 @@
-"""The I/O thread: drains batches, sends them, settles them by the answers, keeps the idempotence state."""
+"""The I/O thread: drains, sends and settles batches, and keeps the state of idempotence."""
