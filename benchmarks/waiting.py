@@ -24,7 +24,7 @@ from benchmarks.measure import goal, process_cpu_s, report, rss_bytes, table
 WAITING: Final = 5_000
 FIRST_MS: Final = 10_000
 SPREAD_MS: Final = 10_000
-#: Connections are opened one after another: accepting them is not measured.
+#: Connections are opened at a limited rate: accepting them is not measured.
 ARRIVE_PER_S: Final = 1_000
 ARRIVE_AT_ONCE: Final = 20
 LOOK_UPS: Final = 10_000

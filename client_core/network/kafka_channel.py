@@ -133,7 +133,7 @@ class KafkaChannel:
         self._error: KafkaError | None = None
         self._detail: str | None = None
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ChannelState:

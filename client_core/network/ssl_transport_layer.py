@@ -99,7 +99,7 @@ class SslTransportLayer:
         self._ahead = b""  # decrypted beyond the requested bytes
         self._unsent = memoryview(b"")  # encrypted, not yet taken by the lower transport
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def remote_address(self) -> str:

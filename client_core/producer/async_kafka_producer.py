@@ -295,7 +295,7 @@ class AsyncKafkaProducer(Generic[K, V]):
         """
         await self._ensure_loop().run_in_executor(None, self._producer.flush)
 
-    # -- the whole -------------------------------------------------------------------------------------------
+    # -- producer --------------------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """Returns a topic's partitions. Waits up to max.block.ms until the topic is known."""

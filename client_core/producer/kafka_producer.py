@@ -497,7 +497,7 @@ class KafkaProducer(Generic[K, V]):
         self._ensure_own_process()
         self._blocking_calls.flush()
 
-    # -- the whole -------------------------------------------------------------------------------------------
+    # -- producer --------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """Wakes the I/O thread; `status().loop_turns` then grows if it is alive."""

@@ -187,7 +187,7 @@ class ProducerBatch:
             self._builder, self._spans = repacked(packed, self._new_builder)
             self._removed_records = 0
 
-    # -- what it is ----------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------
 
     @property
     def record_count(self) -> int:

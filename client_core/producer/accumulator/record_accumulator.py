@@ -162,7 +162,7 @@ class RecordAccumulator:
         # batch.size 0 turns batching off; stickiness needs at least one byte (KafkaProducer).
         return BuiltInPartitioner(topic, max(1, self._config.batch_bytes), self._random, self.lost_leaders)
 
-    # -- what to send: I/O thread ----------------------------------------------------------------------------
+    # -- sending: I/O thread ---------------------------------------------------------------------------------
 
     def ready(self, leaders: PartitionLeaders, now_ms: int) -> ReadyCheckResult:
         """Returns the nodes to send to now, and when to check again (ACC-05, ACC-06, ACC-07)."""
@@ -198,7 +198,7 @@ class RecordAccumulator:
         """Notes that a node had a ready batch, and whether it could accept it (ACC-17)."""
         self._drain.update_node_latency_stats(node_id, now_ms, can_drain)
 
-    # -- what comes back: I/O thread -------------------------------------------------------------------------
+    # -- failed batches: I/O thread --------------------------------------------------------------------------
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         """Re-enqueues a failed batch for another attempt, before the waiting ones (ACC-10)."""

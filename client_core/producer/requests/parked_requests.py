@@ -106,7 +106,7 @@ class ParkedRequests:
             for request in requests
         )
 
-    # -- coming ----------------------------------------------------------------------------------------------
+    # -- new -------------------------------------------------------------------------------------------------
 
     @property
     def next_deadline_ms(self) -> int:
@@ -145,7 +145,7 @@ class ParkedRequests:
         if may_create_now and queue.phase is Phase.METADATA:
             self._ask_for(request.topic, True, now_ms)
 
-    # -- going on --------------------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------------
 
     def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
         """Checks each topic that waits for metadata; requests missing topics again."""
@@ -217,7 +217,7 @@ class ParkedRequests:
             elif went.needed_bytes is not None:
                 request.has_waited = True
                 self._set_phase(queue, Phase.BUFFER, now_ms)
-                self._release(request)  # it got too little: it must not wait behind its own grant
+                self._release(request)  # it got too little; keeping it could block its own new request
                 try:
                     request.waiter = self._pool.wait_for(
                         went.needed_bytes, partial(self._on_granted, request)
@@ -274,7 +274,7 @@ class ParkedRequests:
         self._metadata.add(topic, now_ms, may_create=may_create)
         self._metadata.request_update_for_topic(topic)
 
-    # -- giving up -------------------------------------------------------------------------------------------
+    # -- failures --------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, wall_ms: int) -> None:
         """Fails the requests whose wait is over."""

@@ -88,7 +88,7 @@ class PendingLookups:
         #: The number of waits.
         self.count = 0
 
-    # -- coming ----------------------------------------------------------------------------------------------
+    # -- new -------------------------------------------------------------------------------------------------
 
     def take(self, lookup: PendingLookup, now_ms: int) -> None:
         """Answers a look-up at once if possible; otherwise it waits."""
@@ -137,7 +137,7 @@ class PendingLookups:
         )
         return not old and cache.update_version >= (lookup.min_version or 0) and refreshed_ms is not None
 
-    # -- going on --------------------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------------
 
     @property
     def next_deadline_ms(self) -> int:

@@ -24,7 +24,7 @@ _Given = TypeVar("_Given")
 
 _log: Final = logging.getLogger(__name__)
 
-#: The partition -1 and timestamp of a failed record that never got a partition.
+#: The partition (if none was chosen) and the timestamp of a failed record.
 _UNKNOWN: Final = -1
 
 

@@ -188,7 +188,7 @@ class IoThread:
         """Turns that raised."""
         return self._uncaught.count
 
-    # -- for others ------------------------------------------------------------------------------------------
+    # -- other threads ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._thread.start()

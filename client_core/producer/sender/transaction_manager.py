@@ -353,7 +353,7 @@ class TransactionManager:
         if self._producer is not None and entry.producer != self._producer and not entry.in_flight:
             entry.start_at_beginning(self._producer)
 
-    # -- what became of batches (Sender) ---------------------------------------------------------------------
+    # -- outcomes of batches (Sender) ------------------------------------------------------------------------
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         self._entry(batch.topic_partition).remove_in_flight(batch)
@@ -455,7 +455,7 @@ class TransactionManager:
                 )
                 self.request_epoch_bump(topic_partition)
 
-    # -- inside ----------------------------------------------------------------------------------------------
+    # -- private ---------------------------------------------------------------------------------------------
 
     def _entry(self, topic_partition: TopicPartition) -> PartitionSequences:
         entry = self._partitions.get(topic_partition)

@@ -157,7 +157,7 @@ def _oauth_bearer(given: GivenSettings) -> SaslConfig:
     return SaslConfig(options.OAUTHBEARER, jaas_config, oauth_bearer=oauth_bearer)
 
 
-# -- what goes together --------------------------------------------------------------------------------------
+# -- combinations --------------------------------------------------------------------------------------------
 
 
 def _not_both(given: GivenSettings, one: Option[object], other: Option[object]) -> None:

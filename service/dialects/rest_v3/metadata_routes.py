@@ -213,7 +213,7 @@ class MetadataRoutes:
         assert number is not None
         return self._answer(request, resources.replica(info, number), topic)
 
-    # -- finding ---------------------------------------------------------------------------------------------
+    # -- look-ups --------------------------------------------------------------------------------------------
 
     async def _resources(
         self, request: Request, cluster_id: str | None
@@ -252,7 +252,7 @@ class MetadataRoutes:
             raise refused(404, f"topic {topic} has no partition {partition_id}, it has {count}")
         return resources, info
 
-    # -- answering -------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------
 
     def _answer(self, request: Request, resource: Resource, topic: str | None) -> Response:
         return of_body(request, resource_body(resource), self._freshness(topic))
