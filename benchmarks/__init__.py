@@ -1,4 +1,4 @@
-"""Each claim of speed has its file here. `make bench` runs all, `python -m benchmarks.NAME` one.
+"""Benchmarks: one file for each performance claim. `make bench` runs all, `python -m benchmarks.NAME` one.
 
-A figure is a ratio against a peer or a ceiling of the same run: rounds in turn, medians. See README.md here.
+Each figure is a ratio against a peer or a ceiling in the same run: rounds in turn, medians. See README.md.
 """

@@ -1,7 +1,7 @@
-"""Runs every benchmark, each in a process of its own: memory and imports of one don't bend the next.
+"""Runs every benchmark in its own process: memory and imports of one do not affect others.
 
-What they record is gathered beside `results.json` and put in its place when all came to their end: no figure
-of a benchmark that is no more stays behind.
+The results are collected in a file beside `results.json`, which replaces it when all benchmarks completed. So
+no figures of a removed benchmark stay behind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ALL: Final = (
 
 
 def ran(name: str, results: Path) -> bool:
-    """Runs one, says how long it took, and returns whether it came to its end."""
+    """Runs one benchmark, prints its duration, and returns whether it completed."""
     print(f"\n== {name}", flush=True)
     begun_s = time.monotonic()
     environment = {**os.environ, RESULTS_VARIABLE: str(results)}

@@ -1,13 +1,12 @@
-"""The first produce of a fresh sidecar: with advice, without it, and with the topic in its settings.
+"""Measures the first produce of a fresh sidecar: with advice, without it, and with a configured topic.
 
-Three real brokers. In each round a sidecar of each kind is started anew; one that is to know the topic is
-waited for until it does, each is left alone for a moment, and then one record goes to the topic, acks=all.
-Looked at is the time from the head of the request to its answer, and that of a second record beside it. What
-advice saves is the wait for the topic's metadata; connecting to the leader, and a producer id, are the first
-produce's in each of them.
+Three real brokers. In each round a sidecar of each kind is started. Where the sidecar should know the topic,
+the benchmark waits until it does. After a short pause one record is sent to the topic, acks=all. Measured is
+the time from the head of the request to its answer, and the same for a second record. Advice saves the wait
+for the topic's metadata. Each kind's first produce also connects to the leader and gets a producer id.
 
-A round trip costs a fraction of a millisecond on loopback and more to brokers elsewhere. Medians of rounds in
-turn, ratios in one run; nothing is recorded.
+A round trip costs a fraction of a millisecond on loopback, and more to remote brokers. Medians of rounds in
+turn, ratios within one run; nothing is recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from benchmarks.sidecar import Sidecar
 
 ROUNDS: Final = 10
-#: After the start, when a sidecar has other things to do still.
+#: The pause after the start, in which the sidecar does its other work.
 SETTLE_S: Final = 0.3
 SERVICE: Final = "bench"
 WITHOUT: Final = "without advice"
@@ -43,9 +42,9 @@ _BODY: Final = b'{"records":[{"value":"x"}]}'
 
 
 class Times(NamedTuple):
-    """Of one start, in ms."""
+    """The times of one start, in ms."""
 
-    #: From ready to knowing the topic; 0 where it is not to be known.
+    #: From ready until the topic is known; 0 if it should not be known.
     known_ms: float
     first_ms: float
     second_ms: float
@@ -73,7 +72,7 @@ def main() -> None:
 
 
 def _document(cluster_id: str) -> dict[str, object]:
-    """The pipeline's document, for this service."""
+    """Returns the pipeline's document for this service."""
     entry = {
         "cluster_id": cluster_id,
         "service": SERVICE,

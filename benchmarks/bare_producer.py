@@ -1,11 +1,11 @@
-"""A producer as bare as it can be in Python: a ceiling for all that do more. One topic, keyless records.
+"""A minimal producer in Python, as a ceiling for complete ones. One topic, keyless records.
 
     producer = BareProducer(bootstrap_servers, topic, loop.call_soon_threadsafe)
     producer.hand_over(Handed(values, done))        any thread; done is posted
 
-One thread owns the sockets. What was handed over since its last turn becomes batches of a sticky partition,
-16 KiB each; one Produce request per broker takes one batch of each of its partitions; one wakeup brings any
-number of requests in, one post any number of acknowledgements out.
+One thread owns the sockets. The records submitted since its last turn become batches of a sticky partition,
+16 KiB each. One Produce request per broker has one batch of each of its partitions. One wakeup brings in any
+number of submissions, one post brings out any number of acknowledgements.
 
 acks=all, linger 0, five requests in flight per broker, no compression. It has no idempotence, retries,
 deadlines, metadata refreshes, limits or checks: the first error ends the process.
@@ -38,7 +38,7 @@ BATCH_BYTES: Final = 16_384
 MAX_IN_FLIGHT: Final = 5
 _TIMEOUT_MS: Final = 30_000
 _CLIENT_ID: Final = "bare"
-#: The last version of Produce without tags, so that a response has one place for each of its fields.
+#: The last version of Produce without tags, so that each field of a response has a fixed position.
 _VERSION: Final = 8
 _METADATA_VERSION: Final = 12
 
@@ -55,12 +55,12 @@ _REQUEST: Final = struct.Struct(">hhi")
 #: int32 partition, int16 error, int64 base offset, int64 log append time, int64 log start offset,
 #: int32 record errors, int16 length of the error's message
 _PARTITION_ANSWER: Final = struct.Struct(">ihqqqih")
-#: What a record takes beside its value, at most, where values are short.
+#: The most bytes of a record besides its value, if values are short.
 _RECORD_OVERHEAD: Final = 12
 
 
 class Handed:
-    """Records that were handed over together, and who is told of them."""
+    """Records that were submitted together, and the callback for their outcome."""
 
     __slots__ = ("done", "left", "receipts", "values")
 
@@ -68,26 +68,26 @@ class Handed:
         self.values = values
         self.done = done
         self.left = len(values)
-        #: First record, how many, partition, first offset, timestamp: of each batch that has some of them.
+        #: Per batch that has some of them: first record, count, partition, first offset, timestamp.
         self.receipts: list[tuple[int, int, int, int, int]] = []
 
 
 class _Batch:
-    """Records of one partition, and whose they are."""
+    """Records of one partition, and their submissions."""
 
     __slots__ = ("count", "owners", "partition", "pieces", "size", "timestamp_ms")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.pieces: list[bytes] = []
-        #: Whose, their first record here, how many, and where in the batch.
+        #: Per submission: its first record here, the count, and the position in the batch.
         self.owners: list[tuple[Handed, int, int, int]] = []
         self.count = 0
         self.size = 0
         self.timestamp_ms = 0
 
     def add(self, handed: Handed, begin: int) -> int:
-        """Takes records from `begin` on until it is full; where it stopped."""
+        """Adds records from `begin` on until the batch is full; returns the index after the last one."""
         values = handed.values[begin:] if begin else handed.values
         size, count = self.size, self.count
         pieces = self.pieces
@@ -115,12 +115,12 @@ class _Batch:
         self.timestamp_ms = now_ms = time.time_ns() // 1_000_000
         head = _BATCH_REST.pack(0, self.count - 1, now_ms, now_ms, -1, -1, -1, self.count)
         rest = b"".join((head, *self.pieces))
-        # The length counts what stands behind it: leader epoch, magic, checksum (nine bytes), and the rest.
+        # The length counts the bytes after it: leader epoch, magic, checksum (nine bytes), and the rest.
         return _BATCH_HEAD.pack(0, 9 + len(rest), -1, 2, crc32c(rest)) + rest
 
 
 class _Node:
-    """One broker: a blocking socket that is read when it has something, and what goes through it."""
+    """One broker: its blocking socket, which is read when data is there, and its requests."""
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port))
@@ -131,7 +131,7 @@ class _Node:
 
 
 class BareProducer:
-    """`hand_over` from any thread; the rest is the producer's own thread's."""
+    """`hand_over` may be called on any thread; the rest belongs to the producer's own thread."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class BareProducer:
         topic: str,
         post: Callable[[Callable[[list[Handed]], None], list[Handed]], object],
     ) -> None:
-        """Asks for the leaders, and begins. `post` has a function called on the callers' thread."""
+        """Requests the leaders, and starts. `post` calls a function on the callers' thread."""
         self._post = post
         self._topic = topic.encode()
         self._leaders = _leaders(bootstrap_servers, topic)
@@ -153,7 +153,7 @@ class BareProducer:
         self._open = _Batch(self._order[0])
         self._of_sticky = 0
         client_id = _CLIENT_ID.encode()
-        # The header's rest, no transactional id, acks -1, timeout, one topic by its name.
+        # The rest of the header, no transactional id, acks -1, timeout, one topic by its name.
         self._request_rest = (
             struct.pack(">h", len(client_id))
             + client_id
@@ -163,7 +163,7 @@ class BareProducer:
         threading.Thread(target=self._run, daemon=True, name="bare-producer").start()
 
     def hand_over(self, handed: Handed) -> None:
-        """Has records produced; `handed.done` is called on the callers' thread."""
+        """Submits records; `handed.done` is called on the callers' thread."""
         self._handed.append(handed)
         if not self._is_woken:
             self._is_woken = True
@@ -174,7 +174,7 @@ class BareProducer:
     def _run(self) -> None:
         try:
             self._turns()
-        except BaseException as error:  # noqa: BLE001 -- a ceiling with a hole is none
+        except BaseException as error:  # noqa: BLE001 -- a ceiling with missing records would be invalid
             print(f"the bare producer ends: {error!r}", file=sys.stderr, flush=True)
             os._exit(1)
 
@@ -198,7 +198,7 @@ class BareProducer:
                 self._send(node)
 
     def _fill(self) -> None:
-        """Batches of all that was handed over."""
+        """Makes batches of all submitted records."""
         while self._handed:
             handed = self._handed.popleft()
             begin, count = 0, len(handed.values)
@@ -210,7 +210,7 @@ class BareProducer:
                 self._next_partition()
 
     def _next_partition(self) -> None:
-        """Another one sticks: the next in turn whose broker has room, if one has."""
+        """Switches the sticky partition: to the next one whose broker has room, if there is one."""
         for _ in self._order:
             self._turn = (self._turn + 1) % len(self._order)
             if len(self._leaders[self._order[self._turn]].in_flight) < MAX_IN_FLIGHT:
@@ -219,7 +219,7 @@ class BareProducer:
         self._sticky, self._open, self._of_sticky = self._leaders[partition], _Batch(partition), 0
 
     def _send(self, node: _Node) -> None:
-        """As many requests as there is room for."""
+        """Sends as many requests as fit in flight."""
         while len(node.in_flight) < MAX_IN_FLIGHT:
             batches: dict[int, _Batch] = {}
             while node.full and node.full[0].partition not in batches:
@@ -275,7 +275,7 @@ class BareProducer:
 
     @staticmethod
     def _settle(batches: list[_Batch], answer: bytearray, at: int, finished: list[Handed]) -> None:
-        """Gives the records of a request their offsets. The answer's partitions may stand in any order."""
+        """Assigns offsets to the records of a request. The answer's partitions may be in any order."""
         of_partition = {batch.partition: batch for batch in batches}
         for _ in batches:
             partition, error, base_offset, _, _, record_errors, message = _PARTITION_ANSWER.unpack_from(
@@ -298,7 +298,7 @@ def _report(finished: list[Handed]) -> None:
 
 
 def _leaders(bootstrap_servers: str, topic: str) -> dict[int, _Node]:
-    """The leader of each partition, connected to."""
+    """Returns the leader of each partition, connected."""
     host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
     with socket.create_connection((host, int(port))) as connection:
         header = encode_request_header(ApiKey.METADATA, _METADATA_VERSION, 0, _CLIENT_ID)

@@ -1,7 +1,7 @@
 """The ceiling for HTTP produce: uvicorn and a bare producer's thread. Arguments: PORT BOOTSTRAP TOPIC.
 
-It understands a body of text values, hands them over, and answers with a receipt for each; a body that is
-wrong in any way is an error of the server. See bare_producer.py for what it does not do.
+It parses a body of text values, submits them, and answers with a receipt for each. Any invalid body is a
+server error. bare_producer.py lists what it leaves out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uvicorn
 
 from benchmarks.bare_producer import BareProducer, Handed
 
-#: As the sidecar has it: at the interpreter's 5 ms, one busy thread keeps the other out.
+#: The sidecar's value: with the interpreter's default of 5 ms, one busy thread blocks the other.
 _SWITCH_INTERVAL_S = 0.0005
 
 
@@ -31,7 +31,7 @@ _decode = msgspec.json.Decoder(_Body).decode
 
 
 class Bridge:
-    """The ASGI callable."""
+    """The ASGI application."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._bootstrap_servers = bootstrap_servers

@@ -1,6 +1,6 @@
 """The ceiling for look-ups: uvicorn (uvloop, httptools) with a fixed body and nothing else.
 
-Arguments: PORT, and a file with the body if it is to be another than that of a leader.
+Arguments: PORT, and optionally a file with the body; the default body is that of a leader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BODY = (
 
 
 class FixedAnswer:
-    """The ASGI callable."""
+    """The ASGI application."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

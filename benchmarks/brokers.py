@@ -1,4 +1,4 @@
-"""The three real brokers that the produce benchmarks run on, and a topic on them."""
+"""Starts the three real brokers for the produce benchmarks, with a topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTITIONS: Final = 6
 
 @contextlib.contextmanager
 def three_brokers(replication_factor: int = 3) -> Iterator[KraftCluster]:
-    """A cluster with the topic `bench`: six partitions, min.insync.replicas 2 for three replicas."""
+    """Yields a cluster with the topic `bench`: six partitions, min.insync.replicas 2 for three replicas."""
     with (
         tempfile.TemporaryDirectory(prefix="pilotfish-bench-") as folder,
         KraftCluster(find_java().path, ensure_jars(), Path(folder) / "kafka", brokers=3) as cluster,

@@ -1,12 +1,12 @@
-"""How late produces are answered after their own deadline, as a process outside of the sidecar sees it.
+"""Measures how late produces are answered after their deadline, from outside of the sidecar's process.
 
     python -m benchmarks.deadlines [--requests-per-s 600] [--kafka batch.size=1048576]
 
-Callers send at a fixed rate whether or not earlier ones have been answered, each with a `timeout_ms` of its
-own and one to a hundred records. Meanwhile the brokers are healthy, then all of them are paused, then one
-after the other is killed and comes back. An answer is late by what passed between the request's head and the
-answer, less `timeout_ms`; only answers after the deadline count. The callers are a process of their own,
-which looks at its own lateness too: what its own event loop was late by is not the sidecar's.
+Callers send at a fixed rate, whether or not earlier requests have been answered. Each request has its own
+`timeout_ms` and one to a hundred records. First the brokers are healthy, then all are paused, then one after
+the other is killed and restarted. The lateness of an answer is the time since the request's head, less
+`timeout_ms`; only answers after the deadline count. The callers run in their own process, which also measures
+the delay of its own event loop: that delay is not the sidecar's.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REQUESTS_PER_S: Final = 200.0
 PHASE_S: Final = 20.0
 TIMEOUTS_MS: Final = (20, 3_000)
 SIZES: Final = (1, 1, 1, 10, 100)
-#: Longer than any deadline: whoever is not answered by then has been forgotten.
+#: Longer than any deadline: a request without an answer by then is lost.
 PATIENCE_S: Final = 30.0
 _TICK_S: Final = 0.005
 
 
 class Late(NamedTuple):
-    """What became of one phase: milliseconds behind the deadline, and how late the callers' own loop was."""
+    """The results of one phase: milliseconds after the deadline, and the delay of the callers' own loop."""
 
     sent: int
     after_deadline: int
@@ -72,7 +72,7 @@ def main(words: Sequence[str] = ()) -> None:
         ("phase", *Late._fields),
         [(name, *late) for name, late in phases.items()],
     )
-    if words:  # another question than the one whose figures are kept
+    if words:  # not the configuration whose figures are kept
         return
     report(
         [
@@ -89,11 +89,11 @@ def main(words: Sequence[str] = ()) -> None:
 
 
 def _phase(port: int, requests_per_s: float, trouble: Callable[[], None]) -> Late:
-    """The callers' report; `trouble` happens while they send."""
+    """Returns the callers' report; calls `trouble` while they send."""
     callers = [sys.executable, "-m", "benchmarks.deadlines", "--callers", str(port), str(requests_per_s)]
     with subprocess.Popen(callers, stdout=subprocess.PIPE, text=True) as sending:
         assert sending.stdout is not None
-        sending.stdout.readline()  # they send
+        sending.stdout.readline()  # they have begun to send
         trouble()
         return Late(*json.loads(sending.stdout.read()))
 
@@ -153,7 +153,7 @@ async def _watch_own_loop(longest_ms: list[float]) -> None:
 async def _ask(
     port: int, timeout_ms: int, count: int, idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 ) -> float:
-    """One produce: milliseconds from its deadline to its answer, negative where it came before."""
+    """Sends one produce; returns milliseconds from its deadline to its answer, negative if it was in time."""
     reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"records": [{"value": number} for number in range(count)]}).encode()
     head = (

@@ -1,12 +1,12 @@
-"""Encoding a v2 record batch: ours against kafka-python with its crc32c wheel and aiokafka's Cython, by CPU.
+"""Measures the CPU of encoding a v2 batch: ours, kafka-python with its crc32c wheel, aiokafka's Cython.
 
-A batch of 100 records, and one of 1,000, each with 100 bytes of value, no key, no headers and the same time;
-no compression, an idempotent producer's id and sequence. The records are there beforehand, as each takes
-them: encoding is appending them all and building the bytes. Ours takes them by one `append_many`, the others
-have a call per record. Everyone's bytes are held equal, but for the epoch that the broker overwrites.
+Batches of 100 and of 1,000 records, each with a 100-byte value, no key, no headers and the same time; no
+compression, an idempotent producer's id and sequence. The records are prepared before, in each library's
+form. Encoding is appending them all and building the bytes. Ours appends them by one `append_many`, the
+others by one call per record. All results must be equal, except for the epoch that the broker overwrites.
 
-The ceiling is what Python can do with the same technique and no rules: pieces from a table, one join, one
-checksum; no limit, key, header or other time is thought of.
+The ceiling is the same technique in Python without rules: pieces from a table, one join, one checksum. It
+ignores limits, keys, headers and other times.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KAFKA_PYTHON: Final = "kafka-python, with its crc32c wheel"
 AIOKAFKA: Final = "aiokafka (Cython)"
 CEILING: Final = "ceiling: bare pieces, joined"
 
-#: int64 offset, int32 length, int32 epoch: what the checksum leaves out.
+#: int64 offset, int32 length, int32 epoch: not covered by the checksum.
 _EPOCH_AT: Final = 12
 _BEHIND_EPOCH: Final = 16
 
@@ -56,7 +56,7 @@ Encode = Callable[[], bytes | bytearray]
 
 
 class _Builder(Protocol):
-    """What kafka-python's and aiokafka's builders have in common."""
+    """The interface that kafka-python's and aiokafka's builders share."""
 
     def append(self, offset: int, timestamp: int, key: None, value: bytes, headers: list[Any]) -> object: ...
 
@@ -77,7 +77,7 @@ def ours(values: Sequence[bytes]) -> Encode:
 
 
 def theirs(make: Callable[..., _Builder], values: Sequence[bytes]) -> Encode:
-    """kafka-python's way, which is aiokafka's too."""
+    """Returns an encoder for kafka-python's API, which is also aiokafka's."""
     records = list(enumerate(values))
 
     def encode() -> bytearray:
@@ -126,7 +126,7 @@ def bare(values: Sequence[bytes]) -> Encode:
 
 
 def contestants(records: int) -> dict[str, Encode]:
-    """Everyone, with a batch of so many records; ends the run where their bytes differ."""
+    """Returns all contestants with a batch of `records`; ends the run if their bytes differ."""
     values = [os.urandom(VALUE_BYTES) for _ in range(records)]
     encoders = {
         OURS: ours(values),
@@ -158,7 +158,7 @@ def measure(encoders: Mapping[str, Encode], records: int, records_a_turn: int) -
 
 
 def require_compiled_peers() -> None:
-    """kafka-python without its wheel is ten times slower, and aiokafka's fallback is no peer either."""
+    """Ends the run if a peer is not compiled: kafka-python without its wheel is ten times slower."""
     if kafka.record.util.crc32c_c is None:
         raise SystemExit("kafka-python has no crc32c wheel here: pip install crc32c")
     module = aiokafka.record.default_records.DefaultRecordBatchBuilder.__module__

@@ -1,21 +1,21 @@
-"""Kill -9 of a leader on three real brokers: how soon after the election the first record is acknowledged.
+"""Measures the time from a new leader's election, after kill -9, to the first acknowledgement.
 
-broker.session.timeout.ms is 9 s, as in production. Three kinds of kills, in turn:
+Three real brokers; broker.session.timeout.ms is 9 s, as in production. Three kinds of kills, in turn:
 
-  library    five clients, each in a process of its own, send 20 records/s to the same partition (acks=all,
-             min.insync.replicas 2, idempotence, linger 0, 64 KiB batches). Looked at: the time
-             from the new leader's first appearance in a survivor's metadata, which an observer asks for
-             every 20 ms, to the first acknowledgement that each of them gets
-  acks=1     the sidecar as it comes gets 200 keyless single-record requests/s; six partitions, of which the
-  acks=all   killed broker led four. Looked at: the longest time without a success, and the share of the
+  library    five clients, each in its own process, send 20 records/s to the same partition (acks=all,
+             min.insync.replicas 2, idempotence, linger 0, 64 KiB batches). Measured: the time from the new
+             leader's first appearance in a survivor's metadata, which an observer requests every 20 ms, to
+             each client's first acknowledgement
+  acks=1     the sidecar with its defaults gets 200 keyless single-record requests/s; six partitions, of which
+  acks=all   the killed broker led four. Measured: the longest time without a success, and the share of the
              requests sent from the kill to a second after the election that took longer than a second.
-             Java's client sends as many records, keyless too, to the same topic at the same
-             settings (linger 0, 16 KiB batches, idempotence with acks=all only)
+             Java's client sends as many records, also keyless, to the same topic with the same settings
+             (linger 0, 16 KiB batches, idempotence with acks=all only)
 
-All that was acknowledged is read back. With acks=1 it may be lost with its leader, with acks=all it may not.
+All acknowledged records are read back. With acks=1 they may be lost with their leader, with acks=all not.
 
-`--timeline` prints what our own client told of itself around each election; `--kills N` and
-`--kind library|acks=1|acks=all` make it shorter, and then nothing is recorded.
+`--timeline` prints our client's events around each election. `--kills N` and `--kind library|acks=1|acks=all`
+shorten the run, and then nothing is recorded.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ if TYPE_CHECKING:
     from benchmarks.measure import Goal
     from tests.support.kraft import KraftCluster
 
-#: Of each kind. One takes some sixteen seconds: nine until the election, five until the broker is back.
+#: Per kind. One takes about sixteen seconds: nine until the election, five until the broker is back.
 KILLS: Final[Mapping[str, int]] = {"library": 5, "acks=1": 3, "acks=all": 5}
 WARM_UP_S: Final = 1.5
 RECORDS_PER_S: Final = 20
 REQUESTS_PER_S: Final = 200
-#: The sidecar's, which are Kafka's own. Their size says how often a keyless record may change its partition.
+#: The sidecar's default, which is Kafka's. It determines how often keyless records change partitions.
 SIDECAR_BATCH_BYTES: Final = 16_384
-#: A dead leader acknowledges nothing: what comes later than this after the kill comes from the new one.
+#: An acknowledgement later than this after the kill comes from the new leader.
 ON_ITS_WAY_S: Final = 1.0
 LATEST_S: Final = 15.0
-#: From when on a timeline is printed.
+#: The timeline starts this long before the kill.
 _BEFORE_S: Final = 0.1
 SLOW_S: Final = 1.0
 
 
 LIBRARIES: Final = ("pilotfish", "aiokafka", "confluent-kafka", "kafka-python")
 _CONTESTANTS: Final = "benchmarks.failover_contestants"
-#: Of each kill: nobody is acknowledged before the other replica has begun to fetch from the new leader.
+#: The earliest of all clients, per kill: the new leader acknowledges when the other replica has fetched.
 EARLIEST: Final = "the earliest of all"
 JAVA: Final = "java"
 SIDECAR: Final = "sidecar"
@@ -71,7 +71,7 @@ SIDECAR: Final = "sidecar"
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """When it was, and when a survivor first named another leader."""
+    """The time of a kill, and the time when a survivor first named another leader."""
 
     killed_s: float
     elected_s: float
@@ -79,7 +79,7 @@ class Kill:
 
 @dataclass(slots=True)
 class Fate:
-    """What one kill did to one contestant."""
+    """The effect of one kill on one contestant."""
 
     first_after_election_s: float
     longest_gap_s: float
@@ -91,7 +91,7 @@ class Fate:
 
 @dataclass(slots=True)
 class Fates:
-    """All kills of one kind: contestant → its fates."""
+    """All kills of one kind, by contestant."""
 
     kind: str
     of: dict[str, list[Fate]] = field(default_factory=dict)
@@ -139,12 +139,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# -- who takes part ------------------------------------------------------------------------------------------
+# -- contestants ---------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _contestants(kind: str, kafka: KraftCluster) -> Iterator[Mapping[str, Peer]]:
-    """Their processes, which idle until they are told to start."""
+    """Yields the contestants' processes, which are idle until `start`."""
     servers = kafka.bootstrap_servers
     with contextlib.ExitStack() as stack:
         peers: dict[str, Peer] = {}
@@ -183,7 +183,7 @@ def _one_kill(
     fates: Fates,
     timeline: bool,
 ) -> None:
-    """Kills a broker under load, waits until everyone goes on, and looks at what became of the records."""
+    """Kills a broker under load, waits until all clients resume, and checks the outcomes of the records."""
     second, third = (broker for broker in kafka.broker_ids if broker != victim)
     led = [[victim, second, third]]
     if fates.kind != "library":
@@ -215,7 +215,7 @@ def _one_kill(
 
 
 def _wait_until_all_go_on(peers: Mapping[str, Peer], since_s: float, when: str) -> None:
-    """Until each has got an acknowledgement later than that."""
+    """Waits until each client has an acknowledgement later than `since_s`."""
     waiting, until_s = dict(peers), time.monotonic() + LATEST_S
     while waiting and time.monotonic() < until_s:
         for name, peer in tuple(waiting.items()):
@@ -254,7 +254,7 @@ def _print_timeline(peer: Peer, kill: Kill) -> None:
             break
 
 
-# -- what came of it -----------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------
 
 
 def _library_outcome(fates: Fates) -> list[Goal]:
@@ -331,7 +331,7 @@ def _none_lost(what: str, fates: Fates, name: str) -> Goal:
 
 
 def _raise_file_limit() -> None:
-    """While nobody leads, every request is a connection that waits: the sidecar inherits this."""
+    """Raises the limit that the sidecar inherits: without a leader, each request is a waiting connection."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

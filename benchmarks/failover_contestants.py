@@ -1,14 +1,13 @@
-"""One client library that sends to one topic at a steady rate, in a process of its own. Arguments: NAME
-BOOTSTRAP.
+"""One client library that sends to a topic at a steady rate. Arguments: NAME BOOTSTRAP. Own process.
 
     start TOPIC ACKS PER_SECOND     a new client, which sends records of a few bytes to partition 0
     acknowledged SECONDS            whether a record was acknowledged later than that
-    stop                            the books, and the client is closed
-    events SECONDS                  what our own client told of itself since then (ours only)
+    stop                            closes the client and returns the records' outcomes
+    events SECONDS                  our own client's events since then (ours only)
 
-All of them: linger 0, 64 KiB batches (one batch holds what waits for an election, or aiokafka would stop
-sending), idempotence on; what they do about a lost broker (backoffs, refreshes, timeouts) is as each comes,
-and ours as the sidecar sets it.
+All use linger 0, 64 KiB batches (one batch holds all records of an election, or aiokafka would stop sending),
+and idempotence. Settings about a lost broker (backoffs, refreshes, timeouts) are each library's defaults, and
+the sidecar's for ours.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _CLOSE_S: Final = 5.0
 
 
 class Client(Protocol):
-    """A producer of some make."""
+    """A producer of any library."""
 
     def send(self, topic: str, value: bytes, done: Callable[[str | None], None]) -> None: ...
     def close(self) -> None: ...
@@ -48,7 +47,7 @@ class Ours:
             "acks": acks,
             "linger.ms": "0",
             "batch.size": str(BATCH_BYTES),
-            # As the sidecar has it; in the library it is off.
+            # The sidecar's value; the library's default is off.
             "partitioner.lost.leader.probe.interval.ms": "300",
         }
         self._producer = KafkaProducer(ProducerConfig.from_mapping(settings), events=events)
@@ -124,7 +123,7 @@ class KafkaPython:
 
 
 class AioKafka:
-    """Lives on a loop of its own; a record is handed over to it."""
+    """Runs on its own loop; records are submitted to it from other threads."""
 
     def __init__(self, bootstrap: str, acks: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -154,7 +153,7 @@ class AioKafka:
     async def _send(self, topic: str, value: bytes, done: Callable[[str | None], None]) -> None:
         try:
             await (await self._producer.send(topic, value, partition=0))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the record was not acknowledged
+        except Exception as error:  # noqa: BLE001 - with any error the record was not acknowledged
             done(str(error))
         else:
             done(None)
@@ -167,7 +166,7 @@ class AioKafka:
 
 
 class Timeline:
-    """An EventSink that notes the time of each event."""
+    """An EventSink that records the time of each event."""
 
     def __init__(self) -> None:
         self.events: list[tuple[float, Event]] = []
@@ -221,7 +220,7 @@ class Contestant:
 
 
 def main(name: str, bootstrap: str) -> None:
-    # A lost broker fills a log; what is looked at are the records.
+    # A lost broker fills a log, but only the records are evaluated.
     logging.disable(logging.CRITICAL)
     contestant = Contestant(name, bootstrap)
     answer_lines(

@@ -1,10 +1,10 @@
-"""What it costs to have a sidecar: start to ready, memory by partitions known, idle CPU, memory after a load.
+"""Measures a sidecar's cost: start to ready, memory by known partitions, idle CPU, memory after a load.
 
-Readiness counts from the start of the process to the first 200 of /readyz, three real brokers up; beside it a
-FastAPI app on uvicorn that knows no Kafka. Memory and idle CPU are those of sidecars on brokers that tell of
-1,000 topics with 100 partitions each, of which they know as many as is said, at rest, with no answer built;
-all of them wait at the same time. The I/O thread's CPU is the kernel's own count for that thread. The load is
-a million look-ups that go through 1,000 partitions' leaders, whose answers were built before.
+Startup is the time from the start of the process to the first 200 of /readyz, with three real brokers up. A
+FastAPI app on uvicorn without Kafka is started for comparison. Memory and idle CPU are measured on idle
+sidecars whose brokers have 1,000 topics with 100 partitions each. Each sidecar knows the stated number of
+them and has built no answers; all are idle at the same time. The I/O thread's CPU is the kernel's counter for
+that thread. The load is a million look-ups over 1,000 partitions' leaders, whose answers were built before.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 TOPICS: Final = 1_000
 PARTITIONS: Final = 100
-#: How many topics a sidecar knows.
+#: The number of topics that a sidecar knows.
 SIZES: Final = (0, 10, 100, TOPICS)
-#: Beyond the moment after the start, and a look of the collector's, which comes every five seconds.
+#: Longer than the work after the start, and a run of the collector, which is every five seconds.
 SETTLE_S: Final = 6.0
 IDLE_S: Final = 10.0
 REQUESTS: Final = 1_000_000
 _PIECE_S: Final = 5
 MB: Final = 1_000_000
 
-#: Has wrk ask for one path after the other.
+#: A script with which wrk requests one path after the other.
 _LUA: Final = """
 local paths, requests, last = {%s}, {}, 0
 function init()
@@ -86,14 +86,14 @@ def _starts(rounds: int) -> Sequence[Goal]:
 
 
 def _started_s(command: Sequence[str], port: int, path: str) -> float:
-    """Seconds from the start of a program to its first 200."""
+    """Returns the seconds from the start of a program to its first 200."""
     started_s = time.perf_counter()
     with process(command, port, path):
         return time.perf_counter() - started_s
 
 
 class _Idle(NamedTuple):
-    """CPU of a sidecar that nobody asks, as parts of one core."""
+    """CPU of an idle sidecar, as fractions of one core."""
 
     io_thread: float
     process: float
@@ -143,7 +143,7 @@ def _at_rest(idle_s: float, requests: int) -> Sequence[Goal]:
 
 
 def _idle(pid: int, thread_id: int, seconds: float) -> _Idle:
-    """What they use within so many seconds."""
+    """Returns the CPU used within `seconds`."""
     thread_s, process_s = _thread_cpu_s(pid, thread_id), process_cpu_s(pid)
     time.sleep(seconds)
     return _Idle(
@@ -152,12 +152,12 @@ def _idle(pid: int, thread_id: int, seconds: float) -> _Idle:
 
 
 def _thread_cpu_s(pid: int, thread_id: int) -> float:
-    """Seconds that a thread has run. Not by the ticks of `stat`: one is 10 ms, its share of 20 seconds."""
+    """Returns a thread's CPU seconds. Not from `stat`, whose 10 ms ticks equal its share of 20 seconds."""
     return int(Path(f"/proc/{pid}/task/{thread_id}/schedstat").read_text().split()[0]) / 1e9
 
 
 def _loaded(ours: Sidecar, topics: Sequence[str], requests: int) -> tuple[float, float, int]:
-    """Memory in MB before and after so many look-ups, and how many they were."""
+    """Returns the memory in MB before and after the look-ups, and their number."""
     paths = [f"/v1/topics/{name}/leader?partition={n}" for name in topics for n in range(PARTITIONS)]
     for path in paths:
         ours.get(path)

@@ -1,17 +1,17 @@
-"""What grows with the cluster and with those who wait, and what must not: each figure against its size.
+"""Measures how costs grow with the cluster and with the number of waiting requests.
 
-The exponent is that of the line of least squares through log(time) over log(size): 0 does not grow at all, 1
-grows in proportion. A look-up must not grow; a refresh may grow as the topics do, and not faster.
+The exponent is the slope of least squares of log(time) over log(size): 0 is constant, 1 is linear. A look-up
+must not grow; a refresh may grow linearly with the topics, and not faster.
 
     known topics        100 to 100,000, three partitions each. In process: the CPU of a look-up of ten of them
                         in the prepared table, of a first refresh and of one with the same bytes, and the
-                        snapshot's memory. Over HTTP: wrk asks a sidecar for ten of them, and then for each in
-                        turn; the sidecar's memory
-    waiting requests    10 to 10,000 produces and look-ups that wait for a topic that does not exist, half and
-                        half: the time of a look-up in the prepared table, and of one record's way to a broker
-                        and back (acks=1, linger 0; the broker is a fake one in this process), meanwhile
+                        snapshot's memory. Over HTTP: wrk requests ten of them, and then each in turn; the
+                        sidecar's memory
+    waiting requests    10 to 10,000 produces and look-ups, half and half, that wait for a topic that does not
+                        exist. Meanwhile: the time of a look-up in the prepared table, and of one record's
+                        round trip to a broker (acks=1, linger 0; a fake broker in this process)
 
-`--quick` leaves the largest sizes out, takes one round, and records nothing.
+`--quick` leaves the largest sizes out, runs one round, and records nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from benchmarks.measure import Goal
 
 TOPICS: Final = (100, 1_000, 10_000, 100_000)
-#: What the largest cluster is compared with.
+#: The size that the largest cluster is compared with.
 FEW_TOPICS: Final = 10
 WAITING: Final = (10, 100, 1_000, 10_000)
-#: An exponent's peer: what grows in proportion.
+#: The exponent of linear growth, as the peer of an exponent.
 PROPORTION: Final = 1.0
 
 #: Figure → size → its values, one for each round.
@@ -46,7 +46,7 @@ Figures = dict[str, dict[int, list[float]]]
 
 def main() -> None:
     quick = "--quick" in sys.argv[1:]
-    # Each answer that a topic is not there is a warning, and the missing one is asked for all the time.
+    # Hidden: the missing topic is requested all the time, and each answer logs a warning.
     logging.disable(logging.WARNING)
     rounds = 1 if quick else ROUNDS
     topics, waiting = (TOPICS[:-1], WAITING[:-1]) if quick else (TOPICS, WAITING)
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def exponent(figures: Mapping[int, float], sizes: Sequence[int]) -> float:
-    """The slope of least squares of log(figure) over log(size)."""
+    """Returns the slope of least squares of log(figure) over log(size)."""
     xs, ys = [log(size) for size in sizes], [log(figures[size]) for size in sizes]
     mean_x, mean_y = fmean(xs), fmean(ys)
     over = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
@@ -88,7 +88,7 @@ def _medians(figures: Figures) -> dict[str, dict[int, float]]:
 
 
 def _print(title: str, figures: Mapping[str, Mapping[int, float]], sizes: Sequence[int]) -> None:
-    """A column for each size, and the exponent over `sizes`."""
+    """Prints a column for each size, and the exponent over `sizes`."""
     every = sorted({size for of_size in figures.values() for size in of_size})
     assert all(a < b for a, b in pairwise(every))
     table(
@@ -111,7 +111,7 @@ def _grows(what: str, figures: Mapping[int, float], sizes: Sequence[int], at_mos
 
 
 def _as_fast(how: str, us: Mapping[int, float], most: int) -> Goal:
-    """Look-ups/s with the most topics known against those with few."""
+    """Compares look-ups/s with the most topics known to those with few."""
     return goal(
         f"growth, look-ups/s with {most:,} topics against {FEW_TOPICS}, {how}",
         ours=1e6 / us[most],

@@ -1,7 +1,7 @@
-"""Growth over known topics, over HTTP: wrk asks sidecars that know so many, from the same fake broker.
+"""Measures growth over known topics over HTTP: wrk asks sidecars that know different numbers of topics.
 
-One sidecar per size, all of them running, asked in turn; the broker answers nothing meanwhile. `ten of them`
-is the same work at each size. `each in turn` walks all topics, so that no more of them than fit lie ready.
+One sidecar per size, all running, with the same fake broker, which is idle meanwhile. wrk loads them in turn.
+`ten of them` is the same work at each size. `each in turn` walks all topics: most answers are not cached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 1
 
-#: Requests made before wrk begins, so that choosing one costs next to nothing.
+#: Prepared before wrk begins, so that choosing a request costs almost nothing.
 _SCRIPT: Final = """
 local requests, turn = {}, 0
 function init(arguments)
@@ -39,7 +39,7 @@ end
 
 
 def ask_sidecars(sizes: Sequence[int], rounds: int) -> dict[str, dict[int, list[float]]]:
-    """Every size once a round: ten of its topics; of the smallest and the largest each topic in turn, too."""
+    """Loads each size once a round: ten topics; for the smallest and the largest size also each topic."""
     require_wrk()
     ten: dict[int, list[float]] = {size: [] for size in sizes}
     each: dict[int, list[float]] = {min(sizes): [], max(sizes): []}
@@ -63,14 +63,14 @@ def ask_sidecars(sizes: Sequence[int], rounds: int) -> dict[str, dict[int, list[
                 port, pid = sidecars[size]
                 turn = wrk(port, "/", pid, seconds=SECONDS, script=script)
                 figures[size].append(1e6 / turn.per_wall_s)
-            # Whoever comes behind a walk finds the machine busy with what it left: not always the same one.
+            # The turn after a walk runs on a busier machine, so the order changes.
             turns = turns[1:] + turns[:1]
     return {"look-up, us": ten, "look-up of each in turn, us": each, "RSS before the first, MB": memory}
 
 
 @contextlib.contextmanager
 def _sidecar(kafka: FakeCluster, folder: Path, topics: int) -> Iterator[tuple[int, int]]:
-    """Its port and pid, once it knows the topics."""
+    """Yields a sidecar's port and pid, once it knows the topics."""
     api, admin = free_port(), free_port()
     config = folder / f"{topics}.toml"
     config.write_text(f"warm_topics = {json.dumps([topic_name(number) for number in range(topics)])}\n")

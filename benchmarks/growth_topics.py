@@ -1,7 +1,7 @@
-"""Growth over known topics, in process: look-ups in the prepared table, refreshes, and memory.
+"""Measures growth over known topics in process: look-ups in the prepared table, refreshes, and memory.
 
-The bytes of the responses are as a broker sends them; what reads them and answers from them is what a sidecar
-does. CPU is that of this thread.
+The response bytes have a broker's format. Parsing and answering are the sidecar's code. CPU is that of this
+thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 VERSION: Final = 13
 PARTITIONS_PER_TOPIC: Final = 3
 BROKERS: Final = (1, 2, 3)
-#: How many topics are looked up, whatever is known.
+#: The number of topics that are looked up at each size.
 ASKED: Final = 10
 LOOK_UPS: Final = 50_000
 
@@ -44,12 +44,12 @@ def topic_name(number: int) -> str:
 
 
 def asked(topics: int) -> list[str]:
-    """The names that are looked up, spread over those that are known."""
+    """Returns the names to look up, spread over the known topics."""
     return [topic_name(number * topics // ASKED) for number in range(ASKED)]
 
 
 def response(topics: int) -> bytes:
-    """A Metadata answer with so many topics."""
+    """Returns a Metadata response with `topics` topics."""
     brokers = tuple(
         MetadataResponseBroker(node_id=n, host=f"broker-{n}", port=9092, rack=None) for n in BROKERS
     )
@@ -79,7 +79,7 @@ def _partition(topic: int, partition: int) -> MetadataResponsePartition:
 
 
 class Known:
-    """The client's metadata of so many topics, and answers over it: as much of a Producer as they need."""
+    """The client's metadata of many topics, and a table over it: the parts of a Producer that they need."""
 
     def __init__(self, topics: int) -> None:
         self.clock: Clock = SystemClock()
@@ -108,7 +108,7 @@ class Known:
 
 
 def measure_topics(sizes: Sequence[int], rounds: int) -> dict[str, dict[int, list[float]]]:
-    """Every size once a round."""
+    """Measures every size once a round."""
     bodies = {size: response(size) for size in sizes}
     lived = {size: Known(size) for size in sizes}
     for size, known in lived.items():
@@ -137,7 +137,7 @@ def measure_topics(sizes: Sequence[int], rounds: int) -> dict[str, dict[int, lis
 
 
 def _cpu_s(run: Callable[[], object]) -> float:
-    """CPU seconds of this thread, the collector kept out: it walks what the other sizes hold, too."""
+    """Returns CPU seconds of this thread without the collector, which would walk the other sizes' objects."""
     gc.collect()
     gc.disable()
     try:
@@ -149,7 +149,7 @@ def _cpu_s(run: Callable[[], object]) -> float:
 
 
 def _snapshot_bytes(size: int, body: bytes) -> int:
-    """What a first refresh leaves behind, beside the names that were asked for."""
+    """Returns the memory that a first refresh adds, without the requested names."""
     known = Known(size)
     gc.collect()
     tracemalloc.start()

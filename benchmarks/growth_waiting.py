@@ -1,8 +1,8 @@
-"""Growth over waiting requests, in process: what look-ups and records notice of those who wait.
+"""Measures growth over waiting requests in process: their effect on look-ups and records.
 
-A real client on a fake broker in this process. Who waits, waits for a topic that does not exist: half of them
-produces, half look-ups, none of them with a thread. The client goes on asking for the topic, so its I/O
-thread looks at those who wait again and again while look-ups and records go by.
+A real client with a fake broker in this process. The requests wait for a topic that does not exist: half are
+produces, half look-ups, none has a thread. The client keeps asking for the topic, so its I/O thread checks
+the waiting requests again and again while look-ups and records are timed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOPIC: Final = "known"
 MISSING: Final = "not-there"
 WAIT_MS: Final = 600_000
 PATIENCE_S: Final = 30.0
-#: Look-ups are timed by the hundred, and for long enough that the missing topic is asked for meanwhile.
+#: Look-ups are timed in hundreds, and long enough that the missing topic is requested meanwhile.
 LOOK_UPS_AT_ONCE: Final = 100
 LOOK_UP_S: Final = 0.4
 RECORDS: Final = 300
@@ -33,7 +33,7 @@ RECORD: Final = ProducerRecord(TOPIC, b"v" * 100)
 
 
 def measure_waiting(sizes: Sequence[int], rounds: int) -> dict[str, dict[int, list[float]]]:
-    """Every size once a round, by the same client."""
+    """Measures every size once a round, with the same client."""
     look_ups: dict[int, list[float]] = {size: [] for size in sizes}
     produces: dict[int, list[float]] = {size: [] for size in sizes}
     with FakeCluster(brokers=1) as kafka:
@@ -54,7 +54,7 @@ def measure_waiting(sizes: Sequence[int], rounds: int) -> dict[str, dict[int, li
 
 
 def _park(producer: KafkaProducer, count: int) -> list[Ticket]:
-    """Has so many wait, and returns when they do."""
+    """Starts `count` waiting requests; returns when all wait."""
     deadline_ms = producer.clock.now_ms() + WAIT_MS
     tickets = [
         producer.request_topics([MISSING], deadline_ms=deadline_ms, settle=False, done=_reported)
@@ -74,7 +74,7 @@ def _park(producer: KafkaProducer, count: int) -> list[Ticket]:
 
 
 def _reported(_: Result) -> None:
-    """Who leaves is told nothing."""
+    """Ignores the outcome."""
 
 
 def _leave(producer: KafkaProducer, tickets: Sequence[Ticket], count: int) -> None:
@@ -94,7 +94,7 @@ def _wait_until_waiting(producer: KafkaProducer, count: int) -> None:
 
 
 def _look_up_us(table: LookupTable) -> float:
-    """The mean time of a look-up over half a second, pauses for other threads included."""
+    """Returns the mean time of a look-up over half a second, including pauses for other threads."""
     path, find = f"/v1/topics/{TOPIC}/leader?partition=0".encode(), table.find
     if find(path) is None:
         raise SystemExit("a look-up of a known topic found nothing")
@@ -107,7 +107,7 @@ def _look_up_us(table: LookupTable) -> float:
 
 
 def _produce_us(producer: KafkaProducer) -> float:
-    """The median time from a record's send to its acknowledgement."""
+    """Returns the median time from a record's send to its acknowledgement."""
     took_us = []
     for _ in range(RECORDS):
         began_s = time.perf_counter()

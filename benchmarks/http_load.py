@@ -1,9 +1,9 @@
-"""Single-record produces over HTTP at a steady rate, in a process of its own. Argument: PORT.
+"""Sends single-record produces over HTTP at a steady rate, in its own process. Argument: PORT.
 
-    start TOPIC PER_SECOND   keyless records of a few bytes, each in a request of its own
-    stop                     the books: when each was sent, and when its 200 came
+    start TOPIC PER_SECOND   keyless records of a few bytes, each in its own request
+    stop                     returns when each was sent, and when its 200 came
 
-As many connections as requests are open: who waits keeps nobody from being asked next.
+There are as many connections as open requests, so a waiting request does not delay the next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME: Final = "http"
 
 
 class HttpClient:
-    """Connections to one port, on a loop of their own; idle ones are used again, the last one first."""
+    """Connections to one port, on their own loop; idle ones are reused, the last one first."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -43,7 +43,7 @@ class HttpClient:
         self._loop.call_soon_threadsafe(self._begin, head.encode() + body, done)
 
     def _begin(self, request: bytes, done: Callable[[str | None], None]) -> None:
-        # A loop holds its tasks weakly, a connection its reader: one that waits would be collected.
+        # A loop has only weak references to its tasks, a connection to its reader: both could be collected.
         task = self._loop.create_task(self._ask(request, done))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -65,12 +65,12 @@ class HttpClient:
         self._idle.append((reader, writer))
 
     def hang_up(self) -> None:
-        """Ends the connections that are idle: all of them, once a load has stopped."""
+        """Closes the idle connections, which are all of them after a load has stopped."""
         while self._idle:
             self._loop.call_soon_threadsafe(self._idle.pop()[1].close)
 
     def close(self) -> None:
-        """Ends what still waits, and the loop."""
+        """Ends the waiting requests and the loop."""
 
         def end() -> None:
             for task in self._under_way:

@@ -1,10 +1,10 @@
-"""What the longest turns of the I/O thread take in CPU, while brokers are healthy and while none answers.
+"""Measures the CPU of the I/O thread's longest turns, with healthy and with unresponsive brokers.
 
     python -m benchmarks.io_turns [--requests-per-s 600] [--kafka batch.size=1048576] [--profile]
 
-Requests of one to a hundred records come at a fixed rate, each with a deadline of its own; first a fake
-cluster answers, then it holds every Produce, so that all of them are given up. CPU time of the thread does
-not count what else the machine does. `--profile` shows what the longest turn called, and makes it longer.
+Requests of one to a hundred records come at a fixed rate, each with its own deadline. First a fake cluster
+answers, then it holds every Produce, so that all records expire. CPU time of the thread excludes other load
+of the machine. `--profile` shows the calls of the longest turn, and makes the turn longer.
 """
 
 from __future__ import annotations

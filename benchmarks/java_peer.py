@@ -1,10 +1,10 @@
-"""A contestant written in Java: Kafka's own client, in a process of its own, asked line by line.
+"""Runs a contestant written in Java (Kafka's own client), with a line protocol. Own process.
 
     with JavaPeer("MetadataPeer", "100000") as java:
         answer = java.ask("again 50")        a line in, a line of JSON out
 
-A program is one file in `benchmarks/java`, which Java compiles as it starts; it says `{"ready":true}` first,
-answers each line of its standard input with one line, and ends with its input. It measures its own CPU.
+A program is one file in `benchmarks/java`, which Java compiles at the start. It prints `{"ready":true}`
+first, answers each line of its standard input with one line, ends with its input, and measures its own CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROGRAMS: Final = Path(__file__).parent / "java"
 
 
 class JavaPeer(ChildPeer):
-    """One program, running."""
+    """One running program."""
 
     def __init__(self, program: str, *arguments: str, heap_mb: int = 1_024) -> None:
         java = find_java().path

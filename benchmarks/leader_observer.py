@@ -1,7 +1,7 @@
-"""Sees a partition's new leader the moment a surviving broker names it: every survivor is asked every 20 ms.
+"""Observes when a surviving broker first names a partition's new leader: asks each every 20 ms.
 
-It speaks the protocol itself, so that no client's own caution (backoffs, refresh intervals) is in what it
-sees. Times are seconds of the machine's calendar clock.
+It implements the protocol itself, so no client's backoff or refresh interval affects the result. Times are
+seconds of the machine's calendar clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIMEOUT_S: Final = 30.0
 
 
 class LeaderObserver:
-    """Asks brokers who leads the given partitions of a topic, each on a thread of its own."""
+    """Requests the leaders of the given partitions of a topic, with one thread per broker."""
 
     def __init__(
         self, addresses: Iterable[tuple[str, int]], topic: str, partitions: Sequence[int], lost_leader: int
@@ -55,7 +55,7 @@ class LeaderObserver:
             thread.join()
 
     def wait(self) -> float:
-        """When the first survivor named another leader for any of the partitions."""
+        """Returns when the first survivor named another leader for any of the partitions."""
         if not self._seen.wait(_TIMEOUT_S):
             raise SystemExit(
                 f"nobody new led {self._topic} within {_TIMEOUT_S} s of the kill: {self._failure}"
@@ -72,7 +72,7 @@ class LeaderObserver:
                             self._seen_s = self._seen_s or time.time()
                         self._seen.set()
                     time.sleep(_EVERY_S)
-        except Exception as error:  # noqa: BLE001 - told by `wait`, which ends the run
+        except Exception as error:  # noqa: BLE001 - raised by `wait`, which ends the run
             self._failure = error
 
     def _is_led_by_another(self, connection: socket.socket) -> bool:

@@ -1,8 +1,7 @@
 """The peer for HTTP produce: a minimal bridge of uvicorn and confluent-kafka. Arguments: PORT BOOTSTRAP ACKS.
 
-It does what anyone would write in an afternoon: parse the body, produce each record with a callback, answer
-when all are acknowledged. The callbacks come on a thread that polls, and each hands its offset to the event
-loop.
+It is the obvious implementation: parse the body, produce each record with a callback, answer when all are
+acknowledged. The callbacks run on a polling thread, and each passes its offset to the event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Final
 import uvicorn
 from confluent_kafka import Producer
 
-#: As all have it here: Kafka's default. librdkafka's own is 1 MB.
+#: Kafka's default, which all contestants use here. librdkafka's own is 1 MB.
 BATCH_BYTES: Final = 16_384
 
 

@@ -1,10 +1,10 @@
-"""A contestant in a process of its own, asked line by line: both ends of the talk that Java peers speak too.
+"""Runs a contestant in its own process, with a line protocol: both ends. Java peers use it too.
 
     with LinePeer("benchmarks.producers.aiokafka", "bench", "acks=all") as peer:
         answer = peer.ask("run 100 1000")        a line in, a line of JSON out
 
-A program says `{"ready": true}` first, answers each line of its standard input with one line, and ends with
-its input, so it never outlives who asks.
+A program prints `{"ready": true}` first, answers each line of its standard input with one line, and ends with
+its input, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _GRACE_S: Final = 20.0
 
 
 class Peer(Protocol):
-    """Whoever can be asked: a LinePeer or a JavaPeer."""
+    """A LinePeer or a JavaPeer."""
 
     def ask(self, line: str) -> dict[str, Any]: ...
 
 
 class ChildPeer:
-    """A program, running. The caller's thread waits for each answer."""
+    """A running program. The caller's thread waits for each answer."""
 
     def __init__(self, name: str, command: Sequence[str | Path]) -> None:
         self._name = name
@@ -59,7 +59,7 @@ class ChildPeer:
             self._process.communicate()
 
     def ask(self, line: str) -> dict[str, Any]:
-        """The program's answer. Ends the benchmark with a plain message where there is none."""
+        """Returns the program's answer. Ends the benchmark with a plain message if there is none."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
@@ -77,19 +77,19 @@ class ChildPeer:
 
 
 class LinePeer(ChildPeer):
-    """One Python module, running."""
+    """One running Python module."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         super().__init__(" ".join((module, *arguments)), [sys.executable, "-m", module, *arguments])
 
 
 def answer_lines(commands: Mapping[str, Callable[..., Mapping[str, object]]]) -> None:
-    """The other end: answers each line by the command that its first word names, until the input ends."""
+    """Answers each line with the command that its first word names, until the input ends."""
     print('{"ready": true}', flush=True)
     for line in sys.stdin:
         word, *arguments = line.split()
         try:
             answer = commands[word](*arguments)
-        except Exception as error:  # noqa: BLE001 - told to who asked, who ends the run
+        except Exception as error:  # noqa: BLE001 - returned to the parent, which ends the run
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

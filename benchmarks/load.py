@@ -1,4 +1,4 @@
-"""HTTP load by wrk on a server in its own process; CPU is read from the server's process, not from ours."""
+"""Loads an HTTP server with wrk; the server has its own process, whose CPU is read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_S: Final = 60.0
-#: Ours (measure.py), and no setting of the sidecar's, which refuses to start with one it does not know.
+#: Used by measure.py. Not a setting of the sidecar, which refuses to start with an unknown one.
 RESULTS_VARIABLE: Final = "PILOTFISH_BENCH_RESULTS"
 
 
 def require_wrk() -> str:
-    """The path of wrk; installs Debian's package when root, else says what to do."""
+    """Returns the path of wrk; installs Debian's package as root, else ends with instructions."""
     found = shutil.which("wrk")
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         subprocess.run(
@@ -52,7 +52,7 @@ def free_port() -> int:
 def process(
     arguments: Sequence[str], port: int, path: str, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python program that answers 200 on a path; ends with the block."""
+    """Runs a Python program until the block ends; waits until it answers 200 on a path."""
     server = subprocess.Popen(
         [sys.executable, *arguments],
         env={name: v for name, v in os.environ.items() if name != RESULTS_VARIABLE} | environment,
@@ -72,7 +72,7 @@ def process(
 
 
 def await_answer(server: subprocess.Popen[bytes], port: int, path: str) -> float:
-    """Seconds until the path answers 200; raises with the server's own words when it ends instead."""
+    """Returns the seconds until the path answers 200; raises with the server's output if it ends instead."""
     started = time.perf_counter()
     while time.perf_counter() - started < PATIENCE_S:
         if server.poll() is not None:
@@ -89,7 +89,7 @@ def await_answer(server: subprocess.Popen[bytes], port: int, path: str) -> float
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One turn of load: what was done, and how long a request took (of those that wrk waited for)."""
+    """One turn of load: the number of requests, and their durations as wrk measured them."""
 
     sample: Sample
     p50_ms: float
@@ -107,7 +107,7 @@ def wrk(
     script: Path | None = None,
     headers: Sequence[str] = (),
 ) -> Sample:
-    """One turn of load; operations are the answers of status 2xx or 3xx that wrk counted."""
+    """Runs one turn of load; operations are the answers of status 2xx or 3xx that wrk counted."""
     url = f"http://127.0.0.1:{port}{path}"
     return load(url, pid, connections=connections, seconds=seconds, script=script, headers=headers).sample
 
@@ -121,7 +121,7 @@ def load(
     script: Path | None = None,
     headers: Sequence[str] = (),
 ) -> Load:
-    """The same with what wrk tells of times. Without a pid nobody knows the server's CPU: not a number."""
+    """As `wrk`, with the durations that wrk reports. Without a pid the server's CPU is NaN."""
     command = [require_wrk(), "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
     command += [word for header in headers for word in ("-H", header)]
     if script is not None:
@@ -145,6 +145,6 @@ _MILLISECONDS: Final = {"us": 0.001, "ms": 1.0, "s": 1_000.0, "m": 60_000.0}
 
 
 def _milliseconds(reported: str) -> float:
-    """`1.25ms` as wrk writes it."""
+    """Parses a duration of wrk's output, such as `1.25ms`."""
     number = reported.rstrip("usm")
     return float(number) * _MILLISECONDS[reported[len(number) :]]

@@ -1,11 +1,11 @@
-"""HTTP look-ups against bare uvicorn, the most that this server can do; at rest, and with refreshes going on.
+"""Measures HTTP look-ups against bare uvicorn, the server's ceiling; idle, and during refreshes.
 
-The sidecar runs as a user runs it: metrics, freshness headers, ETag and the I/O thread on. Bare uvicorn
-answers with a body of the same bytes, and with two headers where ours has six.
+The sidecar runs as in production: metrics, freshness headers, ETag and the I/O thread are on. Bare uvicorn
+answers with the same body, and with two headers where ours has six.
 
-The second table holds the sidecar against itself: it knows 100,000 partitions, and in every other turn it
-fetches them anew each second, one topic in a hundred changed, that of the look-ups among them. wrk sends its
-next request when the last is answered, so a stall touches one request of each connection: the longest time is
+The second table compares the sidecar with itself. It knows 100,000 partitions. In every other turn it fetches
+them each second, with changes in one topic of a hundred, including the looked-up topic. wrk sends its next
+request when the last is answered, so a stall affects one request of each connection. So the longest time is
 shown beside the p99. The brokers and wrk share the cores with the sidecar.
 """
 
@@ -59,7 +59,7 @@ def _at_rest(rounds: int) -> Sequence[Goal]:
         ours = stack.enter_context(sidecar(None))
 
         def bare(path: str) -> tuple[int, int]:
-            """The port and process of a uvicorn that answers as our path does."""
+            """Returns the port and process of a uvicorn that returns our path's body."""
             port = free_port()
             (folder / str(port)).write_bytes(ours.get(path))
             command = ["-m", "benchmarks.bare_uvicorn", str(port), str(folder / str(port))]

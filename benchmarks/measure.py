@@ -1,6 +1,6 @@
-"""How everything here is measured: contestants take turns, CPU beside wall time, medians, ratios last.
+"""Measures contestants in turn: CPU and wall time, medians, ratios, goals.
 
-Not a timer for tests: nothing in the test suite looks at a clock to judge speed.
+Not for tests: no test uses a clock to judge speed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ROUNDS: Final = 5
-#: Where goals are recorded; elsewhere while a benchmark is being written.
+#: The file of the recorded goals; another one while a benchmark is being written.
 RESULTS: Final = Path(os.environ.get("PILOTFISH_BENCH_RESULTS") or Path(__file__).parent / "results.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One turn of one contestant: what it did, in how much wall and CPU time."""
+    """One turn of one contestant: operations, wall time and CPU time."""
 
     operations: int
     wall_s: float
@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One line of the outcome. `goal` reads as a condition on `ratio`, such as `>= 0.9`."""
+    """One result. `goal` is a condition on `ratio`, such as `>= 0.9`."""
 
     name: str
     goal: str
@@ -56,7 +56,7 @@ class Goal:
 def goal(
     name: str, *, ours: float, peer: float, at_least: float | None = None, at_most: float | None = None
 ) -> Goal:
-    """Judges ours / peer against a bound."""
+    """Compares ours / peer with a bound."""
     ratio = ours / peer
     if at_least is not None:
         return Goal(name, f">= {at_least}", ours, peer, round(ratio, 3), ratio >= at_least)
@@ -65,7 +65,7 @@ def goal(
 
 
 def timed(operations: int, run: Callable[[], object]) -> Sample:
-    """Runs something in this process and counts its wall time and this process's CPU time, all threads."""
+    """Runs a function in this process; measures wall time and this process's CPU time, all threads."""
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     run()
@@ -75,7 +75,7 @@ def timed(operations: int, run: Callable[[], object]) -> Sample:
 def in_turns(
     contestants: Mapping[str, Callable[[], Sample]], rounds: int = ROUNDS
 ) -> dict[str, list[Sample]]:
-    """Every contestant once per round, in turn, so that a slow minute of the machine hits them all."""
+    """Runs every contestant once per round, in turn, so that a slow minute of the machine affects all."""
     samples: dict[str, list[Sample]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, run in contestants.items():
@@ -88,7 +88,7 @@ def median(samples: Sequence[Sample], figure: Callable[[Sample], float]) -> floa
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Prints rows under a head, columns as wide as they need."""
+    """Prints rows under a head, with columns as wide as needed."""
     cells = [list(head), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     print(f"\n{title}")
@@ -109,7 +109,7 @@ def _cell(value: object) -> str:
 
 
 def machine() -> str:
-    """The machine's name for the record: processor, cores, Python."""
+    """Describes the machine for the record: processor, cores, Python."""
     model = next(
         (
             line.split(":", 1)[1].strip()
@@ -144,11 +144,11 @@ def report(goals: Sequence[Goal]) -> None:
 
 
 def process_cpu_s(pid: int) -> float:
-    """CPU seconds that another process has used so far, all its threads."""
+    """Returns the CPU seconds that a process has used so far, all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_bytes(pid: int) -> int:
-    """Memory of another process that is in RAM."""
+    """Returns the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

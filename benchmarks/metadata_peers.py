@@ -1,13 +1,13 @@
-"""Whoever keeps metadata, as contestants: each turns a response's bytes into the structure it looks up in.
+"""Metadata caches as contestants: each parses a response's bytes into its own look-up structure.
 
-Ours does what a running sidecar does: the request's builder reads, ProducerMetadata holds the topics, judges
-epochs and error codes and swaps the snapshot, every changed leader is an event, and the sidecar's metrics
-count it. `Quiet` is the same with nobody listening, as a library is mostly used. The others do what their
-client does with the bytes behind a response's header. kio only decodes: it is a codec. Java has the base
-class Metadata, which keeps whatever it is told and asks nobody whether a topic is still wanted: less than
-ours.
+Ours does the work of a running sidecar: the request's builder parses, ProducerMetadata holds the topics,
+checks epochs and error codes and swaps the snapshot, every changed leader is an event, and the sidecar's
+metrics count it. `Quiet` is the same without an event listener, as in most uses of the library. The others
+do their client's work on the bytes after a response's header. kio is a codec and only decodes. Java has the
+base class Metadata. It keeps all topics of a response, without a check whether they are still needed: less
+work than ours.
 
-CPU is that of the one thread. What Java's collector does on threads of its own is not counted against it.
+CPU is that of the one thread. Threads of Java's collector are not counted.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Cache(Protocol):
     version: int
 
     def hold(self, topics: Iterable[str]) -> None:
-        """These topics are wanted; most don't ask."""
+        """Marks these topics as needed; most caches ignore it."""
         ...
 
     def apply(self, body: bytes) -> None: ...
 
     def led_by(self, node_id: int) -> int:
-        """How many partitions a broker leads."""
+        """Returns the number of partitions that a broker leads."""
         ...
 
 
 class Quiet:
-    """Pilotfish, with nobody who listens."""
+    """Pilotfish without an event listener."""
 
     version = VERSION
 
@@ -89,7 +89,7 @@ class Quiet:
 
 
 class Ours(Quiet):
-    """Pilotfish, its events counted by the sidecar's metrics."""
+    """Pilotfish, with its events counted by the sidecar's metrics."""
 
     def __init__(self) -> None:
         self.metrics = ClientMetrics()
@@ -97,7 +97,7 @@ class Ours(Quiet):
 
     @property
     def leader_changes(self) -> int:
-        """How many were counted."""
+        """The number of leader changes that were counted."""
         samples = (sample for family in self.metrics.collect() for sample in family.samples)
         return int(sum(s.value for s in samples if s.name.endswith("metadata_leader_changes_total")))
 
@@ -111,7 +111,7 @@ class KafkaPython:
         self.cluster = kafka.cluster.ClusterMetadata(bootstrap_servers=[f"{_BOOTSTRAP}:9092"])
 
     def hold(self, topics: Iterable[str]) -> None:
-        """Keeps what it is told."""
+        """Does nothing: it keeps all topics of a response."""
 
     def apply(self, body: bytes) -> None:
         self.cluster.update_metadata(KafkaPythonResponse.decode(body, version=self.version))
@@ -121,7 +121,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """aiokafka's ClusterMetadata, at the newest version it knows."""
+    """aiokafka's ClusterMetadata, at the newest version it supports."""
 
     version = AIOKAFKA_VERSION
 
@@ -129,7 +129,7 @@ class Aiokafka:
         self.cluster = aiokafka.cluster.ClusterMetadata(bootstrap_servers=[f"{_BOOTSTRAP}:9092"])
 
     def hold(self, topics: Iterable[str]) -> None:
-        """Keeps what it is told."""
+        """Does nothing: it keeps all topics of a response."""
 
     def apply(self, body: bytes) -> None:
         self.cluster.update_metadata(MetadataResponse_v5.decode(io.BytesIO(body)))
@@ -139,7 +139,7 @@ class Aiokafka:
 
 
 class Kio:
-    """kio's decoder (Rust). The last message is kept, as a cache would."""
+    """kio's decoder (Rust). The last message is kept, as in a cache."""
 
     version = VERSION
 
@@ -148,7 +148,7 @@ class Kio:
         self._message: Any = None
 
     def hold(self, topics: Iterable[str]) -> None:
-        """Keeps what it is told."""
+        """Does nothing: it keeps all topics of a response."""
 
     def apply(self, body: bytes) -> None:
         self._message, _ = self._read(body, 0)
@@ -167,9 +167,9 @@ PYTHON_CACHES: Final[Mapping[str, Callable[[], Cache]]] = {
 
 
 def live(name: str, make: Callable[[], Cache], answers: Answers, repeats: int) -> dict[str, Sample]:
-    """One life from an empty cache: the thread's CPU for each case; `again` is repeated, for it is short.
+    """Applies all responses to an empty cache; returns the thread's CPU per case. `again` is repeated.
 
-    Ends the benchmark where the cache does not know in the end who leads.
+    Ends the benchmark if the cache has wrong leaders at the end.
     """
     cache = make()
     cpu: dict[str, Sample] = {}
@@ -189,19 +189,19 @@ def live(name: str, make: Callable[[], Cache], answers: Answers, repeats: int) -
 
 
 class JavaCaches:
-    """Java's caches, lived through in its own process; the bytes go there by files."""
+    """Java's caches in their own process, which gets the bytes in files."""
 
     def __init__(self, java: JavaPeer, folder: Path) -> None:
         self._java = java
         self._folder = folder
 
     def warm(self, answers: Answers, seconds: float) -> None:
-        """Lives this life again and again, until what is compiled is compiled."""
+        """Applies the responses repeatedly, until the JIT has compiled the code."""
         files = " ".join(self._file(answers, case) for case in CASES)
         self._java.ask(f"warm {seconds} {files}")
 
     def live(self, answers: Answers, repeats: int) -> dict[str, Sample]:
-        """As `live`."""
+        """Returns the CPU per case, as `live`."""
         self._java.ask("fresh")
         cpu: dict[str, Sample] = {}
         for case in CASES:
@@ -212,7 +212,7 @@ class JavaCaches:
         return cpu
 
     def bytes_at_rest(self, answers: Answers, case: str) -> int:
-        """What stays on the heap of a cache with one response in it."""
+        """Returns the heap bytes of a cache with one response in it."""
         return int(self._java.ask(f"memory {self._file(answers, case)}")["bytes"])
 
     def _file(self, answers: Answers, case: str) -> str:

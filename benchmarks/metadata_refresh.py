@@ -1,12 +1,12 @@
-"""A metadata refresh, response bytes to own structure: ours against four others, thread CPU.
+"""Measures a metadata refresh, from response bytes to structure: ours and four others, thread CPU.
 
-What changes from response to response is in `metadata_shapes.py`, what each contestant does with the bytes in
-`metadata_peers.py`. Everyone gets the same bytes but aiokafka, which speaks an older version of the same
-answers, without topic ids and epochs. Java is warm: it lived through the same for seconds before. A round is
-a whole life of each contestant, in turn; the figures are medians of the rounds. Then what a cache weighs with
-a thousand topics in it, and how long a refresh keeps other threads from running (`metadata_rest.py`).
+`metadata_shapes.py` has the changes between responses, `metadata_peers.py` the contestants. All get the same
+bytes except aiokafka, which uses an older version of the same responses, without topic ids and epochs. Java
+is warmed up for seconds. A round applies all responses to a new cache of each contestant, in turn; the
+figures are medians. `metadata_rest.py` then measures a cache's memory with a thousand topics, and how long a
+refresh stalls other threads.
 
-`--quick` takes two rounds, to see that all of it runs.
+`--quick` runs two rounds, to check that everything works.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 OURS: Final = "pilotfish"
 KAFKA_PYTHON: Final = "kafka-python"
 JAVA: Final = "Java"
-#: Partitions, and rounds: what takes microseconds wavers more.
+#: Partitions, and rounds: short measurements vary more.
 SIZES: Final = {1_000: 15, 10_000: 7, 100_000: 5}
 STALL_ROUNDS: Final = 5
-#: Whose stalls are measured: the others' take seconds each, and are like kafka-python's.
+#: The contestants whose stalls are measured: the others take seconds each, and are like kafka-python.
 STALLING: Final = (OURS, KAFKA_PYTHON)
 QUICK_ROUNDS: Final = 2
 JAVA_WARM_S: Final = 4.0
-#: Where a life has fewer partitions than this, `again` is repeated: it would be too short to measure. Not
-#: elsewhere, or garbage of the one before would be collected in it, which no other case has to bear.
+#: Below this number of partitions, `again` is too short to measure, and is repeated. Not above it: garbage of
+#: the previous repetition would be collected in it.
 _AGAIN_PARTITIONS: Final = 5_000
-#: What another thread may be late by, and what a partition may weigh.
+#: Bounds: how late another thread may be, and the memory of a partition.
 STALL_MS: Final = 5.0
 BYTES_A_PARTITION: Final = 100.0
 
@@ -50,7 +50,7 @@ CpuMs = dict[str, dict[str, float]]
 
 
 def cpu_of_lives(size: Answers, java: JavaCaches, rounds: int) -> CpuMs:
-    """CPU ms by contestant and case: medians of lives, contestants in turn."""
+    """Returns CPU ms by contestant and case: medians of the rounds, contestants in turn."""
     repeats = max(1, _AGAIN_PARTITIONS // size.partitions)
     java.warm(size, JAVA_WARM_S)
     lives: dict[str, list[dict[str, Sample]]] = {}
@@ -91,7 +91,7 @@ def cpu_goals(partitions: int, cpu_ms: CpuMs) -> Iterator[Goal]:
 
 
 def memory_goal(size: Answers, of_peers: Answers, java: JavaCaches) -> Goal:
-    """Ours at full size; the others', of whom each partition weighs the same, with fewer such topics."""
+    """Compares memory per partition: ours at full size, the others with fewer topics of the same size."""
     weighs: dict[str, float] = {}
     for name, make in PYTHON_CACHES.items():
         given = size if name == OURS else of_peers

@@ -1,8 +1,8 @@
-"""What metadata costs beside CPU: the memory that it takes at rest, and how long a refresh stalls others.
+"""Measures metadata's costs besides CPU: memory at rest, and how long a refresh stalls other threads.
 
-The stall is what another thread sees, an event loop for example, that wants to run every fifth of a
-millisecond while a refresh is applied, under the switch interval of the sidecar: the most that it is late by.
-The interpreter's own garbage collection is left as it is by default, which the sidecar's is not.
+The stall is the largest delay of another thread, such as an event loop, that wants to run every 0.2 ms while
+a refresh is applied, with the sidecar's switch interval. The interpreter's garbage collection has its default
+settings, unlike in the sidecar.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from benchmarks.metadata_peers import Cache
     from benchmarks.metadata_shapes import Answers
 
-#: What stalls are looked for in: the least and the most that a response can change.
+#: The cases in which stalls are measured: the least and the most that a response can change.
 STALLING: Final = (FIRST, AGAIN, BROKER_DOWN)
 _NAP_S: Final = 0.000_2
 _QUIET_S: Final = 0.1
 
 
 def bytes_at_rest(make: Callable[[], Cache], answers: Answers) -> int:
-    """What Python's allocator holds for a cache with the first response in it; no answers are built."""
+    """Returns the bytes of Python's allocator for a cache with the first response; no answers are built."""
     gc.collect()
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         cache = make()
         cache.hold(answers.added[FIRST])
-        # A copy, so that a cache that keeps the response itself has it counted.
+        # A copy, so that the response is counted if the cache keeps it.
         cache.apply(bytes(bytearray(answers.bodies[cache.version][FIRST])))
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
@@ -48,7 +48,7 @@ def bytes_at_rest(make: Callable[[], Cache], answers: Answers) -> int:
 
 
 def worst_stall_s(make: Callable[[], Cache], answers: Answers) -> float:
-    """The worst that another thread is late by, over the refreshes of `STALLING`."""
+    """Returns the largest delay of another thread over the refreshes of `STALLING`."""
     cache = make()
     cache.hold(answers.added[FIRST])
     bodies = answers.bodies[cache.version]
@@ -63,7 +63,7 @@ def worst_stall_s(make: Callable[[], Cache], answers: Answers) -> float:
 
 
 def quiet_stall_s() -> float:
-    """The same while nothing is done: what the machine and its other programs do to a thread."""
+    """Returns the same without work: the machine's own delays of a thread."""
     return _stall_s(lambda _: time.sleep(_QUIET_S), b"")
 
 

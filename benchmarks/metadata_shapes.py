@@ -1,14 +1,14 @@
-"""The answers that a metadata cache lives through, as bytes: one life of a cluster in six responses.
+"""Six metadata responses as bytes, for caches to apply in order: the history of a cluster.
 
-Topics of a hundred partitions on three brokers, three replicas each. Every contestant begins with an empty
-cache and is given the six in this order, so what changes is always a change of what it holds:
+Topics of a hundred partitions on three brokers, three replicas each. Every contestant starts with an empty
+cache and gets the six in this order, so each change applies to topics that it holds:
 
-    first               all of it is new
-    again               the same bytes once more
+    first               everything is new
+    again               the same bytes
     1 % of topics       in one topic of a hundred every partition has another leader and a greater epoch
-    1 % of partitions   so has one partition of a hundred, scattered over the topics
+    1 % of partitions   the same for one partition of a hundred, scattered over the topics
     topic inserted      one more topic, in the middle
-    one broker down     one broker is gone: it left every ISR, and what it led is led by the next, epoch grown
+    one broker down     one broker left every ISR; the next broker leads its partitions, epochs increased
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from client_core.protocol.messages.metadata_response import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-#: What everyone speaks but aiokafka, which ends at 5: no topic ids and no epochs there.
+#: The version of all contestants except aiokafka, which ends at 5: no topic ids, no epochs.
 VERSION: Final = 12
 AIOKAFKA_VERSION: Final = 5
 PARTITIONS_PER_TOPIC: Final = 100
@@ -47,10 +47,10 @@ CASES: Final = (FIRST, AGAIN, TOPICS_CHANGED, PARTITIONS_CHANGED, INSERTED, BROK
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A life of so many partitions.
+    """The history of a cluster with `partitions` partitions.
 
     `bodies` are the responses by version and case, `added` the topics that begin with a case,
-    `leader_changes` what should be noticed in all, and `led` how many partitions each broker leads at last.
+    `leader_changes` the expected total, and `led` the partitions that each broker leads at the end.
     """
 
     partitions: int
@@ -61,7 +61,7 @@ class Answers:
 
 
 def answers(partitions: int, versions: Iterable[int] = (VERSION, AIOKAFKA_VERSION)) -> Answers:
-    """The same life at each version, to the byte the same in each run."""
+    """Returns the history at each version; the bytes are the same in each run."""
     random = Random(5)
     topics = [_topic(topic_name(number), number) for number in range(partitions // PARTITIONS_PER_TOPIC)]
     names = [topic_name(number) for number in range(len(topics))]
@@ -115,7 +115,7 @@ def _topic(name: str, number: int) -> MetadataResponseTopic:
 
 
 def _partition(turn: int, partition: int) -> MetadataResponsePartition:
-    """Its replicas begin with the preferred leader, and brokers take turns in being that."""
+    """Returns a partition. Its replicas begin with the preferred leader; brokers take turns."""
     first = turn % len(BROKERS)
     replicas = BROKERS[first:] + BROKERS[:first]
     return MetadataResponsePartition(
@@ -132,7 +132,7 @@ def _changed(
     change: Callable[[MetadataResponsePartition], MetadataResponsePartition],
     numbers: Iterable[int] | None = None,
 ) -> MetadataResponseTopic:
-    """The topic with these of its partitions changed, or all of them."""
+    """Returns the topic with these of its partitions changed, or all of them."""
     partitions = list(topic.partitions)
     for number in range(len(partitions)) if numbers is None else numbers:
         partitions[number] = change(partitions[number])
@@ -140,7 +140,7 @@ def _changed(
 
 
 def _moved(partition: MetadataResponsePartition) -> MetadataResponsePartition:
-    """Led by its next replica."""
+    """Returns the partition, led by its next replica."""
     replicas = partition.replica_nodes
     leader = replicas[(replicas.index(partition.leader_id) + 1) % len(replicas)]
     return partition._replace(leader_id=leader, leader_epoch=partition.leader_epoch + 1)
@@ -158,7 +158,7 @@ def _without_lost_broker(partition: MetadataResponsePartition) -> MetadataRespon
 
 
 def _by_topic(numbers: Iterable[int]) -> dict[int, list[int]]:
-    """Numbers over all partitions as topic numbers with partition numbers."""
+    """Converts numbers over all partitions to topic numbers with partition numbers."""
     found: dict[int, list[int]] = {}
     for number in numbers:
         topic, partition = divmod(number, PARTITIONS_PER_TOPIC)

@@ -1,9 +1,9 @@
-"""The sidecar, and which thread of it is which: the system knows them by number only.
+"""Runs the sidecar and writes which thread has which name: the system knows only thread ids.
 
     python -m benchmarks.named_threads serve …      writes {"name": number} to $BENCH_THREADS_FILE
 
-Python 3.14 is the first that tells the system its threads' names. The thread that looks here ends when it has
-found the I/O thread.
+The operating system gets thread names from Python 3.14 on only. The observing thread ends when it has found
+the I/O thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOK_S: Final = 0.02
 def _report(path: Path) -> None:
     while True:
         threads = {thread.name: thread.native_id for thread in threading.enumerate()}
-        if threads.get(IO_THREAD) is not None:  # a thread is listed a moment before it has a number
+        if threads.get(IO_THREAD) is not None:  # a thread is listed before it has an id
             path.write_text(json.dumps(threads))
             return
         time.sleep(_LOOK_S)

@@ -1,18 +1,18 @@
-"""The data pipeline on one machine: what an event costs, how that grows, and what would do without Spark.
+"""Measures the data pipeline on one machine: an event's cost, its growth, and duckdb in place of Spark.
 
     make bench-pipeline                             0.1M, 1M and 10M events
-    python -m benchmarks.pipeline --all             100M too: 40 GB of events, and hours
-    python -m benchmarks.pipeline --sizes 100000 --rounds 1 --results /tmp/r.json     while one works on it
+    python -m benchmarks.pipeline --all             also 100M: 40 GB of events, and hours
+    python -m benchmarks.pipeline --sizes 100000 --rounds 1 --results /tmp/r.json     during development
 
     whole job         `pilotfish-pipeline run --once`, files into Parquet: bronze, silver, all of gold. CPU of
-                      the driver, the JVM and all else that it starts; a new process each time, start included
+                      the driver, the JVM and all other children; a new process each time, including the start
     leader history    the job's way against plain window functions over the same bronze, in one session
-    duckdb            six of the gold tables from the same files, in a process of its own
+    duckdb            six of the gold tables from the same files, in its own process
 
 The events are those of `python -m pipeline.simulate`: a fifth of them about one partition, 1 % of the lines
-twice, 0.1 % broken. They are made once and kept in `.cache/bench-pipeline`. `growth` is the exponent of CPU
-over events: 1 is in proportion; the JVM's start makes small sizes dear, so the sizes' own difference is told
-too. Recorded in results-pipeline.json, apart from what `make bench` measures anew as a whole.
+duplicated, 0.1 % broken. They are made once and kept in `.cache/bench-pipeline`. `growth` is the exponent of
+CPU over events: 1 is linear. The JVM's start dominates small sizes, so the growth of the difference is
+reported too. Recorded in results-pipeline.json, as `make bench` replaces results.json as a whole.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ LARGEST: Final = 100_000_000
 ROUNDS: Final = 3
 SEED: Final = 7
 
-#: Of what CPU leader history by facts may take of that by plain windows, at ten million events.
+#: Bound: CPU of leader history by facts / by plain windows, at ten million events.
 HISTORY_GOAL: Final = 0.35
 HISTORY_SIZE: Final = 10_000_000
-#: Close to linear.
+#: Bound: close to linear.
 GROWTH_GOAL: Final = 1.1
 _DRIVER_MEMORY: Final = "4g"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One line of the table of costs."""
+    """One row of the table of costs."""
 
     what: str
     events: int
@@ -93,7 +93,7 @@ def main(sizes: str, with_largest: bool, rounds: int, results: Path) -> None:
 
 
 def made_events(size: int) -> Path:
-    """The folder with so many events, made where it is not there yet."""
+    """Returns the folder with so many events; makes it if it is missing."""
     folder = _folder(KEPT) / f"events-{size}-{SEED}"
     if not folder.with_name(f"{folder.name}.truth.json").exists():
         _say(f"making {size:,} events")
@@ -104,7 +104,7 @@ def made_events(size: int) -> Path:
 
 
 def whole_job(size: int, events: Path, tables: Path) -> Run:
-    """A first run over all events, into a new folder."""
+    """Runs the job for the first time over all events, into a new folder."""
     _say(f"run over {size:,} events")
     options = {"source": "files", "input": str(events), "out": str(tables)}
     options |= {"master": "local[2]", "memory": _DRIVER_MEMORY}
@@ -114,7 +114,7 @@ def whole_job(size: int, events: Path, tables: Path) -> Run:
 
 
 def by_duckdb(size: int, events: Path, out: Path, tables: Path) -> Run:
-    """Six gold tables by duckdb. Says so where it has another number of rows than the job."""
+    """Makes six gold tables with duckdb. Prints where its row count differs from the job's."""
     _say(f"duckdb over {size:,} events")
     log = _log("duckdb")
     cost = run_tree([*_python("benchmarks.pipeline_duckdb"), str(events), str(out)], log)
@@ -128,7 +128,7 @@ def by_duckdb(size: int, events: Path, out: Path, tables: Path) -> Run:
 
 
 def leader_history(size: int, tables: Path, rounds: int, scratch: Path) -> list[Goal]:
-    """The job's leader history against plain windows, by the median of CPU."""
+    """Compares the job's leader history with plain windows, by the median of CPU."""
     _say(f"leader history over {size:,} events, {rounds} rounds")
     log = scratch / "history.log"
     run_tree([*_python("benchmarks.pipeline_history"), str(tables), str(rounds)], log)
@@ -153,7 +153,7 @@ def leader_history(size: int, tables: Path, rounds: int, scratch: Path) -> list[
 
 
 def growth(runs: Sequence[Run]) -> list[Goal]:
-    """How the CPU of the whole job grows from each size to the next."""
+    """Returns how the CPU of the whole job grows from each size to the next."""
     jobs = [run for run in runs if run.what == "whole job"]
     found: list[Goal] = []
     for small, large in itertools.pairwise(jobs):
@@ -202,14 +202,14 @@ def keep(runs: Sequence[Run], goals: Sequence[Goal], results: Path) -> None:
 
 
 def _rows(folder: Path) -> int:
-    """How many rows the Parquet files of a table have."""
+    """Returns the row count of a table's Parquet files."""
     import pyarrow.dataset as ds
 
     return int(ds.dataset(str(folder), format="parquet").count_rows())
 
 
 def _reported(log: Path) -> dict[str, Any]:
-    """The JSON object that a contestant printed, among what Spark said."""
+    """Returns the JSON object that a contestant printed among Spark's output."""
     line = next(line for line in reversed(log.read_text().splitlines()) if line.startswith("{"))
     reported: dict[str, Any] = json.loads(line)
     return reported

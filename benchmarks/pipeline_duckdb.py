@@ -1,11 +1,11 @@
-"""Gold tables of the pipeline by duckdb, from the same event files: when one machine would do without Spark.
+"""Makes gold tables of the pipeline with duckdb, without Spark, from the same event files.
 
     python -m benchmarks.pipeline_duckdb EVENTS OUT
 
-Six of the tables, those that are asked for most: leader history, current leader, churn by topic and by
-broker, produce latency and errors, data quality. Straight from the lines to
-Parquet, in one process: no bronze, no checkpoint, nothing incremental, no reason for a reject. It prints the
-rows of each table as JSON, so that the benchmark can see that both counted the same.
+The six most used tables: leader history, current leader, churn by topic and by broker, produce latency and
+errors, data quality. Straight from the lines to Parquet, in one process: no bronze, no checkpoint, nothing
+incremental, no reason for a rejected line. It prints the row count of each table as JSON, so that the
+benchmark can check that both made the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COLUMNS: Final = {
     "dropped": "BIGINT",
 }
 
-#: Each reads those before it. `lead` and `lag` go over epochs, not over events: the same trick as in silver.
+#: Each reads those before it. `lead` and `lag` run over epochs, not over events, as in silver.
 _STEPS: Final = {
     "events": """
         CREATE TABLE events AS

@@ -1,16 +1,16 @@
-"""Leader history from bronze, in one Spark session: by silver's facts, and by windows over all events.
+"""Computes leader history from bronze in one Spark session: by silver's facts, and by windows.
 
     python -m benchmarks.pipeline_history TABLES ROUNDS       TABLES: the folder that a run has filled
 
-    facts      as the pipeline does it: one row an epoch and boot, one an epoch, then lead() over those
+    facts      the pipeline's way: one row per epoch and boot, then one per epoch, then lead() over those
     windows    row_number, min, max and collect_set over the events of each epoch, then lead(): as many
                columns
     lags       the least that plain windows can do: lag() over the events of a partition, without last_seen,
                observers and conflicts
 
-Contestants take turns after one turn each that does not count (Java compiles meanwhile). Their CPU is that of
-this process and the JVM below it; no Python runs in the work itself. Nothing is written (Spark's noop sink).
-Prints a JSON object: contestant to a list of [CPU s, wall s], and the rows of each.
+Contestants take turns after one turn each that is not counted (JIT warm-up). Their CPU is that of this
+process and its JVM; the work itself runs no Python. Nothing is written (Spark's noop sink). Prints a JSON
+object: contestant to a list of [CPU s, wall s], and the rows of each.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _PARTITION_KEY: Final = ("cluster_id", "topic_key", "partition")
 
 
 def facts(events: DataFrame) -> DataFrame:
-    """As the job does it: what several read is made once; kept in memory, not written."""
+    """The job's way: shared tables are computed once, and kept in memory instead of written."""
     silver = {table.name: table for table in SILVER}
     made = {BRONZE_EVENTS: events}
 
     def read(name: str) -> DataFrame:
         if name not in made:
             made[name] = silver[name].of(read(silver[name].source))
-            if name == SILVER_LEADER_EPOCHS:  # by the history, and twice by the ends of topics
+            if name == SILVER_LEADER_EPOCHS:  # read by the history, and twice by the ends of topics
                 made[name].persist()
         return made[name]
 
@@ -57,7 +57,7 @@ def facts(events: DataFrame) -> DataFrame:
 
 
 def windows(events: DataFrame) -> DataFrame:
-    """What one writes who knows window functions: all that the facts tell, from the events themselves."""
+    """The usual solution with window functions: all results of the facts, from the events themselves."""
     of_epoch = Window.partitionBy(*_PARTITION_KEY, "leader_epoch")
     firsts = (
         _sightings(events)
@@ -75,7 +75,7 @@ def windows(events: DataFrame) -> DataFrame:
 
 
 def lags(events: DataFrame) -> DataFrame:
-    """The shortest that gives intervals of leaders."""
+    """The shortest query that returns intervals of leaders."""
     in_order = Window.partitionBy(*_PARTITION_KEY).orderBy("leader_epoch", "observed_at", "sidecar_id")
     before = F.lag("leader_epoch").over(in_order)
     firsts = _sightings(events).withColumn("before", before)
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _cost(spark: SparkSession, rows: DataFrame) -> tuple[float, float]:
-    """CPU and wall seconds of making all rows."""
+    """Returns CPU and wall seconds of computing all rows."""
     cpu_s, wall_s = _cpu_s(spark), time.perf_counter()
     rows.write.format("noop").mode("overwrite").save()
     cost = _cpu_s(spark) - cpu_s, time.perf_counter() - wall_s

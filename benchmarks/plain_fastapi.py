@@ -1,4 +1,4 @@
-"""A FastAPI app that knows no Kafka: how long does the frame alone take to start? `python -m ... PORT`."""
+"""A FastAPI app without Kafka, to measure the framework's own start time. `python -m ... PORT`."""
 
 from __future__ import annotations
 

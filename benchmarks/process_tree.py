@@ -1,9 +1,9 @@
-"""What a command and everything that it starts cost: CPU of the whole tree, wall time, the largest process.
+"""Measures a command with all its children: CPU of the whole tree, wall time, the largest process.
 
 A Spark job is a driver in Python, a JVM beside it and Python workers below that; the JVM may outlive the
-driver by a second. So this process adopts whatever loses its parent meanwhile (PR_SET_CHILD_SUBREAPER, Linux)
-and waits for all of it: the kernel's own sums, each process counted once. Nothing else may be started by this
-process while a command runs.
+driver by a second. So this process adopts orphaned descendants (PR_SET_CHILD_SUBREAPER, Linux) and waits for
+all of them. The sums are the kernel's, with each process counted once. This process must start nothing else
+while a command runs.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 @dataclass(frozen=True, slots=True)
 class TreeCost:
-    """Of one run of a command."""
+    """The cost of one run of a command."""
 
     cpu_s: float
     wall_s: float
-    #: Resident memory of its largest process at its largest.
+    #: The largest resident memory of its largest process.
     peak_bytes: int
 
 
 class CommandFailedError(RuntimeError):
-    """The command ended with another code than 0; the message has the end of what it said."""
+    """The command ended with a code other than 0; the message has the end of its output."""
 
 
 def run_tree(command: Sequence[str], log: Path) -> TreeCost:
-    """Runs a command to its end, and the end of all that it started. Raises CommandFailedError."""
+    """Runs a command until it and all its descendants have ended. Raises CommandFailedError."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "can't adopt orphaned processes")
     begun_s = time.perf_counter()

@@ -1,16 +1,16 @@
-"""HTTP produce on three real brokers: the sidecar, everything on, against bridges that do less.
+"""Measures HTTP produce on three real brokers: the complete sidecar against bridges that do less.
 
     pilotfish       idempotence, retries, deadlines, validation, metrics
     bridge          uvicorn and confluent-kafka (librdkafka): idempotence and retries; stdlib json
     bare Python     uvicorn and a bare producer's thread: no idempotence, no retries, no checks. A ceiling
-    REST proxy      any that speaks REST Proxy's v2 API, where a URL is given; its CPU is not known here
+    REST proxy      any server with REST Proxy's v2 API, if a URL is given; its CPU is not known here
 
 All: acks=all, linger.ms=0, batch.size=16384, no compression, keyless 100-byte text values, six partitions,
 replication factor 3, min.insync.replicas 2. CPU is that of the server's process. After each turn the records
-in the topic are counted: as many as were acknowledged, and besides them no more than the connections that wrk
-cut off at its end had under way.
+in the topic are counted. There must be as many as were acknowledged, plus at most the requests in flight when
+wrk closed its connections.
 
-A proxy stands on brokers of its own, so those are to be named as well, and have a topic `bench`:
+A proxy has its own brokers, so give their addresses too. They need a topic `bench`:
 
     python -m benchmarks.produce_http --rest-proxy http://127.0.0.1:8082 --kafka 127.0.0.1:9092
 """
@@ -57,7 +57,7 @@ _IDEMPOTENCE: Final = {_OURS: "yes", _BRIDGE: "yes", _BARE: "no", _PROXY: "its o
 
 
 class Contestant(NamedTuple):
-    """A server: where records of a topic are posted, and in which form."""
+    """A server: the path for a topic's records, and their format."""
 
     url: str
     pid: int | None
@@ -65,7 +65,7 @@ class Contestant(NamedTuple):
     extra: Mapping[str, str] = {"value_format": "text"}
 
     def script(self, folder: Path, records: int) -> Path:
-        """What wrk sends."""
+        """Returns wrk's script."""
         envelope = {"records": [{"value": VALUE}] * records, **self.extra}
         body = json.dumps(envelope, separators=(",", ":"))
         path = folder / f"post-{len(self.extra)}-{records}.lua"
@@ -124,7 +124,7 @@ def _shape(
     connections: int,
     rounds: int,
 ) -> Sequence[Goal]:
-    """All of them in turn, at one number of records and connections."""
+    """Runs all in turn, at one number of records and connections."""
     loads: dict[str, list[Load]] = {name: [] for name in contestants}
 
     def turn(name: str) -> Sample:
@@ -133,7 +133,7 @@ def _shape(
         before = _stored(admin)
         loaded = load(contestant.url, contestant.pid, connections=connections, seconds=SECONDS, script=script)
         stored, acknowledged = _stored(admin) - before, loaded.sample.operations * records
-        # Cut off at the end of this turn, and stored behind it at the end of the one before.
+        # Requests cut off at the end of this turn; those of the previous turn may have been stored in it.
         if not acknowledged <= stored <= acknowledged + 2 * connections * records:
             raise SystemExit(f"{name}: {acknowledged} records were acknowledged, and {stored} are stored")
         loads[name].append(loaded)
@@ -176,7 +176,7 @@ def _shape(
 def _goals(
     shape: str, rate: Mapping[str, float], cpu_us: Mapping[str, float], p50_ms: Mapping[str, float]
 ) -> Sequence[Goal]:
-    """What is wanted at a shape."""
+    """Returns the goals of a shape."""
     alone = " 1 x 1 " in shape
     goals = [
         goal(

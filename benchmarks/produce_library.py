@@ -1,17 +1,16 @@
-"""Produce through the library on three real brokers: CPU per record, ours against every client there is.
+"""Measures the library's produce on three real brokers: CPU per record, against every other client.
 
-Each contestant has a process of its own (`producers/`, `java/ProducePeer.java`) and measures the CPU of all
-of it; it is fresh for each row, and has sent a few thousand records before it counts. All have a row's
-settings, stated in its title, and at most five requests on their way to a node (aiokafka: one). Records have
-no key; each is sent by itself and has a future or a callback, and a turn ends when all are acknowledged.
-Which partition takes a record without a key is the client's to say: only aiokafka scatters them.
+Each contestant has its own process (`producers/`, `java/ProducePeer.java`) and measures its whole CPU. The
+process is new for each row, and sends a few thousand records before it is measured. All have the settings in
+a row's title, and at most five requests in flight per node (aiokafka: one). Records have no key; each is sent
+separately with a future or a callback, and a turn ends when all are acknowledged. The client chooses the
+partition of a record without a key; only aiokafka scatters them.
 
-Java stands twice: "Java" has a new JVM for each turn, whose compiler works while it sends, as it does for
-whoever starts a producer; "Java, warm" keeps its JVM over a row's turns, which leaves the compiler little to
-do. "pilotfish, submit" hands over 500 records at a time, which no other client can, and "bare Python" has no
-idempotence, no retries, no linger and no checks: for orientation, and a ceiling. How many records a turn has
-differs, so that slow contestants don't take all the time: CPU per record is compared. `--quick` is one round
-of a tenth: to see that it runs.
+Java has two entries. "Java" has a new JVM for each turn, so its compiler works during the turn, as in a newly
+started producer. "Java, warm" keeps its JVM over a row's turns, when little is left to compile. "pilotfish,
+submit" submits 500 records at a time, which no other client can. "bare Python" has no idempotence, no
+retries, no linger and no checks. These two are for orientation. Slow contestants send fewer records per turn;
+the CPU per record is compared. `--quick` is one round of a tenth, to check that it runs.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ CONTESTANTS: Final[Mapping[str, Contestant]] = {
     WARM_JAVA: Contestant(_JAVA_PROGRAM),
     CEILING: Contestant("benchmarks.producers.bare"),
 }
-#: Whom the goals name, and whom their stretches.
+#: The contestants that the goals name, and the bounds of their ratios.
 PEERS: Final = ("kafka-python", AIOKAFKA, JAVA)
 STRETCH: Final = (LIBRDKAFKA, WARM_JAVA)
 
@@ -75,15 +74,15 @@ BATCHES_64K: Final = {**BATCHES_16K, "batch.size": "65536"}
 LZ4: Final = {"compression.type": "lz4"}
 NO_LINGER: Final = {**BATCHES_16K, "linger.ms": "0"}
 
-#: Before the first turn: connections, caches, and what a JIT compiler finds first.
+#: The warm-up before the first turn: connections, caches, and a JIT compiler's first work.
 WARM_UP_SHARE: Final = 0.05
-#: What a good day of librdkafka takes for a million records of 100 bytes.
+#: librdkafka's time for a million records of 100 bytes on a fast run.
 STRETCH_CPU_S: Final = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One table: a size of record and the settings of all contestants."""
+    """One table: a record size and the settings of all contestants."""
 
     name: str
     size_bytes: int
@@ -94,7 +93,7 @@ class Row:
 
     @property
     def contestants(self) -> Mapping[str, Contestant]:
-        """All; the ceiling only where its batches are the row's."""
+        """Returns all contestants; the ceiling only if its batches are the row's."""
         has_ceiling = self.settings["batch.size"] == BATCHES_16K["batch.size"]
         return {name: each for name, each in CONTESTANTS.items() if has_ceiling or name != CEILING}
 
@@ -123,13 +122,13 @@ ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Turn(Sample):
-    """A sample, and where each record was waited for also how long that took."""
+    """A sample, with the wait of each record if records were sent one by one."""
 
     p50_ms: float
 
 
 class Figures:
-    """A row's outcome: medians by contestant."""
+    """A row's results: medians by contestant."""
 
     def __init__(self, samples: Mapping[str, Sequence[Sample]]) -> None:
         self.cpu_us = {name: median(s.cpu_us_per_operation for s in turns) for name, turns in samples.items()}
@@ -141,7 +140,7 @@ class Figures:
 
 
 class Contest:
-    """One row on its topic: processes that are asked to take their turns."""
+    """One row on its topic: the contestants' processes."""
 
     def __init__(self, row: Row, topic: str, bootstrap_servers: str, share: float) -> None:
         settings = {"bootstrap.servers": bootstrap_servers, **row.settings}
@@ -150,7 +149,7 @@ class Contest:
         self._share = share
 
     def turn(self, name: str, contestant: Contestant, stack: contextlib.ExitStack) -> Callable[[], Sample]:
-        """What takes a contestant's turn. Its process ends with the stack, or with the turn."""
+        """Returns a function that runs a turn. The contestant's process ends with the stack or the turn."""
         row = self._row
         records = int(row.records * self._share * (1 if row.one_at_a_time else contestant.share))
         if contestant.one_turn:
@@ -183,13 +182,13 @@ class Contest:
 
 
 def measure(row: Row, kafka: KraftCluster, *, rounds: int, share: float) -> Figures:
-    """Has the contestants take turns at a row, on a topic of its own."""
+    """Runs the contestants in turn for a row, on its own topic."""
     topic = row.name.replace(",", "").replace(" ", "-")
     kafka.admin.create_topic(
         topic,
         partitions=PARTITIONS,
         replication_factor=row.replicas,
-        # All rows together would fill a small disk: a deleted topic's files go at once.
+        # Deletes files at once: all rows together would fill a small disk.
         config={"min.insync.replicas": str(min(2, row.replicas)), "file.delete.delay.ms": "0"},
     )
     contest = Contest(row, topic, kafka.bootstrap_servers, share)
@@ -214,7 +213,7 @@ def show(row: Row, figures: Figures) -> None:
 
 
 def goals_of(row: Row, figures: Figures) -> list[Goal]:
-    """Less CPU than each peer, and where records are waited for no longer a wait."""
+    """Returns the goals: less CPU than each peer, and no longer wait where records are sent one by one."""
     peers = (*PEERS, *STRETCH)
     goals = [_no_more(row, "CPU per record", figures.cpu_us, peer) for peer in peers]
     goals.append(_no_more(row, "CPU per record, asyncio", figures.cpu_us, AIOKAFKA, OURS_ASYNCIO))

@@ -1,10 +1,10 @@
-"""Where a look-up and a produce spend their time: py-spy watches the sidecar while it is under load.
+"""Profiles the sidecar under load with py-spy: where look-ups and produces spend their time.
 
     python -m benchmarks.profile [LOAD ...]
 
-Sampled is what holds the interpreter's lock: the time that nobody else of the process can have. Printed are
-the shares of the rooms, and of the functions that take most by themselves. The stacks are kept beside it, as
-text and as a flame graph, in `.cache/profile`.
+Sampled is the holder of the interpreter's lock, which excludes all other threads of the process. Printed are
+the shares of the packages, and the functions with the largest own time. The stacks are kept as text and as a
+flame graph, in `.cache/profile`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(".cache/profile")
 SECONDS: Final = 6
-#: Samples a second.
+#: Samples per second.
 RATE: Final = 500
 _MOST_FUNCTIONS: Final = 25
 _OURS: Final = ("client_core", "service")
@@ -38,7 +38,7 @@ _OURS: Final = ("client_core", "service")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A load: records per request, 0 for a look-up, and over how many connections."""
+    """A load: records per request, 0 for a look-up, and the number of connections."""
 
     records: int
     connections: int
@@ -108,14 +108,14 @@ def _watch(pid: int, form: str, out: Path) -> subprocess.Popen[bytes]:
 
 
 def _samples(lines: Iterable[str]) -> Iterable[tuple[Sequence[str], int]]:
-    """Stacks of `function (file)`, outermost first, and how often each was seen."""
+    """Yields stacks of `function (file)`, outermost first, and how often each was sampled."""
     for line in lines:
         stack, _, count = line.rpartition(" ")
         yield [frame for frame in stack.split(";") if not frame.startswith("thread (")], int(count)
 
 
 def _room(frame: str) -> str:
-    """`client_core/network`, `service/produce`, or whose library it is."""
+    """Returns the package, such as `client_core/network` or `service/produce`, or the library's name."""
     path = frame.rpartition("(")[2].rstrip(")")
     parts = path.partition(":")[0].split("/")
     if parts[0] in _OURS:
@@ -124,7 +124,7 @@ def _room(frame: str) -> str:
 
 
 def _print_rooms(samples: Sequence[tuple[Sequence[str], int]], total: int) -> None:
-    """Whose line it was; what a library does for one of our rooms is the room's too, in brackets."""
+    """Prints the shares by package; time in libraries that a package called is added in brackets."""
     alone, with_libraries = Counter[str](), Counter[str]()
     for stack, count in samples:
         rooms = [_room(frame) for frame in stack]

@@ -1,4 +1,4 @@
-"""A sidecar as a user runs it, in a process of its own, and what a benchmark asks it beside the load.
+"""Runs a sidecar in its own process with production settings, and queries it for benchmarks.
 
 with sidecar(bootstrap_servers, kafka={"linger.ms": "0"}, warm_topics=["orders"]) as ours:
     ours.get("/v1/topics/orders")
@@ -30,7 +30,7 @@ def serve_command(
     warm_topics: Sequence[str] = (),
     module: str = "service",
 ) -> list[str]:
-    """The arguments for Python. Without bootstrap servers it runs on a Kafka inside of its process."""
+    """Returns the arguments for Python. Without bootstrap servers it runs with a Kafka inside its process."""
     settings = dict(kafka) if bootstrap_servers is None else {"bootstrap.servers": bootstrap_servers, **kafka}
     return [
         *("-m", module, "serve", "--api-port", str(api_port), "--admin-port", str(admin_port)),
@@ -42,7 +42,7 @@ def serve_command(
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """One that runs."""
+    """A running sidecar."""
 
     port: int
     pid: int
@@ -52,21 +52,21 @@ class Sidecar:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> bytes:
-        """The body of a 200. Ends the benchmark with a plain message where it is none."""
+        """Returns the body of a 200. Ends the benchmark with a plain message on any other answer."""
         return self._ask(path)[1]
 
     def etag(self, path: str) -> str:
-        """The ETag of a 200."""
+        """Returns the ETag of a 200."""
         return self._ask(path)[0]
 
     def metadata(self) -> dict[str, int]:
-        """What /v1/status tells of metadata: update_version, topics, partitions …"""
+        """Returns the metadata part of /v1/status: update_version, topics, partitions …"""
         reported: dict[str, Any] = json.loads(self.get("/v1/status"))
         found: dict[str, int] = reported["metadata"]
         return found
 
     def await_partitions(self, count: int) -> None:
-        """Waits until it knows so many."""
+        """Waits until it knows `count` partitions."""
         give_up_s = time.monotonic() + _PATIENCE_S
         while (known := self.metadata()["partitions"]) < count:
             if time.monotonic() > give_up_s:
@@ -94,7 +94,7 @@ def sidecar(
     module: str = "service",
     **environment: str,
 ) -> Iterator[Sidecar]:
-    """A sidecar that is ready; it ends with the block."""
+    """Yields a sidecar that is ready; it ends with the block."""
     api, admin = free_port(), free_port()
     command = serve_command(api, admin, bootstrap_servers, kafka, warm_topics, module)
     with process(command, admin, "/readyz", **environment) as server:

@@ -1,7 +1,7 @@
-"""Records sent one by one at a steady rate, and what became of each: when it was sent, and when acknowledged.
+"""Sends records at a steady rate, and notes when each was sent and acknowledged.
 
-The pace never waits for an answer: what is not acknowledged yet keeps nobody from sending the next. Times are
-seconds of the machine's calendar clock, which all processes of a benchmark share.
+It never waits for an answer: an unacknowledged record does not delay the next. Times are seconds of the
+machine's calendar clock, which all processes of a benchmark share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PATIENCE_S: Final = 30.0
 
 
 class Outcome(NamedTuple):
-    """One record's fate; both None while nobody knows."""
+    """One record's outcome; both None while it is unknown."""
 
     sent_s: float
     acknowledged_s: float | None
@@ -27,13 +27,13 @@ class Outcome(NamedTuple):
 
 
 class Sends(Protocol):
-    """What sends a record and later says, on any thread, how it went: None for an acknowledgement."""
+    """Sends a record, and later reports the outcome on any thread: None for an acknowledgement."""
 
     def send(self, topic: str, value: bytes, done: Callable[[str | None], None]) -> None: ...
 
 
 class SteadyLoad:
-    """The sending thread and its books. Values are `{name}-{number}`, numbers from 0."""
+    """The sending thread and the outcomes. Values are `{name}-{number}`, numbers from 0."""
 
     def __init__(self, client: Sends, name: str, topic: str, per_second: float) -> None:
         self._client = client
@@ -57,11 +57,11 @@ class SteadyLoad:
         self._ends[number] = (time.time(), failure)
 
     def acknowledged_after(self, moment_s: float) -> bool:
-        """Whether any record was acknowledged later than that."""
+        """Returns whether any record was acknowledged later than that."""
         return any(at > moment_s for at, failure in tuple(self._ends.values()) if failure is None)
 
     def stop(self) -> Mapping[str, object]:
-        """Sends no more, waits for what is under way, and gives the books: a row for each record."""
+        """Stops sending, waits for pending records, and returns a row for each record."""
         self._stopped.set()
         self._thread.join()
         until_s = time.monotonic() + _PATIENCE_S

@@ -1,9 +1,9 @@
-"""Thousands of requests that wait for a topic that does not exist: what the others notice of them.
+"""Measures how thousands of requests that wait for a missing topic affect other requests.
 
-Half of the waiting are produces, half look-ups, each on a connection of its own, their deadlines spread over
-ten seconds. Looked at: how long look-ups of a known topic take before and meanwhile (99th percentile), how
-much memory the waiting take, and how long after its own deadline each is answered. Those who wait are a
-process of their own, so that only the sidecar and the one who looks up share the two cores with it.
+Half of the waiting requests are produces, half look-ups. Each has its own connection; their deadlines are
+spread over ten seconds. Measured: the time of look-ups of a known topic before and meanwhile (99th
+percentile), the memory of the waiting requests, and how long after its deadline each is answered. The waiting
+requests come from their own process, so only the sidecar and the looking-up process share the two cores.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from benchmarks.measure import goal, process_cpu_s, report, rss_bytes, table
 WAITING: Final = 5_000
 FIRST_MS: Final = 10_000
 SPREAD_MS: Final = 10_000
-#: They come one after another: how fast connections are accepted is not what is looked at.
+#: Connections are opened at a limited rate: accepting them is not measured.
 ARRIVE_PER_S: Final = 1_000
 ARRIVE_AT_ONCE: Final = 20
 LOOK_UPS: Final = 10_000
-#: A look-up, and then a moment for the others: a loop that does nothing else would only measure itself.
+#: Between look-ups there is a pause for the other requests: without it the loop would measure itself.
 PAUSE_S: Final = 0.0005
 
 _BODY: Final = '{"records":[{"value":1}]}'
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _look_ups_ms(port: int, count: int) -> list[float]:
-    """How long each of so many look-ups took, one after the other on one connection."""
+    """Returns the durations of `count` look-ups, one after the other on one connection."""
     request = f"GET /v1/topics/{TOPIC}/leader?partition=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     took_ms = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -96,7 +96,7 @@ def _look_ups_ms(port: int, count: int) -> list[float]:
             started = time.perf_counter()
             connection.sendall(request)
             answer = connection.recv(65536)
-            while not answer.endswith(b"}"):  # head and body may come one after the other
+            while not answer.endswith(b"}"):  # head and body may come separately
                 answer += connection.recv(65536)
             took_ms.append((time.perf_counter() - started) * 1_000)
             assert answer.startswith(b"HTTP/1.1 200 "), answer
@@ -117,7 +117,7 @@ def _raise_file_limit() -> None:
 
 
 async def _crowd(port: int) -> None:
-    """Has them all wait; says a word when they do, and how late each was answered when all were."""
+    """Sends all requests; prints a line when all wait, and the lateness of each answer at the end."""
     waits = []
     for number in range(WAITING):
         waits.append(asyncio.create_task(_wait(port, number)))
@@ -133,7 +133,7 @@ async def _crowd(port: int) -> None:
 
 
 async def _wait(port: int, number: int) -> float:
-    """One who waits: milliseconds from its deadline to its answer."""
+    """Sends one waiting request; returns the milliseconds from its deadline to its answer."""
     max_block_ms = FIRST_MS + SPREAD_MS * number // WAITING
     path = f"/v1/topics/not-there/records?max_block_ms={max_block_ms}"
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

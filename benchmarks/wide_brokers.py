@@ -1,11 +1,11 @@
-"""Three brokers that tell of many partitions at next to no cost, in a process of their own.
+"""Runs three fake brokers with many partitions at almost no cost, in their own process.
 
     with wide_brokers(topics=1_000, partitions=100) as bootstrap_servers:
 
-They speak ApiVersions, InitProducerId and Metadata, as the fake cluster of the tests does. With each answer
-to who asks for more than one topic, the partitions of one topic in a hundred have got another leader and the
-next leader epoch, those of the first topic always: a refresh that finds nothing changed would be less work.
-What did not change is kept as bytes, so that the brokers take little of the cores that are being measured.
+They implement ApiVersions, InitProducerId and Metadata, as the fake cluster of the tests does. Each answer to
+a request for more than one topic changes one topic in a hundred, and always the first topic: all partitions
+get another leader and the next leader epoch. A refresh without changes would be less work. Unchanged topics
+are kept as bytes, so that the brokers use little of the measured cores.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from client_core.testing.sasl import SaslSession
 
 BROKERS: Final = 3
-#: One topic in so many changes with an answer.
+#: One topic in this many changes with an answer.
 CHANGES: Final = 100
 _HOST: Final = "127.0.0.1"
 _VERSION: Final = ApiKey.METADATA.max_version
@@ -51,7 +51,7 @@ def topic_name(number: int) -> str:
 
 @contextlib.contextmanager
 def wide_brokers(topics: int, partitions: int) -> Iterator[str]:
-    """The bootstrap servers of such brokers, which end with the block."""
+    """Yields the bootstrap servers of such brokers, which end with the block."""
     command = [sys.executable, "-m", "benchmarks.wide_brokers", str(topics), str(partitions)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as brokers:
         assert brokers.stdout is not None
@@ -61,11 +61,11 @@ def wide_brokers(topics: int, partitions: int) -> Iterator[str]:
                 raise SystemExit("the brokers of this benchmark ended at their start; their words are above")
             yield reported
         finally:
-            brokers.communicate(timeout=_PATIENCE_S)  # the end of its input is its end
+            brokers.communicate(timeout=_PATIENCE_S)  # it ends with its input
 
 
 class WideCluster:
-    """What the brokers tell. On their loop only."""
+    """The answers of the brokers. On their loop only."""
 
     def __init__(self, topics: int, partitions: int) -> None:
         self.ports: Final = dict(zip(range(1, BROKERS + 1), free_ports(BROKERS), strict=True))
@@ -79,7 +79,7 @@ class WideCluster:
         self._topics = {name: self._encoded(name) for name in self._names}
 
     def answer(self, payload: bytes, header: RequestHeader) -> bytes:
-        """The body of a metadata answer."""
+        """Returns the body of a metadata answer."""
         if header.version != _VERSION:
             raise EndConnectionError
         asked = MetadataRequest.decode(payload, header.version, header.body_offset).topics
@@ -99,7 +99,7 @@ class WideCluster:
         self._next_change += count - 1
 
     def _encoded(self, name: str) -> bytes:
-        """One topic as it stands in an answer."""
+        """Returns one topic as encoded in an answer."""
         epoch = self._epochs[name]
         topic = MetadataResponseTopic(
             name=name,
@@ -152,7 +152,7 @@ def _handle(
 
 
 async def _serve(topics: int, partitions: int) -> None:
-    """Until the input ends."""
+    """Serves until the input ends."""
     cluster = WideCluster(topics, partitions)
     brokers = [
         FakeBroker(

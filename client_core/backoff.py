@@ -38,7 +38,7 @@ class ExponentialBackoff:
             raise IllegalArgumentError("jitter must be between 0 inclusive and 1 exclusive")
 
     def backoff_ms(self, attempts: int) -> int:
-        """The wait in ms after `attempts` earlier attempts (0: the first retry)."""
+        """Returns the wait in ms after `attempts` earlier attempts (0: the first retry)."""
         if self.max_ms <= self.initial_ms:
             return min(self.initial_ms, self.max_ms)
         highest_exponent = math.log(self.max_ms / max(self.initial_ms, 1)) / math.log(self.multiplier)

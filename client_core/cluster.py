@@ -36,7 +36,7 @@ class Node:
 
 
 def missing_node(node_id: int) -> Node:
-    """The placeholder for a replica whose broker is not in the response.
+    """Returns the placeholder for a replica whose broker is not in the response.
 
     Source: MetadataResponse.toBrokerNodes.
     """
@@ -94,11 +94,11 @@ class TopicPartitions(Protocol):
         ...
 
     def partition(self, partition: int, nodes: Mapping[int, Node]) -> PartitionInfo | None:
-        """One partition, with its node ids resolved by `nodes`; None if there is no such partition."""
+        """Returns one partition, its node ids resolved by `nodes`; None if there is no such partition."""
         ...
 
     def leader_id(self, partition: int) -> int | None:
-        """The leader's node id, even if its broker is unknown; None if there is none."""
+        """Returns the leader's node id, even if its broker is unknown; None if there is none."""
         ...
 
 
@@ -121,12 +121,12 @@ class Cluster:
 
     @staticmethod
     def empty() -> Cluster:
-        """A cluster without any data."""
+        """Returns a cluster without any data."""
         return Cluster(cluster_id=None, nodes_by_id=MappingProxyType({}))
 
     @staticmethod
     def bootstrap(addresses: Sequence[tuple[str, int]]) -> Cluster:
-        """The cluster before the first response: nodes -1, -2, ... in the order of `addresses`.
+        """Returns the cluster before the first response: nodes -1, -2, ... in the order of `addresses`.
 
         See META-04, CLU-01.
         """
@@ -147,19 +147,19 @@ class Cluster:
         return self.nodes_by_id.get(node_id)
 
     def partition_count_for_topic(self, topic: str) -> int | None:
-        """The number of partitions of the topic; None if it is unknown."""
+        """Returns the number of partitions of the topic; None if it is unknown."""
         partitions = self.topic_partitions.get(topic)
         return None if partitions is None else partitions.partition_count
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
-        """A partition's metadata; None if it is unknown."""
+        """Returns a partition's metadata; None if it is unknown."""
         partitions = self.topic_partitions.get(topic_partition.topic)
         return (
             None if partitions is None else partitions.partition(topic_partition.partition, self.nodes_by_id)
         )
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """The partition's leader; None without a leader, or if its broker or the partition is unknown."""
+        """Returns the partition's leader; None without one, or if its broker or the partition is unknown."""
         partitions = self.topic_partitions.get(topic_partition.topic)
         if partitions is None:
             return None
@@ -167,7 +167,7 @@ class Cluster:
         return None if leader_id is None else self.nodes_by_id.get(leader_id)
 
     def partitions_for_topic(self, topic: str) -> Sequence[PartitionInfo]:
-        """All partitions of a topic by number; empty if it is unknown (CLU-02)."""
+        """Returns all partitions of a topic by number; empty if it is unknown (CLU-02)."""
         partitions = self.topic_partitions.get(topic)
         if partitions is None:
             return ()
@@ -175,11 +175,11 @@ class Cluster:
         return tuple(info for info in found if info is not None)
 
     def available_partitions_for_topic(self, topic: str) -> Sequence[PartitionInfo]:
-        """The topic's partitions with a known leader (CLU-03)."""
+        """Returns the topic's partitions with a known leader (CLU-03)."""
         return tuple(info for info in self.partitions_for_topic(topic) if info.leader is not None)
 
     def partitions_for_node(self, node_id: int) -> Sequence[PartitionInfo]:
-        """The partitions that a broker leads (CLU-04).
+        """Returns the partitions that a broker leads (CLU-04).
 
         Visits every topic: for status pages, not for a hot path.
         """
@@ -192,5 +192,5 @@ class Cluster:
             yield from self.partitions_for_topic(topic)
 
     def with_nodes(self, nodes: Iterable[Node]) -> Mapping[int, Node]:
-        """The known nodes, updated with the given ones (META-22)."""
+        """Returns the known nodes, updated with the given ones (META-22)."""
         return MappingProxyType({**self.nodes_by_id, **{node.id: node for node in nodes}})

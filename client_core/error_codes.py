@@ -405,7 +405,7 @@ class Errors(Enum):
 
     @staticmethod
     def of(code: int) -> Errors:
-        """The row of a wire code; UNKNOWN_SERVER_ERROR for an unknown code (a newer broker)."""
+        """Returns the row of a wire code; UNKNOWN_SERVER_ERROR for an unknown code (a newer broker)."""
         return _BY_CODE.get(code, Errors.UNKNOWN_SERVER_ERROR)
 
 

@@ -382,7 +382,7 @@ def class_of(error: Errors) -> type[ApiError]:
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:
-    """The exception for a wire code other than 0, with the broker's own text if it sent one.
+    """Returns the exception for a wire code other than 0, with the broker's own text if it sent one.
 
     Raises IllegalArgumentError for code 0, which is no error. Source: Errors.forCode, Errors.exception.
     """
@@ -397,7 +397,7 @@ def error_for(code: int, message: str | None = None) -> ApiError:
 
 
 def explains(error: BaseException) -> str:
-    """`Class: message` of an error and its causes, on one line, for logs and status responses."""
+    """Returns `Class: message` of an error and its causes, on one line, for logs and status responses."""
     parts = [f"{type(error).__name__}: {error}"]
     if error.__cause__ is not None:
         parts.append(explains(error.__cause__))

@@ -77,7 +77,7 @@ class LeadersChanged:
         return len(self.rows)
 
     def changes(self, last: int | None = None) -> list[LeaderChange]:
-        """The changes in partition order: all, or the `last` ones."""
+        """Returns the changes in partition order: all, or the `last` ones."""
         rows = self.rows if last is None else self.rows[max(len(self.rows) - last, 0) :]
         return [
             LeaderChange(partition, _none_below_0(old_id), _none_below_0(new_id), _none_below_0(epoch))

@@ -31,7 +31,7 @@ class Latch:
             self._lock.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether it was set within `timeout_s` seconds; None waits without a limit."""
+        """Returns whether it was set within `timeout_s` seconds; None waits without a limit."""
         left_s = float("inf") if timeout_s is None else timeout_s
         while not self.is_set and left_s > 0:
             # An interrupted thread may keep the lock, so others check `is_set` after each piece.

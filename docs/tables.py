@@ -1,10 +1,10 @@
-"""Writes the tables in the documentation that say what the code, the last benchmarks and the last faults say.
+"""Writes the generated tables of the documentation: from the code, the last benchmarks and the last faults.
 
     python docs/tables.py            writes them
-    python docs/tables.py --check    exits 1 and names the file where one is out of date
+    python docs/tables.py --check    exits 1 and names the file that is out of date
 
-A table stands between `<!-- table NAME -->` and `<!-- end of table -->`; the schema of events is a file of
-its own. Run by `make docs`; a test runs the check.
+A table is between `<!-- table NAME -->` and `<!-- end of table -->`; the schema of events is a separate file.
+`make docs` runs it; a test runs the check.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILES: Final = (
 PIPELINE: Final = "results-pipeline.json"
 TABLE: Final = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
-#: README's figures: a goal's name, what was measured, our unit, what it is compared with.
+#: README's figures: a goal's name, the measured quantity, our unit, the peer.
 SPEED: Final = (
     (
         "look-ups/s, leader, against bare uvicorn",
@@ -67,12 +67,12 @@ def results(name: str = "results.json") -> dict[str, Any]:
 
 
 def figure(value: float) -> str:
-    """Three digits that matter, as people write them."""
+    """Returns a number with three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def goals_table(file: str = "results.json") -> str:
-    """All goals of a benchmark run: what was measured, beside what, and whether the goal was reached."""
+    """Returns all goals of a benchmark run: quantity, peer, and whether the goal was reached."""
     run = results(file)
     lines = [
         f"Measured on {run['date']}, {run['machine']}.",
@@ -89,7 +89,7 @@ def goals_table(file: str = "results.json") -> str:
 
 
 def speed_table() -> str:
-    """README's five figures. A goal that the last run does not have is a KeyError with its name."""
+    """Returns README's five figures. Raises KeyError with the name of a goal that the last run lacks."""
     run = results()
     goals = {goal["name"]: goal for goal in run["goals"]}
     lines = [
@@ -107,14 +107,14 @@ def speed_table() -> str:
 
 
 def measured_pipeline(made: Callable[[], str]) -> str:
-    """A table of the pipeline's benchmark, which is run apart from the others, if it was run."""
+    """Returns a table of the pipeline's benchmark, which is run separately, if it was run."""
     if not (ROOT / "benchmarks" / PIPELINE).exists():
         return "Not measured yet: `make bench-pipeline`, then `make docs`."
     return made()
 
 
 def pipeline_costs() -> str:
-    """What runs of the pipeline cost, by number of events."""
+    """Returns the costs of the pipeline's runs, by number of events."""
     lines = [
         "| what | events | input | CPU | wall | events per CPU second | largest process |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -134,7 +134,7 @@ def pipeline_costs() -> str:
 
 
 def missed() -> str:
-    """The goals that are not reached, as a list."""
+    """Returns the goals that are not reached, as a list."""
     names = [
         f"- {goal['name']}: {figure(goal['ratio'])}, the goal is {goal['goal']}" for goal in not_reached()
     ]
@@ -160,17 +160,17 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "pipeline-costs": lambda: measured_pipeline(pipeline_costs),
 }
 
-#: Files that are made as a whole.
+#: Files that are generated as a whole.
 WHOLE: Final[dict[str, Callable[[], str]]] = {"docs/event-v1.schema.json": schema_text}
 
 
 def written(text: str) -> str:
-    """The text with each table as it is now."""
+    """Returns the text with each table up to date."""
     return TABLE.sub(lambda found: f"{found[1]}{TABLES[found['name']]()}\n{found[3]}", text)
 
 
 def out_of_date() -> dict[str, str]:
-    """The files that are not what they would be now, and what they would be."""
+    """Returns the files that are out of date, and their new texts."""
     now: dict[str, str] = {}
     for name in (*FILES, *WHOLE):
         path = ROOT / name

@@ -1,11 +1,11 @@
-"""Writes what the charts know of the sidecar's settings, from the settings themselves.
+"""Generates the charts' copies of the sidecar's settings, from the settings themselves.
 
     python helm/values_schema.py            writes both files
     python helm/values_schema.py --check    exits 1 and names the file that is out of date
 
-`pilotfish/values.schema.json` is what Helm checks an application chart's values by: names, types and ranges,
-nothing it does not know. `pilotfish-lib/templates/_names.tpl` has the names for charts of teams, whose values
-no schema of ours sees. Run by `make docs`; a test runs the check.
+Helm checks an application chart's values with `pilotfish/values.schema.json`: names, types and ranges; it
+rejects unknown names. `pilotfish-lib/templates/_names.tpl` has the names for charts of teams, whose values
+have no schema of ours. `make docs` runs it; a test runs the check.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ GENERATED: Final = "Written by helm/values_schema.py from the sidecar's settings
 
 Schema = dict[str, Any]
 
-#: `[0,...]`, `[0.5,...,1.0]`, `[1,...,9] or -1`: how Kafka writes what a number may be.
+#: Kafka's notation for a number's range: `[0,...]`, `[0.5,...,1.0]`, `[1,...,9] or -1`.
 _RANGE: Final = re.compile(r"\[(?P<least>-?[\d.]+),\.\.\.(,(?P<most>-?[\d.]+))?\]( or (?P<other>-?\d+))?")
-#: `[all, -1]`, `(case insensitive) [A, B]`: what a text may be.
+#: Kafka's notation for a text's values: `[all, -1]`, `(case insensitive) [A, B]`.
 _WORDS: Final = re.compile(r"(?P<any_case>\(case insensitive\) )?\[(?P<words>[^\]]+)\]")
 _LIMITS: Final = {"SHORT": 2**15 - 1, "INT": 2**31 - 1, "LONG": 2**63 - 1}
-#: A number that a values file may have in quotes, too: one beyond 2^53 has to be.
+#: A number that may be quoted in a values file; beyond 2^53 it must be.
 _DIGITS: Final = r"^[-+]?[0-9]+$"
 
 TEXT: Final[Schema] = {"type": "string"}
 SWITCH: Final[Schema] = {"type": "boolean"}
 NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 253}
 LABELS: Final[Schema] = {"type": "object", "additionalProperties": {"type": "string"}}
-#: Kubernetes' own: what it may be, the API server knows.
+#: A Kubernetes object, which the API server checks.
 ANYTHING: Final[Schema] = {"type": "object"}
 DURATION: Final[Schema] = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))+$"}
 
 
 def closed(properties: Schema, required: tuple[str, ...] = ()) -> Schema:
-    """A map of these names and no others."""
+    """Returns the schema of a map with only these names."""
     made: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
     return {**made, "required": list(required)} if required else made
 
@@ -57,7 +57,7 @@ def many(items: Schema) -> Schema:
 
 
 def own_settings() -> Schema:
-    """As pydantic checks them. A list may be a text with commas, as everywhere."""
+    """Returns the types and ranges that pydantic checks. A list may be a text with commas, as everywhere."""
     properties: Schema = {}
     for name, reported in Settings.model_json_schema()["properties"].items():
         if name in OWN_NAMES:
@@ -65,7 +65,7 @@ def own_settings() -> Schema:
             if checked.get("type") == "array":
                 checked["type"] = ["array", "string"]
             properties[name] = checked
-    # The container's port and its probes go by this number, so it can't be left to the system.
+    # The container's port and its probes use this number, so the system can't choose it.
     properties["admin_port"]["minimum"] = 1
     return closed(properties)
 
@@ -77,7 +77,7 @@ def kafka_settings() -> Schema:
     properties: Schema = {}
     for option in OPTIONS:
         if option.kind.secret:
-            # The one way to have the schema's complaint tell what to do instead.
+            # An enum of one text is the only way to put the remedy into the schema's error.
             properties[option.name] = {"enum": [f"{_remedy(option.name)}"], "description": option.doc}
         else:
             rule = option.taken or option.valid
@@ -114,7 +114,7 @@ def _range(rule: str, largest: int | None) -> Schema:
         return {} if largest is None or largest > 2**53 else {"minimum": -largest - 1, "maximum": largest}
     least = min(float(found["least"]), float(found["other"] or found["least"]))
     most = float(found["most"]) if found["most"] else largest
-    # JSON's numbers are exact to 2^53, and nobody waits that many milliseconds.
+    # JSON's numbers are exact to 2^53; no wait is that many milliseconds.
     return {"minimum": _plain(least)} | (
         {} if most is None or most > 2**53 else {"maximum": _plain(float(most))}
     )
@@ -140,7 +140,7 @@ def _words(rule: str) -> Schema:
 
 
 def sidecar() -> Schema:
-    """What stands below `pilotfish:`, in this chart and in those of teams."""
+    """Returns the schema of `pilotfish:`, in this chart and in those of teams."""
     secret = closed(
         {
             "name": {"type": "string", "pattern": r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"},
@@ -180,7 +180,7 @@ def sidecar() -> Schema:
 
 
 def values() -> Schema:
-    """The whole of chart pilotfish. `global` is Helm's own, where the chart is a dependency of another."""
+    """Returns the schema of chart pilotfish. `global` is Helm's own, for a chart that is a dependency."""
     shape = closed(
         {
             "global": ANYTHING,
@@ -233,7 +233,7 @@ def schema_text() -> str:
 
 
 def names_text() -> str:
-    """Three lists of names as templates: own settings, Kafka's, and those of Kafka's that are secrets."""
+    """Returns three lists of names as templates: own settings, Kafka's, and Kafka's secrets."""
     kafka = [name for option in OPTIONS for name in (option.name, option.file_name) if name is not None]
     lists = {
         "settingNames": list(OWN_NAMES),

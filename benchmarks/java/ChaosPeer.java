@@ -1,17 +1,17 @@
 // Kafka's own producer beside a sidecar while brokers and network fail: small keyed records at a steady rate,
-// to each partition in turn, never waiting for an answer. Arguments: BOOTSTRAP TOPIC PARTITIONS PER_SECOND.
+// to each partition in turn, without waiting for answers. Arguments: BOOTSTRAP TOPIC PARTITIONS PER_SECOND.
 //
 //     set NAME VALUE     a producer's property, before `start`
 //     start              begins to send
-//     mark NAME          says `mark NAME <ms>`, after all that was completed before
-//     quit               stops, waits for what is under way, and says `end`; so does the end of the input
+//     mark NAME          prints `mark NAME <ms>`, after all records that were completed before
+//     quit               stops, waits for pending records, prints `end`; so does the end of the input
 //
-// It says `ready` first, and for each completed record, at the latest 100 ms after it:
+// It prints `ready` first, and for each completed record, at most 100 ms later:
 //
-//     <partition> <sent ms> <done ms> ok|<name of the error> <offset, -1 where it failed>
+//     <partition> <sent ms> <done ms> ok|<name of the error> <offset, -1 if it failed>
 //
-// Times are calendar milliseconds of when the program began, counted on by a clock that can't be set. acks=all,
-// idempotent, linger 0; all else as Kafka has it.
+// Times are calendar milliseconds at the program's start, plus those of a monotonic clock. acks=all,
+// idempotent, linger 0; all other settings are Kafka's defaults.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -24,43 +24,43 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public final class ChaosPeer {
-    /** As long as a caller's value beside it. */
+    /** The length of a value of the sidecar's callers. */
     private static final String PADDING = ".".repeat(80);
     private static final long FLUSH_MS = 100;
     private static final long PATIENCE_MS = 20_000;
-    /** Who was held up for longer does not catch up: a rate is not a number of records. */
+    /** After a longer delay the missed records are skipped: the rate matters, not the number of records. */
     private static final long MOST_BEHIND_NANOS = 1_000_000_000L;
 
     private static final long BEGAN_MS = System.currentTimeMillis();
     private static final long BEGAN_NANOS = System.nanoTime();
 
-    /** What was completed and not told yet. Its lock is for it alone. */
-    private static final StringBuilder untold = new StringBuilder();
+    /** Completed records that are not printed yet. Also the lock that guards them. */
+    private static final StringBuilder unprinted = new StringBuilder();
     private static volatile boolean stopped = false;
 
     private static long now() {
         return BEGAN_MS + (System.nanoTime() - BEGAN_NANOS) / 1_000_000;
     }
 
-    private static void tell(String line) {
-        synchronized (untold) {
-            untold.append(line).append('\n');
+    private static void report(String line) {
+        synchronized (unprinted) {
+            unprinted.append(line).append('\n');
         }
     }
 
     private static synchronized void flush() {
-        String telling;
-        synchronized (untold) {
-            telling = untold.toString();
-            untold.setLength(0);
+        String lines;
+        synchronized (unprinted) {
+            lines = unprinted.toString();
+            unprinted.setLength(0);
         }
-        System.out.print(telling);
+        System.out.print(lines);
         System.out.flush();
     }
 
     private static void completed(int partition, long sent, Exception error, long offset) {
         String end = error == null ? "ok" : error.getClass().getSimpleName();
-        tell(partition + " " + sent + " " + now() + " " + end + " " + (error == null ? offset : -1));
+        report(partition + " " + sent + " " + now() + " " + end + " " + (error == null ? offset : -1));
     }
 
     private static void send(KafkaProducer<byte[], byte[]> producer, String topic, int partitions, double perSecond) {
@@ -93,7 +93,7 @@ public final class ChaosPeer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        // A lost broker fills a log; what is looked at are the records.
+        // A lost broker fills a log, but only the records are evaluated.
         System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "error");
         Properties config = new Properties();
         config.put("bootstrap.servers", arguments[0]);
@@ -106,14 +106,14 @@ public final class ChaosPeer {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         KafkaProducer<byte[], byte[]> producer = null;
         Thread sending = null;
-        tell("ready");
+        report("ready");
         flush();
         for (String line = in.readLine(); line != null && !line.equals("quit"); line = in.readLine()) {
             String[] words = line.split(" ", 3);
             switch (words[0]) {
                 case "set" -> config.put(words[1], words[2]);
                 case "mark" -> {
-                    tell("mark " + words[1] + " " + now());
+                    report("mark " + words[1] + " " + now());
                     flush();
                 }
                 case "start" -> {
@@ -133,7 +133,7 @@ public final class ChaosPeer {
             sending.join(PATIENCE_MS);
             producer.close(Duration.ofMillis(PATIENCE_MS));
         }
-        tell("end");
+        report("end");
         flush();
         System.exit(0);
     }

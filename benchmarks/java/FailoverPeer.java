@@ -1,11 +1,11 @@
 // Kafka's own producer, sending records of a few bytes to one topic at a steady rate. Argument: BOOTSTRAP.
 //
 //     start TOPIC ACKS PER_SECOND BATCH_BYTES [PARTITION]
-//                             a new producer; without a partition its partitioner has the choice
+//                             a new producer; without a partition the partitioner chooses
 //     acknowledged SECONDS    whether a record was acknowledged later than that
 //     stop                    a row for each record: sent, acknowledged (or null), failure (or null)
 //
-// linger 0, idempotent where acks=all; all else as Kafka has it. Times are calendar seconds.
+// linger 0, idempotent if acks=all; all other settings are Kafka's defaults. Times are calendar seconds.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -28,7 +28,7 @@ public final class FailoverPeer {
 
     record End(double at, String failure) {}
 
-    /** One producer and the thread that sends by it. */
+    /** One producer and its sending thread. */
     static final class Load {
         final KafkaProducer<byte[], byte[]> producer;
         final List<Double> sent = Collections.synchronizedList(new ArrayList<>());
@@ -98,7 +98,7 @@ public final class FailoverPeer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        // A lost broker fills a log; what is looked at are the records.
+        // A lost broker fills a log, but only the records are evaluated.
         System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "off");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Load load = null;

@@ -17,13 +17,13 @@ import org.apache.kafka.common.utils.LogContext;
 /**
  * Java's own metadata cache: MetadataResponse.parse, then Metadata.update. Argument: the responses' version.
  *
- *   warm SECONDS FILE...   lives through these responses again and again, each life with a fresh cache
- *   fresh                  begins with an empty cache
- *   apply TIMES FILE       applies a response; CPU and wall seconds of this thread, all times together
- *   led NODE               how many partitions the broker leads
- *   memory FILE            bytes of heap that a cache with this one response holds
+ *   warm SECONDS FILE...   applies these responses repeatedly, each time to a new cache
+ *   fresh                  starts with an empty cache
+ *   apply TIMES FILE       applies a response TIMES times; this thread's CPU and wall seconds in total
+ *   led NODE               the number of partitions that the broker leads
+ *   memory FILE            heap bytes of a cache with this one response
  *
- * CPU is this thread's own: the collector and the compiler work on others.
+ * CPU is that of this thread: the collector and the compiler use others.
  */
 public final class MetadataPeer {
     private static final int COLLECTIONS = 4;

@@ -13,9 +13,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Kafka's own producer as a contestant of produce_library.py. Arguments: TOPIC and settings as name=value.
  *
- * <p>The lines it is asked by are those of benchmarks/producers/line_protocol.py: "run SIZE COUNT" sends with a
- * callback for each record and flushes, "wait SIZE COUNT" waits for each record by itself. CPU time is that of
- * the whole process, so what the JIT compiler and the collector take is in it.
+ * <p>The commands are those of benchmarks/producers/line_protocol.py: "run SIZE COUNT" sends with a callback for
+ * each record and flushes, "wait SIZE COUNT" waits for each record separately. CPU time is that of the whole
+ * process, with the JIT compiler and the collector.
  */
 public final class ProducePeer {
     private static final double NANOS_PER_S = 1e9;
@@ -59,16 +59,16 @@ public final class ProducePeer {
         int acknowledged = latencies.length > 0 ? waitForEach(value, latencies) : run(value, count);
         cpu = system.getProcessCpuTime() - cpu;
         wall = System.nanoTime() - wall;
-        String told = String.format(
+        String fields = String.format(
                 Locale.ROOT,
                 "\"acknowledged\":%d,\"wall_s\":%.6f,\"cpu_s\":%.6f",
                 acknowledged,
                 wall / NANOS_PER_S,
                 cpu / NANOS_PER_S);
         if (latencies.length > 0) {
-            told += String.format(Locale.ROOT, ",\"p50_ms\":%.4f", median(latencies) / NANOS_PER_MS);
+            fields += String.format(Locale.ROOT, ",\"p50_ms\":%.4f", median(latencies) / NANOS_PER_MS);
         }
-        return "{" + told + "}";
+        return "{" + fields + "}";
     }
 
     private int run(byte[] value, int count) {

@@ -1,4 +1,4 @@
-"""The contestants of `produce_library.py`, a program each: nobody's threads or memory bend another's.
+"""The contestants of `produce_library.py`, each a program, so that they do not affect each other.
 
-They take a topic and Kafka's settings as `name=value`, and are asked line by line; see `line_protocol.py`.
+Arguments: a topic and Kafka's settings as `name=value`. Commands come line by line; see `line_protocol.py`.
 """

@@ -1,7 +1,7 @@
-"""aiokafka, with its compiled extension: `await send` gives a future for each record; its loop runs per turn.
+"""aiokafka with its compiled extension: `await send` returns a future per record; its loop runs per turn.
 
-It has no sticky partitioner: records without a key go to partitions by chance. `flush` ends when all futures
-are done, which costs less than a `gather` over all of them.
+It has no sticky partitioner: records without a key go to random partitions. `flush` ends when all futures are
+done, which costs less than a `gather` over all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AioKafka:
     def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
         keywords = as_keywords(settings)
         keywords["max_batch_size"] = keywords.pop("batch_size")
-        del keywords["max_in_flight_requests_per_connection"]  # one per node: it knows no other
+        del keywords["max_in_flight_requests_per_connection"]  # it always has one request per node
         self.topic = topic
         self.loop = asyncio.new_event_loop()
         self.producer: Any = self.loop.run_until_complete(self._start(keywords))

@@ -1,7 +1,7 @@
 """The ceiling: a bare producer of pure Python; no idempotence, retries or checks. See `bare_producer.py`.
 
-Each record is handed over by itself, and told of by itself. It knows 16 KiB batches and no compression, and
-does not linger, so it is in no table of other batches.
+Each record is submitted and acknowledged separately. Batches are 16 KiB, without compression and linger, so
+it is not in tables with other batches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Bare:
         return timed_each(lambda: self.run(value, 1), records)
 
     def close(self) -> None:
-        """Its thread ends with the process."""
+        """Does nothing: its thread ends with the process."""
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-#: How many records are sent between two looks at the callbacks: a look after each would cost it more.
+#: Records sent between two polls for callbacks: a poll after each record would cost more.
 _RECORDS_BETWEEN_POLLS: Final = 100
 _OWN: Final = {
-    "queue.buffering.max.messages": 1_000_000,  # all of a turn: by default it would refuse some
-    "log_level": 3,  # errors: a new cluster makes it warn that it tries again
+    "queue.buffering.max.messages": 1_000_000,  # all of a turn: by default it would reject some
+    "log_level": 3,  # errors: on a new cluster it logs warnings about retries
 }
 
 

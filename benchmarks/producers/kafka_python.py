@@ -1,6 +1,6 @@
-"""kafka-python: `send` with a future for each record, and its sticky partitioner, as Java has it.
+"""kafka-python: `send` with a future for each record, and its sticky partitioner, as in Java.
 
-Its default partitioner scatters records without a key, which would make smaller batches of the same records.
+Its default partitioner scatters records without a key, which would make smaller batches.
 """
 
 from __future__ import annotations

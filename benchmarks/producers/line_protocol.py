@@ -1,11 +1,11 @@
-"""How a producer in a process of its own is asked to produce, and how it measures itself.
+"""The commands of a producer in its own process, and its measurement of itself.
 
-    run SIZE COUNT     sends so many records, and waits until all are acknowledged
+    run SIZE COUNT     sends COUNT records, and waits until all are acknowledged
     wait SIZE COUNT    sends one record, waits for its acknowledgement, sends the next
 
-Each answer says how many records were acknowledged, in how many wall and CPU seconds (of the whole process,
-all threads), and after `wait` also the median in milliseconds. See `line_peer.py` for the talk itself;
-`benchmarks/java/ProducePeer.java` speaks the same.
+Each answer has the number of acknowledged records, and the wall and CPU seconds (of the whole process, all
+threads); after `wait` also the median in milliseconds. `line_peer.py` has the transport;
+`benchmarks/java/ProducePeer.java` implements the same commands.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ PATIENCE_S: Final = 120.0
 
 
 class Contestant(Protocol):
-    """A producer, ready to send to one topic."""
+    """A producer that is ready to send to one topic."""
 
     def run(self, value: bytes, records: int) -> int:
-        """Sends so many, waits for all, and returns how many were acknowledged."""
+        """Sends `records` records, waits for all, and returns how many were acknowledged."""
         ...
 
     def wait_for_each(self, value: bytes, records: int) -> Sequence[float]:
-        """Sends one by one; returns the seconds until each was acknowledged. Raises where one is not."""
+        """Sends one by one; returns the seconds until each was acknowledged. Raises if one is not."""
         ...
 
     def close(self) -> None: ...
 
 
 def serve(make: Callable[[str, Mapping[str, str]], Contestant]) -> None:
-    """Makes a producer from the arguments, and does what its input says until that ends."""
+    """Makes a producer from the arguments, and runs commands until the input ends."""
     topic, *settings = sys.argv[1:]
     contestant = make(topic, dict(setting.split("=", 1) for setting in settings))
 
@@ -68,7 +68,7 @@ def _measured(run: Callable[[], int | None]) -> dict[str, float]:
 
 
 def timed_each(send_and_wait: Callable[[], object], records: int) -> list[float]:
-    """The seconds that each of so many calls takes."""
+    """Returns the duration of each of `records` calls, in seconds."""
     latencies_s = []
     for _ in range(records):
         began_s = time.perf_counter()
@@ -78,7 +78,7 @@ def timed_each(send_and_wait: Callable[[], object], records: int) -> list[float]
 
 
 def as_keywords(settings: Mapping[str, str]) -> dict[str, object]:
-    """Kafka's settings as the Python clients spell them: `linger_ms=5`, `enable_idempotence=True`."""
+    """Returns Kafka's settings in the Python clients' spelling: `linger_ms=5`, `enable_idempotence=True`."""
     words: dict[str, object] = {"true": True, "false": False, "none": None}
     return {
         name.replace(".", "_"): int(value) if value.isdecimal() else words.get(value, value)

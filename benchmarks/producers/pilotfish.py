@@ -1,4 +1,4 @@
-"""Ours: `send` with a future for each record, as Java's users write it."""
+"""Pilotfish: `send` with a future for each record, as in Java programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ours for asyncio: `await send` gives a future for each record; its loop runs per turn, as aiokafka's."""
+"""Pilotfish for asyncio: `await send` returns a future per record; its loop runs per turn, as aiokafka's."""
 
 from __future__ import annotations
 

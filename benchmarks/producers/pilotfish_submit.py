@@ -1,4 +1,4 @@
-"""Ours again: `submit`, which takes many records and tells of them together. What the sidecar uses."""
+"""Pilotfish's `submit`, which takes many records and reports them together. The sidecar uses it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _THROTTLES_FROM: Final[Mapping[ApiKey, int]] = {
 
 
 def client_throttles(api: ApiKey, version: int) -> bool:
-    """Whether the client must wait for a response's throttle time (NET-12)."""
+    """Returns whether the client must wait for a response's throttle time (NET-12)."""
     from_version = _THROTTLES_FROM.get(api)
     return from_version is not None and version >= from_version
 
@@ -62,14 +62,14 @@ class NodeApiVersions:
 
     @staticmethod
     def of_response(response: ApiVersionsResponse) -> NodeApiVersions:
-        """All versions in an ApiVersions response, including APIs unknown to this client."""
+        """Returns all versions in an ApiVersions response, including APIs unknown to this client."""
         return NodeApiVersions(
             {key.api_key: VersionRange(key.min_version, key.max_version) for key in response.api_keys}
         )
 
     @staticmethod
     def create(overrides: Mapping[ApiKey, VersionRange] | None = None) -> NodeApiVersions:
-        """A node that supports this client's versions, except for the overrides. For tests."""
+        """Returns a node that supports this client's versions, except for the overrides. For tests."""
         every = {api: VersionRange(api.min_version, api.max_version) for api in API_KEYS}
         return NodeApiVersions({api.id: versions for api, versions in {**every, **(overrides or {})}.items()})
 
@@ -77,7 +77,7 @@ class NodeApiVersions:
         return self._ranges.get(api.id)
 
     def latest_usable_version(self, api: ApiKey, oldest_allowed: int, latest_allowed: int) -> int:
-        """The highest version that both sides support (NET-06). Raises UnsupportedVersionError if none."""
+        """Returns the highest version of both sides (NET-06). Raises UnsupportedVersionError if none."""
         supported = self._ranges.get(api.id)
         if supported is None:
             raise UnsupportedVersionError(f"The node does not support {_constant_name(api)}")
@@ -91,7 +91,7 @@ class NodeApiVersions:
         return version
 
     def __str__(self) -> str:
-        """Every API by id, with its usable version: `Produce(0): 0 to 13 [usable: 13]`."""
+        """Returns every API by id, with its usable version: `Produce(0): 0 to 13 [usable: 13]`."""
         unsupported = {api.id: f"{api.name}({api.id}): UNSUPPORTED" for api in API_KEYS}
         supported = {api_id: _describe(api_id, versions) for api_id, versions in self._ranges.items()}
         lines = {**unsupported, **supported}
@@ -106,7 +106,7 @@ _NEXT_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def _constant_name(api: ApiKey) -> str:
-    """The API's name as Java logs it: PRODUCE, API_VERSIONS."""
+    """Returns the API's name as Java logs it: PRODUCE, API_VERSIONS."""
     return _NEXT_WORD.sub("_", api.name).upper()
 
 
@@ -159,6 +159,6 @@ class ApiVersionsRequestBuilder:
 
 
 def version_to_ask_next(response: ApiVersionsResponse) -> int:
-    """The version to use after a refusal: the highest that the response lists for this API, else 0."""
+    """Returns the version after a refusal: the highest that the response lists for this API, else 0."""
     listed = next((key for key in response.api_keys if key.api_key == ApiKey.API_VERSIONS.id), None)
     return 0 if listed is None else min(max(listed.max_version, 0), ApiKey.API_VERSIONS.max_version)

@@ -89,7 +89,7 @@ def resolve_bootstrap_addresses(
     resolver: HostResolver,
     dns_lookup: ClientDnsLookup = ClientDnsLookup.USE_ALL_DNS_IPS,
 ) -> list[tuple[str, int]]:
-    """The addresses that resolve; with RESOLVE_CANONICAL_..., one per canonical name of each host.
+    """Returns the addresses that resolve; with RESOLVE_CANONICAL_..., one per canonical name of each host.
 
     Raises ConfigError if none resolves, or with RESOLVE_CANONICAL_... for any unknown host. Blocks.
     """

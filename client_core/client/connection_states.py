@@ -69,12 +69,12 @@ class ClusterConnectionStates:
     # -- when to connect -------------------------------------------------------------------------------------
 
     def can_connect(self, node_id: int, now_ms: int) -> bool:
-        """Whether the node may be connected to: unknown, or disconnected and past its backoff (CONN-01)."""
+        """Returns whether a connect is allowed: unknown, or disconnected and past its backoff (CONN-01)."""
         node = self._nodes.get(node_id)
         return node is None or (node.is_disconnected and node.backoff_left_ms(now_ms) == 0)
 
     def is_blacked_out(self, node_id: int, now_ms: int) -> bool:
-        """Whether the node is disconnected and within its backoff."""
+        """Returns whether the node is disconnected and within its backoff."""
         node = self._nodes.get(node_id)
         return node is not None and node.is_disconnected and node.backoff_left_ms(now_ms) > 0
 
@@ -95,7 +95,7 @@ class ClusterConnectionStates:
         return 0 if node is None else node.throttle_delay_ms(now_ms)
 
     def poll_delay_ms(self, node_id: int, now_ms: int) -> int:
-        """The remaining throttle time of a connected node, else connection_delay_ms (CONN-05)."""
+        """Returns the remaining throttle time of a connected node, else connection_delay_ms (CONN-05)."""
         node = self._nodes.get(node_id)
         if node is not None and node.is_connected:
             throttle_ms = node.throttle_delay_ms(now_ms)
@@ -104,7 +104,7 @@ class ClusterConnectionStates:
         return self.connection_delay_ms(node_id, now_ms)
 
     def last_connect_attempt_ms(self, node_id: int) -> int | None:
-        """Time of the last attempt or disconnection; None if the node was never tried."""
+        """Returns the time of the last attempt or disconnection; None if the node was never tried."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_connect_attempt_ms
 
@@ -114,7 +114,7 @@ class ClusterConnectionStates:
         return node_id in self.connecting_nodes
 
     def is_preparing_connection(self, node_id: int) -> bool:
-        """Whether the node is CONNECTING or CHECKING_API_VERSIONS."""
+        """Returns whether the node is CONNECTING or CHECKING_API_VERSIONS."""
         node = self._nodes.get(node_id)
         return node is not None and node.is_preparing
 
@@ -123,7 +123,7 @@ class ClusterConnectionStates:
         return node is not None and node.is_ready(now_ms)
 
     def is_up(self, node_id: int) -> bool:
-        """Whether the connection is READY, even if throttled."""
+        """Returns whether the connection is READY, even if throttled."""
         node = self._nodes.get(node_id)
         return node is not None and node.state is ConnectionState.READY
 
@@ -135,12 +135,12 @@ class ClusterConnectionStates:
         return node is not None and node.is_connected
 
     def is_disconnected(self, node_id: int) -> bool:
-        """Whether the last attempt failed or the connection ended; False for a node never tried."""
+        """Returns whether the last attempt failed or the connection ended; False for a node never tried."""
         node = self._nodes.get(node_id)
         return node is not None and node.is_disconnected
 
     def authentication_error(self, node_id: int) -> AuthenticationError | None:
-        """Why the node rejected authentication; kept until it is READY (CONN-12)."""
+        """Returns why the node rejected authentication; kept until it is READY (CONN-12)."""
         node = self._nodes.get(node_id)
         return None if node is None else node.authentication_error
 
@@ -151,11 +151,11 @@ class ClusterConnectionStates:
         return self._node(node_id).connection_setup_timeout_ms
 
     def nodes_with_connection_setup_timeout(self, now_ms: int) -> Sequence[int]:
-        """The nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
+        """Returns the nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
         return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
     def current_address(self, node_id: int) -> str | None:
-        """The address for the current attempt; None while the name is being resolved.
+        """Returns the address for the current attempt; None while the name is being resolved.
 
         Raises OSError when the name can't be resolved.
         """
@@ -186,7 +186,7 @@ class ClusterConnectionStates:
         self.connecting_nodes.add(node_id)
 
     def disconnected(self, node_id: int, now_ms: int) -> None:
-        """The attempt failed or the connection ended: starts the backoff (CONN-01)."""
+        """Starts the backoff, after a failed attempt or a disconnection (CONN-01)."""
         node = self._node(node_id)
         was = node.state
         node.move_to(ConnectionState.DISCONNECTED)
@@ -237,7 +237,7 @@ class ClusterConnectionStates:
         self.connecting_nodes.discard(node_id)
 
     def authentication_failed(self, node_id: int, now_ms: int, error: AuthenticationError) -> None:
-        """Authentication failed: the backoff grows once more than for a plain disconnection (CONN-12)."""
+        """Notes a failed authentication: the backoff grows once more than for a disconnection (CONN-12)."""
         node = self._node(node_id)
         node.move_to(ConnectionState.AUTHENTICATION_FAILED)
         node.authentication_error = error

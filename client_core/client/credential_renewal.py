@@ -98,7 +98,7 @@ def next_step(
     may_begin: bool,
     tried_last: int | None = None,
 ) -> Step:
-    """The next step. Pure.
+    """Returns the next step. Pure.
 
     `is_under_way`: a trial or a new connection is. `is_proved`: a broker accepted the current credentials.
     `may_begin`: the pause is over. `tried_last`: the node of the last trial, which is tried last.
@@ -164,11 +164,11 @@ class CredentialRenewal:
         return self._is_trying or self._held is not None or self._renewing is not None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `turn` must be called: a check is due, or a step is under way."""
+        """Returns whether `turn` must be called: a check is due, or a step is under way."""
         return now_ms >= self._next_ms or self._is_busy
 
     def wait_ms(self, now_ms: int) -> int:
-        """The longest time, in ms, that a poll may wait."""
+        """Returns the longest time, in ms, that a poll may wait."""
         return max(self._next_ms - now_ms, 0)
 
     def turn(self, now_ms: int) -> None:

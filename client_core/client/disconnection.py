@@ -61,30 +61,30 @@ def from_channel(channel: ChannelState) -> Disconnection:
 
 
 def protocol_error(detail: str) -> Disconnection:
-    """The peer broke Kafka's protocol (NET-11)."""
+    """Returns the end of a connection whose peer broke Kafka's protocol (NET-11)."""
     return Disconnection("protocol_error", detail, logging.WARNING)
 
 
 def unreachable(detail: str) -> Disconnection:
-    """The operating system refused the connect call at once (NET-22)."""
+    """Returns the end of a connect call that the operating system refused at once (NET-22)."""
     return Disconnection("refused", detail, logging.WARNING)
 
 
 def unresolved(host: str, error: OSError) -> Disconnection:
-    """The host has no address; `detail` has the resolver's reason (NET-22)."""
+    """Returns the end for a host without an address; `detail` has the resolver's reason (NET-22)."""
     return Disconnection(
         "unresolved", f"{host} can't be resolved: {error.strerror or error}", logging.WARNING
     )
 
 
 def resolve_timeout(host: str, timeout_ms: int) -> Disconnection:
-    """CONNECTING took too long, waiting only for the resolver (NET-17)."""
+    """Returns the end of a connection that waited too long for the resolver (NET-17)."""
     detail = f"{host} was not resolved within {timeout_ms} ms"
     return Disconnection("unresolved", detail, logging.WARNING, timed_out=True)
 
 
 def forbidden(detail: str) -> Disconnection:
-    """No attempt was made: allowed.broker.hosts does not contain the host."""
+    """Returns an end without an attempt: allowed.broker.hosts does not contain the host."""
     return Disconnection("forbidden", detail, logging.WARNING)
 
 
@@ -98,18 +98,18 @@ def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:
 
 
 def setup_timeout(timeout_ms: int) -> Disconnection:
-    """CONNECTING took too long (NET-17)."""
+    """Returns the end of a connection that was CONNECTING too long (NET-17)."""
     detail = f"connection was not set up within {timeout_ms} ms"
     return Disconnection("setup_timeout", detail, timed_out=True)
 
 
 def request_timeout() -> Disconnection:
-    """A request timed out, which closes its connection (NET-18)."""
+    """Returns the end of a connection whose request timed out (NET-18)."""
     return Disconnection("request_timeout", "a request was not answered within its timeout", timed_out=True)
 
 
 def local(detail: str, log_level: int = logging.INFO) -> Disconnection:
-    """The client itself closed the connection."""
+    """Returns the end of a connection that the client itself closed."""
     return Disconnection("local", detail, log_level)
 
 

@@ -28,11 +28,11 @@ class HostResolver(Protocol):
     """Resolves names and addresses. Both calls block."""
 
     def resolve(self, host: str) -> Sequence[str]:
-        """All addresses of a name, as literals, in the resolver's order; never empty. Raises OSError."""
+        """Returns a name's addresses as literals, in the resolver's order; never empty. Raises OSError."""
         ...
 
     def canonical_name(self, address: str) -> str:
-        """The full name of an address; the address itself if it has none. Raises OSError."""
+        """Returns the full name of an address; the address itself if it has none. Raises OSError."""
         ...
 
 
@@ -40,15 +40,15 @@ class NodeResolver(Protocol):
     """The resolver of node connections: `BackgroundResolver`, or another that never blocks."""
 
     def resolve(self, host: str) -> Sequence[str] | None:
-        """The same as a HostResolver's, or None while the look-up runs: call again later."""
+        """Returns the same as a HostResolver's, or None while the look-up runs: call again later."""
         ...
 
     def name_at(self, host: str, address: str) -> str:
-        """The name that a peer at this address must authenticate as."""
+        """Returns the name that a peer at this address must authenticate as."""
         ...
 
     def abandon(self, host: str) -> None:
-        """No connection waits for the name any more."""
+        """Drops a name for which no connection waits any more."""
         ...
 
 
@@ -68,7 +68,7 @@ class DefaultHostResolver:
 
 
 def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:
-    """The addresses of a name in the family of the first one (CONN-10); None while the look-up runs.
+    """Returns the addresses of a name in the family of the first one (CONN-10); None while the look-up runs.
 
     Raises OSError.
     """
@@ -81,13 +81,13 @@ def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:
 
 
 def filter_preferred_addresses(addresses: Sequence[str]) -> Sequence[str]:
-    """The addresses in the first one's family: hosts with both rarely route both. Source: ClientUtils."""
+    """Returns the addresses in the first one's family: hosts with both rarely route both. See ClientUtils."""
     first_is_ipv6 = ":" in addresses[0]
     return tuple(address for address in addresses if (":" in address) == first_is_ipv6)
 
 
 def is_ip_address(host: str) -> bool:
-    """Whether the host is an IP address, which needs no look-up."""
+    """Returns whether the host is an IP address, which needs no look-up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -96,7 +96,7 @@ def is_ip_address(host: str) -> bool:
 
 
 def canonical_addresses(host: str, resolver: HostResolver) -> Sequence[tuple[str, str]]:
-    """The addresses of each canonical name behind a host, as (address, name). Blocks. Raises OSError.
+    """Returns the addresses of each canonical name behind a host, as (address, name). Blocks. Raises OSError.
 
     A canonical name that can't be resolved is skipped with a warning. Source: ClientUtils,
     resolve_canonical_bootstrap_servers_only.
@@ -114,7 +114,7 @@ def canonical_addresses(host: str, resolver: HostResolver) -> Sequence[tuple[str
 
 
 def canonical_name(address: str, resolver: HostResolver) -> str:
-    """The full name of an address, or the address if it has none. Blocks."""
+    """Returns the full name of an address, or the address if it has none. Blocks."""
     try:
         return resolver.canonical_name(address)
     except OSError:
@@ -171,7 +171,7 @@ class BackgroundResolver:
         return f"<BackgroundResolver looks_up={list(self._look_ups)}>"
 
     def resolve(self, host: str) -> Sequence[str] | None:
-        """The addresses; None while the look-up runs, or while too many others run.
+        """Returns the addresses; None while the look-up runs, or while too many others run.
 
         `wakeup` is called when the caller should try again.
         """

@@ -52,7 +52,7 @@ class InFlightRequest:
         self.pieces.feed(piece, frame_bytes)
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """Whether it waited longer than its timeout, not counting throttle time (INF-06)."""
+        """Returns whether it waited longer than its timeout, not counting throttle time (INF-06)."""
         return now_ms - self.sent_ms - self.throttle_ms > self.request.request_timeout_ms
 
 
@@ -86,7 +86,7 @@ class InFlightRequests:
         self.nothing_expires_before_ms = min(self.nothing_expires_before_ms, expires_ms)
 
     def oldest(self, node_id: int) -> InFlightRequest | None:
-        """The request that the node's next response belongs to; None without one in flight."""
+        """Returns the request that the node's next response belongs to; None without one in flight."""
         queue = self._queues.get(node_id)
         return queue[-1] if queue else None
 
@@ -97,7 +97,7 @@ class InFlightRequests:
         return request
 
     def last_sent(self, node_id: int) -> InFlightRequest:
-        """The newest request, maybe still being sent (INF-03). Raises IllegalStateError (INF-08)."""
+        """Returns the newest request, maybe still being sent (INF-03). Raises IllegalStateError (INF-08)."""
         return self._queue(node_id)[0]
 
     def complete_last_sent(self, node_id: int) -> InFlightRequest:
@@ -107,7 +107,7 @@ class InFlightRequests:
         return request
 
     def can_send_more(self, node_id: int) -> bool:
-        """Whether the last send is complete and the queue below its limit (INF-04, NET-26)."""
+        """Returns whether the last send is complete and the queue below its limit (INF-04, NET-26)."""
         queue = self._queues.get(node_id)
         return not queue or (queue[0].send_completed and len(queue) < self._max_per_connection)
 
@@ -119,7 +119,7 @@ class InFlightRequests:
         return len(queue) if queue is not None else 0
 
     def load(self, node_id: int) -> InFlightLoad:
-        """How busy a connection is. Any thread: each step is atomic in the interpreter."""
+        """Returns how busy a connection is. Any thread: each step is atomic in the interpreter."""
         queue = self._queues.get(node_id)
         if queue is None:
             return InFlightLoad(0, None)
@@ -141,7 +141,7 @@ class InFlightRequests:
         return tuple(reversed(queue))
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> Sequence[int]:
-        """The nodes with timed-out requests (INF-06); none before `nothing_expires_before_ms`."""
+        """Returns the nodes with timed-out requests (INF-06); none before `nothing_expires_before_ms`."""
         nodes: list[int] = []
         earliest_ms = FOREVER_MS
         for node_id, queue in self._queues.items():

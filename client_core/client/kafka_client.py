@@ -65,7 +65,7 @@ class ClientResponse(NamedTuple):
             self.request.on_complete(self)
 
     def complete(self) -> None:
-        """The same; logs what the handler raises, so that other handlers are still called (NET-23)."""
+        """Logs what the handler raises, so that other handlers are still called (NET-23)."""
         try:
             self.on_complete()
         except KeyboardInterrupt:  # raised on the main thread only, never on the I/O thread
@@ -86,11 +86,11 @@ class KafkaClient(Protocol):
     """Sends requests to nodes; `poll` calls back with the responses."""
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent now; False for every node while a metadata update is due (NET-02)."""
+        """Returns whether a request may be sent now; never while a metadata update is due (NET-02)."""
         ...
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Like is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
+        """Returns as is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
         ...
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
@@ -98,7 +98,7 @@ class KafkaClient(Protocol):
         ...
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
-        """Like connection_delay_ms, with throttling (CONN-05)."""
+        """Returns as connection_delay_ms, with throttling (CONN-05)."""
         ...
 
     def connection_failed(self, node: Node) -> bool: ...
@@ -115,7 +115,7 @@ class KafkaClient(Protocol):
         request_timeout_ms: int | None = None,
         on_complete: CompletionHandler | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id; the default timeout is request.timeout.ms."""
+        """Returns a request with the next correlation id; the default timeout is request.timeout.ms."""
         ...
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
@@ -123,7 +123,7 @@ class KafkaClient(Protocol):
         ...
 
     def poll(self, timeout_ms: int, now_ms: int) -> Sequence[ClientResponse]:
-        """One turn: metadata, I/O, timeouts; calls each response's handler and returns them (NET-08)."""
+        """Runs one turn: metadata, I/O, timeouts; calls each response's handler, returns them (NET-08)."""
         ...
 
     def disconnect(self, node_id: int) -> None:
@@ -145,7 +145,7 @@ class KafkaClient(Protocol):
     def has_ready_nodes(self, now_ms: int) -> bool: ...
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
-        """Every connection that was attempted, as of `now_ms`. Any thread."""
+        """Returns every connection that was attempted, as of `now_ms`. Any thread."""
         ...
 
     def wakeup(self) -> None: ...

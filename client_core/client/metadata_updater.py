@@ -66,7 +66,7 @@ class MetadataUpdater(Protocol):
     """Supplies NetworkClient with the known nodes."""
 
     def fetch_nodes(self) -> Collection[Node]:
-        """The nodes that requests may be sent to."""
+        """Returns the nodes that requests may be sent to."""
         ...
 
     def is_update_due(self, now_ms: int) -> bool: ...
@@ -76,19 +76,19 @@ class MetadataUpdater(Protocol):
         ...
 
     def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
-        """A connection ended or failed; `fatal` if authentication failed."""
+        """Handles the end or failure of a connection; `fatal` if authentication failed."""
         ...
 
     def handle_failed_request(self, now_ms: int, failure: RefreshFailure) -> None:
-        """The updater's own request failed."""
+        """Handles a failure of the updater's own request."""
         ...
 
     def handle_successful_response(self, now_ms: int, answered: InFlightRequest, response: object) -> None:
-        """The updater's own request was answered."""
+        """Handles the response to the updater's own request."""
         ...
 
     def needs_rebootstrap(self, now_ms: int) -> bool:
-        """Whether every known node must be dropped now (KIP-1102)."""
+        """Returns whether every known node must be dropped now (KIP-1102)."""
         ...
 
     def rebootstrap(self, now_ms: int) -> None:
@@ -177,7 +177,7 @@ class DefaultMetadataUpdater:
         return self._metadata.fetch().nodes
 
     def is_update_due(self, now_ms: int) -> bool:
-        """Whether to send a request now: none is in flight, and an update is due (UPD-01)."""
+        """Returns whether to send a request now: none is in flight, and an update is due (UPD-01)."""
         return self._in_progress is None and self._metadata.time_to_next_update(now_ms) == 0
 
     # -- sending requests ------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ class DefaultMetadataUpdater:
     # -- rebootstrap -----------------------------------------------------------------------------------------
 
     def needs_rebootstrap(self, now_ms: int) -> bool:
-        """Whether no update succeeded for too long (UPD-12), or a broker requested it (UPD-13)."""
+        """Returns whether no update succeeded for too long (UPD-12), or a broker requested it (UPD-13)."""
         if self._broker_asks_for_rebootstrap:
             return True
         start_ms = self._attempt_start_ms

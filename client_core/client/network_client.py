@@ -148,11 +148,11 @@ class NetworkClient:
     # -- readiness and status --------------------------------------------------------------------------------
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent now; False for all nodes while a metadata update is due (NET-02)."""
+        """Returns whether a request may be sent now; never while a metadata update is due (NET-02)."""
         return not self._metadata_updater.is_update_due(now_ms) and self.can_send_request(node.id, now_ms)
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Like is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
+        """Returns as is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
         if node.is_empty:
             raise IllegalArgumentError(f"Cannot connect to empty node {node}")  # NET-01
         if self.is_ready(node, now_ms):
@@ -162,7 +162,7 @@ class NetworkClient:
         return False
 
     def can_send_request(self, node_id: int, now_ms: int) -> bool:
-        """Whether the connection is ready, not throttled, and can take another request (NET-04)."""
+        """Returns whether the connection is ready, not throttled, and can take another request (NET-04)."""
         return (
             self._states.is_ready(node_id, now_ms)
             and self._in_flight.can_send_more(node_id)
@@ -170,11 +170,11 @@ class NetworkClient:
         )
 
     def can_connect(self, node: Node, now_ms: int) -> bool:
-        """Whether a connection to the node may start now (CONN-01)."""
+        """Returns whether a connection to the node may start now (CONN-01)."""
         return self._states.can_connect(node.id, now_ms)
 
     def is_any_node_connecting(self) -> bool:
-        """Whether a connection to any node in metadata is being set up (UPD-05).
+        """Returns whether a connection to any node in metadata is being set up (UPD-05).
 
         Ignores nodes with slow look-ups: a hanging resolver must not delay the others.
         """
@@ -187,7 +187,7 @@ class NetworkClient:
         return self._states.connection_delay_ms(node.id, now_ms)
 
     def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
-        """The remaining throttle time of the node, in ms."""
+        """Returns the remaining throttle time of the node, in ms."""
         return self._states.throttle_delay_ms(node.id, now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
@@ -213,11 +213,11 @@ class NetworkClient:
         return self._selector.waited_ms
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
-        """Every connection at this moment. Any thread."""
+        """Returns every connection at this moment. Any thread."""
         return self._connections.statuses(now_ms, self._in_flight)
 
     def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
-        """The least loaded node, or none (NET-20, NET-21); the order starts at random.
+        """Returns the least loaded node, or none (NET-20, NET-21); the order starts at random.
 
         Returns the node `avoid` only if no other is available.
         """
@@ -259,7 +259,7 @@ class NetworkClient:
         self._ends.drop(node_id, self._now_ms)
 
     def _is_open(self, node_id: int) -> bool:
-        """Whether there is a connection, or one is being set up."""
+        """Returns whether there is a connection, or one is being set up."""
         state = self._states.get(node_id)
         return state is not None and not state.is_disconnected
 
@@ -275,7 +275,7 @@ class NetworkClient:
         request_timeout_ms: int | None = None,
         on_complete: CompletionHandler | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id; the default timeout is request.timeout.ms."""
+        """Returns a request with the next correlation id; the default timeout is request.timeout.ms."""
         return self._requests.new_client_request(
             node_id,
             builder,
@@ -381,7 +381,7 @@ class NetworkClient:
                 responses.append(self._requests.answered(newest, now_ms))
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Each frame completes its node's oldest request, or ends the connection (NET-11)."""
+        """Completes a node's oldest request with each frame, or ends the connection (NET-11)."""
         for receive in tuple(self._selector.completed_receives):
             node_id = receive.node_id
             if not self._is_open(node_id):

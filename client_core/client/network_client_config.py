@@ -73,11 +73,11 @@ class AllowedHosts:
         return AllowedHosts(frozenset(names), tuple(suffixes), tuple(networks))
 
     def with_bootstrap(self, hosts: Collection[str]) -> AllowedHosts:
-        """The same, with the hosts of bootstrap.servers."""
+        """Returns the same, with the hosts of bootstrap.servers."""
         return replace(self, bootstrap=frozenset(map(_canonical, hosts)))
 
     def refusal_of_host(self, host: str) -> str | None:
-        """Why this host must not be looked up or connected to; None if its name is allowed."""
+        """Returns why this host must not be looked up or connected to; None if its name is allowed."""
         name = _canonical(host)
         if name in self.bootstrap or not (self.names or self.suffixes or self.networks):
             return None
@@ -88,7 +88,7 @@ class AllowedHosts:
         return f"{host} is not in {SETTING}"
 
     def refusal_of_address(self, host: str, address: str) -> str | None:
-        """Why the resolved host must not be connected to at this address; None if allowed."""
+        """Returns why the resolved host must not be connected to at this address; None if allowed."""
         if not self.networks or _canonical(host) in self.bootstrap or self._holds(address):
             return None
         return f"{host} leads to {address}, which is not in {SETTING}"

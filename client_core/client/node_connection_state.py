@@ -155,7 +155,7 @@ class NodeConnectionState:
         self.state = state
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether requests may be sent: READY, not held, and not throttled by the broker."""
+        """Returns whether requests may be sent: READY, not held, and not throttled by the broker."""
         until_ms = self.throttle_until_ms
         return (
             self.state is ConnectionState.READY

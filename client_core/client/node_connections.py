@@ -79,7 +79,7 @@ class ConnectionLogLimiter:
         self.reported: Final[dict[int, _Reported]] = {}
 
     def ended(self, node_id: int, ended: Disconnection, *, was_up: bool) -> int:
-        """The log level for the end of a connection; `was_up`: it was established, not a failed attempt."""
+        """Returns the log level for a connection's end; `was_up`: it was established."""
         reported = self.reported.setdefault(node_id, _Reported())
         if not was_up:
             reported.failures += 1
@@ -92,7 +92,7 @@ class ConnectionLogLimiter:
         return ended.log_level
 
     def ready(self, node_id: int) -> tuple[int, int]:
-        """The log level for a ready node, and the number of failed attempts before."""
+        """Returns the log level for a ready node, and the number of failed attempts before."""
         reported = self.reported.setdefault(node_id, _Reported())
         if reported.is_ready:
             return logging.DEBUG, 0
@@ -102,7 +102,7 @@ class ConnectionLogLimiter:
         return logging.INFO, failures
 
     def forget(self, node_id: int) -> None:
-        """The node served a request, or was removed."""
+        """Notes that the node served a request, or was removed."""
         self.reported.pop(node_id, None)
 
 
@@ -114,7 +114,7 @@ def choose_least_loaded(
     is_channel_ready: Callable[[int], bool],
     slowly_resolving: Container[int],
 ) -> LeastLoadedNode:
-    """The least loaded node, if any, and whether any connection is ready.
+    """Returns the least loaded node, if any, and whether any connection is ready.
 
     Prefers, in this order: the first idle ready node, the ready node with the fewest in flight, a connecting
     node, the connectable node tried longest ago (NET-20). Never a node that is throttled, or in its backoff
@@ -235,7 +235,7 @@ class NodeConnections:
         return None
 
     def slowly_resolving(self, now_ms: int) -> set[int]:
-        """The nodes with look-ups that run longer than USUAL_LOOK_UP_MS."""
+        """Returns the nodes with look-ups that run longer than USUAL_LOOK_UP_MS."""
         return {
             node_id
             for node_id in self.resolving
@@ -265,7 +265,7 @@ class NodeConnections:
     # -- versions --------------------------------------------------------------------------------------------
 
     def check_api_versions(self, node_id: int) -> ApiVersionsRequestBuilder:
-        """The ApiVersions request to send now: set-up is complete, including TLS and SASL (NET-14)."""
+        """Returns the ApiVersions request to send: set-up is complete, including TLS and SASL (NET-14)."""
         question = self.needing_api_versions.pop(node_id)
         self.has_changed = True
         self.states.checking_api_versions(node_id)
@@ -291,7 +291,7 @@ class NodeConnections:
         return disconnection.local(f"the node answered error {error} to ApiVersions", logging.WARNING)
 
     def version_for(self, node_id: int, builder: RequestBuilder) -> int:
-        """The version to send (NET-06): our latest, until the node's versions are known.
+        """Returns the version to send (NET-06): our latest, until the node's versions are known.
 
         Raises UnsupportedVersionError if both sides share none.
         """
@@ -325,7 +325,7 @@ class NodeConnections:
         _log.debug("Node %d asked for a pause of %d ms", node_id, throttle_ms)
 
     def served(self, node_id: int) -> None:
-        """The node answered a request, so it does not require SASL."""
+        """Notes that the node answered a request, so it does not require SASL."""
         self._may_want_sasl.discard(node_id)
         if self._log_limiter.reported:  # rarely: this is called for each answer
             self._log_limiter.forget(node_id)
@@ -337,7 +337,7 @@ class NodeConnections:
         return ended
 
     def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
-        """The connection ended: starts its backoff, forgets its versions, keeps its error (NET-13)."""
+        """Starts a lost connection's backoff, forgets its versions, keeps its error (NET-13)."""
         self.has_changed = True
         was_up = self.states.is_connected(node_id)
         self._stop_resolving(node_id)
@@ -365,7 +365,7 @@ class NodeConnections:
             _log.log(level, said, called, ended.reason, ended.detail, backoff_ms)
 
     def _called(self, node_id: int) -> str:
-        """The node's name in log lines."""
+        """Returns the node's name in log lines."""
         node = self.states.get(node_id)
         if node is None or node_id >= 0:
             return f"Node {node_id}"
@@ -386,7 +386,7 @@ class NodeConnections:
         return self.connect(node, now_ms)
 
     def leave(self, node_id: int, now_ms: int) -> None:
-        """An unneeded connection was closed. Its backoff applies if it is needed again."""
+        """Notes that an unneeded connection was closed. Its backoff applies if it is needed again."""
         self.has_changed = True
         self._stop_resolving(node_id)
         self._forget_versions(node_id)
@@ -424,5 +424,5 @@ class NodeConnections:
         self._published = tuple(ConnectionFacts.of(node) for node in nodes)
 
     def statuses(self, now_ms: int, in_flight: InFlightRequests) -> tuple[ConnectionStatus, ...]:
-        """Every connection at this moment. Any thread."""
+        """Returns every connection at this moment. Any thread."""
         return tuple(facts.at(now_ms, in_flight.load(facts.node_id)) for facts in self._published)

@@ -37,16 +37,16 @@ class RefreshLogLimiter:
         self._complained_ms: int | None = None
 
     def no_node(self, now_ms: int) -> None:
-        """No node is available."""
+        """Notes that no node is available."""
         said = "No broker can be connected to; metadata is not refreshed until one can"
         self._failed("no_node", said, now_ms, logging.WARNING)
 
     def failed(self, reason: str, outcome: str, detail: str, now_ms: int) -> None:
-        """A refresh failed; `reason` and `outcome` are values of `events.MetadataRefreshFailed`."""
+        """Notes a failed refresh; `reason` and `outcome` are values of `events.MetadataRefreshFailed`."""
         self._failed(outcome, f"Metadata refresh ({reason}) failed: {detail}", now_ms, logging.INFO)
 
     def refreshed(self, now_ms: int) -> None:
-        """A refresh succeeded."""
+        """Notes a successful refresh."""
         since_ms, self._failing_since_ms = self._failing_since_ms, None
         if since_ms is not None:
             self._reported_ways.clear()
@@ -99,7 +99,7 @@ class RefreshLogLimiter:
 
 
 def _partitions_without_listener(response: MetadataResponse) -> tuple[int, tuple[str, ...]]:
-    """The number of such partitions, and the names of the first: all partitions may be affected."""
+    """Returns the number of such partitions, and the names of the first: all partitions may be affected."""
     code, count, named = Errors.LISTENER_NOT_FOUND.code, 0, list[str]()
     for topic in response.topics:
         if not isinstance(topic, TopicTable) or code not in topic.error_codes:

@@ -68,7 +68,7 @@ class RequestSender:
         request_timeout_ms: int | None = None,
         on_complete: CompletionHandler | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id; the default timeout is request.timeout.ms."""
+        """Returns a request with the next correlation id; the default timeout is request.timeout.ms."""
         timeout_ms = self._config.request_timeout_ms if request_timeout_ms is None else request_timeout_ms
         return ClientRequest(
             node_id,
@@ -81,7 +81,7 @@ class RequestSender:
         )
 
     def _next_correlation_id(self) -> int:
-        """0, 1, 2, ... without the reserved ones (NET-24)."""
+        """Returns 0, 1, 2, ... without the reserved ones (NET-24)."""
         if self._correlation_id >= _FIRST_RESERVED_CORRELATION_ID:
             self._correlation_id = _SMALLEST_CORRELATION_ID
         correlation_id = self._correlation_id
@@ -109,7 +109,7 @@ class RequestSender:
         return None
 
     def take_silent(self) -> bool:
-        """Whether a request without a response was sent since the last call."""
+        """Returns whether a request without a response was sent since the last call."""
         silent, self._silent = self._silent, False
         return silent
 
@@ -121,7 +121,7 @@ class RequestSender:
         body: object | None = None,
         payload_bytes: int | None = None,
     ) -> ClientResponse:
-        """The response of a request that was answered, or was sent and expects no answer (NET-10)."""
+        """Returns the response of a request that was answered, or was sent and expects no answer (NET-10)."""
         received_bytes = 0 if payload_bytes is None else _SIZE_BYTES + payload_bytes
         self._report(in_flight, now_ms, received_bytes, Errors.NONE)
         request = in_flight.request
@@ -130,7 +130,7 @@ class RequestSender:
     def cancel_all(
         self, node_id: int, now_ms: int, ended: Disconnection
     ) -> Iterator[tuple[InFlightRequest, ClientResponse]]:
-        """The node's requests, oldest first, each with its disconnected response (NET-13)."""
+        """Yields the node's requests, oldest first, each with its disconnected response (NET-13)."""
         error = Errors.REQUEST_TIMED_OUT if ended.timed_out else Errors.NETWORK_EXCEPTION
         for cancelled in self.in_flight.clear_all(node_id):
             _log.debug("Cancelled %r: %s", cancelled, ended.detail)

@@ -39,7 +39,7 @@ _LARGEST_HEADER_BYTES: Final = _KIB
 
 
 def most_response_bytes(api: ApiKey, sent_bytes: int) -> int:
-    """The size limit of the response to a request of `sent_bytes`."""
+    """Returns the size limit of the response to a request of `sent_bytes`."""
     return _MOST_BYTES.get(api, _MOST_BYTES_OF_OTHERS) + _TIMES_SENT_BYTES * sent_bytes
 
 
@@ -94,14 +94,14 @@ class ResponsePieces:
         return builder.response_reader(size_bytes, self._version)
 
     def finish(self) -> object:
-        """The response, after the last piece."""
+        """Returns the response, after the last piece."""
         if self._reader is None:
             raise ProtocolError(f"no answer to {_describe(self._request, self._version)} came")
         return self._reader.finish()
 
 
 def _body_offset(payload: bytes, request: ClientRequest, version: int) -> int:
-    """The offset of the message after its header."""
+    """Returns the offset of the message after its header."""
     correlation_id, offset = decode_response_header(payload, request.builder.api, version)
     if correlation_id != request.correlation_id:
         raise CorrelationIdMismatchError(

@@ -40,7 +40,7 @@ def take_hints(
     leaders: Mapping[TopicPartition, LeaderIdAndEpoch],
     nodes: Sequence[Node],
 ) -> tuple[MetadataCache, set[TopicPartition]]:
-    """The snapshot with the accepted leaders, and their partitions (META-22).
+    """Returns the snapshot with the accepted leaders, and their partitions (META-22).
 
     Replicas, errors and update_version stay. Returns `cache` itself if no hint is accepted.
     """
@@ -69,7 +69,7 @@ def _outdated_by(
     last_seen: LastSeenEpochs,
     nodes: Mapping[int, Node],
 ) -> PartitionMetadata | None:
-    """The cached partition to update with the named leader; None if the hint must be ignored."""
+    """Returns the cached partition to update with the named leader; None if the hint must be ignored."""
     if named.leader_id is None or named.epoch is None or named.leader_id not in nodes:
         return None
     table = cache.topics.get(topic_partition.topic)
@@ -123,7 +123,7 @@ class LastSeenEpochs:
         self._explicit: dict[str, dict[int, int]] = {}
 
     def get(self, topic: str, partition: int) -> int | None:
-        """The last seen epoch of a partition; None if none was seen, or a response removed it."""
+        """Returns the last seen epoch of a partition; None if none was seen, or a response removed it."""
         explicit = self._explicit.get(topic)
         if explicit is not None and partition in explicit:
             return explicit[partition]
@@ -153,7 +153,7 @@ class LastSeenEpochs:
                 self._explicit.pop(topic, None)
 
     def is_reported_by(self, table: TopicTable) -> bool:
-        """Whether this table is the last accepted one, so there is nothing to accept."""
+        """Returns whether this table is the last accepted one, so there is nothing to accept."""
         return self._tables.get(table.name) is table
 
     def accept(

@@ -229,7 +229,7 @@ class Metadata:
             return self._update_version
 
     def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
-        """The request that is due: partial unless a full update is requested or overdue (META-10)."""
+        """Returns the request that is due: partial unless a full update is requested or overdue (META-10)."""
         with self._lock:
             version = self._schedule.request_version
             builder = self._new_partial_request(self._schedule.is_partial_enough(now_ms))
@@ -240,11 +240,11 @@ class Metadata:
             )
 
     def _new_request(self) -> MetadataRequestBuilder:
-        """A request for all wanted topics. Lock held."""
+        """Returns a request for all wanted topics. Lock held."""
         return MetadataRequestBuilder.all_topics(self._known_topics)
 
     def _new_partial_request(self, is_enough: bool) -> MetadataRequestBuilder | None:
-        """A request for new topics, if that suffices; None if all must be requested. Lock held."""
+        """Returns a request for new topics, if that suffices; None if all must be requested. Lock held."""
         return None
 
     def _known_topics(self) -> KnownTopics:
@@ -309,7 +309,7 @@ class Metadata:
         return summary
 
     def _apply(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> MetadataCache:
-        """The current snapshot updated with the response (META-17, META-18). Lock held."""
+        """Returns the current snapshot updated with the response (META-17, META-18). Lock held."""
         answers = sort_answers(
             response,
             self.cache.topics,
@@ -335,7 +335,7 @@ class Metadata:
         return after.refreshed_at(time, self._update_version, answers)
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
-        """Whether to keep a topic of a response. Lock held."""
+        """Returns whether to keep a topic of a response. Lock held."""
         return True
 
     def _errors_came(self, response: MetadataResponse, now_ms: int, node_id: int | None) -> None:
@@ -347,14 +347,14 @@ class Metadata:
         return False
 
     def _is_settled(self, topic: str) -> bool:
-        """Whether a topic's error needs no early refresh. Lock held."""
+        """Returns whether a topic's error needs no early refresh. Lock held."""
         return False
 
     def _answered(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> None:
         """For subclasses: the response was applied. Lock held."""
 
     def _wall_ms(self) -> int | None:
-        """The wall-clock time, if there is a clock."""
+        """Returns the wall-clock time, if there is a clock."""
         return None
 
     # -- listeners and events --------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ class Metadata:
                 self._events.emit(event)
 
     def _is_held(self, topic: str) -> bool:
-        """Whether a topic is wanted, without checking its expiry."""
+        """Returns whether a topic is wanted, without checking its expiry."""
         return True
 
     # -- failures --------------------------------------------------------------------------------------------
@@ -427,11 +427,11 @@ class Metadata:
     # -- leaders and epochs ----------------------------------------------------------------------------------
 
     def fetch(self) -> Cluster:
-        """The cluster as currently known."""
+        """Returns the cluster as currently known."""
         return self.cache.cluster
 
     def last_seen_leader_epoch(self, topic_partition: TopicPartition) -> int | None:
-        """The greatest epoch seen of a partition; None without a reliable one."""
+        """Returns the greatest epoch seen of a partition; None without a reliable one."""
         with self._lock:
             return self._last_seen.get(*topic_partition)
 
@@ -448,7 +448,7 @@ class Metadata:
             return True
 
     def partition_metadata_if_current(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
-        """The cached partition, unless a greater epoch was seen."""
+        """Returns the cached partition, unless a greater epoch was seen."""
         with self._lock:
             table = self.cache.topics.get(topic_partition.topic)
             found = None if table is None else table.metadata(topic_partition.partition)
@@ -456,7 +456,7 @@ class Metadata:
             return found if found is None or seen is None or found.leader_epoch == seen else None
 
     def current_leader(self, topic_partition: TopicPartition) -> LeaderAndEpoch:
-        """A partition's leader; None, with the last seen epoch, while the cache is behind (META-15)."""
+        """Returns a partition's leader; None, with the last seen epoch, if the cache is behind (META-15)."""
         with self._lock:
             found = self.partition_metadata_if_current(topic_partition)
             if found is None:

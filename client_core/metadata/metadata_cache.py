@@ -64,24 +64,24 @@ class MetadataCache:
 
     @staticmethod
     def empty() -> MetadataCache:
-        """The snapshot before bootstrap: no addresses are known."""
+        """Returns the snapshot before bootstrap: no addresses are known."""
         return MetadataCache(Cluster.empty())
 
     @staticmethod
     def bootstrap(addresses: Sequence[tuple[str, int]], update_version: int = 0) -> MetadataCache:
-        """The snapshot before the first response: the addresses as nodes -1, -2, ... (META-04, CLU-01)."""
+        """Returns the snapshot before a first response: addresses as nodes -1, -2, ... (META-04, CLU-01)."""
         return MetadataCache(Cluster.bootstrap(addresses), update_version=update_version)
 
     # -- the next snapshot -----------------------------------------------------------------------------------
 
     def replaced_by(self, answer: ClusterAnswer, topics: TopicAnswers) -> MetadataCache:
-        """The snapshot of a full response: keeps nothing of this one (META-17)."""
+        """Returns the snapshot of a full response: keeps nothing of this one (META-17)."""
         return self._with(answer, topics, topics.tables, topics.topic_ids)
 
     def merge_with(
         self, answer: ClusterAnswer, topics: TopicAnswers, retain: Callable[[str], bool]
     ) -> MetadataCache:
-        """The snapshot after a partial response (META-17, META-18).
+        """Returns the snapshot after a partial response (META-17, META-18).
 
         Brokers and cluster id are the response's. Its topics replace ours; those with an error lose their
         partitions. Other topics stay if `retain` returns True.
@@ -102,7 +102,7 @@ class MetadataCache:
         return self._with(answer, merged, tables, topic_ids)
 
     def with_leaders(self, tables: Mapping[str, TopicTable], nodes: Mapping[int, Node]) -> MetadataCache:
-        """The same snapshot with new tables for some topics, and new nodes (META-22)."""
+        """Returns the same snapshot with new tables for some topics, and new nodes (META-22)."""
         topics = MappingProxyType({**self.topics, **tables})
         cluster = replace(self.cluster, nodes_by_id=nodes, topic_partitions=topics)
         return replace(self, cluster=cluster, topics=topics)
@@ -135,7 +135,7 @@ class MetadataCache:
     def refreshed_at(
         self, time: RefreshTime, update_version: int, topics: TopicAnswers | None
     ) -> MetadataCache:
-        """The same snapshot with a refresh time. `topics`: those of a partial response; None: a full one."""
+        """Returns the snapshot with a refresh time. `topics`: those of a partial response; None: all."""
         if topics is None:
             return replace(
                 self,
@@ -181,29 +181,29 @@ class MetadataCache:
         return self.topic_names.get(topic_id)
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions the topic has; None while it is unknown."""
+        """Returns how many partitions the topic has; None while it is unknown."""
         table = self.topics.get(topic)
         return None if table is None else table.partition_count
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """The partition's leader; None without a leader, or if its broker or the partition is unknown."""
+        """Returns the partition's leader; None without one, or if its broker or the partition is unknown."""
         topic, partition = topic_partition
         table = self.topics.get(topic)
         leader_id = None if table is None else table.leader_id(partition)
         return None if leader_id is None else self.cluster.nodes_by_id.get(leader_id)
 
     def leader_epoch_for(self, topic_partition: TopicPartition) -> int | None:
-        """The partition's leader epoch; None without a reliable one, or if the partition is unknown."""
+        """Returns the partition's leader epoch; None if it is unreliable, or the partition is unknown."""
         table = self.topics.get(topic_partition.topic)
         return None if table is None else table.leader_epoch(topic_partition.partition)
 
     def refreshed_ms(self, topic: str) -> int | None:
-        """When (now_ms) a response last contained the topic; None if it is unknown."""
+        """Returns when (now_ms) a response last contained the topic; None if it is unknown."""
         time = self._refresh_time(topic)
         return None if time is None else time.now_ms
 
     def refreshed_wall_ms(self, topic: str) -> int | None:
-        """The same in wall-clock time; None also if the client has no clock."""
+        """Returns the same in wall-clock time; None also if the client has no clock."""
         time = self._refresh_time(topic)
         return None if time is None else time.wall_ms
 

@@ -25,7 +25,7 @@ def changes_between(
     differences: Mapping[str, TopicDifference],
     is_held: Callable[[str], bool],
 ) -> Iterator[Event]:
-    """The events of an update. A topic that left because it is no longer held causes no event."""
+    """Yields the events of an update. A topic that left because it is no longer held causes no event."""
     brokers = _brokers_changed(before, after)
     if brokers is not None:
         yield brokers
@@ -39,7 +39,7 @@ def changes_between(
 
 
 def _brokers_changed(before: MetadataCache, after: MetadataCache) -> BrokersChanged | None:
-    """The brokers that joined, left or moved; bootstrap addresses do not count."""
+    """Returns the brokers that joined, left or moved; bootstrap addresses do not count."""
     if before.nodes_by_id == after.nodes_by_id:
         return None
     were = {node.id: node for node in before.nodes_by_id.values() if node.id >= 0}

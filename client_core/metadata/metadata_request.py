@@ -64,7 +64,7 @@ class MetadataRequestBuilder:
         return self.topics is None
 
     def encode(self, version: int) -> bytes:
-        """The request's body. Raises UnsupportedVersionError for a version below the oldest allowed one."""
+        """Returns the request's body. Raises UnsupportedVersionError below the oldest allowed version."""
         if version < self.oldest_allowed_version:
             raise UnsupportedVersionError(
                 f"Metadata version {version} can't carry this request: "
@@ -77,9 +77,9 @@ class MetadataRequestBuilder:
         return metadata_request.MetadataRequest(named, self.allow_auto_topic_creation).encode(version)
 
     def decode_response(self, body: bytes, version: int) -> MetadataResponse:
-        """The requested topics of the response, compared with the known ones. Raises SchemaError."""
+        """Returns the requested topics of the response, compared with the known ones. Raises SchemaError."""
         return read_metadata_response(body, version, self.known_topics(), self.topics)
 
     def response_reader(self, size_bytes: int, version: int) -> MetadataReader:
-        """A reader that decodes the response while it arrives."""
+        """Returns a reader that decodes the response while it arrives."""
         return MetadataReader(size_bytes, version, self.known_topics(), self.topics)

@@ -398,7 +398,7 @@ def _skip_to(known: TopicTable, in_order: Iterator[TopicTable]) -> None:
 
 
 def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:
-    """The name of the topic at `at`, to find its predecessor; arbitrary for invalid bytes."""
+    """Returns the name of the topic at `at`, to find its predecessor; arbitrary for invalid bytes."""
     length_at = at + _NAME_LENGTH_AT
     if not layout.is_flexible:
         size = int.from_bytes(body[length_at : length_at + 2], "big")
@@ -413,5 +413,5 @@ def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:
 
 
 def _is_unchanged(known: TopicTable, body: bytes, at: int, layout: TopicLayout) -> bool:
-    """Whether the bytes at `at` equal the known topic's. A table with an overlay is never reused."""
+    """Returns whether the bytes at `at` equal the known topic's. A table with an overlay is never reused."""
     return known.layout is layout and not known.overlay and body.startswith(known.raw, at)

@@ -179,7 +179,7 @@ class ProducerMetadata(Metadata):
             return self.request_update(False, "topic_missing" if missing else "leader_error")
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
-        """Whether a topic is still held; drops one that has expired (PMD-02). Lock held."""
+        """Returns whether a topic is still held; drops one that has expired (PMD-02). Lock held."""
         held = self._topics.get(topic)
         if held is None:
             return False
@@ -211,7 +211,7 @@ class ProducerMetadata(Metadata):
         return self._request_for(self._new_topics) if is_enough else None
 
     def _request_for(self, names: Iterable[str]) -> MetadataRequestBuilder:
-        """A request for these topics (PMD-06); without topics it requests only the brokers."""
+        """Returns a request for these topics (PMD-06); without topics it requests only the brokers."""
         topics = tuple(names)
         may_create = all(self._topics[topic].may_create for topic in topics)
         self._may_create_in_flight = may_create
@@ -273,16 +273,16 @@ class ProducerMetadata(Metadata):
         return held is not None and not held.is_wanted and self.is_missing(topic)
 
     def topic_error(self, topic: str) -> TopicError | None:
-        """The topic's error in the last response with it; None without one (PMD-08)."""
+        """Returns the topic's error in the last response with it; None without one (PMD-08)."""
         return self._topic_errors.get(topic)
 
     def settled_error_code(self, topic: str) -> int | None:
-        """That error's code; None while in doubt: only one broker reports an existing topic missing."""
+        """Returns that error's code; None if in doubt: only one broker reports an existing topic missing."""
         denial, last = self._denials.get(topic), self._topic_errors.get(topic)
         return None if last is None or (denial is not None and not denial.is_proven) else last.code
 
     def is_missing(self, topic: str) -> bool:
-        """Whether enough responses have reported the topic missing."""
+        """Returns whether enough responses have reported the topic missing."""
         last = self._topic_errors.get(topic)
         return (
             last is not None

@@ -113,11 +113,11 @@ class RefreshSchedule:
         self.request_version += 1
 
     def is_partial_enough(self, now_ms: int) -> bool:
-        """Whether the next request may omit known topics (META-10)."""
+        """Returns whether the next request may omit known topics (META-10)."""
         return not self.need_full_update and self.time_to_expire(now_ms) > 0
 
     def take_reason(self) -> RefreshReason:
-        """The reason for the full request being built; a failure restores it."""
+        """Returns the reason for the full request being built; a failure restores it."""
         self.full_requests += 1
         reason = self._full_reason
         self._reason, self._reason_in_flight = None, reason
@@ -141,7 +141,7 @@ class RefreshSchedule:
     # -- results ---------------------------------------------------------------------------------------------
 
     def succeeded(self, request_version: int, is_partial: bool, now_ms: int) -> None:
-        """A response arrived (META-06). Unless `progressed` follows, it equals the one before."""
+        """Notes a response (META-06). Unless `progressed` follows, it equals the one before."""
         self.expires_at_ms = 0
         self.need_partial_update = request_version < self.request_version
         self._last_refresh_ms = now_ms
@@ -158,7 +158,7 @@ class RefreshSchedule:
         self._equivalent_responses = 0
 
     def failed(self, now_ms: int) -> None:
-        """The attempt brought no usable response: the update stays due, after the backoff (META-07)."""
+        """Notes an attempt without a usable response: the update stays due, after the backoff (META-07)."""
         self.expires_at_ms = 0
         self._last_refresh_ms = now_ms
         self._attempts += 1

@@ -81,7 +81,7 @@ class TopicConfigsRequestBuilder:
         return DescribeConfigsRequest(resources).encode(version)
 
     def decode_response(self, body: bytes, version: int) -> DescribedTopics:
-        """The results for topics; ignores other resources. Raises SchemaError."""
+        """Returns the results for topics; ignores other resources. Raises SchemaError."""
         response = DescribeConfigsResponse.decode(body, version)
         reported = {r.resource_name: _configs_of(r) for r in response.results if r.resource_type == _TOPIC}
         return DescribedTopics(MappingProxyType(reported), response.throttle_time_ms)

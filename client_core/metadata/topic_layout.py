@@ -111,13 +111,13 @@ class TopicLayout:
         return 3 if self.has_offline_replicas else 2
 
     def reader(self, buf: bytes, at: int, to_come: int = 0) -> Reader:
-        """A reader for this layout at an offset."""
+        """Returns a reader for this layout at an offset."""
         form = FlexibleReader if self.is_flexible else Reader
         return form(buf, at, _WHAT, to_come)
 
 
 def layout_of(version: int) -> TopicLayout:
-    """The layout of a Metadata response's topics at a version.
+    """Returns the layout of a Metadata response's topics at a version.
 
     Raises IllegalArgumentError for an unsupported version.
     """
@@ -135,7 +135,7 @@ def _layout(offline: bool, epoch: bool, operations: bool, flexible: bool, topic_
     )
 
 
-# -- finding -------------------------------------------------------------------------------------------------
+# -- look-ups ------------------------------------------------------------------------------------------------
 
 
 def locate_partitions(
@@ -163,7 +163,7 @@ def locate_partitions(
 
 
 def _stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
-    """The proven stride of the partitions 0 to `count` - 1; None if it can't be proven."""
+    """Returns the proven stride of the partitions 0 to `count` - 1; None if it can't be proven."""
     if layout.is_flexible:
         return _flexible_stride(buf, first, count)
     return _classic_stride(buf, first, count, layout)
@@ -190,7 +190,7 @@ def pass_over_partitions(
 
 
 def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
-    """The proven stride of all partitions; None if there is none, or it can't be proven.
+    """Returns the proven stride of all partitions; None if there is none, or it can't be proven.
 
     Lengths are one byte each, the count plus one; `*_at` is the offset in the first partition.
     """
@@ -221,7 +221,7 @@ def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
 def _lists_compensate(
     buf: bytes, in_sync_at: int, end: int, stride: int, lengths: bytes, together: int
 ) -> bool:
-    """Whether each partition's in-sync and offline lengths add up to `together`.
+    """Returns whether each partition's in-sync and offline lengths add up to `together`.
 
     `lengths` has the in-sync lengths, one byte per partition.
     """
@@ -241,7 +241,7 @@ def _as_int(column: bytes) -> int:
 
 
 def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
-    """The same for versions with four-byte lengths; proves only equal lengths."""
+    """Returns the same for versions with four-byte lengths; proves only equal lengths."""
     lengths_at = []
     at = first + layout.head_bytes
     for _ in range(layout.replica_lists):
@@ -262,7 +262,7 @@ def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> 
 
 
 def _numbers_run(buf: bytes, first: int, end: int, stride: int, count: int) -> bool:
-    """Whether the partition numbers are 0, 1, 2, ... in this order."""
+    """Returns whether the partition numbers are 0, 1, 2, ... in this order."""
     at = first + _NUMBER_AT
     for expected in _number_columns(count):
         if buf[at:end:stride] != expected:
@@ -273,13 +273,13 @@ def _numbers_run(buf: bytes, first: int, end: int, stride: int, count: int) -> b
 
 @lru_cache(maxsize=32)
 def _number_columns(count: int) -> tuple[bytes, bytes, bytes, bytes]:
-    """The four bytes of the numbers 0 to count - 1, one column for each byte, most significant first.
+    """Returns the four bytes of the numbers 0 to count - 1, one column for each byte, most significant first.
 
     The first column is all zeros, since MOST_PARTITIONS fits in three bytes.
     """
 
     def column(run: int) -> bytes:
-        """Byte values 0, 1, 2, ..., each `run` times."""
+        """Returns the byte values 0, 1, 2, ..., each `run` times."""
         return b"".join(bytes((value & 0xFF,)) * min(run, count) for value in range(count // run + 1))[:count]
 
     ones = (bytes(range(256)) * (count // 256 + 1))[:count]
@@ -305,7 +305,7 @@ def _walk(
 
 
 def _skip_partition(buf: bytes, start: int, layout: TopicLayout, to_come: int) -> int:
-    """The offset after the partition that begins at `start`."""
+    """Returns the offset after the partition that begins at `start`."""
     at = start + layout.head_bytes
     if layout.is_flexible:
         try:
@@ -337,7 +337,7 @@ def _skip_unusual_partition(buf: bytes, start: int, layout: TopicLayout, to_come
 
 
 def read_partition(buf: bytes, at: int, layout: TopicLayout) -> PartitionMetadata:
-    """The partition at a located offset."""
+    """Returns the partition at a located offset."""
     error_code, _, leader_id = _ERROR_NUMBER_LEADER.unpack_from(buf, at)
     leader_epoch = _INT32.unpack_from(buf, at + _EPOCH_AT)[0] if layout.has_reliable_epochs else -1
     reader = layout.reader(buf, at + layout.head_bytes)
@@ -352,13 +352,13 @@ def read_partition(buf: bytes, at: int, layout: TopicLayout) -> PartitionMetadat
 
 
 def leader_at(buf: bytes, at: int) -> int | None:
-    """The leader id of the partition at a located offset."""
+    """Returns the leader id of the partition at a located offset."""
     leader_id: int = _INT32.unpack_from(buf, at + _LEADER_AT)[0]
     return leader_id if leader_id >= 0 else None
 
 
 def epoch_at(buf: bytes, at: int, layout: TopicLayout) -> int | None:
-    """The leader epoch of the partition at a located offset, if reliable (META-11)."""
+    """Returns the leader epoch of the partition at a located offset, if reliable (META-11)."""
     if not layout.has_reliable_epochs:
         return None
     leader_epoch: int = _INT32.unpack_from(buf, at + _EPOCH_AT)[0]
@@ -366,7 +366,7 @@ def epoch_at(buf: bytes, at: int, layout: TopicLayout) -> int | None:
 
 
 def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> list[tuple[int, ...]]:
-    """Leader id and leader epoch of each partition in order, negative for none, for one comparison."""
+    """Returns leader id and epoch of each partition in order, negative for none, to compare at once."""
     offsets = located.offsets
     if not layout.has_reliable_epochs:
         return [(_INT32.unpack_from(buf, offset + _LEADER_AT)[0], -1) for offset in offsets]
@@ -376,7 +376,7 @@ def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayo
 def changed_leaders(
     was_buf: bytes, was: LocatedPartitions, buf: bytes, located: LocatedPartitions
 ) -> list[LeadershipRow]:
-    """The partitions with a different leader or epoch in two regular layouts of the same partitions.
+    """Returns the partitions with a different leader or epoch in two regular layouts of the same partitions.
 
     A failed broker costs most here. The eight bytes are compared column by column in C, quickly enough for
     other threads; only differing partitions are read. Both layouts must have a stride and the same numbers.
@@ -408,7 +408,7 @@ class PartitionFaults(NamedTuple):
 
 
 def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> PartitionFaults:
-    """The faults of a topic: a few slices when it has none."""
+    """Returns the faults of a topic: a few slices when it has none."""
     high, low = _byte_column(buf, located, 0), _byte_column(buf, located, 1)
     codes: frozenset[int] = _NO_CODES
     if high.strip(b"\0") or low.strip(b"\0"):
@@ -425,7 +425,7 @@ def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> 
 
 
 def _byte_column(buf: bytes, located: LocatedPartitions, at: int) -> bytes:
-    """The byte at offset `at` of each partition."""
+    """Returns the byte at offset `at` of each partition."""
     if located.stride:
         return buf[located.offsets[0] + at : located.end : located.stride]
     return bytes([buf[offset + at] for offset in located.offsets])

@@ -71,13 +71,13 @@ class TopicListingRequestBuilder:
         return self._request.encode(version)
 
     def decode_response(self, body: bytes, version: int) -> TopicListing:
-        """The list; keeps only the fields of `ListedTopic`, no partitions. Raises SchemaError."""
+        """Returns the list; keeps only the fields of `ListedTopic`, no partitions. Raises SchemaError."""
         reader = self.response_reader(len(body), version)
         reader.feed(body)
         return reader.finish()
 
     def response_reader(self, size_bytes: int, version: int) -> TopicListingReader:
-        """A reader that decodes the response while it arrives."""
+        """Returns a reader that decodes the response while it arrives."""
         return TopicListingReader(size_bytes, version)
 
 

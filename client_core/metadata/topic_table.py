@@ -94,7 +94,7 @@ class TopicTable:
         self._located = located
 
     def with_overlay(self, overlay: Overlay) -> TopicTable:
-        """The same bytes with another overlay, whose partitions must be in the bytes."""
+        """Returns the same bytes with another overlay, whose partitions must be in the bytes."""
         other = copy(self)
         other.overlay = MappingProxyType(overlay)
         other.partition_count = len(self._located.numbers)
@@ -109,7 +109,7 @@ class TopicTable:
         return other
 
     def with_partitions_of(self, earlier: TopicTable, numbers: Sequence[int]) -> TopicTable:
-        """The same topic, with some partitions from an earlier table (META-11).
+        """Returns the same topic, with some partitions from an earlier table (META-11).
 
         Returns `earlier` itself if the rest is equal. Both must have the same raw numbers, and this table no
         overlay. With partitions of one size, tens of thousands take some milliseconds. This occurs when a
@@ -144,19 +144,19 @@ class TopicTable:
     # -- one partition ---------------------------------------------------------------------------------------
 
     def _offset(self, partition: int) -> int | None:
-        """The partition's offset in `raw`; None if it is not there."""
+        """Returns the partition's offset in `raw`; None if it is not there."""
         numbers = self._located.numbers
         return self._located.offsets[numbers.index(partition)] if partition in numbers else None
 
     def metadata(self, partition: int) -> PartitionMetadata | None:
-        """A partition's metadata, with node ids; None if there is no such partition."""
+        """Returns a partition's metadata, with node ids; None if there is no such partition."""
         if partition in self.overlay:
             return self.overlay[partition]
         at = self._offset(partition)
         return None if at is None else read_partition(self.raw, at, self.layout)
 
     def partition(self, partition: int, nodes: Mapping[int, Node]) -> PartitionInfo | None:
-        """A partition's metadata, with nodes for ids; None if there is no such partition (CLU-03)."""
+        """Returns a partition's metadata, with nodes for ids; None if there is no such partition (CLU-03)."""
         found = self.metadata(partition)
         if found is None:
             return None
@@ -172,7 +172,7 @@ class TopicTable:
         )
 
     def leader_id(self, partition: int) -> int | None:
-        """The leader's node id; None without a leader, or without such a partition."""
+        """Returns the leader's node id; None without a leader, or without such a partition."""
         if partition in self.overlay:
             laid_over = self.overlay[partition]
             return None if laid_over is None else laid_over.leader_id
@@ -180,7 +180,7 @@ class TopicTable:
         return None if at is None else leader_at(self.raw, at)
 
     def leader_epoch(self, partition: int) -> int | None:
-        """The leader epoch; None without a reliable one, or without such a partition."""
+        """Returns the leader epoch; None without a reliable one, or without such a partition."""
         if partition in self.overlay:
             laid_over = self.overlay[partition]
             return None if laid_over is None else laid_over.leader_epoch
@@ -236,7 +236,7 @@ class TopicTable:
         return found
 
     def changed_leaders(self, earlier: TopicTable) -> Sequence[LeadershipRow] | None:
-        """The leader and epoch changes since an earlier table of this topic, compared as bytes.
+        """Returns the leader and epoch changes since an earlier table of this topic, compared as bytes.
 
         None if that is impossible: overlays, other partitions, partitions of many sizes.
         """

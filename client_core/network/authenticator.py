@@ -54,7 +54,7 @@ class Authenticator(Protocol):
         ...
 
     def expects(self, frame: bytes) -> bool:
-        """Whether a frame belongs to the authentication, not to a request sent before it restarted."""
+        """Returns whether a frame belongs to the authentication, not to a request sent before its restart."""
         ...
 
 

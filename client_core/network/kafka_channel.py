@@ -133,7 +133,7 @@ class KafkaChannel:
         self._error: KafkaError | None = None
         self._detail: str | None = None
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ChannelState:
@@ -252,7 +252,7 @@ class KafkaChannel:
         self._receive.limit(self._answers[0].most_bytes if self._answers else self._max_unasked_bytes)
 
     def _authenticate(self, now_ms: int) -> None:
-        """One step: reads the broker's frame if it is next, then sends ours."""
+        """Does one step: reads the broker's frame if it is next, then sends ours."""
         if self._token is None:
             answer = None
             if self._awaits_answer:

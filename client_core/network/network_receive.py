@@ -50,7 +50,7 @@ class MemoryPool:
         self.waiting: dict[int, None] = {}  # in order of request
 
     def next_in_line(self) -> int | None:
-        """The connection that gets memory next; None when none waits or no memory is free."""
+        """Returns the connection that gets memory next; None when none waits or no memory is free."""
         return next(iter(self.waiting), None) if self.available_bytes > 0 else None
 
     def try_reserve(self, node_id: int, size_bytes: int) -> bool:
@@ -193,7 +193,7 @@ class NetworkReceive:
 
 
 def _who_begins_with(beginning: bytes) -> str | None:
-    """The remedy for a peer whose first bytes are another protocol's; None if they are unknown."""
+    """Returns the remedy for a peer whose first bytes are another protocol's; None if they are unknown."""
     for prefix, hint in _FOREIGN_BEGINNINGS:
         if beginning.startswith(prefix):
             return hint

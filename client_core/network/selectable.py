@@ -147,11 +147,11 @@ class Selectable(Protocol):
         ...
 
     def is_channel_ready(self, node_id: int) -> bool:
-        """Whether the channel is connected and authenticated."""
+        """Returns whether the channel is connected and authenticated."""
         ...
 
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
-        """The credentials of its creation or last re-authentication; None without a connection.
+        """Returns the credentials of its creation or last re-authentication; None without a connection.
 
         The version may be older than the one really used, never newer.
         """

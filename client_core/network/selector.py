@@ -221,7 +221,7 @@ class Selector:
         return channel is not None and channel.ready
 
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
-        """The credentials of its creation or last re-authentication; None without a connection."""
+        """Returns the credentials of its creation or last re-authentication; None without a connection."""
         channel = self._channels.get(node_id)
         return None if channel is None else channel.credentials
 
@@ -344,7 +344,7 @@ class Selector:
         return now_ms
 
     def _from_another(self, turns: list[_T]) -> list[_T]:
-        """The same list, rotated so that each channel is first in some poll."""
+        """Returns the same list, rotated so that each channel is first in some poll."""
         at = self._begins_at % len(turns) if turns else 0
         return turns[at:] + turns[:at]
 

@@ -78,28 +78,28 @@ _SOURCE_POSITION: Final = re.compile(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$")
 
 
 def handshake_failure(error: ssl.SSLError, host: str) -> KafkaError:
-    """A failed handshake: SslAuthenticationError, or DisconnectError if the peer only left (SSL-03)."""
+    """Returns a failed handshake's SslAuthenticationError; DisconnectError if the peer only left (SSL-03)."""
     if _is_end(error):
         return terminated("the peer closed the connection")
     return SslAuthenticationError(f"TLS handshake failed: {_sentence(error, host)}")
 
 
 def post_handshake_failure(error: ssl.SSLError, host: str) -> KafkaError:
-    """TLS 1.3: the broker checks our certificate after our handshake is complete (SSL-04)."""
+    """Returns an error of TLS 1.3, where the broker checks our certificate after our handshake (SSL-04)."""
     if _is_end(error):
         return DisconnectError("the peer closed the connection")
     return SslAuthenticationError(f"the broker refused us after the TLS handshake: {_sentence(error, host)}")
 
 
 def stream_failure(error: ssl.SSLError, host: str) -> KafkaError:
-    """A working connection that failed."""
+    """Returns the end of a working connection that failed."""
     if _is_end(error):
         return DisconnectError("the peer closed the connection")
     return DisconnectError(f"TLS failed: {_sentence(error, host)}")
 
 
 def terminated(reason: str) -> DisconnectError:
-    """A connection that ended during its handshake."""
+    """Returns the end of a connection during its handshake."""
     return DisconnectError(
         f"terminated during the TLS handshake ({reason}): the listener may be a plaintext one"
         " (security.protocol), a firewall may block Kafka's TLS traffic, or the network failed for a moment"
@@ -107,7 +107,7 @@ def terminated(reason: str) -> DisconnectError:
 
 
 def forbidden_cipher_suite(name: str) -> SslAuthenticationError:
-    """The broker chose a suite that the settings forbid and this Python can't withhold."""
+    """Returns the error: the broker chose a suite that the settings forbid and this Python can't withhold."""
     return SslAuthenticationError(
         f"TLS handshake failed: the broker chose the cipher suite {name}, which ssl.cipher.suites does not"
         " have; add it, or leave the suites of TLS 1.3 to the broker"

@@ -99,7 +99,7 @@ class SslTransportLayer:
         self._ahead = b""  # decrypted beyond the requested bytes
         self._unsent = memoryview(b"")  # encrypted, not yet taken by the lower transport
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def remote_address(self) -> str:
@@ -142,7 +142,7 @@ class SslTransportLayer:
             raise self._failure
 
     def _shake_hands(self) -> None:
-        """One read, and one step."""
+        """Does one read and one step."""
         if self._has_begun:
             received = self._under.read(_LEAST_READ_BYTES)
             if received is None:

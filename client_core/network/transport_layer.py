@@ -191,7 +191,7 @@ def open_socket(
 
 
 def format_address(address: tuple[str, int]) -> str:
-    """`host:port`, an IPv6 host in brackets."""
+    """Returns `host:port`, an IPv6 host in brackets."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

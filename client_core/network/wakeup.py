@@ -35,11 +35,11 @@ class Wakeup:
 
     @classmethod
     def open(cls) -> Wakeup:
-        """A wakeup with a socket pair of its own."""
+        """Returns a wakeup with a socket pair of its own."""
         return cls(*socket.socketpair())
 
     def fileno(self) -> int:
-        """The descriptor to watch for reading."""
+        """Returns the descriptor to watch for reading."""
         return self._reader.fileno()
 
     def wakeup(self) -> None:

@@ -3,8 +3,8 @@
     async with AsyncKafkaProducer(config) as producer:
         receipt = await producer.send_and_wait(ProducerRecord("orders", b"value"))
 
-It is a face of KafkaProducer: the same I/O thread, batches and settings. The event loop and the I/O thread
-share one interpreter lock, and the one that wakes the other in the middle of a turn has to fight for the lock
+It is a second API of KafkaProducer: the same I/O thread, batches and settings. The event loop and the I/O
+thread share one interpreter lock. If one wakes the other in the middle of a turn, both compete for the lock
 until the turn ends. So each wakes the other once a turn. Results come back by one call_soon_threadsafe at the
 end of the I/O thread's turn; the I/O thread is woken at the end of the loop's turn.
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: How many records `send` appends before it lets the loop's other tasks run: about half a millisecond's.
+#: Records that `send` appends before it yields to the loop's other tasks: about half a millisecond.
 _SENDS_PER_TURN: Final = 100
 
 
@@ -83,7 +83,7 @@ class LoopCompletions:
             wakeup()
 
     def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
-        """Has each `done` called on the loop. After the loop has ended, nobody waits, and nothing happens."""
+        """Calls each `done` on the loop. Does nothing after the loop has ended: nobody waits then."""
         if self._loop is None:
             _log.error("%d results came before an event loop was bound; they are lost", len(finished))
             return
@@ -93,7 +93,7 @@ class LoopCompletions:
             _log.debug("%d results came after the event loop had closed", len(finished))
 
     def call(self, function: Callable[[], None]) -> None:
-        """Has a function called on the loop. After the loop has ended, nobody waits, and nothing happens."""
+        """Calls a function on the loop. Does nothing after the loop has ended: nobody waits then."""
         if self._loop is None:
             _log.error("a completion was posted before an event loop was bound; it is lost")
             return
@@ -108,12 +108,12 @@ def _call_each(finished: Sequence[tuple[Done, Result]]) -> None:
         try:
             done(result)
         except (Exception, asyncio.CancelledError):  # noqa: BLE001
-            # One caller's fault must not cost the others their answers.
+            # One caller's exception must not affect the others.
             _log.exception("a completion failed")
 
 
 class AsyncKafkaProducer(Generic[K, V]):
-    """A producer for one event loop. Its records have bytes, or what its serializers take.
+    """A producer for one event loop. Its records have bytes, or the types of its serializers.
 
     Use it as an async context manager, or call `start()` and `close()`.
     """
@@ -201,7 +201,7 @@ class AsyncKafkaProducer(Generic[K, V]):
         return future
 
     async def _append(self, record: ProducerRecord, future: RecordFuture) -> None:
-        """Has the producer append what `try_append` can't, and waits while the record is parked."""
+        """Appends what `try_append` can't, and waits while the record is parked."""
         now_ms = self._producer.clock.now_ms()
         loop = future.get_loop()
         appended: asyncio.Future[None] = loop.create_future()
@@ -295,7 +295,7 @@ class AsyncKafkaProducer(Generic[K, V]):
         """
         await self._ensure_loop().run_in_executor(None, self._producer.flush)
 
-    # -- the whole -------------------------------------------------------------------------------------------
+    # -- producer --------------------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """Returns a topic's partitions. Waits up to max.block.ms until the topic is known."""
@@ -338,7 +338,7 @@ class AsyncKafkaProducer(Generic[K, V]):
     async def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
         """Sends accepted records for up to timeout_ms, fails the rest, and returns the report.
 
-        A cancelled close goes on in its thread.
+        A cancelled close continues in its thread.
         """
         loop = asyncio.get_running_loop()
         report = await loop.run_in_executor(None, self._producer.close, timeout_ms)
@@ -360,18 +360,18 @@ _NOTHING: Final = ProduceResult(0, (), 0)
 
 
 class _Resolved:
-    """Futures whose outcome is known, on their way to the loop: all of an I/O thread's turn at once."""
+    """Completed futures on their way to the loop: all of an I/O thread's turn at once."""
 
     def __init__(self, post: Callable[[Done, Result], None]) -> None:
-        """`post`: KafkaProducer's, not the producer, which a record that waits must not keep alive."""
+        """`post`: KafkaProducer's function, not the producer: a waiting record must not keep that alive."""
         self._post = post
         self._futures: deque[RecordFuture] = deque()
         self._is_posted = False
 
     def add(self, future: RecordFuture) -> None:
-        """Takes a future with an outcome. I/O thread."""
+        """Adds a completed future. I/O thread."""
         self._futures.append(future)
-        if not self._is_posted:  # read behind the append: `_resolve` does the reverse
+        if not self._is_posted:  # read after the append: `_resolve` does the reverse
             self._is_posted = True
             self._post(self._resolve, _NOTHING)
 
@@ -385,19 +385,19 @@ class _Resolved:
 class RecordFuture(asyncio.Future[RecordMetadata]):
     """The future of one record's receipt, and its owner in the batch (RecordOwner).
 
-    An error that nobody asks for is not logged by asyncio: the client logs failed records itself, a few lines
-    for many.
+    asyncio does not log an error that is never retrieved: the client itself logs failed records, with a
+    limited number of lines.
     """
 
     __slots__ = ("_outcome", "_position", "_resolved", "on_end")
 
-    #: A future waits for its record, however long that takes.
+    #: Always False: a future waits for its record without a time limit.
     was_given_up: Final = False
 
     def __init__(
         self, resolved: _Resolved, loop: asyncio.AbstractEventLoop, on_end: OnEnd | None = None
     ) -> None:
-        """`on_end` gets the receipt or the error, before those who wait do. Event loop."""
+        """`on_end` gets the receipt or the error, before the waiters do. Event loop."""
         super().__init__(loop=loop)
         self._resolved = resolved
         self._outcome: BatchOutcome | None = None
@@ -405,13 +405,13 @@ class RecordFuture(asyncio.Future[RecordMetadata]):
         self.on_end = on_end
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
-        """I/O thread."""
+        """Stores the outcome. I/O thread."""
         self._outcome = outcome
         self._position = first_in_batch
         self._resolved.add(self)
 
     def resolve(self) -> None:
-        """Ends with what the batch said. Event loop."""
+        """Ends with the batch's outcome. Event loop."""
         outcome, position = self._outcome, self._position
         assert outcome is not None
         error = outcome.error_for(position)
@@ -427,7 +427,7 @@ class RecordFuture(asyncio.Future[RecordMetadata]):
             self.set_result(receipt)
 
     def fail(self, error: KafkaError, partition: int | None = None) -> None:
-        """`partition`: where the record was appended, if it was."""
+        """Fails the record. `partition`: where it was appended, if it was."""
         if self.on_end is not None:
             self.on_end(None, partition, error)
         if not self.done():

@@ -435,8 +435,8 @@ class KafkaProducer(Generic[K, V]):
         """Appends one record of bytes to its open batch and returns True, or does nothing and returns False.
 
         Never blocks. It does nothing where the record needs a new batch, metadata, memory or a check:
-        `submit` it then. `owner.batch_done` gets its outcome, on the I/O thread. For faces of this producer:
-        no interceptor sees the record.
+        `submit` it then. `owner.batch_done` gets its outcome, on the I/O thread. For other APIs of this
+        producer: no interceptor sees the record.
         """
         self._ensure_open()
         return self._quick_append.append(record, owner)
@@ -497,7 +497,7 @@ class KafkaProducer(Generic[K, V]):
         self._ensure_own_process()
         self._blocking_calls.flush()
 
-    # -- the whole -------------------------------------------------------------------------------------------
+    # -- producer --------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """Wakes the I/O thread; `status().loop_turns` then grows if it is alive."""

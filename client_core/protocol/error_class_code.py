@@ -53,7 +53,7 @@ def broker_errors_text() -> str:
 
 
 def _rows() -> Iterator[tuple[str, str, str]]:
-    """The code's name, the class's name and its base."""
+    """Yields the code's name, the class's name and its base."""
     for row in Errors:
         if row is Errors.NONE or errors.class_of(row).__module__ == errors.__name__:
             continue

@@ -170,5 +170,5 @@ def snake(name: str) -> str:
 
 
 def takes_version(lines: Sequence[str]) -> bool:
-    """Whether a function's body uses the version."""
+    """Returns whether a function's body uses the version."""
     return any("version" in line for line in lines)

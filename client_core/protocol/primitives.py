@@ -110,7 +110,7 @@ class Reader:
         return self.unpack(_INT64)[0]
 
     def boolean(self) -> bool:
-        """Any byte but 0 is true, as in Java."""
+        """Reads a boolean: any byte but 0 is true, as in Java."""
         return self.unpack(_INT8)[0] != 0
 
     def uuid(self) -> UUID:

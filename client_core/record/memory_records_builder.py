@@ -169,7 +169,7 @@ class MemoryRecordsBuilder:
     def has_room_for(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
     ) -> bool:
-        """Whether the record fits."""
+        """Returns whether the record fits."""
         if self.is_full:
             return False
         if not self.record_count:

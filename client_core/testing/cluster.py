@@ -142,7 +142,7 @@ class FakeCluster:
     ) -> None:
         self.close()
 
-    # -- what it looks like ----------------------------------------------------------------------------------
+    # -- state for tests -------------------------------------------------------------------------------------
 
     @property
     def cluster_id(self) -> str:
@@ -182,7 +182,7 @@ class FakeCluster:
         return len(self._topic(topic).partitions)
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether a broker listens."""
+        """Returns whether a broker listens."""
         return self._brokers[broker_id].is_listening
 
     def topic_names(self) -> Sequence[str]:
@@ -240,7 +240,7 @@ class FakeCluster:
             with self._changed:
                 self._state.controller.broker_failed(broker_id, elect=elect)
 
-        # A client that asks as soon as its connection ends is told the new leader.
+        # A client that asks as soon as its connection ends gets the new leader.
         self._running().run(self._brokers[broker_id].stop(fails))
 
     def notice_death(self, broker_id: int) -> None:

@@ -48,7 +48,7 @@ class _Listener:
 
 
 def is_legal_name(topic: str) -> bool:
-    """Whether Kafka accepts this topic name. Source: Topic.validate."""
+    """Returns whether Kafka accepts this topic name. Source: Topic.validate."""
     return topic not in {".", ".."} and _LEGAL_NAME.fullmatch(topic) is not None
 
 

@@ -61,7 +61,7 @@ class UpdateMetadata(NamedTuple):
 
 
 def is_being_deleted(state: PartitionState) -> bool:
-    """Whether the controller is deleting the partition."""
+    """Returns whether the controller is deleting the partition."""
     return state.leader == LEADER_DURING_DELETE
 
 

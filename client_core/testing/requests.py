@@ -90,7 +90,7 @@ def check_session(state: ClusterState, session: SaslSession, api: ApiKey) -> Non
 
 
 def is_refusal(response: Response) -> bool:
-    """Whether a broker ends the connection after this response."""
+    """Returns whether a broker ends the connection after this response."""
     return isinstance(response, (SaslHandshakeResponse, SaslAuthenticateResponse)) and bool(
         response.error_code
     )

@@ -199,7 +199,7 @@ class SaslSession:
     ends_ms: int | None = None
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether the connection may send more than ApiVersions."""
+        """Returns whether the connection may send more than ApiVersions."""
         if self.principal is None or self.mechanism is not None:
             return False
         return self.ends_ms is None or now_ms <= self.ends_ms

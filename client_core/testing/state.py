@@ -83,5 +83,5 @@ class ClusterState:
         return None
 
     def wall_ms(self) -> int:
-        """The brokers' wall clock, for timestamps."""
+        """Returns the brokers' wall clock, for timestamps."""
         return time.time_ns() // 1_000_000

@@ -1,7 +1,7 @@
 """Writes helm/pilotfish/files/dashboard.json.
 
 python -m helm.dashboard            writes it
-python -m helm.dashboard --check    exits 1 where the file is out of date
+python -m helm.dashboard --check    exits 1 if the file is out of date
 
 `make dashboard` runs the first, a test the second.
 """
@@ -18,7 +18,7 @@ FILE: Final = Path(__file__).parents[1] / "pilotfish" / "files" / "dashboard.jso
 
 
 def main(arguments: list[str]) -> int:
-    """Writes or checks; the exit code."""
+    """Writes or checks; returns the exit code."""
     built = text()
     if "--check" not in arguments:
         FILE.write_text(built, encoding="utf-8")

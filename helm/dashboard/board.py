@@ -1,4 +1,4 @@
-"""The dashboard: what one may choose, and the order of the rows."""
+"""The dashboard: its variables, and the order of the rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from grafana_foundation_sdk.models.dashboard import (
 from helm.dashboard import health, rows
 from helm.dashboard.vocabulary import DATASOURCE
 
-#: Kept for good, so that a newer dashboard takes the place of an older one.
+#: Never changes, so that a newer dashboard replaces an older one.
 UID: Final = "pilotfish"
 
 _EVERYTHING: Final = VariableOption(selected=True, text="All", value="$__all")
 
 
 def build() -> Dashboard:
-    """The dashboard, its panels numbered from 1."""
+    """Returns the dashboard, its panels numbered from 1."""
     board = (
         builders.Dashboard("Pilotfish")
         .uid(UID)
@@ -61,7 +61,7 @@ def build() -> Dashboard:
 
 
 def _choice(name: str, label: str, query: str) -> builders.QueryVariable:
-    """One or more values of a label, all of them at first; where no target has the label, that is all."""
+    """Returns a variable: values of a label, at first all. Matches targets without the label too."""
     return (
         builders.QueryVariable(name)
         .label(label)
@@ -77,5 +77,5 @@ def _choice(name: str, label: str, query: str) -> builders.QueryVariable:
 
 
 def text() -> str:
-    """The dashboard as its file has it: the same text at each build."""
+    """Returns the text of the dashboard's file: the same at each build."""
     return json.dumps(build(), cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n"

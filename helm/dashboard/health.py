@@ -1,7 +1,6 @@
-"""The first row: one look says whether the sidecars are well. Green is well; what is red has an alert.
+"""The first row: shows at a glance whether the sidecars are healthy. Each red number has an alert.
 
-Each number is the worst of the sidecars that are chosen. An empty one has nothing to tell of: no certificate,
-no records.
+Each number is the worst of the selected sidecars. An empty one has no data: no certificate, no records.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SIDECARS: Final = f"count({chosen('pilotfish_build_info')})"
 
 
 def panels() -> Sequence[stat.Panel]:
-    """Twelve numbers."""
+    """Returns twelve numbers."""
     return (
         stat_panel(
             "Sidecars",

@@ -1,7 +1,7 @@
-"""What is shown below the first row, in the order in which one looks for a fault.
+"""The rows below the first, in the order of a fault analysis.
 
-Lines are those of the chosen sidecars together, by what tells causes apart (a reason, an error, a route); by
-pod where one sidecar that differs is what one looks for. Descriptions name what to make of a picture.
+Lines aggregate the selected sidecars, by a label that separates causes (a reason, an error, a route), or
+by pod where a single sidecar may differ. Descriptions say how to interpret a graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POD: Final = "{{pod}}"
 
 
 def metadata() -> Panels:
-    """Is what we know of the cluster fresh, and what makes it change?"""
+    """Is the metadata fresh, and what changes it?"""
     return (
         graph(
             "Age",
@@ -105,7 +105,7 @@ def brokers() -> Panels:
         ),
         graph(
             "Reconnect backoff",
-            "Until the next attempt: 0 where a connection stands, else up to reconnect.backoff.max.ms.",
+            "Until the next attempt: 0 if a connection is open, else up to reconnect.backoff.max.ms.",
             (
                 f"max by (broker) ({chosen('pilotfish_broker_reconnect_backoff_seconds')})",
                 "broker {{broker}}",
@@ -219,7 +219,7 @@ def records() -> Panels:
 
 
 def buffer() -> Panels:
-    """Is there room for what comes?"""
+    """Is there room for new records?"""
     available = chosen("pilotfish_buffer_pool_available_bytes")
     return (
         graph(

@@ -1,8 +1,8 @@
-"""The few kinds of panels and queries that the dashboard is made of, so that one reads like another.
+"""The kinds of panels and queries of the dashboard, for uniform panels.
 
-A query is about the sidecars that the variables namespace and pod choose: `chosen` writes that. A panel has a
-title that says what is seen, and a description that says what to make of it. Legends name what differs
-between the lines, nothing else. Outside Kubernetes there is no pod: both variables match the empty label.
+A query selects the sidecars by the variables namespace and pod: `chosen` writes that. A panel has a title for
+the content, and a description for its interpretation. Legends have only the labels in which the lines differ.
+Outside Kubernetes there is no pod: both variables match the empty label.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from grafana_foundation_sdk.models.dashboard import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: The data source that the variable of this name chooses.
+#: The data source, from the variable of this name.
 DATASOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-#: Grafana's own: at least four scrapes long, whatever the resolution.
+#: Grafana's own: at least four scrapes long, at any resolution.
 RATE_INTERVAL: Final = "$__rate_interval"
 
 GREEN: Final = "green"
@@ -43,30 +43,30 @@ Query = tuple[str, str]
 
 
 def chosen(metric: str, *matchers: str) -> str:
-    """The metric of the sidecars that are looked at."""
+    """Returns the metric of the selected sidecars."""
     return metric + "{" + ", ".join(('namespace=~"$namespace"', 'pod=~"$pod"', *matchers)) + "}"
 
 
 def rate(metric: str, *matchers: str, by: Sequence[str] = ()) -> str:
-    """How much a counter grows in a second, summed over all but these labels."""
+    """Returns a counter's growth per second, summed over all but these labels."""
     together = f"sum by ({', '.join(by)}) " if by else "sum"
     return f"{together}(rate({chosen(metric, *matchers)}[{RATE_INTERVAL}]))"
 
 
 def quantile(share: float, histogram: str, *matchers: str, by: Sequence[str] = ()) -> str:
-    """What that share of the values stayed below; `histogram` without its suffix."""
+    """Returns a quantile; `share` is from 0 to 1, `histogram` has no suffix."""
     labels = ", ".join(("le", *by))
     buckets = f"rate({chosen(f'{histogram}_bucket', *matchers)}[{RATE_INTERVAL}])"
     return f"histogram_quantile({share}, sum by ({labels}) ({buckets}))"
 
 
 def quantiles(histogram: str, *matchers: str) -> list[Query]:
-    """Half of the values, most of them, and nearly all."""
+    """Returns the queries of three quantiles."""
     return [(quantile(share, histogram, *matchers), f"p{share * 100:g}") for share in (0.5, 0.95, 0.99)]
 
 
 def mean(histogram: str, *matchers: str, by: Sequence[str] = ()) -> str:
-    """The mean of what was observed; `histogram` without its suffix."""
+    """Returns the mean of the observed values; `histogram` has no suffix."""
     return f"{rate(f'{histogram}_sum', *matchers, by=by)} / {rate(f'{histogram}_count', *matchers, by=by)}"
 
 
@@ -80,7 +80,7 @@ def stat_panel(
     below: str = GREEN,
     no_value: str = "-",
 ) -> stat.Panel:
-    """One number, as it is now. It has the colour `below` up to the first of `steps`, then theirs."""
+    """Returns a panel with the present number. Colours: `below` up to the first of `steps`, then theirs."""
     thresholds = [Threshold(None, below), *(Threshold(value, color) for value, color in steps)]
     return (
         stat.Panel()
@@ -109,7 +109,7 @@ def graph(
     exemplars: bool = False,
     most: float | None = None,
 ) -> timeseries.Panel:
-    """Lines over time, one or more for each (expression, legend). `exemplars`: dots that lead to traces."""
+    """Returns lines over time, one or more per (expression, legend). `exemplars`: dots that link traces."""
     panel = (
         timeseries.Panel()
         .title(title)

@@ -162,5 +162,5 @@ def _seconds(ms: int | None, digits: int = 1) -> str | None:
 
 
 def _aged(error: str | None, age_ms: int | None) -> str | None:
-    """An error with its age, so that readers see whether it still matters."""
+    """Returns an error with its age, so that readers see whether it still matters."""
     return error if error is None or age_ms is None else f"{error}, {_seconds(age_ms)} ago"

@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 def render(head: Sequence[str], rows: Iterable[Sequence[object]], *, with_head: bool = True) -> str:
-    """The table as lines; numbers right-aligned, a dash for None."""
+    """Returns the table as lines; numbers right-aligned, a dash for None."""
     values = [list(row) for row in rows]
     cells = [[_cell(value) for value in row] for row in values]
     widths = [max([len(head[i]), *(len(row[i]) for row in cells)]) for i in range(len(head))]
@@ -52,7 +52,7 @@ def _is_numeric(column: Sequence[object]) -> bool:
 
 
 def _cell(value: object) -> str:
-    """One cell. Brokers choose some texts, and terminals obey control characters: see `harmless`."""
+    """Returns one cell. Brokers choose some texts, and terminals obey control characters: see `harmless`."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -122,7 +122,7 @@ def asks_api(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _token(token_file: Path | None) -> str | None:
-    """The caller's token. It is no option: every user of a machine can read command lines."""
+    """Returns the caller's token. It is no option: every user of a machine can read command lines."""
     source = TOKEN_VARIABLE if token_file is None else f"--token-file {token_file}"
     try:
         token = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read_text().strip()

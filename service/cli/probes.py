@@ -90,7 +90,7 @@ def _probes(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> Sidecar:
 
 
 def _probe(sidecar: Sidecar, path: str) -> tuple[int, str]:
-    """The status of a probe, and its text."""
+    """Returns the status of a probe, and its text."""
     code, body = sidecar.ask("GET", path)
     if code not in (200, 503):
         return (

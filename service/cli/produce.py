@@ -74,7 +74,7 @@ class LineTooLongError(Exception):
 
 
 def chunks(source: ByteStream) -> Iterator[Chunk]:
-    """Every line of the source, in order. Raises LineTooLongError before it fills the memory."""
+    """Yields every line of the source, in order. Raises LineTooLongError before it fills the memory."""
     first = 1
     for ready in _ready_lines(source):
         while ready:
@@ -85,7 +85,7 @@ def chunks(source: ByteStream) -> Iterator[Chunk]:
 
 
 def _cut(ready: list[bytes]) -> list[bytes]:
-    """As many lines as fit into one request; at least one."""
+    """Returns as many lines as fit into one request; at least one."""
     total = 0
     for count, line in enumerate(ready[:LINES_PER_REQUEST]):
         total += len(line)
@@ -95,7 +95,7 @@ def _cut(ready: list[bytes]) -> list[bytes]:
 
 
 def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
-    """Whole lines as reads return them; the last one may lack its line end."""
+    """Yields whole lines as reads return them; the last one may lack its line end."""
     begun: list[bytes] = []
     begun_bytes = 0
     while piece := source.read1(_READ_BYTES):
@@ -191,7 +191,7 @@ class _Form:
         self._shared = shared
 
     def body(self, values: Sequence[str], places: Sequence[str]) -> bytes:
-        """The request for these values; raises ValueError with the place of the first invalid one."""
+        """Returns the request for these values; raises ValueError with the place of the first invalid one."""
         records = []
         for place, value in zip(places, values, strict=True):
             try:
@@ -332,7 +332,7 @@ def _decoded(number: int, line: bytes) -> str:
 
 
 def _json(value: str) -> msgspec.Raw:
-    """The text unchanged, once checked to be one JSON value: its digits must not change."""
+    """Returns the text unchanged, once checked to be one JSON value: its digits must not change."""
     try:
         json.loads(value)
     except (ValueError, RecursionError) as error:
@@ -362,7 +362,7 @@ def _failure(item: FailedItem) -> str:
 
 
 def _where(results: Sequence[Result]) -> str:
-    """`500 acknowledged, 3 failed, partition 2 offsets 0-499`."""
+    """Returns a text such as `500 acknowledged, 3 failed, partition 2 offsets 0-499`."""
     offsets: dict[int, list[int]] = {}
     failed = 0
     for result in results:
@@ -377,7 +377,7 @@ def _where(results: Sequence[Result]) -> str:
 
 
 def _with_line(chunk: Chunk, message: str) -> str:
-    """The message with the user's line number, in place of the sidecar's record index."""
+    """Returns the message with the user's line number, in place of the sidecar's record index."""
     found = _PLACE.match(message)
     if found is None:
         return f"{chunk.name}: {message}"

@@ -100,7 +100,7 @@ def serve(
 
 @contextmanager
 def _ending_by_signal() -> Iterator[None]:
-    """A signal within ends the process with exit code 0: no request was accepted yet.
+    """Ends the process with exit code 0 on a signal within: no request was accepted yet.
 
     Covers the second before the server handles signals itself. A container's first process ignores signals
     without a handler: kubelet would wait for the whole grace period.
@@ -118,7 +118,7 @@ def _end(*_: object) -> None:
 
 
 def _own_command() -> str:
-    """The command that runs this program: `pilotfish`, or the Python that runs it from a checkout."""
+    """Returns the command that runs this program: `pilotfish`, or the Python that runs it from a checkout."""
     name = click.get_current_context().find_root().info_name or "pilotfish"
     if not name.startswith("python"):
         return name
@@ -162,7 +162,7 @@ def _serve_embedded(
 
 
 def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None) -> Settings:
-    """The settings; on faults prints a line for each and exits."""
+    """Returns the settings; on faults prints a line for each and exits."""
     try:
         return load_settings(given, kafka, config_file)
     except SettingsError as e:

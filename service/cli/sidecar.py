@@ -66,7 +66,7 @@ class Sidecar:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def get(self, model: type[_Model], *segments: str, **query: str | int | bool | None) -> Answer[_Model]:
-        """The answer to a GET; quotes path segments, leaves out parameters that are None.
+        """Returns the answer to a GET; quotes path segments, leaves out parameters that are None.
 
         Raises SidecarFailedError with the problem's own text.
         """
@@ -76,7 +76,7 @@ class Sidecar:
     def post(
         self, model: type[_Model], *segments: str, body: bytes, **query: str | int | bool | None
     ) -> Answer[_Model]:
-        """The answer to a POST. A 207 is a success: its items contain the failures."""
+        """Returns the answer to a POST. A 207 is a success: its items contain the failures."""
         status, answer = self.ask("POST", _path(segments, query), body)
         return self.answer_of(model, status, answer)
 
@@ -112,7 +112,7 @@ class Sidecar:
             connection.close()
 
     def answer_of(self, model: type[_Model], status: int, body: bytes) -> Answer[_Model]:
-        """The parsed result of `ask`. Raises SidecarFailedError with the problem's own text."""
+        """Returns the parsed result of `ask`. Raises SidecarFailedError with the problem's own text."""
         try:
             raw = json.loads(body)
             if status >= 400:
@@ -131,7 +131,7 @@ class Sidecar:
         return http.client.HTTPConnection(host, self.port, timeout=self.timeout_s)
 
     def _where_else(self) -> str:
-        """The option for another address."""
+        """Returns the option for another address."""
         return "socket with --api-socket" if self.socket_path else f"port with {self.port_option}"
 
 
@@ -172,7 +172,7 @@ def _path(segments: tuple[str, ...], query: Mapping[str, str | int | bool | None
 
 
 def _problem(status: int, answer: object) -> str:
-    """A problem+json document's text, on one line."""
+    """Returns a problem+json document's text, on one line."""
     if not isinstance(answer, dict):
         return f"the sidecar answered {status}"
     reported = harmless(str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}"))

@@ -37,7 +37,7 @@ _folder: Final = click.option(
 
 @click.group(short_help="Shows a spool's records, and requeues dead letters.")
 def spool() -> None:
-    """Look into the spool of a sidecar, and put back what it set aside."""
+    """Show the spool of a sidecar, and requeue or discard its dead letters."""
 
 
 @spool.command("show", short_help="Lists waiting records, and dead letters with their reasons.")
@@ -51,7 +51,7 @@ def spool() -> None:
     help="How many dead letters to list.",
 )
 def show(folder: Path, as_json: bool, limit: int) -> None:
-    """List what is to be delivered by topic, and what was set aside and why. Changes nothing."""
+    """List the records to deliver by topic, and the dead letters with their reasons. Changes nothing."""
     contents = _doing(lambda: contents_of(folder))
     click.echo(json.dumps(_document(contents)) if as_json else _text(contents, limit))
 
@@ -68,9 +68,9 @@ _reason_option: Final = click.option(
 @_reason_option
 @asks_api
 def requeue_command(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) -> None:
-    """Put back what was set aside, behind what is to be delivered.
+    """Move dead letters back into the spool, behind the records to deliver.
 
-    A sidecar that has the folder is asked to do it; where none has, it is done here.
+    A sidecar that uses the folder does it; without one, this command does it.
     """
     try:
         put_back = _doing(lambda: requeue(folder, _choice(topic, reason), SystemClock()))
@@ -96,7 +96,7 @@ def _ask(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) 
 @_reason_option
 @click.option("--all", "of_all", is_flag=True, help="All dead letters, of any topic and reason.")
 def discard_command(folder: Path, topic: str | None, reason: str | None, of_all: bool) -> None:
-    """Take away for good what was set aside. The sidecar must not run meanwhile."""
+    """Delete dead letters for good. The sidecar must not run meanwhile."""
     if of_all == (topic is not None or reason is not None):
         raise click.UsageError("say which: --topic, --reason or both, or else --all")
     try:

@@ -34,7 +34,7 @@ _BRACES: Final = len("{}") - len(",")
 
 
 def members_of(text: bytes, place: str = "", *, payload: tuple[str, ...] = ()) -> dict[str, Raw]:
-    """The members of a compact JSON object (`strict_json.compact`), by name.
+    """Returns the members of a compact JSON object (`strict_json.compact`), by name.
 
     Raises BodyError: 400 if it is no object, nests too deeply, or repeats a name. 413 for too much outside
     `payload`, the members with the sender's own content.
@@ -75,18 +75,18 @@ def _decoder_of(payload: tuple[str, ...]) -> msgspec.json.Decoder[msgspec.Struct
 
 
 def text_of(raw: Raw) -> str | None:
-    """The string in a raw JSON value; None for another type."""
+    """Returns the string in a raw JSON value; None for another type."""
     written = bytes(raw)
     return _STRING.decode(written) if written[:1] == b'"' else None
 
 
 def is_null(raw: Raw) -> bool:
-    """Whether a raw JSON value is null. Reads at most four bytes."""
+    """Returns whether a raw JSON value is null. Reads at most four bytes."""
     return len(raw) == len(NULL) and bytes(raw) == NULL
 
 
 def within(place: str, name: str) -> str:
-    """The place of a member in another place."""
+    """Returns the place of a member in another place."""
     return f"{place}.{name}" if place else name
 
 
@@ -95,7 +95,7 @@ def _understood(members: Mapping[str, Raw]) -> int:
 
 
 def _name_that_stands_twice(text: bytes) -> str | None:
-    """The first repeated name; None if a name only contains escapes, which add length."""
+    """Returns the first repeated name; None if a name only contains escapes, which add length."""
     pairs: list[tuple[str, object]] = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
     seen: set[str] = set()
     for name, _ in pairs:

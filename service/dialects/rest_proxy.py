@@ -36,18 +36,18 @@ _PADDABLE: Final = (1, 2)
 
 
 def bytes_of_unpadded_base64(raw: bytes) -> bytes | None:
-    """As `bytes_of_base64`, but the padding may be missing; partial padding is refused."""
+    """Decodes as `bytes_of_base64`, but the padding may be missing; partial padding is refused."""
     return bytes_of_base64(_padded(raw))
 
 
 def unquoted_number(raw: bytes) -> bytes:
-    """The digits of a string of digits; any other JSON unchanged."""
+    """Returns the digits of a string of digits; any other JSON unchanged."""
     digits = raw[1:-1]
     return digits if raw[:1] == _QUOTE and digits.isdigit() else raw
 
 
 def _padded(raw: bytes) -> bytes:
-    """A string of base64 with its missing padding. Strings with escapes stay unchanged."""
+    """Returns a string of base64 with its missing padding. Strings with escapes stay unchanged."""
     missing = (len(_QUOTE) * 2 - len(raw)) % _GROUP
     if missing in _PADDABLE and raw[:1] == _QUOTE and not raw.endswith(b'="') and b"\\" not in raw:
         return raw[:-1] + b"=" * missing + _QUOTE

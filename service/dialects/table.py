@@ -16,5 +16,5 @@ _MAKE: Final[Mapping[str, Callable[[Sidecar], Dialect]]] = dict(
 
 
 def dialects_of(sidecar: Sidecar) -> list[Dialect]:
-    """The dialects that the settings enable."""
+    """Returns the dialects that the settings enable."""
     return [_MAKE[name](sidecar) for name in sidecar.settings.dialects]

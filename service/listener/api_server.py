@@ -83,7 +83,7 @@ class ApiServer(uvicorn.Server):
 
 
 def connections_that_fit(wanted: int) -> int:
-    """How many connections the process may have. Raises its limit of open files as far as allowed."""
+    """Returns how many connections the process may have. Raises its limit of open files as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = wanted + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < files:

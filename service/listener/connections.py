@@ -64,7 +64,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """The limits from the settings."""
+        """Returns the limits from the settings."""
         return cls(
             settings.max_connections,
             settings.request_timeout_ms / 1000,
@@ -112,7 +112,7 @@ class Connections(Collector):
     # -- how many --------------------------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Whether one more may be accepted."""
+        """Returns whether one more may be accepted."""
         return self.open < self.limits.max_connections
 
     def make_room(self, now_s: float) -> None:
@@ -144,7 +144,7 @@ class Connections(Collector):
         self.open += 1
 
     def over(self) -> None:
-        """An accepted connection ended, or never came to be served."""
+        """Notes that an accepted connection ended, or was never served."""
         self.open -= 1
         wanted, self._room_wanted = self._room_wanted, set()
         for accept in wanted:
@@ -155,13 +155,13 @@ class Connections(Collector):
         self._served.add(connection)
 
     def left(self, connection: Connection) -> None:
-        """A served connection ended."""
+        """Notes that a served connection ended."""
         self._served.discard(connection)
         self.caught_up(connection)
         self.over()
 
     def end_with_answers(self) -> None:
-        """From now on every answer has `Connection: close`.
+        """Makes every answer from now on have `Connection: close`.
 
         So pools learn that the connection is ending, before it closes under their next request. Idle
         connections may send one more request until then.
@@ -184,7 +184,7 @@ class Connections(Collector):
             longest.abort()
 
     def caught_up(self, connection: Connection) -> None:
-        """The caller has read nearly everything."""
+        """Notes that the caller has read nearly everything."""
         self.unsent_bytes -= self._behind.pop(connection, 0)
 
     # -- metrics ---------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Connections(Collector):
         self._ended.child(reason).add()
 
     def collect(self) -> Iterator[Metric]:
-        """The Prometheus metric families. Admin thread."""
+        """Yields the Prometheus metric families. Admin thread."""
         yield GaugeMetricFamily(
             "pilotfish_http_connections", "Connections to the API that are open.", value=self.open
         )

@@ -50,7 +50,7 @@ NOTHING_ADDED: Final[HeaderPairs] = []
 
 
 def spelled(problem: Problem, added: HeaderPairs = NOTHING_ADDED) -> bytes:
-    """A whole response that ends its connection; `added` are further headers."""
+    """Returns a whole response that ends its connection; `added` are further headers."""
     body = problem.body()
     status = HTTPStatus(problem.status)
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
@@ -70,7 +70,7 @@ class LingeringTransport:
 
 
 def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
-    """The same application for a caller with Expect: closes the connection unless it asked for the body."""
+    """Returns the application for a caller with Expect: closes unless it asked for the body."""
 
     async def closing(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
@@ -93,7 +93,7 @@ class RefusedError(Exception):
 
 
 def settled(target: bytes, method: bytes, headers: HeaderPairs) -> bytes:
-    """The path and query of an unusual target; a host in it replaces the Host header.
+    """Returns the path and query of an unusual target; a host in it replaces the Host header.
 
     Raises RefusedError.
     """
@@ -120,7 +120,7 @@ def check_coding(headers: HeaderPairs) -> None:
 
 
 def without_offer(method: bytes, target: bytes, version: str, headers: HeaderPairs) -> bytes:
-    """The same head without the upgrade offer."""
+    """Returns the same head without the upgrade offer."""
     lines = [b"%s %s HTTP/%s" % (method, target, version.encode())]
     for name, value in headers:
         if name == b"connection":

@@ -185,7 +185,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._abort()
 
     def shutdown(self) -> None:
-        """The server ends: closes after the pending answers."""
+        """Closes after the pending answers, because the server ends."""
         if self._is_serving:
             self.cycle.keep_alive = False
         else:
@@ -258,7 +258,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._has_moved = True
 
     def _linger_behind(self) -> None:
-        """The answer may come before the body; a head with an upgrade offer is no request yet."""
+        """Makes the last answer linger, as it may come before the body. An upgrade offer is no request."""
         cycle = self._last
         if cycle is not None and cycle.scope is self.scope:
             lingering = LingeringTransport(self.transport, self._end_of_answers)
@@ -282,7 +282,7 @@ class ApiProtocol(HttpToolsProtocol):
         self.cycle.message_event.set()
 
     def _should_upgrade(self) -> bool:
-        """True: a head with an upgrade offer starts nothing; it is parsed again without the offer."""
+        """Returns True: a head with an upgrade offer starts nothing; it is parsed again without the offer."""
         return True
 
     def _decline(self, rest: bytes) -> None:
@@ -308,7 +308,7 @@ class ApiProtocol(HttpToolsProtocol):
         self.tasks.add(task)
 
     def _whole_body(self) -> bytes | None:
-        """The body, if complete, as uvicorn's `receive` would return it; see `asgi.BODY`."""
+        """Returns the body, if complete, as uvicorn's `receive` would return it; see `asgi.BODY`."""
         cycle = self._running
         if (
             cycle is None
@@ -360,7 +360,7 @@ class ApiProtocol(HttpToolsProtocol):
             self._since_s = self.loop.time()
 
     def _end_of_answers(self) -> None:
-        """The last answer is written: closes once the caller had a chance to read it."""
+        """Closes after the last answer, once the caller had a chance to read it."""
         if self.cycle.more_body:
             self._linger()
         else:
@@ -378,7 +378,7 @@ class ApiProtocol(HttpToolsProtocol):
             self._say(problem)
 
     def _give_up(self, cycle: RequestResponseCycle, problem: Problem | None) -> None:
-        """The last request can't be read to its end."""
+        """Handles a last request that can't be read to its end."""
         if cycle.response_complete or cycle.response_started or problem is None:
             self.transport.close()  # there is an answer already, or a part of one
         elif self.pipeline and self.pipeline[0][0] is cycle:
@@ -421,7 +421,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._connections.caught_up(self)
 
     def _look(self) -> None:
-        """The periodic check of the caller's progress, while the connection exists."""
+        """Checks the caller's progress periodically, while the connection exists."""
         limits, now_s = self._connections.limits, self.loop.time()
         self._timer = self.loop.call_later(limits.look_s, self._look)
         was_late, self._looked_s = now_s - self._looked_s > 2 * limits.look_s, now_s
@@ -445,7 +445,7 @@ class ApiProtocol(HttpToolsProtocol):
             self.close()
 
     def _takes_nothing(self, now_s: float, stall_s: float) -> bool:
-        """Whether nothing was sent for `stall_s`, not even the close_notify of a closing connection."""
+        """Returns whether nothing was sent for `stall_s`, not even a closing connection's close_notify."""
         unsent_bytes = self.transport.get_write_buffer_size()
         has_to_go = unsent_bytes > 0 or self.transport.is_closing()
         if not has_to_go or unsent_bytes != self._unsent_bytes:
@@ -464,6 +464,6 @@ class ApiProtocol(HttpToolsProtocol):
 
 
 def _problem_within(error: httptools.HttpParserCallbackError) -> Problem | None:
-    """The problem that a callback raised: ours, or uvicorn's for an unparsable target."""
+    """Returns the problem that a callback raised: ours, or uvicorn's for an unparsable target."""
     cause = error.__context__
     return cause.problem if isinstance(cause, RefusedError) else NO_URL

@@ -52,7 +52,7 @@ class ListenerTls:
         return self._files.in_force.expires_at_s
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection."""
+        """Returns the context for a new connection."""
         return self._files.in_force.context
 
     def watch(self, loop: Timers) -> None:
@@ -76,7 +76,7 @@ class ListenerTls:
 
 
 def tls_of(settings: Settings) -> ListenerTls | None:
-    """The TLS of the settings; None for plain HTTP. Raises FileFaultError that names a setting."""
+    """Returns the TLS of the settings; None for plain HTTP. Raises FileFaultError that names a setting."""
     given = {
         name: getattr(settings, name)
         for name in ("api_tls_certificate_file", "api_tls_key_file", "api_tls_client_ca_file")
@@ -106,7 +106,7 @@ def _make(paths: Sequence[str], contents: Sequence[bytes]) -> _Made:
 
 
 def _certificates(path: str, content: bytes) -> list[bytes]:
-    """The certificates of a PEM text as DER, at least one; OpenSSL can read each."""
+    """Returns the certificates of a PEM text as DER, at least one; OpenSSL can read each."""
     found = _CERTIFICATE.findall(content)
     if not found:
         raise FileFaultError(f"{path} holds no PEM certificate (-----BEGIN CERTIFICATE-----)")
@@ -137,7 +137,7 @@ def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str, key
 
 
 def _reason(error: ssl.SSLError, certificate_file: str) -> str:
-    """Why OpenSSL rejects a readable key with its certificate."""
+    """Returns why OpenSSL rejects a readable key with its certificate."""
     reason: str | None = error.reason
     if reason in _MISMATCHES:
         return f"the key does not belong to the first certificate of {certificate_file}, which must be ours"

@@ -58,7 +58,7 @@ class UnixSocket:
 
 
 def bind_unix_socket(path: str, mode: int, backlog: int) -> UnixSocket:
-    """A socket that listens on `path` with `mode`. Raises OSError with the setting and a remedy."""
+    """Returns a socket that listens on `path` with `mode`. Raises OSError with the setting and a remedy."""
     if "\0" in path:
         raise OSError(f"api_socket: a path can't hold a zero byte; {_REMEDY}")
     size = len(os.fsencode(path))
@@ -108,7 +108,7 @@ def _make_way(path: str) -> None:
 
 
 def _somebody_listens(path: str) -> bool:
-    """Whether a process accepts connections there. Raises OSError if unknown."""
+    """Returns whether a process accepts connections there. Raises OSError if unknown."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_S)
         try:

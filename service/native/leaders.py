@@ -73,7 +73,7 @@ _ITEM_DECODER: Final = msgspec.json.Decoder(_Item)
 
 
 def parse_lookups(body: bytes) -> list[LeaderLookup]:
-    """The look-ups, in order. Raises BodyError with the place of the first fault."""
+    """Returns the look-ups, in order. Raises BodyError with the place of the first fault."""
     if len(body) > MAX_BODY_BYTES:
         raise BodyError(413, "", f"a body of look-ups has at most {MAX_BODY_BYTES} bytes, not {len(body)}")
     text = compact(body)
@@ -140,7 +140,7 @@ class LeadersRoute:
         self._body_timeout_ms = body_timeout_ms
 
     def router(self) -> APIRouter:
-        """The route, with its OpenAPI description."""
+        """Returns the route, with its OpenAPI description."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         router.post(
             "/v1/leaders",
@@ -177,7 +177,7 @@ class LeadersRoute:
 def _results(
     cache: MetadataCache, lookups: Sequence[LeaderLookup], problems_by_topic: Mapping[str, Problem]
 ) -> Iterator[bytes]:
-    """The answer in pieces, one per look-up."""
+    """Yields the answer in pieces, one per look-up."""
     yield b'{"results":['
     yield from joined(
         _encode(_result(cache, lookup, problems_by_topic.get(lookup.topic))) for lookup in lookups

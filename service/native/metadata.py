@@ -54,7 +54,7 @@ class MetadataRoutes:
         self._slices = slices
 
     def router(self) -> APIRouter:
-        """The routes, with their OpenAPI descriptions."""
+        """Returns the routes, with their OpenAPI descriptions."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 429, 503))(
             self.cluster

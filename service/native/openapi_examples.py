@@ -248,7 +248,7 @@ _PROBLEMS: Final[Mapping[int, Mapping[str, object]]] = {
 
 
 def problem(status: int, description: str) -> dict[str, object]:
-    """A problem document of that status; without its own detail it uses the description."""
+    """Returns a problem document of that status; without its own detail it uses the description."""
     return {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,

@@ -49,7 +49,7 @@ class OperationRoutes:
         self._default_wait_ms = default_wait_ms
 
     def router(self) -> APIRouter:
-        """The routes, with their OpenAPI descriptions."""
+        """Returns the routes, with their OpenAPI descriptions."""
         router = APIRouter(tags=["operations"], dependencies=[Depends(check_query)])
         router.post("/v1/metadata/refresh", response_model=RefreshAnswer, responses=problems(422, 429, 503))(
             self.refresh

@@ -182,7 +182,7 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def records_router(endpoint: ProduceEndpoint) -> APIRouter:
-    """The route for the app's own endpoint."""
+    """Returns the route for the app's own endpoint."""
     router = APIRouter(tags=["produce"])
 
     @router.post(

@@ -191,7 +191,7 @@ class WatchRoute:
         self._times = times
 
     def router(self) -> APIRouter:
-        """The route, with its OpenAPI description."""
+        """Returns the route, with its OpenAPI description."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         responses: dict[int | str, dict[str, Any]] = {200: _ANSWER, **problems(412, 422, 429)}
         router.get("/v1/watch", response_class=Response, responses=responses)(self.watch)
@@ -277,7 +277,7 @@ class _EventAnswer(Response):
 
 
 def wants_json(accept: bytes | None) -> bool:
-    """Whether to send one answer, not a stream: `Accept` names JSON and no event stream."""
+    """Returns whether to send one answer, not a stream: `Accept` names JSON and no event stream."""
     accepted = [part.partition(b";")[0].strip().lower() for part in (accept or b"").split(b",")]
     return JSON in accepted and MEDIA_TYPE not in accepted
 

@@ -40,18 +40,18 @@ UNIX: Final = "pilotfish.unix"
 
 
 def header_lines(headers: HeaderPairs) -> bytes:
-    """The header lines as bytes, for a response."""
+    """Returns the header lines as bytes, for a response."""
     return b"".join([b"%s: %s\r\n" % pair for pair in headers])
 
 
 def header_values(scope: Scope, name: bytes) -> list[bytes]:
-    """All values of this lower-case name, in order."""
+    """Returns all values of this lower-case name, in order."""
     pairs: Iterable[tuple[bytes, bytes]] = scope["headers"]
     return [value for own_name, value in pairs if own_name == name]
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The value of this lower-case name, or None; joins repeated headers by commas (RFC 9110 5.3)."""
+    """Returns the value of this lower-case name, or None; joins repeated headers by commas (RFC 9110 5.3)."""
     by_name: dict[bytes, bytes] | None = scope.get(_BY_NAME)
     if by_name is None:
         pairs = scope["headers"]
@@ -92,14 +92,14 @@ async def respond_with(send: Send, status: int, media_type: bytes, body: bytes, 
 
 
 def as_get(scope: Scope) -> Scope:
-    """The same request as a GET. The server keeps its own scope, which has HEAD."""
+    """Returns the same request as a GET. The server keeps its own scope, which has HEAD."""
     got = {**scope, "method": "GET"}
     got.pop(ANSWER, None)
     return got
 
 
 def head_of(send: Send) -> Send:
-    """A `send` that passes the head of an answer and drops its body."""
+    """Returns a `send` that passes the head of an answer and drops its body."""
 
     async def head_only(message: Message) -> None:
         if message["type"] == "http.response.start":

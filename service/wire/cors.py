@@ -94,22 +94,22 @@ class Cors:
         self._exposed: Final = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
 
     def allows(self, origin: bytes | None) -> bool:
-        """Whether this origin is allowed; ignores case."""
+        """Returns whether this origin is allowed; ignores case."""
         return origin is not None and origin.lower() in self._origins
 
     def headers_for(self, origin: bytes | None) -> HeaderPairs:
-        """The CORS headers of every answer to a request with this Origin; empty when CORS is off."""
+        """Returns the CORS headers of every answer to a request with this Origin; empty when CORS is off."""
         if origin is None or not self.allows(origin):
             return self._plain
         return [_VARY, (b"access-control-allow-origin", origin), self._exposed]
 
     def headers_within(self, headers: HeaderPairs) -> HeaderPairs:
-        """The same, from a request's headers, complete or partly received."""
+        """Returns the same, from a request's headers, complete or partly received."""
         origins = [value for name, value in headers if name == b"origin"]
         return self.headers_for(origins[0] if len(origins) == 1 else None)
 
     def wrapped(self, scope: Scope, origin: bytes | None, send: Send) -> Send:
-        """A `send` that adds the CORS headers; also wraps the server's fast path in the scope."""
+        """Returns a `send` that adds the CORS headers; also wraps the server's fast path in the scope."""
         added = self.headers_for(origin)
         answer: Answer | None = scope.get(ANSWER)
         if answer is not None:
@@ -135,12 +135,12 @@ NO_CORS: Final = Cors(())
 
 
 def is_preflight(scope: Scope) -> bool:
-    """Whether the request is a CORS preflight."""
+    """Returns whether the request is a CORS preflight."""
     return scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None
 
 
 def preflight_headers(scope: Scope) -> HeaderPairs:
-    """The extra headers of a preflight response, for an allowed origin."""
+    """Returns the extra headers of a preflight response, for an allowed origin."""
     headers = [
         (b"access-control-allow-methods", _METHODS),
         (b"access-control-allow-headers", _allowed_headers(scope)),
@@ -152,7 +152,7 @@ def preflight_headers(scope: Scope) -> HeaderPairs:
 
 
 def is_form(scope: Scope) -> bool:
-    """Whether a page submits a form: by its content type, or because the answer will replace the page."""
+    """Returns whether a page submits a form: by its content type, or since the answer replaces the page."""
     media_type = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     return media_type in _FORM_TYPES or (
         scope["method"] not in ("GET", "HEAD") and header(scope, b"sec-fetch-mode") == b"navigate"
@@ -160,7 +160,7 @@ def is_form(scope: Scope) -> bool:
 
 
 def _allowed_headers(scope: Scope) -> bytes:
-    """Our headers plus the requested ones: an allowed page may send what a program may."""
+    """Returns our headers plus the requested ones: an allowed page may send what a program may."""
     asked = (header(scope, b"access-control-request-headers") or b"").decode("latin-1").split(",")
     names = {name.lower(): name for name in _ALLOWED_HEADERS}
     for name in map(str.strip, asked):

@@ -84,7 +84,7 @@ class Problem:
     headers: tuple[tuple[bytes, bytes], ...] = field(default=())
 
     def body(self) -> bytes:
-        """The problem as JSON, without the members that do not apply."""
+        """Returns the problem as JSON, without the members that do not apply."""
         document: dict[str, object] = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -101,7 +101,7 @@ class Problem:
         return msgspec.json.encode(document)
 
     def all_headers(self) -> HeaderPairs:
-        """Its headers, plus Retry-After for 429 and 503."""
+        """Returns its headers, plus Retry-After for 429 and 503."""
         headers = list(self.headers)
         if self.status in (429, 503) and not any(name == b"retry-after" for name, _ in headers):
             headers.append((b"retry-after", b"%d" % DEFAULT_RETRY_AFTER_S))
@@ -117,7 +117,7 @@ class ProblemError(Exception):
 
 
 def explained(error: KafkaError) -> KafkaError:
-    """The brokers' reason for a time-out, if they gave one; else the error itself."""
+    """Returns the brokers' reason for a time-out, if they gave one; else the error itself."""
     cause = error.__cause__
     if error.error is Errors.REQUEST_TIMED_OUT and isinstance(cause, KafkaError):
         return cause
@@ -125,7 +125,7 @@ def explained(error: KafkaError) -> KafkaError:
 
 
 def status_of(error: KafkaError, written: Written = Written.NO) -> int:
-    """The HTTP status of one failure: 503 if retriable and not sent, 504 if the outcome is unknown."""
+    """Returns a failure's HTTP status: 503 if retriable and not sent, 504 if the outcome is unknown."""
     if written is Written.NO:
         error = explained(error)
     status = STATUS_OF_CLASS.get(type(error)) or STATUS_OF_ERROR.get(error.error)
@@ -137,7 +137,7 @@ def status_of(error: KafkaError, written: Written = Written.NO) -> int:
 
 
 def gravest(statuses: Iterable[int]) -> int:
-    """The common status, else the gravest of 504, 503, 500 and the 4xx."""
+    """Returns the common status, else the gravest of 504, 503, 500 and the 4xx."""
     present = set(statuses)
     for status in _GRAVEST_FIRST:
         if status in present:
@@ -146,7 +146,7 @@ def gravest(statuses: Iterable[int]) -> int:
 
 
 def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int | None = None) -> Problem:
-    """The problem for a failed request, or for the one record that the error names."""
+    """Returns the problem for a failed request, or for the one record that the error names."""
     said = explained(error)
     at = error.record_index if isinstance(error, RecordTooLargeError) else None
     place = None if at is None else f"records[{at}]"
@@ -163,7 +163,7 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
 
 
 def problem_of_failure(failure: RecordFailure) -> Problem:
-    """The problem for one failed record."""
+    """Returns the problem for one failed record."""
     problem = problem_of(failure.error, phase=failure.phase, waited_ms=failure.waited_ms)
     status = status_of(failure.error, failure.written)
     said = failure.error if failure.written is Written.UNKNOWN else explained(failure.error)
@@ -178,7 +178,7 @@ def problem_of_failure(failure: RecordFailure) -> Problem:
 
 
 def error_item(problem: Problem) -> dict[str, Any]:
-    """The `{"error": …}` item of one failed record or look-up, within a list of results."""
+    """Returns the `{"error": …}` item of one failed record or look-up, within a list of results."""
     item: dict[str, Any] = {
         "kafka_error": problem.kafka_error,
         "code": problem.code,
@@ -193,7 +193,7 @@ def error_item(problem: Problem) -> dict[str, Any]:
 
 
 def problem_of_body(error: BodyError) -> Problem:
-    """The problem for a rejected body; nothing of it was written."""
+    """Returns the problem for a rejected body; nothing of it was written."""
     detail = f"{error.place}: {error.message}" if error.place else error.message
     return Problem(status=error.status, detail=detail, place=error.place or None, written=Written.NO.value)
 
@@ -205,18 +205,18 @@ def refused(
     place: str | None = None,
     retriable: bool = False,
 ) -> ProblemError:
-    """A refusal by the sidecar itself, before Kafka is involved. The detail starts with `place`."""
+    """Returns a refusal by the sidecar itself, before Kafka is involved. The detail starts with `place`."""
     said = detail if place is None else f"{place}: {detail}"
     return ProblemError(Problem(status, said, retriable=retriable, place=place, headers=headers))
 
 
 def out_of_memory() -> ProblemError:
-    """The request does not fit into the free memory; nothing of it was accepted."""
+    """Returns the error: the request does not fit into the free memory; nothing was accepted."""
     return refused(503, "memory ran out while the request was taken in; send less at once", retriable=True)
 
 
 def problem_of_bug(written: str | None = None) -> Problem:
-    """The answer to an unexpected exception; the log has the stack."""
+    """Returns the answer to an unexpected exception; the log has the stack."""
     detail = "the sidecar failed with an unexpected exception; its log has the stack"
     return Problem(500, detail, written=written)
 
@@ -234,7 +234,7 @@ ErrorFormat = Callable[[Problem], Refusal]
 
 
 def native(problem: Problem) -> Refusal:
-    """application/problem+json."""
+    """Returns the problem as application/problem+json."""
     return Refusal(problem.status, PROBLEM_TYPE, problem.body())
 
 
@@ -245,7 +245,7 @@ class ErrorFormats:
         self._by_prefix = dict(by_prefix)
 
     def of(self, path: str) -> ErrorFormat:
-        """The error format for a request's path; native unless a dialect owns the path."""
+        """Returns the error format for a request's path; native unless a dialect owns the path."""
         for prefix, error_format in self._by_prefix.items():
             if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/"):
                 return error_format

@@ -28,22 +28,22 @@ _ETAG_BYTES: Final = 8
 
 
 def etag_of(body: bytes) -> bytes:
-    """The strong entity tag of these bytes."""
+    """Returns the strong entity tag of these bytes."""
     return b'"%s"' % blake2b(body, digest_size=_ETAG_BYTES).hexdigest().encode()
 
 
 def etag_digest() -> blake2b:
-    """A digest to feed with a body's pieces, in order; see `etag_of_digest`."""
+    """Returns a digest to feed with a body's pieces, in order; see `etag_of_digest`."""
     return blake2b(digest_size=_ETAG_BYTES)
 
 
 def etag_of_digest(digest: blake2b) -> bytes:
-    """The ETag of the digested body; equal to `etag_of` of the whole."""
+    """Returns the ETag of the digested body; equal to `etag_of` of the whole."""
     return b'"%s"' % digest.hexdigest().encode()
 
 
 def matches(if_none_match: bytes, etag: bytes) -> bool:
-    """Whether the caller already holds this answer (weak comparison, RFC 9110 section 13.1.2)."""
+    """Returns whether the caller already holds this answer (weak comparison, RFC 9110 section 13.1.2)."""
     if if_none_match == etag:
         return True
     candidates = (part.strip() for part in if_none_match.split(b","))
@@ -53,7 +53,7 @@ def matches(if_none_match: bytes, etag: bytes) -> bool:
 def freshness_headers(
     version: bytes, refreshed_ms: int | None, refreshed_wall_ms: int | None, now_ms: int
 ) -> HeaderPairs:
-    """The freshness headers of an answer; without Age and time when it was never refreshed."""
+    """Returns the freshness headers of an answer; without Age and time when it was never refreshed."""
     headers = [(VERSION, version)]
     if refreshed_ms is not None:
         headers.append((AGE, b"%d" % max((now_ms - refreshed_ms) // 1000, 0)))
@@ -73,7 +73,7 @@ def version_text(boot: str, update_version: int) -> str:
 
 
 def parse_version(text: str) -> tuple[str, int]:
-    """The parts of `<boot>-<n>`; raises ValueError for anything else."""
+    """Returns the parts of `<boot>-<n>`; raises ValueError for anything else."""
     boot, dash, number = text.rpartition("-")
     if not dash or not boot or not (number.isascii() and number.isdigit()) or len(number) > 18:
         raise ValueError("must be <boot>-<n>, as in Pilotfish-Metadata-Version")

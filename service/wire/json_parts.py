@@ -49,7 +49,7 @@ class BodyLimits(NamedTuple):
 
     @staticmethod
     def of(max_records: int, max_request_bytes: int) -> BodyLimits:
-        """From max_records_per_request and max.request.size."""
+        """Returns the limits from max_records_per_request and max.request.size."""
         return BodyLimits(max_records, TEXT_TIMES * max_request_bytes)
 
     def check_count(self, records: int) -> None:
@@ -72,7 +72,7 @@ NO_LIMITS: Final = BodyLimits(2**31 - 1, 2**63 - 1)
 
 
 def items_of(text: bytes, most: int) -> list[Raw]:
-    """The items of a compact JSON array (`strict_json.compact`), at most `most` + 1.
+    """Returns the items of a compact JSON array (`strict_json.compact`), at most `most` + 1.
 
     Raises BodyError (400) for anything but an array.
     """
@@ -87,7 +87,7 @@ def items_of(text: bytes, most: int) -> list[Raw]:
 
 
 def items_of_body(body: bytes, limits: BodyLimits) -> list[Raw]:
-    """The items of an array body, each compact; at most `limits.records` + 1.
+    """Returns the items of an array body, each compact; at most `limits.records` + 1.
 
     Raises BodyError: 400 for anything but an array, 413 for an item that is too long.
     """
@@ -102,7 +102,7 @@ def items_of_body(body: bytes, limits: BodyLimits) -> list[Raw]:
 
 
 def items_of_member(body: bytes, name: str, limits: BodyLimits) -> tuple[bytes, list[Raw]] | None:
-    """A large body, compact, with the member's array left empty; and the array's items.
+    """Returns a large body, compact, with the member's array left empty; and the array's items.
 
     None for a small body, or when the array is not found easily. Returns at most `limits.records` + 1 items,
     and then an empty body. Raises BodyError as `items_of_body` does.
@@ -126,7 +126,7 @@ def _first_of(parts: ArrayParts, most: int) -> list[Raw]:
 
 
 def _values(plain: bytes) -> bytes:
-    """A pattern for whole strings, arrays and objects, and for `plain` bytes between them."""
+    """Returns a pattern for whole strings, arrays and objects, and for `plain` bytes between them."""
     repeated = rb")*" + POSSESSIVE_BYTES
     nested = rb'(?:[^"{}\[\]]++|' + _STRING + repeated
     for _ in range(_LEVELS - 1):
@@ -199,7 +199,7 @@ class ArrayParts:
             yield text
 
     def _located(self, error: BodyError, at: int) -> BodyError:
-        """The fault with the item's index in the whole array, or with the byte where its part starts."""
+        """Returns the fault with the item's index in the array, or with the byte where its part starts."""
         index = _INDEX.match(error.place)
         if index is None:
             message = f"{error.message} (counted from byte {at} of the body)"
@@ -215,7 +215,7 @@ class ArrayParts:
         return self._body[: self._start] + b"]" + self._body[self.end :]
 
     def _end_of_item(self, at: int) -> int:
-        """Where the item that begins at `at` ends: at its comma, or at the array's closing bracket."""
+        """Returns where the item that begins at `at` ends: at its comma or the array's closing bracket."""
         body, position, depth = self._body, at, 0
         while True:
             if position - at > self._max_item_bytes:
@@ -251,13 +251,13 @@ class ArrayParts:
 
 
 def array_of_body(body: bytes, max_item_bytes: int) -> ArrayParts | None:
-    """The parts of an array body; None for any other body."""
+    """Returns the parts of an array body; None for any other body."""
     at = _after_space(body, 0)
     return ArrayParts(body, at + 1, max_item_bytes) if body[at : at + 1] == b"[" else None
 
 
 def array_of_member(body: bytes, name: str, max_item_bytes: int) -> ArrayParts | None:
-    """The parts of a member array of an object body; None when it is not found easily.
+    """Returns the parts of a member array of an object body; None when it is not found easily.
 
     Only short members with string, number or null values may precede it.
     """
@@ -275,13 +275,13 @@ def _head_of(name: str) -> re.Pattern[bytes]:
 
 
 def _after_last_comma(body: bytes, at: int, part_bytes: int) -> int:
-    """The position after the last comma between whole items in the window at `at`; `at` if there is none."""
+    """Returns the position after the last comma between whole items in the window at `at`, else `at`."""
     found = _ITEMS_WITH_COMMAS.match(body, at, at + part_bytes)
     return at if found is None else found.end()
 
 
 def _end_of_string(body: bytes, at: int, part_bytes: int) -> int:
-    """The position after the string's closing quote; raises BodyError if there is none."""
+    """Returns the position after the string's closing quote; raises BodyError if there is none."""
     while True:
         found = _INSIDE_STRING.match(body, at, at + max(part_bytes, 2))
         assert found is not None

@@ -44,7 +44,7 @@ class LongBody(NamedTuple):
 
     @classmethod
     def of(cls, chunks: Sequence[bytes]) -> LongBody:
-        """From bytes in memory. Hashes them at once; `Slices.body` does not."""
+        """Returns a body from bytes in memory. Hashes them at once; `Slices.body` does not."""
         digest = etag_digest()
         for chunk in chunks:
             digest.update(chunk)
@@ -98,7 +98,7 @@ class Slices:
         return LongBody(tuple(chunks), length, etag_of_digest(digest))
 
     async def sorted(self, names: Collection[str]) -> list[str]:
-        """The names in order: sorted in runs, then merged."""
+        """Returns the names in order: sorted in runs, then merged."""
         if len(names) <= _NAMES_AT_ONCE:
             return sorted(names)
         given: list[str] = list(names)
@@ -111,7 +111,7 @@ class Slices:
 
 
 def joined(items: Iterable[bytes]) -> Iterator[bytes]:
-    """A JSON array's items with commas, without brackets. An empty one is no item, only a chance to yield."""
+    """Yields a JSON array's items with commas, without brackets. An empty item is only a chance to yield."""
     comma = b""
     for item in items:
         if item:

@@ -15,7 +15,7 @@ OCTET_STREAM: Final = b"application/octet-stream"
 
 
 def media_type_of(content_type: bytes | None) -> bytes:
-    """`Text/Plain; charset=x` → `text/plain`; empty for None."""
+    """Returns the bare media type: `Text/Plain; charset=x` → `text/plain`; empty for None."""
     return (content_type or b"").partition(b";")[0].strip().lower()
 
 

@@ -35,7 +35,7 @@ _STRING: Final = msgspec.json.Decoder(str)
 
 
 def bytes_of_json(raw: bytes) -> bytes | None:
-    """Compact JSON, unchanged; None for null."""
+    """Returns compact JSON unchanged; None for null."""
     if raw == _NULL:
         return None
     if too_deep(raw):
@@ -44,7 +44,7 @@ def bytes_of_json(raw: bytes) -> bytes | None:
 
 
 def bytes_of_text(raw: bytes) -> bytes | None:
-    """The UTF-8 of a JSON string; None for null."""
+    """Returns the UTF-8 of a JSON string; None for null."""
     if raw == _NULL:
         return None
     if raw[:1] != b'"':
@@ -55,7 +55,7 @@ def bytes_of_text(raw: bytes) -> bytes | None:
 
 
 def bytes_of_base64(raw: bytes) -> bytes | None:
-    """The bytes of a JSON string of base64; None for null."""
+    """Returns the bytes of a JSON string of base64; None for null."""
     if raw == _NULL:
         return None
     if raw[:1] != b'"':
@@ -72,7 +72,7 @@ DECODERS: Final = {
 
 
 def bytes_of_plain(written: str, form: Format) -> bytes | None:
-    """A key from a URL or a header: plain text, JSON text (then compacted), or base64."""
+    """Returns a key from a URL or a header: plain text, JSON text (then compacted), or base64."""
     if form is Format.TEXT:
         return _encode(written)
     if form is Format.BASE64:

@@ -92,23 +92,23 @@ def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type
 
 
 def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
-    """A response in pieces with complete headers; a single piece is sent with its head."""
+    """Returns a response in pieces with complete headers; a single piece is sent with its head."""
     return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
 
 
 def of_json(body: bytes) -> Response:
-    """An uncacheable JSON answer: no ETag, no age."""
+    """Returns an uncacheable JSON answer: no ETag, no age."""
     return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
 
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:
-    """A problem in the caller's error format."""
+    """Returns a problem in the caller's error format."""
     headers = [*_head(refusal.media_type, refusal.body), *problem.all_headers(), *refusal.headers]
     return _plain(refusal.status, headers, refusal.body)
 
 
 def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
-    """A response with complete headers."""
+    """Returns a response with complete headers."""
     return _plain(status, headers, body)
 
 

@@ -112,7 +112,7 @@ class AskedBody:
 
 
 async def unless_gone(work: Awaitable[T], receive: Receive) -> T:
-    """The result of `work`. If the caller leaves first, cancels it and raises CallerGoneError."""
+    """Returns the result of `work`. If the caller leaves first, cancels it and raises CallerGoneError."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_gone(receive))
     try:

@@ -60,13 +60,13 @@ class BodyError(Exception):
 
 
 def misfit(error: msgspec.ValidationError, place: str = "", status: int = 422) -> BodyError:
-    """The BodyError for wrongly shaped JSON, from msgspec's `what - at `$.path``; `place` is the text's."""
+    """Returns the BodyError for wrongly shaped JSON, from msgspec's `what - at `$.path``, at `place`."""
     message, _, path = str(error).partition(" - at `$")
     return BodyError(status, (place + path.rstrip("`")).lstrip("."), message)
 
 
 def compact(body: bytes) -> bytes:
-    """The same JSON without white space; keeps digits, escapes and the order of members.
+    """Returns the same JSON without white space; keeps digits, escapes and the order of members.
 
     Raises BodyError unless it is JSON in UTF-8. Does not look for duplicate names.
     """
@@ -79,7 +79,7 @@ def compact(body: bytes) -> bytes:
 
 
 def _unsound(body: bytes, error: Exception) -> BodyError:
-    """The fault of a body that can't be parsed."""
+    """Returns the fault of a body that can't be parsed."""
     fault = find_fault(body) if len(body) <= SEARCHED_BYTES else _fault_of_text(body)
     return fault or BodyError(400, "", f"not JSON, or a lone surrogate in it: {error}")
 
@@ -99,7 +99,7 @@ def refuse_unfit(body: bytes) -> None:
 
 
 def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
-    """Whether objects and arrays nest deeper than the limit. Cheap when there are few brackets."""
+    """Returns whether objects and arrays nest deeper than the limit. Cheap when there are few brackets."""
     if len(text) <= 2 * limit or text.count(b"{") + text.count(b"[") <= limit:
         return False
     if len(text) > _PROBED_BYTES and too_deep(text[:_PROBED_BYTES], limit):
@@ -118,7 +118,7 @@ def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
 
 
 def _brackets(text: bytes) -> bytes:
-    """The brackets outside strings, as square ones. An unterminated string extends to the end.
+    """Returns the brackets outside strings, as square ones. An unterminated string extends to the end.
 
     No step works byte by byte in Python: some megabytes of brackets take a few milliseconds.
     """
@@ -130,7 +130,7 @@ def _brackets(text: bytes) -> bytes:
 
 
 def find_fault(body: bytes) -> BodyError | None:
-    """The first fault that makes this body unfit as an envelope, with its place; None if there is none.
+    """Returns the first fault that makes this body unfit as an envelope, with its place; None without one.
 
     Checks UTF-8, nesting, syntax, lone surrogates, and duplicate names outside payloads, in this order. Above
     SEARCHED_BYTES the last three are skipped: a fault is known or suspected, and the error names no place.
@@ -158,7 +158,7 @@ def find_fault(body: bytes) -> BodyError | None:
 
 
 def _fault_of_text(body: bytes) -> BodyError | None:
-    """The fault of bytes that are not UTF-8, or nested too deep for parsers."""
+    """Returns the fault of bytes that are not UTF-8, or nested too deep for parsers."""
     try:
         body.decode()
     except UnicodeDecodeError as e:
@@ -173,7 +173,7 @@ class _Members(list[tuple[str, object]]):
 
 
 def _as_text(digits: str) -> str:
-    """The number's text: its value is not needed here, and a hostile length must cost nothing."""
+    """Returns the number's text: its value is not needed here, and a hostile length must cost nothing."""
     return digits
 
 

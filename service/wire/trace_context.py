@@ -60,13 +60,13 @@ class TraceContext(NamedTuple):
 
 
 def trace_context_of(scope: Scope) -> TraceContext | None:
-    """The trace context of a request, or None."""
+    """Returns the trace context of a request, or None."""
     parent = header(scope, b"traceparent")
     return None if parent is None else trace_context(parent, header(scope, b"tracestate") or b"")
 
 
 def trace_context(parent: bytes, state: bytes = b"") -> TraceContext | None:
-    """The context from two header values (repeated headers joined by commas); None if `parent` is invalid."""
+    """Returns the context from two headers (repeated ones joined by commas); None if `parent` is invalid."""
     read = _TRACEPARENT.fullmatch(parent.strip(b" \t"))
     if read is None or len(parent) > _MAX_PARENT_BYTES or (read["more"] and read["version"] == _VERSION):
         return None
@@ -74,7 +74,7 @@ def trace_context(parent: bytes, state: bytes = b"") -> TraceContext | None:
 
 
 def _state(state: bytes) -> bytes:
-    """The members to pass on; empty if the list is malformed."""
+    """Returns the members to pass on; empty if the list is malformed."""
     members = [member for part in state.split(b",") if (member := part.strip(b" \t"))]
     keys: set[bytes] = set()
     for member in members:

@@ -35,7 +35,7 @@ class CallerGoneError(Exception):
 async def wait_for_result(
     take_ticket: Callable[[Callable[[_Result], None]], Ticket], receive: Receive
 ) -> _Result:
-    """The ticket's result. Raises CallerGoneError, or ProblemError if the client refuses the request.
+    """Returns the ticket's result. Raises CallerGoneError, or ProblemError if the client refuses the request.
 
     If the caller leaves or the task is cancelled, the ticket is cancelled. `receive` must have returned the
     whole body already.
@@ -72,7 +72,7 @@ async def wait_for_result(
 
 
 def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
-    """Why the client gave no ticket: a record is too large, or the client is closed."""
+    """Returns why the client gave no ticket: a record is too large, or the client is closed."""
     said = error if isinstance(error, KafkaError) else ProducerClosedError("the sidecar is shutting down")
     return replace(problem_of(said), written="no")
 

@@ -99,7 +99,7 @@ def _no_number(name: str) -> float:
 
 
 def _scopes(claim_name: str, raw: object) -> frozenset[str]:
-    """One text is one scope, including spaces, as in Java; a missing claim means none."""
+    """Returns the scopes: one text is one scope, including spaces, as in Java; a missing claim means none."""
     found: set[str] = set()
     for value in [raw] if isinstance(raw, str) else raw if isinstance(raw, list) else []:
         scope = _text(claim_name, value)

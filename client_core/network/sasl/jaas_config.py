@@ -115,7 +115,7 @@ def _unescaped(text: str) -> str:
 
 
 def _entry(module: _Token, tokens: Iterator[_Token]) -> JaasConfig:
-    """`module flag key=value ...;`"""
+    """Parses `module flag key=value ...;`"""
     if module.text is None:
         raise _wrong(f"Login module not specified in JAAS config (character {module.at})")
     flag = next(tokens, None)

@@ -66,7 +66,7 @@ class ExpiringCredentialRefresh:
     random: Random
 
     def refresh_ms(self, token: OAuthBearerToken, wall_ms: int) -> int:
-        """When to fetch the next token; `wall_ms` is now, on the same clock."""
+        """Returns when to fetch the next token; `wall_ms` is now, on the same clock."""
         return max(self._proposed_ms(token, wall_ms), wall_ms + _MIN_PAUSE_MS)
 
     def _proposed_ms(self, token: OAuthBearerToken, wall_ms: int) -> int:
@@ -90,7 +90,7 @@ class JwtRetriever(Protocol):
         ...
 
     def retrieve(self) -> str:
-        """Blocks; returns a token. Raises DisconnectError (temporary), SaslAuthenticationError (final)."""
+        """Returns a token; blocks. Raises DisconnectError (temporary), SaslAuthenticationError (final)."""
         ...
 
     def cancel(self) -> None:

@@ -333,7 +333,7 @@ class SaslClientAuthenticator:
 
 
 def is_reserved(correlation_id: int) -> bool:
-    """Whether the correlation id is one of SASL's (NET-24)."""
+    """Returns whether the correlation id is one of SASL's (NET-24)."""
     return correlation_id >= MIN_RESERVED_CORRELATION_ID
 
 

@@ -98,7 +98,7 @@ class ClientFinalMessage:
         return f"c={_base64(_GS2_HEADER.encode())},r={self.nonce}"
 
     def with_proof(self, proof: bytes) -> str:
-        """The whole message."""
+        """Returns the whole message."""
         return f"{self.without_proof},p={_base64(proof)}"
 
 

@@ -85,7 +85,7 @@ def server_signature(mechanism: ScramMechanism, salted: bytes, auth_message: byt
 
 
 def xor(first: bytes, second: bytes) -> bytes:
-    """Byte by byte. Raises IllegalArgumentError for different lengths."""
+    """Computes the exclusive or. Raises IllegalArgumentError for different lengths."""
     if len(first) != len(second):
         raise IllegalArgumentError("Argument arrays must be of the same length")
     return bytes(one ^ other for one, other in zip(first, second, strict=True))

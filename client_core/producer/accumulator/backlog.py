@@ -87,7 +87,7 @@ def count_backlog(
     node_ids: Mapping[int, object],
     topic_waits: tuple[TopicWait, ...],
 ) -> Backlog:
-    """The batches by node. A leader that is none of `node_ids` can't be sent to, so it counts as none."""
+    """Returns the batches by node. A leader that is not in `node_ids` can't be reached: it counts as none."""
     queued: defaultdict[int | None, _Counting] = defaultdict(_Counting)
     in_flight: defaultdict[int, _Counting] = defaultdict(_Counting)
     by_node: defaultdict[int | None, _Counting] = defaultdict(_Counting)

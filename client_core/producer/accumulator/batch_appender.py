@@ -44,7 +44,7 @@ class AppendResult(NamedTuple):
     needed_bytes: int | None = None  # memory that the next record lacks; None if all were appended
     batch_is_full: bool = False
     new_batch_created: bool = False
-    reserved_left: int = 0  # of the caller's reserved bytes: still the caller's, to use or to deallocate
+    reserved_left: int = 0  # the unused part of the caller's reserved bytes, to use or to deallocate
 
 
 @dataclass(slots=True)
@@ -84,13 +84,13 @@ class BatchAppender:
         spreads: bool = True,
         whole_requests: bool = False,
     ) -> None:
-        """`spreads`: of the keyless records of one call each batch goes where nothing waits, if it can.
+        """`spreads`: each batch of one call's keyless records goes to a partition without a queue, if it can.
 
         `whole_requests`: no batch is ever too full for the next record of a call.
         """
         self._spreads = spreads
         self._whole_requests = whole_requests
-        #: Nothing new is appended; and then nothing at all.
+        #: `closed`: only parked requests are appended; `ended`: nothing is.
         self.closed = False
         self.ended = False
         self._queues = queues
@@ -101,7 +101,7 @@ class BatchAppender:
         self._ratios = ratios
 
     def queues_of(self, topic: str) -> TopicQueues:
-        """A topic's queues, the same for as long as the topic is held."""
+        """Returns a topic's queues: the same ones as long as the topic is held."""
         return self._queues.topic(topic)
 
     def append_many(
@@ -123,7 +123,7 @@ class BatchAppender:
             while True:
                 queues = self._queues.topic(topic)
                 with queues.lock:
-                    if not queues.is_forgotten:  # forgotten between the two lines above: take the new ones
+                    if not queues.is_forgotten:  # forgotten since the look-up: take the new ones
                         return append.result(self._append(queues, partition, append))
         except Exception:
             if append.reserved_bytes > reserved_bytes:
@@ -153,12 +153,12 @@ class BatchAppender:
         partitioner = queues.partitioner
         queue = queues.partition(partitioner.current_partition(append.cluster))
         if queue.all_full:
-            # A switch that was due is made now that it tears no batch apart.
+            # A due switch is made now, between batches.
             partitioner.update(0, append.cluster, enable_switch=True)
             queue = queues.partition(partitioner.current_partition(append.cluster))
             if self._spreads and append.new_batch_created and queue.batches:
-                # The next batch of one call: behind another one of its partition it would wait for that one's
-                # answer, for a request takes one batch of each. Where nothing waits it goes along.
+                # A request takes one batch per partition. Behind another batch, the call's next batch would
+                # wait for that one's answer; on a partition without a queue it is in the same request.
                 partitioner.move_on(append.cluster, lambda partition: not queues.partition(partition).batches)
                 queue = queues.partition(partitioner.current_partition(append.cluster))
         return queue
@@ -186,7 +186,7 @@ class BatchAppender:
         )
         after = batch.estimated_size_bytes
         if append.appended < len(append.indices) and after < stop_at:
-            batch.close_for_record_appends()  # it refused the next record
+            batch.close_for_record_appends()  # it rejected the next record
         if sticky is not None:
             sticky.update(after - before, append.cluster, enable_switch=batch.is_full)
         append.batch_is_full = append.batch_is_full or queue.is_ready
@@ -221,7 +221,7 @@ class BatchAppender:
         try:
             self._fill(append, queue, batch, sticky, counted_from=0)
         except Exception:
-            if batch.record_count:  # these were appended, although a later one failed
+            if batch.record_count:  # these were appended before a later one failed
                 self._incomplete.add(batch)
                 append.new_batch_created = True
             else:

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-#: A partition's place in the circle: the topic, and the partition's rank in it.
+#: A partition's position in the ring: the topic, and the partition's rank in it.
 _Rank = tuple[str, int]
 
 
 class DrainOrder:
-    """The circles of all nodes, and where each one's next drain begins."""
+    """The rings of all nodes, and where each one's next drain begins."""
 
     __slots__ = ("_circles", "_cluster", "_places", "_rank", "_starts", "_topic_count")
 
@@ -58,7 +58,7 @@ class DrainOrder:
         self._starts: dict[int, int] = {}
 
     def use(self, cluster: Cluster, topics: Set[str]) -> None:
-        """Takes note of a snapshot, and of the topics that have queues."""
+        """Updates the rings for a snapshot, and for the topics that have queues."""
         if cluster is self._cluster and len(topics) == self._topic_count:
             return
         self._cluster, self._topic_count = cluster, len(topics)
@@ -79,7 +79,7 @@ class DrainOrder:
                     self._circles.setdefault(node_id, []).extend(places)
 
     def arranged(self, node_id: int, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The partitions in the order in which the node's drain is to look at them."""
+        """Returns the partitions in the order in which the node's drain visits them."""
         ordered = sorted(topic_partitions, key=self._place)
         circle = self._circles.get(node_id)
         if not circle:
@@ -88,13 +88,13 @@ class DrainOrder:
         return ordered[start:] + ordered[:start]
 
     def stopped(self, node_id: int, at: TopicPartition) -> None:
-        """The request was full before this partition: it is the first one the next time."""
+        """Begins the next drain at this partition: the request was full before it."""
         circle = self._circles.get(node_id)
         if circle:
             self._starts[node_id] = bisect_left(circle, self._place(at))
 
     def got_round(self, node_id: int) -> None:
-        """Every partition was looked at."""
+        """Notes that every partition was visited."""
         circle = self._circles.get(node_id)
         if circle:
             self._starts[node_id] = (self._starts.get(node_id, 0) % len(circle) - 1) % len(circle)
@@ -112,7 +112,7 @@ class DrainOrder:
 
 
 class PartitionLeaders(Protocol):
-    """What drain and ready read of the metadata: one snapshot of it."""
+    """The metadata that drain and ready read: one snapshot."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -150,14 +150,14 @@ class Sequences(Protocol):
 
 
 class Unbuildable(NamedTuple):
-    """A batch that was drained and then could not be made into bytes: it fails, and alone."""
+    """A drained batch that could not be encoded: only this batch fails."""
 
     batch: ProducerBatch
     error: Exception
 
 
 class ReadyCheckResult(NamedTuple):
-    """Where something should be sent now, when to look again, and for which topics leaders must be found."""
+    """The nodes to send to now, when to check again, and the topics whose leaders must be found."""
 
     ready_nodes: Sequence[Node]
     next_ready_check_delay_ms: int
@@ -172,7 +172,7 @@ _NOTHING_READY: Final = ReadyCheckResult((), FOREVER_MS, frozenset())
 
 @dataclass(slots=True)
 class _NodeLatency:
-    """When a node last had something ready, and when it last could take it (ACC-17)."""
+    """When a node last had a ready batch, and when it last could accept one (ACC-17)."""
 
     ready_ms: int
     drain_ms: int
@@ -212,7 +212,7 @@ class BatchDrain:
         self._drain_order = drain_order
         self._node_latency: dict[int, _NodeLatency] = {}
         self._topics_with_load: set[TopicQueues] = set()
-        # What `ready` found, for the drain that follows it with the same snapshot.
+        # The results of `ready`, for the drain that follows it with the same snapshot.
         self._placed_by: PartitionLeaders | None = None
         self._placed: dict[TopicPartition, _Place] = {}
 
@@ -229,7 +229,7 @@ class BatchDrain:
         for topic_partition in sorted(self._queues.waiting):
             queue = self._queues.waiting.get(topic_partition)
             if queue is None:
-                continue  # its only batch was cancelled just now
+                continue  # its only batch was cancelled meanwhile
             leader, leader_epoch = self._placed[topic_partition] = _place(leaders, topic_partition)
             with queue.lock:
                 batch = queue.first
@@ -290,7 +290,7 @@ class BatchDrain:
             queues, cluster = queue.topic_queues, leaders.cluster
             with queue.lock:
                 if topic_partition.partition in queues.partitioner.available_partitions(cluster):
-                    continue  # all leaders are lost: one is as good as another
+                    continue  # all leaders are lost, so moving has no benefit
                 for batch in [each for each in queue.batches if each.may_move]:
                     self._queues.remove(queue, batch)
                     target = queues.partition(queues.partitioner.current_partition(cluster))
@@ -331,7 +331,7 @@ class BatchDrain:
                 batch.drop_removed()
                 self._assign_sequence(batch)
                 batch.close()
-            except Exception as error:  # noqa: BLE001 -- a codec's, or a lack of memory; others go on
+            except Exception as error:  # noqa: BLE001 -- a codec's, or a lack of memory; others continue
                 self.unbuildable.append(Unbuildable(batch, error))
                 continue
             size_bytes += batch.estimated_size_bytes
@@ -340,7 +340,7 @@ class BatchDrain:
         return drained
 
     def _must_wait(self, batch: ProducerBatch) -> bool:
-        """Whether sending the batch now could break the sequence (IDM-03, IDM-05)."""
+        """Returns whether sending the batch now could break the sequence (IDM-03, IDM-05)."""
         sequences, topic_partition = self._sequences, batch.topic_partition
         if sequences is None:
             return False
@@ -358,7 +358,7 @@ class BatchDrain:
         return first_in_flight is not None and batch.base_sequence != first_in_flight
 
     def _assign_sequence(self, batch: ProducerBatch) -> None:
-        """At the first drain only: a retry under another sequence could be written twice (IDM-02)."""
+        """Assigns it at the first drain only: a retry under another one could be written twice (IDM-02)."""
         sequences, topic_partition = self._sequences, batch.topic_partition
         if sequences is None or batch.has_sequence:
             return

@@ -35,7 +35,7 @@ class Packed(NamedTuple):
 
 
 def repacked(packed: Packed, new_builder: NewBuilder) -> Packed:
-    """The records that a span names, without the others. The old builder is of no use after this."""
+    """Returns the records that a span names, without the others. The old builder is unusable afterwards."""
     old = packed.builder
     builder = new_builder(old.write_limit_bytes)
     was_closed = old.is_closed_for_appends
@@ -51,7 +51,7 @@ def repacked(packed: Packed, new_builder: NewBuilder) -> Packed:
 
 
 def in_parts(packed: Packed, part_bytes: int, new_builder: NewBuilder) -> list[Packed]:
-    """The same records in order, in builders of at most that size that are closed for appends.
+    """Returns the same records in order, in builders of at most that size that are closed for appends.
 
     A record larger than that has a part for itself, and no part holds more than half of the records: Java's
     first split of a batch that is not larger than batch.size gives the same batch again.
@@ -72,7 +72,7 @@ def in_parts(packed: Packed, part_bytes: int, new_builder: NewBuilder) -> list[P
 
 
 def largest_record_bytes(builder: MemoryRecordsBuilder) -> int:
-    """The upper bound of its largest record, as a batch of its own."""
+    """Returns the upper bound of its largest record, as a batch of its own."""
     return max(_alone_bytes(record) for record in _decode(builder))
 
 

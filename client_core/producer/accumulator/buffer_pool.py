@@ -28,7 +28,7 @@ _CLOSED: Final = "Producer closed while allocating memory"
 
 
 class PoolWaiter:
-    """A place in the pool's queue. Its fields belong to the pool's lock."""
+    """An entry in the pool's queue. Its fields are guarded by the pool's lock."""
 
     __slots__ = ("_on_granted", "_pool", "collected_bytes", "condition", "granted", "since_ms", "size_bytes")
 
@@ -50,9 +50,9 @@ class PoolWaiter:
         self.granted = False
 
     def cancel(self) -> bool:
-        """Leaves the queue; what was collected goes to the next. Any thread.
+        """Leaves the queue; its collected memory goes to the next waiter. Any thread.
 
-        False when the memory was granted before: then it is the caller's, to use or to deallocate.
+        Returns False if the memory was granted before: then it is the caller's, to use or to deallocate.
         """
         return self._pool.leave(self)
 
@@ -95,15 +95,15 @@ class BufferPool:
         return len(self._waiters)
 
     def try_allocate(self, size_bytes: int) -> bool:
-        """Takes memory if it is there now. Raises as `allocate` does, but never waits."""
+        """Takes memory if it is free now. Raises as `allocate` does, but never waits."""
         with self._lock:
             return self._take(size_bytes)
 
     def allocate(self, size_bytes: int, max_block_ms: int) -> None:
-        """Takes memory, and blocks for it for up to max_block_ms.
+        """Takes memory; blocks for up to max_block_ms.
 
-        Raises BufferExhaustedError when that was not enough (BUF-03), ProducerClosedError when the pool is
-        closed (BUF-04), IllegalArgumentError when the pool could never give so much (BUF-01).
+        Raises BufferExhaustedError when the time is over (BUF-03), ProducerClosedError when the pool is
+        closed (BUF-04), IllegalArgumentError if the pool could never grant so much (BUF-01).
         """
         with self._lock:
             if self._refuses_threads:
@@ -126,11 +126,11 @@ class BufferPool:
             self._report(waiter, outcome)
 
     def wait_for(self, size_bytes: int, on_granted: Callable[[], None]) -> PoolWaiter:
-        """A place in the queue for a caller that does not block. Raises as `try_allocate` does.
+        """Queues a caller that does not block. Raises as `try_allocate` does.
 
-        `on_granted` is called once, when all of the memory is the caller's: by the thread that freed it, or
-        before this returns if it was there. It is not called after `cancel`, nor once the pool is closed: who
-        parked a request ends it.
+        `on_granted` is called once, when all of the memory is granted: by the thread that freed it, or before
+        this returns if it was free. It is not called after `cancel`, nor once the pool is closed: the parked
+        request's owner ends it.
         """
         waiter = PoolWaiter(self, size_bytes, self._clock.now_ms(), on_granted=on_granted)
         with self._lock:
@@ -142,14 +142,14 @@ class BufferPool:
         return waiter
 
     def deallocate(self, size_bytes: int) -> None:
-        """Gives memory back, and to those who wait. Hold no lock: their on_granted is called."""
+        """Returns memory to the pool, and grants it to waiters. Hold no lock: their on_granted is called."""
         with self._lock:
             self._available_bytes += size_bytes
             granted = self._serve() if self._waiters else ()
         self._wake(granted)
 
     def leave(self, waiter: PoolWaiter) -> bool:
-        """Takes a waiter out of the queue; False when it had its memory already. See PoolWaiter.cancel."""
+        """Removes a waiter from the queue; False if its memory was granted. See PoolWaiter.cancel."""
         with self._lock:
             if waiter.granted:
                 return False
@@ -221,7 +221,7 @@ class BufferPool:
             raise self.exhausted(waiter.size_bytes, max_block_ms)
 
     def exhausted(self, size_bytes: int, max_block_ms: int) -> BufferExhaustedError:
-        """The message of a wait that timed out, in Java's words (BUF-03)."""
+        """Returns the error of a wait that timed out, with Java's text (BUF-03)."""
         return BufferExhaustedError(
             f"Failed to allocate {size_bytes} bytes within the configured max blocking time "
             f"{max_block_ms} ms. Total memory: {self.total_bytes} bytes. Available memory: "

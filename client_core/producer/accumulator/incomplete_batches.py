@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FlushTicket:
-    """A wait for what was incomplete when it began, and for what that is split into (ACC-12)."""
+    """A wait for all batches that were incomplete when it began, and for their split parts (ACC-12)."""
 
     __slots__ = ("_abandon", "_batches", "_condition", "_lock", "_on_done")
 
@@ -28,7 +28,7 @@ class FlushTicket:
         on_done: Callable[[], None] | None,
         abandon: Callable[[FlushTicket], None] = lambda flush: None,
     ) -> None:
-        """`abandon`: its waiter has left."""
+        """`abandon` is called when its waiter has left."""
         self._abandon = abandon
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
@@ -40,7 +40,7 @@ class FlushTicket:
         return not self._batches
 
     def wait(self, clock: Clock, deadline_ms: int) -> bool:
-        """Blocks until it is done (True) or the deadline has come (False). Not on the I/O thread.
+        """Blocks until it is done (True) or the deadline (False). Not on the I/O thread.
 
         An interrupted wait ends the flush: lingering batches linger again.
         """
@@ -52,13 +52,13 @@ class FlushTicket:
             raise
 
     def replaced(self, batch: ProducerBatch, by: Collection[ProducerBatch]) -> None:
-        """A batch was split: its parts count in its stead."""
+        """Replaces a split batch by its parts."""
         with self._lock:
             if batch in self._batches:
                 self._batches.update(by)
 
     def completed(self, batch: ProducerBatch) -> bool:
-        """A batch is accounted for; whether it was the last one."""
+        """Notes that a batch is finished; returns whether it was the last one."""
         with self._lock:
             if batch not in self._batches:
                 return False
@@ -95,7 +95,7 @@ class IncompleteBatches:
         return bool(self._flushes)
 
     def snapshot(self) -> Sequence[ProducerBatch]:
-        """All of them now, in the order in which they were added."""
+        """Returns all of them now, in the order in which they were added."""
         with self._lock:
             return tuple(self._batches)
 
@@ -104,7 +104,7 @@ class IncompleteBatches:
             self._batches[batch] = None
 
     def split(self, batch: ProducerBatch, into: Collection[ProducerBatch]) -> None:
-        """Adds the parts of a batch, for which its flushes wait from now on, too."""
+        """Adds the parts of a batch; its flushes wait for them too."""
         with self._lock:
             self._batches.update(dict.fromkeys(into))
             flushes = tuple(self._flushes)
@@ -127,7 +127,7 @@ class IncompleteBatches:
                 self._flushes.remove(flush)
 
     def begin_flush(self, on_done: Callable[[], None] | None) -> FlushTicket:
-        """Begins to wait for all that is incomplete now. `on_done` is called at once if that is nothing."""
+        """Starts a wait for all incomplete batches. `on_done` is called at once if there are none."""
         with self._lock:
             flush = FlushTicket(self._batches, on_done, self._end)
             if not flush.is_done:

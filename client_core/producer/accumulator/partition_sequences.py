@@ -15,15 +15,15 @@ from client_core.record.record_batch import increment_sequence
 if TYPE_CHECKING:
     from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
 
-#: How many sequence numbers there are: they are the non-negative int32.
+#: The number of sequence numbers: the non-negative int32.
 _SEQUENCES: Final = 2**31
 
 
 def is_later(sequence: int, than: int) -> bool:
-    """Whether a sequence was given out after another one, over the wrap too.
+    """Returns whether a sequence was assigned after another one, also over the wrap.
 
-    At most five batches are in flight, so two sequences that are compared are never half the circle apart.
-    Java compares plain integers and goes wrong at the wrap.
+    At most five batches are in flight, so two compared sequences are never half the range apart. Java
+    compares plain integers, which fails at the wrap.
     """
     return 0 < (sequence - than) % _SEQUENCES < _SEQUENCES // 2
 
@@ -37,19 +37,19 @@ class PartitionSequences:
     last_acked_sequence: int | None = None
     last_acked_offset: int | None = None
     in_flight: list[ProducerBatch] = field(default_factory=list)
-    #: How many batches were ever put behind each that is in flight, finished ones among them.
+    #: Per batch in flight: how many batches were ever added after it, finished ones included.
     _followers: dict[ProducerBatch, int] = field(default_factory=dict)
 
     @property
     def batches_since_oldest(self) -> int:
-        """How many batches a broker may have been sent from the oldest one in flight on; 0 without any."""
+        """Returns how many batches a broker may have got since the oldest one in flight; 0 without any."""
         return self._followers[self.in_flight[0]] + 1 if self.in_flight else 0
 
     def increment(self, records: int) -> None:
         self.next_sequence = increment_sequence(self.next_sequence, records)
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
-        """Puts a batch in its place: mostly the end; the parts of a split one go where it was."""
+        """Adds a batch in order: mostly at the end; parts of a split batch go to its position."""
         place = len(self.in_flight)
         while place and _precedes(batch, self.in_flight[place - 1]):
             place -= 1
@@ -60,12 +60,12 @@ class PartitionSequences:
         self.in_flight.insert(place, batch)
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
-        """Forgets a batch, by identity: two may bear the same sequence under different epochs."""
+        """Removes a batch, by identity: two may have the same sequence under different epochs."""
         self.in_flight = [other for other in self.in_flight if other is not batch]
         self._followers.pop(batch, None)
 
     def acked(self, sequence: int) -> None:
-        """Takes note of an acknowledged sequence; answers may come out of order."""
+        """Notes an acknowledged sequence; answers may come out of order."""
         if self.last_acked_sequence is None or is_later(sequence, self.last_acked_sequence):
             self.last_acked_sequence = sequence
 
@@ -74,13 +74,13 @@ class PartitionSequences:
             self.last_acked_offset = offset
 
     def is_next(self, sequence: int) -> bool:
-        """Whether the sequence follows the last one acknowledged without a gap."""
+        """Returns whether the sequence follows the last acknowledged one without a gap."""
         if self.last_acked_sequence is None:
             return sequence == 0
         return sequence == increment_sequence(self.last_acked_sequence, 1)
 
     def start_at_beginning(self, producer: ProducerIdAndEpoch) -> None:
-        """Numbers what is in flight from 0 under another producer id or epoch, in its old order (IDM-04)."""
+        """Renumbers batches in flight from 0 under another producer id or epoch, in their order (IDM-04)."""
         sequence = 0
         for batch in self.in_flight:
             batch.reset_producer_state(producer.producer_id, producer.epoch, sequence)
@@ -93,7 +93,7 @@ class PartitionSequences:
 
 
 def _precedes(batch: ProducerBatch, other: ProducerBatch) -> bool:
-    """Whether a batch must reach the log before another one of its partition."""
+    """Returns whether a batch must be in the log before another one of its partition."""
     mine = (batch.producer_id or 0, batch.producer_epoch or 0)
     theirs = (other.producer_id or 0, other.producer_epoch or 0)
     if mine != theirs:

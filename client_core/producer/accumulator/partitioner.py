@@ -41,7 +41,7 @@ _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 _POSITIVE: Final = 0x7FFFFFFF
 
-#: Ready readers of so many little-endian words, for keys of up to 127 bytes.
+#: Precompiled readers of little-endian words, by number of words, for keys of up to 127 bytes.
 _READ_WORDS: Final = tuple(Struct(f"<{words}I").unpack_from for words in range(32))
 
 
@@ -54,14 +54,14 @@ class LostLeaders:
     def __init__(self, probe_interval_ms: int) -> None:
         self._probe_interval_ms = probe_interval_ms
         self._next_probe_ms: dict[int, int] = {}
-        #: Those that are lost now: the very same set for as long as they are.
+        #: The present lost ids: the same set object until it changes.
         self.node_ids: frozenset[int] = frozenset()
 
     def __repr__(self) -> str:
         return f"<LostLeaders {sorted(self.node_ids)}>"
 
     def lost(self, node_id: int, now_ms: int) -> None:
-        """Its connection ended, or could not be made."""
+        """Notes that a broker's connection ended, or could not be made."""
         if self._probe_interval_ms <= 0 or node_id in self.node_ids:
             return
         _log.info("Records without a key keep away from node %s: its connection ended", node_id)
@@ -69,14 +69,14 @@ class LostLeaders:
         self.node_ids = frozenset(self._next_probe_ms)
 
     def found(self, node_id: int) -> None:
-        """It can be sent to again, or is no broker any more."""
+        """Notes that a broker can be sent to again, or is removed."""
         if node_id in self.node_ids:
             _log.info("Records without a key go to node %s again, or it is no broker any more", node_id)
             del self._next_probe_ms[node_id]
             self.node_ids = frozenset(self._next_probe_ms)
 
     def due(self, now_ms: int) -> Sequence[int]:
-        """Those that are to be tried now; the next time is an interval away."""
+        """Returns the brokers to try now; each is due again after an interval."""
         due = [node_id for node_id, probe_ms in self._next_probe_ms.items() if probe_ms <= now_ms]
         for node_id in due:
             self._next_probe_ms[node_id] = now_ms + self._probe_interval_ms
@@ -84,19 +84,19 @@ class LostLeaders:
 
     @property
     def next_probe_ms(self) -> int:
-        """When the next try is due; FOREVER_MS while no broker is lost."""
+        """Returns when the next try is due; FOREVER_MS if no broker is lost."""
         return min(self._next_probe_ms.values(), default=FOREVER_MS)
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 hash, unsigned. Source: Utils.murmur2, which answers the same bits signed."""
+    """Returns Kafka's 32-bit murmur2 hash, unsigned. Source: Utils.murmur2, which returns it signed."""
     length = len(data)
     word_count = length >> 2
     words = _READ_WORDS[word_count](data) if word_count < 32 else unpack_from(f"<{word_count}I", data)
     h = _SEED ^ length
     for word in words:
         k = word * _MULTIPLIER & _MASK
-        # One mask after the exclusive or does for both products: the lower 32 bits don't see the upper ones.
+        # One mask after the exclusive or suffices: the lower 32 bits do not depend on the upper ones.
         h = (h * _MULTIPLIER ^ (k ^ k >> 24) * _MULTIPLIER) & _MASK
     tail = length & 3
     if tail:
@@ -106,11 +106,11 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key. An empty key is a key; keyless records use the sticky partitioner."""
+    """Returns the partition of a key. An empty key is a key; keyless records use the sticky partitioner."""
     return (murmur2(key) & _POSITIVE) % partition_count
 
 
-#: How many partitions `move_on` looks at: in a topic of thousands it need not find the only good one.
+#: How many partitions `move_on` checks: in a topic of thousands an exhaustive search would be slow.
 _LOOKED_AT: Final = 64
 
 #: For a partitioner without lost brokers.
@@ -118,12 +118,11 @@ NOBODY_LOST: Final = LostLeaders(0)
 
 
 class PartitionLoad:
-    """How much waits in each partition of a topic, as the last `ready` saw it.
+    """The queue length of each partition of a topic, at the last `ready`.
 
-    `queue_sizes` names the partitions that hold batches, all others hold none. `partition_ids` are those to
-    choose from: with a leader, and not left out for its being slow (ACC-17). `partition_count` counts all
-    that were ever used. The table is only made when a partition is chosen, which is once per batch and not
-    once per `ready`.
+    `queue_sizes` has the partitions with batches; all others have none. `partition_ids` are the candidates:
+    with a leader, and not excluded as slow (ACC-17). `partition_count` counts all that were ever used. The
+    table is only built when a partition is chosen: once per batch, not once per `ready`.
     """
 
     __slots__ = ("_partition_count", "_partition_ids", "_queue_sizes", "_table")
@@ -137,9 +136,9 @@ class PartitionLoad:
         self._table: Sequence[int] | None = None
 
     def cumulative_frequencies(self) -> Sequence[int]:
-        """A running sum of `longest queue + 1 - queue`, one entry per partition to choose from.
+        """Returns a running sum of `longest queue + 1 - queue`, one entry per candidate.
 
-        Empty where the queues tell nothing: all are of one length and none is left out, or there is but one.
+        Empty if the queues do not matter: all have one length and none is excluded, or one candidate.
         """
         if self._table is None:
             self._table = self._make_table()
@@ -155,7 +154,7 @@ class PartitionLoad:
         return tuple(accumulate(longest + 1 - size for size in sizes))
 
     def choose(self, random: int) -> int | None:
-        """The partition of a random number: the first whose frequency is greater. None: choose uniformly."""
+        """Returns the partition of a random number: the first with a greater sum. None: choose uniformly."""
         table = self.cumulative_frequencies()
         if not table:
             return None
@@ -163,7 +162,7 @@ class PartitionLoad:
 
 
 class BuiltInPartitioner:
-    """Where a topic's records without a key go now. Guarded by the topic's lock."""
+    """Chooses partitions for a topic's keyless records. Guarded by the topic's lock."""
 
     __slots__ = (
         "_available",
@@ -181,7 +180,7 @@ class BuiltInPartitioner:
     def __init__(
         self, topic: str, sticky_batch_bytes: int, random: Random, lost: LostLeaders = NOBODY_LOST
     ) -> None:
-        """`lost`: whose partitions are not chosen, if there are others."""
+        """`lost`: brokers whose partitions are avoided, if there are others."""
         if sticky_batch_bytes < 1:
             raise IllegalArgumentError(f"stickyBatchSize must be >= 1 but got {sticky_batch_bytes}")
         self.topic = topic
@@ -193,12 +192,12 @@ class BuiltInPartitioner:
         self._produced_bytes = 0
         self.lost: Final = lost
         self._available: Sequence[int] = ()
-        # Weakly: a topic that is seldom written to would keep the whole snapshot of then.
+        # A weak reference: a rarely used topic would keep an old snapshot alive.
         self._available_in: ref[Cluster] | None = None
         self._available_without: Collection[int] = ()
 
     def current_partition(self, cluster: Cluster) -> int:
-        """The sticky partition; chosen now if there is none yet, or if its leader is lost."""
+        """Returns the sticky partition; chooses one if there is none, or if its leader is lost."""
         partition = self.partition
         if partition is None or (self.lost.node_ids and partition not in self.available_partitions(cluster)):
             partition = self.partition = self._next_partition(cluster)
@@ -206,9 +205,9 @@ class BuiltInPartitioner:
         return partition
 
     def update(self, appended_bytes: int, cluster: Cluster, *, enable_switch: bool) -> None:
-        """Counts what was appended to the sticky partition, and moves on when that is enough (ACC-15).
+        """Counts bytes appended to the sticky partition; switches when they are enough (ACC-15).
 
-        With `enable_switch` at batch.size, else at twice that: a partition whose batch is not full keeps its
+        With `enable_switch` at batch.size, else at twice that: a partition with an incomplete batch keeps its
         records together, but not for ever.
         """
         self._produced_bytes += appended_bytes
@@ -218,7 +217,7 @@ class BuiltInPartitioner:
             self._produced_bytes = 0
 
     def move_on(self, cluster: Cluster, is_good: Callable[[int], bool]) -> None:
-        """Chooses as ever, and then the first good one from there on, if there is one near."""
+        """Chooses as usual, then takes the first good partition from there on, if one is near."""
         self.partition = self._next_partition(cluster)
         self._produced_bytes = 0
         available = self.available_partitions(cluster)
@@ -231,13 +230,13 @@ class BuiltInPartitioner:
 
     @property
     def bytes_before_forced_switch(self) -> int:
-        """How much the sticky partition still takes, full batches or not."""
+        """Returns how many bytes the sticky partition accepts before a switch, full batches or not."""
         return 2 * self.sticky_batch_bytes - self._produced_bytes
 
     def available_partitions(self, cluster: Cluster) -> Sequence[int]:
-        """The topic's partitions whose leader is a known broker, without the lost ones unless all are lost.
+        """Returns the topic's partitions with a known leader, without lost ones unless all are lost.
 
-        Found out once per snapshot and set of the lost.
+        Computed once per snapshot and set of lost brokers.
         """
         lost = self.lost.node_ids
         of_cluster = self._available_in
@@ -254,7 +253,7 @@ class BuiltInPartitioner:
         random = self._random.getrandbits(31)
         chosen = None if self.load is None else self.load.choose(random)
         available = self.available_partitions(cluster)
-        # The load is of the last `ready`, and a leader may be lost since.
+        # The load is from the last `ready`; a leader may be lost since.
         if chosen is not None and (not self.lost.node_ids or chosen in available):
             return chosen
         if available:

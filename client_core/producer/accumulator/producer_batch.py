@@ -83,9 +83,9 @@ class ProducerBatch:
         is_split_batch: bool = False,
         ratios: CompressionRatioEstimator | None = None,
     ) -> None:
-        """`allocated_bytes` is what the batch holds of buffer.memory; split batches hold nothing of it.
+        """`allocated_bytes` are the batch's bytes of buffer.memory; split batches have none.
 
-        `ratios` learn how well the batch was packed.
+        `ratios` learns the batch's compression ratio.
         """
         self.topic_partition = topic_partition
         self.created_ms: Final = created_ms
@@ -95,11 +95,11 @@ class ProducerBatch:
         self.drained_ms: int | None = None
         self.attempts = 0
         self.final_state: FinalState | None = None
-        #: How many of its records failed, were not reported as failed before, and are not counted yet.
+        #: Records that failed, were not reported as failed before, and are not counted yet.
         self.failed_records = 0
-        self.is_in_flight = False  # Sender's: handed to the client and not answered yet
+        self.is_in_flight = False  # set by Sender: passed to the client and not answered yet
         self.sent_to: int | None = None  # the node of that request, for status
-        #: Whether all of its records were given their partition by the sticky partitioner. Under the lock.
+        #: Whether the sticky partitioner chose the partition of all its records. Under the lock.
         self.keyless_only = False
         self.is_buffer_deallocated = False
         self.sequence_has_been_reset = False
@@ -128,7 +128,7 @@ class ProducerBatch:
         wall_ms: int,
         stop_at_bytes: int = NO_LIMIT,
     ) -> int:
-        """Takes the owner's records at indices[first:] as far as there is room; returns how many."""
+        """Appends the owner's records at indices[first:] as long as there is room; returns how many."""
         position = self._builder.record_count
         taken = self._builder.append_many(records, indices, first, wall_ms, stop_at_bytes)
         if taken:
@@ -138,7 +138,7 @@ class ProducerBatch:
     def append_one(
         self, record: ProducerRecord, key_and_value_bytes: int, owner: RecordOwner, wall_ms: int
     ) -> int:
-        """Takes the owner's only record where more would fit behind it; returns its bytes, or 0."""
+        """Appends the owner's only record if more would fit after it; returns its bytes, or 0."""
         builder = self._builder
         taken_bytes = builder.append_where_more_fits(record, key_and_value_bytes, wall_ms)
         if taken_bytes:
@@ -151,7 +151,7 @@ class ProducerBatch:
         return self.keyless_only and self.drained_ms is None and self.final_state is None
 
     def move_to(self, topic_partition: TopicPartition) -> None:
-        """Makes it a batch of another partition of its topic. I/O thread, out of any queue."""
+        """Moves it to another partition of its topic. I/O thread, when it is in no queue."""
         self.topic_partition = topic_partition
         self._current_leader_epoch = None
 
@@ -159,15 +159,15 @@ class ProducerBatch:
         self._builder.close_for_record_appends()
 
     def abort_record_appends(self) -> None:
-        """Nothing is appended any more and nothing can be sent; the spans still wait for the outcome."""
+        """Ends appends and sending; the spans still wait for the outcome."""
         self._builder.abort()
 
     def remove_owners(self, owners: Collection[int]) -> list[tuple[RecordOwner, Sequence[int]]]:
-        """Takes out the records of the owners with these id()s, who hear nothing; returns what was theirs.
+        """Removes the records of the owners with these id()s without notifying them; returns their spans.
 
-        Only for a batch that was never drained. Their bytes stay until the drain calls `drop_removed`, or
-        until they are half of a batch that is open: what leaves costs no more than appending it did, however
-        many leave one after the other. Not of a large one, for which a turn would take too long.
+        Only for a batch that was never drained. The bytes stay until the drain calls `drop_removed`, or until
+        they are half of an open batch. So removals cost no more than the appends did, however many follow
+        each other. A large batch is not rebuilt here: that would take too long for a turn.
         """
         removed = [(owner, indices) for owner, indices, _ in self._spans if id(owner) in owners]
         if not removed:
@@ -181,13 +181,13 @@ class ProducerBatch:
         return removed
 
     def drop_removed(self) -> None:
-        """Encodes the batch anew without what was removed; nothing where nothing was. Before its sequence."""
+        """Encodes the batch again without the removed records, if any. Before its sequence."""
         if self._removed_records:
             packed = Packed(self._builder, self._spans)
             self._builder, self._spans = repacked(packed, self._new_builder)
             self._removed_records = 0
 
-    # -- what it is ----------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------
 
     @property
     def record_count(self) -> int:
@@ -203,7 +203,7 @@ class ProducerBatch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its bytes are made."""
+        """Returns whether its bytes are built."""
         return self._builder.is_built
 
     @property
@@ -216,7 +216,7 @@ class ProducerBatch:
 
     @property
     def was_drained(self) -> bool:
-        """Whether the batch, or the one it was split from, was taken for a request: it may be in the log."""
+        """Returns whether it, or the batch it was split from, was drained: it may be in the log."""
         return self.drained_ms is not None
 
     @property
@@ -229,7 +229,7 @@ class ProducerBatch:
 
     @property
     def spans(self) -> Sequence[Span]:
-        """Whose records these are, in the order of appending."""
+        """Returns the owners' spans, in the order of appending."""
         return self._spans
 
     # -- sequence (idempotence) ------------------------------------------------------------------------------
@@ -252,16 +252,16 @@ class ProducerBatch:
 
     @property
     def last_sequence(self) -> int | None:
-        """The sequence of the last record; it wraps, where Java's lastSequence overflows (REC-04)."""
+        """Returns the last record's sequence; it wraps, where Java's lastSequence overflows (REC-04)."""
         base = self._builder.base_sequence
         return None if base is None else increment_sequence(base, self.record_count - 1)
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Once, at the first drain (IDM-02)."""
+        """Sets them once, at the first drain (IDM-02)."""
         self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Another id, epoch and sequence after an epoch bump; its bytes are made anew (IDM-04)."""
+        """Sets another id, epoch and sequence after an epoch bump; its bytes are built again (IDM-04)."""
         _logger.info(
             "Resetting sequence number of batch with current sequence %s for partition %s to %s",
             self.base_sequence,
@@ -274,35 +274,35 @@ class ProducerBatch:
     # -- time and leaders ----------------------------------------------------------------------------------
 
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
-        """Counted from the batch's creation, retries and splits included (ACC-11)."""
+        """Compares the time since the batch's creation, retries and splits included (ACC-11)."""
         return delivery_timeout_ms <= now_ms - self.created_ms
 
     def waited_ms(self, now_ms: int) -> int:
-        """Since its creation, or since it was enqueued again."""
+        """Returns the time since its creation, or since it was re-enqueued."""
         return max(0, now_ms - self.last_attempt_ms)
 
     @property
     def queue_time_ms(self) -> int:
-        """From creation to the last drain; 0 before it."""
+        """Returns the time from creation to the last drain; 0 before it."""
         return 0 if self.drained_ms is None else self.drained_ms - self.created_ms
 
     def drained(self, now_ms: int) -> None:
         self.drained_ms = now_ms if self.drained_ms is None else max(self.drained_ms, now_ms)
 
     def reenqueued(self, now_ms: int, retry_backoff_ms: int) -> None:
-        """One more attempt, not before the backoff is over (ACC-10)."""
+        """Counts one more attempt, which waits for the backoff (ACC-10)."""
         self.attempts += 1
         self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
         self._retry_backoff_ms = retry_backoff_ms
 
     def retry_backoff_left_ms(self, now_ms: int) -> int:
-        """How long the retry still has to wait; 0 if there is none or its leader changed (ACC-08)."""
+        """Returns the rest of the retry's backoff; 0 if there is none or its leader changed (ACC-08)."""
         if not self.attempts or self.has_leader_changed_for_the_ongoing_retry:
             return 0
         return max(0, self._retry_backoff_ms - self.waited_ms(now_ms))
 
     def maybe_update_leader_epoch(self, latest_leader_epoch: int | None) -> None:
-        """Notes during which attempt the leader's epoch grew (KIP-951)."""
+        """Notes at which attempt the leader's epoch grew (KIP-951)."""
         if latest_leader_epoch is not None and (
             self._current_leader_epoch is None or self._current_leader_epoch < latest_leader_epoch
         ):
@@ -324,7 +324,7 @@ class ProducerBatch:
     # -- the end: I/O thread, no lock held -------------------------------------------------------------------
 
     def close(self) -> None:
-        """Makes the bytes; called by the drain that takes the batch for a request."""
+        """Builds the bytes; called by the drain that takes the batch for a request."""
         self._builder.build()
         codec = self._builder.compression.codec
         if codec is not Codec.NONE:
@@ -332,11 +332,11 @@ class ProducerBatch:
         self.sequence_has_been_reset = False
 
     def records(self) -> bytes:
-        """The batch's wire bytes, built once, and again after reset_producer_state."""
+        """Returns the batch's wire bytes, built once, and again after reset_producer_state."""
         return self._builder.build()
 
     def complete(self, base_offset: int | None, log_append_time_ms: int | None) -> bool:
-        """The broker has it. False for a batch that was given up before (BAT-01)."""
+        """Completes an acknowledged batch. Returns False if it was aborted before (BAT-01)."""
         return self._done(FinalState.SUCCEEDED, base_offset, log_append_time_ms, None, None, None)
 
     def complete_exceptionally(
@@ -346,15 +346,15 @@ class ProducerBatch:
         *,
         written: Written | None = None,
     ) -> bool:
-        """The batch failed: with `error`, or record by record (SND-10). False if it had ended before.
+        """Fails the batch, with `error` or per record (SND-10). Returns False if it had ended before.
 
-        `written` is for a caller that knows better, such as when the broker refused the only attempt; without
-        it a batch may be in the log from its first drain on.
+        `written` is for a caller that knows it, such as when the broker refused the only attempt. Without it,
+        a drained batch counts as possibly in the log.
         """
         return self._done(FinalState.FAILED, None, None, error, record_errors, written)
 
     def abort(self, error: KafkaError) -> None:
-        """Gives the batch up. Raises IllegalStateError if it had ended."""
+        """Aborts the batch. Raises IllegalStateError if it had ended."""
         if self.final_state is not None:
             raise IllegalStateError(
                 f"Batch has already been completed in final state {self.final_state.name}"
@@ -391,7 +391,7 @@ class ProducerBatch:
         for owner, indices, first_in_batch in spans:
             try:
                 owner.batch_done(indices, first_in_batch, outcome)
-            except Exception:  # one owner's fault must not keep the others waiting (BAT-02)
+            except Exception:  # one owner's error must not affect the others (BAT-02)
                 _logger.exception("Error in the owner of records of %s", self.topic_partition)
         return True
 
@@ -406,15 +406,15 @@ class ProducerBatch:
 
     @property
     def max_record_size_bytes(self) -> int:
-        """The upper bound of its largest record, as a batch of its own. Decodes the batch."""
+        """Returns the upper bound of its largest record, as a single batch. Decodes the batch."""
         return largest_record_bytes(self._builder)
 
     def split(self, split_batch_bytes: int) -> list[ProducerBatch]:
-        """Batches of at most that size with the same records, spans and sequences; ends this one (ACC-14).
+        """Splits it into batches of at most that size with the same records, spans, sequences (ACC-14).
 
-        A record larger than that has a batch for itself, and no part holds more than half of the records. The
-        parts hold no buffer memory, are closed for appends and begin at attempt 0, but are as old as this one
-        and count as drained. What fails here leaves the batch to be failed, with all its owners.
+        Ends this batch. A larger record gets its own batch, and no part has more than half of the records.
+        The parts have no buffer memory, are closed for appends and begin at attempt 0, but are as old as this
+        one and count as drained. If this raises, the caller fails the batch, with all its owners.
         """
         packed = in_parts(Packed(self._builder, self._spans), split_batch_bytes, self._new_builder)
         parts = [self._part(builder, spans) for builder, spans in packed]
@@ -431,7 +431,7 @@ class ProducerBatch:
         return part
 
     def _new_builder(self, write_limit_bytes: int) -> MemoryRecordsBuilder:
-        """For the same records in another batch, with what is expected of their topic by now."""
+        """Returns a builder for these records, with the topic's present compression estimate."""
         compression = self._builder.compression
         ratio = self._ratios.estimation(self.topic_partition.topic, compression.codec)
         return MemoryRecordsBuilder(

@@ -57,8 +57,8 @@ _logger = logging.getLogger(__name__)
 class AccumulatorConfig:
     """How records are batched, and how long they may wait. Defaults are Kafka's.
 
-    Java looks for expired batches no further than to the first of a partition that is not expired. A batch
-    that came back behind a younger one then waits beyond its time; `expires_behind_younger` has it found.
+    Java checks a partition's batches for expiry up to the first one that is not expired. A batch that was
+    re-enqueued behind a younger one then waits too long; `expires_behind_younger` finds it.
     """
 
     batch_bytes: int = 16384
@@ -73,7 +73,7 @@ class AccumulatorConfig:
 
 
 class RecordAccumulator:
-    """All records that wait, and the count of all that are not accounted for."""
+    """All waiting records, and the batches that are not finished."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class RecordAccumulator:
         sequences: Sequences | None = None,
         drain_order: DrainOrder | None = None,
     ) -> None:
-        """`sequences`: the TransactionManager of an idempotent producer. `drain_order`: another than ours."""
+        """`sequences`: the TransactionManager of an idempotent producer. `drain_order`: for tests."""
         self._config = config
         self._pool = pool
         self._retry_backoff = retry_backoff
@@ -96,7 +96,7 @@ class RecordAccumulator:
         #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
         self.undrained: Final[Collection[TopicPartition]] = self._queues.waiting.keys()
         self._incomplete = IncompleteBatches()
-        #: The accepted records that failed, of batches and of those that were never appended.
+        #: The accepted records that failed, in batches or never appended.
         self.failed: Final = FailedRecords()
         self._ratios = CompressionRatioEstimator()
         #: The any-thread side, used by the fast path.
@@ -110,9 +110,9 @@ class RecordAccumulator:
             spreads=config.adaptive_partitioning,
             whole_requests=config.whole_requests,
         )
-        # The I/O thread's alone:
-        #: When the earliest batch expires, of those seen since this was last set to FOREVER_MS: by Sender,
-        #: before each round, for an expiry of the past would have it spin (ACC-11).
+        # Owned by the I/O thread:
+        #: When the earliest batch expires, of those seen since this was last set to FOREVER_MS. Sender resets
+        #: it before each round: a past expiry would make it spin (ACC-11).
         self.next_batch_expiry_ms = FOREVER_MS
         self._drain = BatchDrain(
             self._queues,
@@ -144,15 +144,15 @@ class RecordAccumulator:
     ) -> AppendResult:
         """Appends the records at `indices`, in that order, as far as there is memory (ACC-01, ACC-02).
 
-        Never waits. A partition of None is the sticky one, which may change between batches (ACC-15). Where
-        memory is lacking the result says how much the next record needs: get it from the pool and call again
-        with the indices that are left and the bytes as `reserved_bytes`. `owner` hears of every record that
-        was appended, once.
+        Never waits. A partition of None is the sticky one, which may change between batches (ACC-15). If
+        memory is lacking, the result has the bytes that the next record needs: get them from the pool and
+        call again with the remaining indices and the bytes as `reserved_bytes`. `owner` gets the outcome of
+        every appended record, once.
 
-        Raises ProducerClosedError after close (ACC-04), of what `was_parked` only after end;
-        IllegalArgumentError for a record that the whole pool could not hold; but only if nothing was
-        appended, and `reserved_bytes` are still the caller's then. Else it returns short, without
-        `needed_bytes`: the next call raises.
+        Raises ProducerClosedError after close (ACC-04), with `was_parked` only after end;
+        IllegalArgumentError for a record larger than the pool. It raises only if nothing was appended; then
+        `reserved_bytes` still belong to the caller. Otherwise it returns early, without `needed_bytes`: the
+        next call raises.
         """
         return self.appender.append_many(
             topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
@@ -162,10 +162,10 @@ class RecordAccumulator:
         # batch.size 0 turns batching off; stickiness needs at least one byte (KafkaProducer).
         return BuiltInPartitioner(topic, max(1, self._config.batch_bytes), self._random, self.lost_leaders)
 
-    # -- what to send: I/O thread ----------------------------------------------------------------------------
+    # -- sending: I/O thread ---------------------------------------------------------------------------------
 
     def ready(self, leaders: PartitionLeaders, now_ms: int) -> ReadyCheckResult:
-        """The nodes that something should be sent to now, and when to look again (ACC-05, ACC-06, ACC-07)."""
+        """Returns the nodes to send to now, and when to check again (ACC-05, ACC-06, ACC-07)."""
         send_all = bool(self._queues.waiting) and (
             self.appender.closed or self._pool.waiters > 0 or self._incomplete.flush_in_progress
         )
@@ -174,47 +174,47 @@ class RecordAccumulator:
     def drain(
         self, leaders: PartitionLeaders, nodes: Iterable[Node], max_size_bytes: int, now_ms: int
     ) -> dict[int, list[ProducerBatch]]:
-        """For each of the nodes a request's worth of batches, closed and in no queue any more (ACC-09)."""
+        """Drains a request's worth of batches per node: closed, and removed from their queues (ACC-09)."""
         return self._drain.drain(leaders, nodes, max_size_bytes, now_ms)
 
     def take_unbuildable(self) -> Sequence[Unbuildable]:
-        """The batches that the last drains took and could not make into bytes; the caller fails them."""
+        """Returns the drained batches that could not be encoded; the caller fails them."""
         unbuildable = tuple(self._drain.unbuildable)
         self._drain.unbuildable.clear()
         return unbuildable
 
     def leave_lost_leaders(self, leaders: PartitionLeaders) -> None:
-        """Gives what waits for lost leaders, has no key and was never sent, to other partitions."""
+        """Moves keyless batches that were never sent from lost leaders to other partitions."""
         self._drain.leave(leaders, self.lost_leaders.node_ids)
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
-        """Nothing of the partition is ready or drained until it is unmuted (max.in.flight 1)."""
+        """Stops ready and drain for the partition until it is unmuted (max.in.flight 1)."""
         self._drain.muted.add(topic_partition)
 
     def unmute_partition(self, topic_partition: TopicPartition) -> None:
         self._drain.muted.discard(topic_partition)
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """Notes that a node had something ready, and whether it could take it (ACC-17)."""
+        """Notes that a node had a ready batch, and whether it could accept it (ACC-17)."""
         self._drain.update_node_latency_stats(node_id, now_ms, can_drain)
 
-    # -- what comes back: I/O thread -------------------------------------------------------------------------
+    # -- failed batches: I/O thread --------------------------------------------------------------------------
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Puts a failed batch back for another attempt, ahead of what waits (ACC-10)."""
+        """Re-enqueues a failed batch for another attempt, before the waiting ones (ACC-10)."""
         batch.reenqueued(now_ms, self._retry_backoff.backoff_ms(batch.attempts))
         queue = self._queues.of(batch.topic_partition)
         with queue.lock:
             self._insert(queue, batch)
 
     def split_and_reenqueue(self, batch: ProducerBatch) -> int:
-        """Puts a batch that was too large back as several; returns how many (ACC-14).
+        """Re-enqueues a batch that was too large as several; returns how many (ACC-14).
 
-        The batch itself has ended then; its memory is the caller's to deallocate. Parts that are too large
-        again come out at half their size at most.
+        The batch itself has ended then; the caller deallocates its memory. Parts that are too large again are
+        split to half their size at most.
         """
         # The batch was too large because its ratio was estimated too low: assume no compression of this topic
-        # until batches have shown that they can be.
+        # until batches compress again.
         codec = self._config.compression.codec
         ratio = max(INITIAL_RATIO, batch.compression_ratio)
         self._ratios.set_estimation(batch.topic_partition.topic, codec, ratio)
@@ -232,7 +232,7 @@ class RecordAccumulator:
         return len(parts)
 
     def _insert(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """First in its queue; behind those with earlier sequences, if it has one. Under the lock."""
+        """Inserts it first in its queue, or after earlier sequences, if it has one. Under the lock."""
         place = 0
         if self._sequences is not None:
             sequence = batch.base_sequence
@@ -251,10 +251,10 @@ class RecordAccumulator:
     # -- unused topics: I/O thread ---------------------------------------------------------------------------
 
     def forget_topics(self, is_held: Callable[[str], bool]) -> None:
-        """Drops what is kept of topics that are not held any more and have nothing waiting.
+        """Drops the state of topics that are no longer held and have nothing waiting.
 
-        Queues, partitioner, ratio, and with the next epoch their sequences. Java keeps all of these for as
-        long as the process lives, which one that writes to ever new topics does not survive.
+        Queues, partitioner, ratio, and with the next epoch their sequences. Java keeps all of these as long
+        as the process lives, so a process that writes to ever new topics runs out of memory.
         """
         left: list[TopicPartition] = []
         for topic in [topic for topic in tuple(self._queues.topics) if not is_held(topic)]:
@@ -423,13 +423,13 @@ class RecordAccumulator:
         return len(self._incomplete) > 0
 
     def batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
-        """A partition's queued batches, in order. For tests and status pages."""
+        """Returns a partition's queued batches, in order. For tests and status pages."""
         queues = self._queues.topics.get(topic_partition.topic)
         queue = None if queues is None else queues.partitions.get(topic_partition.partition)
         return () if queue is None else tuple(queue.batches)
 
     def status(self, now_ms: int) -> BufferStatus:
-        """buffer.memory and what is in it. Counts the batches, not the records in them one by one."""
+        """Returns the state of buffer.memory. Counts batches, without visiting their records."""
         batches = self._incomplete.snapshot()
         oldest_ms = min((batch.created_ms for batch in batches), default=None)
         return BufferStatus(
@@ -442,11 +442,11 @@ class RecordAccumulator:
         )
 
     def incomplete(self) -> Sequence[ProducerBatch]:
-        """Every incomplete batch, queued or in flight."""
+        """Returns every incomplete batch, queued or in flight."""
         return self._incomplete.snapshot()
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
-        """The number of incomplete records of each partition."""
+        """Returns the number of incomplete records of each partition."""
         records: Counter[TopicPartition] = Counter()
         for batch in self.incomplete():
             # The owners of a finished batch are being notified.

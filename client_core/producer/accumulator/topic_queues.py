@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PartitionQueue:
-    """Batches of one partition in the order in which they are to be sent. `lock` is its topic's."""
+    """Batches of one partition in sending order. `lock` is its topic's."""
 
     __slots__ = ("batches", "lock", "topic_partition", "topic_queues")
 
@@ -44,12 +44,12 @@ class PartitionQueue:
 
     @property
     def is_ready(self) -> bool:
-        """Whether something is full: the only batch, or all before the last (ACC-05)."""
+        """Returns whether a batch is full: the only one, or all before the last (ACC-05)."""
         return len(self.batches) > 1 or (len(self.batches) == 1 and self.batches[0].is_full)
 
     @property
     def all_full(self) -> bool:
-        """Whether nothing can be appended to what is there: only the last batch may have room."""
+        """Returns whether no batch has room: only the last may have some."""
         return not self.batches or self.batches[-1].is_full
 
 
@@ -69,7 +69,7 @@ class TopicQueues:
         self.is_forgotten = False
 
     def partition(self, partition: int) -> PartitionQueue:
-        """The queue of a partition, made on first use. Under the lock."""
+        """Returns the queue of a partition, made on first use. Under the lock."""
         queue = self.partitions.get(partition)
         if queue is None:
             queue = self.partitions[partition] = PartitionQueue(TopicPartition(self.name, partition), self)
@@ -87,14 +87,14 @@ class WaitingQueues:
         self.waiting: Final[dict[TopicPartition, PartitionQueue]] = {}
 
     def topic(self, name: str) -> TopicQueues:
-        """A topic's queues, made on first use. Without a lock: the loser of a race discards its own."""
+        """Returns a topic's queues, made on first use. No lock: the loser of a race discards its own."""
         queues = self.topics.get(name)
         if queues is None:
             queues = self.topics.setdefault(name, TopicQueues(name, self._new_partitioner(name)))
         return queues
 
     def of(self, topic_partition: TopicPartition) -> PartitionQueue:
-        """A partition's queue. Takes its lock. I/O thread, because only that thread forgets topics."""
+        """Returns a partition's queue. Takes its lock. I/O thread: only that thread forgets topics."""
         queues = self.topic(topic_partition.topic)
         with queues.lock:
             return queues.partition(topic_partition.partition)
@@ -102,7 +102,7 @@ class WaitingQueues:
     def forget(self, name: str) -> Sequence[TopicPartition] | None:
         """Drops a topic's queues and returns their partitions; None, without a change, while a batch waits.
 
-        Java keeps them for as long as the process lives. I/O thread.
+        Java keeps them as long as the process lives. I/O thread.
         """
         queues = self.topics[name]
         with queues.lock:

@@ -1,1 +1,1 @@
-"""What callers ask of a producer: sends, submits and look-ups, and how they wait for metadata and memory."""
+"""A producer's requests: sends, submits and look-ups, and their waits for metadata and memory."""

@@ -38,7 +38,7 @@ class Appended(Enum):
 class Appending(NamedTuple):
     """The result of an append.
 
-    `wakes`: a batch was begun or filled, so the I/O thread has something to look at.
+    `wakes`: a batch was begun or filled, so the I/O thread has work.
     """
 
     so_far: Appended
@@ -88,7 +88,7 @@ def append(
             request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
         )
         if request.ungrouped and went.needed_bytes is None:
-            if accumulator.appender.ended:  # no other turn follows; existing partitions have refused it
+            if accumulator.appender.ended:  # no other turn follows; existing partitions have rejected it
                 raise ProducerClosedError("Producer closed while send in progress")
             return went._replace(so_far=Appended.CHUNK)
         return went
@@ -99,7 +99,7 @@ def append(
 
 
 def _chunk_of(request: PendingRequest) -> Sequence[int]:
-    """The next ungrouped records to group and append in one turn."""
+    """Returns the next ungrouped records to group and append in one turn."""
     key_bytes = 0
     for count, index in enumerate(request.ungrouped[:CHUNK_RECORDS], 1):
         key_bytes += len(request.records[index].key or b"")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", bound=Hashable)
 
-#: So small a heap is not worth making anew. A guess.
+#: A smaller heap is not worth rebuilding. A guess.
 _SMALL = 64
 
 
@@ -41,11 +41,11 @@ class TopicQueue:
     may_create: bool = False
     requests: dict[PendingRequest, None] = field(default_factory=dict)
     phase_since_ms: int = 0
-    #: Whether the first continues with its next chunk in the next turn: it waits for nothing else.
+    #: Whether the first continues with its next chunk in the next turn, without waiting.
     goes_on: bool = False
 
     def waits_of(self, request: PendingRequest, now_ms: int) -> tuple[Wait, ...]:
-        """What a request of this queue has waited for until now: the present phase, and the other before."""
+        """Returns the waits of a request of this queue until now: the present phase, and the one before."""
         parked_ms = request.parked_ms
         since_ms = max(parked_ms, self.phase_since_ms)
         before = Phase.METADATA if self.phase is Phase.BUFFER else Phase.BUFFER
@@ -59,7 +59,7 @@ class TopicQueue:
 
 @dataclass(slots=True)
 class UnblockedRequests:
-    """Requests for partitions that a topic does not have; tried again when it has another number of them."""
+    """Requests for partitions that a topic does not have; tried again when its partition count changes."""
 
     partition_count: int
     requests: dict[PendingRequest, None] = field(default_factory=dict)
@@ -68,14 +68,14 @@ class UnblockedRequests:
 def topic_waits(
     queues: Mapping[str, TopicQueue], unblocked: Mapping[str, UnblockedRequests]
 ) -> tuple[TopicWait, ...]:
-    """The waiting requests of each topic, and since when. Any thread."""
+    """Returns the waiting requests of each topic, and since when. Any thread."""
     return (*_queued(queues), *_unblocked(unblocked))
 
 
 def _queued(queues: Mapping[str, TopicQueue]) -> Iterator[TopicWait]:
     for topic, queue in tuple(queues.items()):
         requests = tuple(queue.requests)
-        if requests:  # emptied since, and about to be dropped
+        if requests:  # emptied meanwhile, and about to be removed
             yield TopicWait(topic, queue.phase, len(requests), requests[0].submitted_ms)
 
 
@@ -88,7 +88,7 @@ def _unblocked(unblocked: Mapping[str, UnblockedRequests]) -> Iterator[TopicWait
 
 
 class Deadlines(Generic[_T]):
-    """A set of things with a deadline each, in the order of their deadlines, then of their coming."""
+    """A set of items with deadlines, ordered by deadline, then by insertion."""
 
     def __init__(self) -> None:
         self._due: dict[int, dict[_T, None]] = {}
@@ -105,7 +105,7 @@ class Deadlines(Generic[_T]):
         due[thing] = None
 
     def discard(self, deadline_ms: int, thing: _T) -> None:
-        """Takes a thing out before its time, if it is there."""
+        """Removes an item early, if it is there."""
         due = self._due.get(deadline_ms)
         if due is None:
             return
@@ -117,7 +117,7 @@ class Deadlines(Generic[_T]):
 
     @property
     def next_ms(self) -> int:
-        """The earliest moment at which something is due; FOREVER_MS if nothing is in here."""
+        """Returns the earliest deadline; FOREVER_MS if there is none."""
         moments = self._moments
         while moments:
             if moments[0] in self._due:
@@ -126,7 +126,7 @@ class Deadlines(Generic[_T]):
         return FOREVER_MS
 
     def pop_due(self, now_ms: int) -> list[_T]:
-        """Takes out everything whose time is up."""
+        """Removes and returns everything that is due."""
         due: list[_T] = []
         while (moment := self.next_ms) <= now_ms:
             due.extend(self._due.pop(moment))
@@ -134,7 +134,7 @@ class Deadlines(Generic[_T]):
         return due
 
     def pop_all(self) -> list[_T]:
-        """Takes out everything."""
+        """Removes and returns everything."""
         things = [thing for moment in sorted(self._due) for thing in self._due[moment]]
         self._due.clear()
         self._moments.clear()

@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from client_core.protocol.request import RequestBuilder
 
 
-#: Before a node is looked for again; retry.backoff.ms may be 0.
+#: The pause before the next search for a node; retry.backoff.ms may be 0.
 _SHORTEST_PAUSE_MS: Final = 10
 
-#: Gets the answer's message (None: there is none), why there is none as far as that is known, and the time.
-#: Returns whether the request is settled; otherwise it is sent again.
+#: Gets the response (None: there is none), the reason for its absence if known, and the time. Returns
+#: whether the request is settled; otherwise it is sent again.
 Settle = Callable[[object | None, "KafkaError | None", int], bool]
 
 
-#: The message of ProducerClosedError where a call waits when the producer is closed. Source: KafkaProducer.
+#: The message of ProducerClosedError for a call that waits when the producer is closed. Source:
+#: KafkaProducer.
 CLOSED_WHILE_WAITING: Final = "Producer closed while send in progress"
 
 
 class IoExecutor(Protocol):
-    """The I/O thread, as requests see it. Any thread."""
+    """The I/O thread's interface for requests. Any thread."""
 
     @property
     def is_current(self) -> bool:
@@ -41,20 +42,20 @@ class IoExecutor(Protocol):
         ...
 
     def take(self, request: PendingRequest, *, wake: bool) -> None:
-        """Hands a request over to be watched and, where it must wait, parked."""
+        """Passes a request to the I/O thread, which watches its deadline and parks it if necessary."""
         ...
 
     def do(self, command: Callable[[int], None]) -> None:
-        """Has `command(now_ms)` done at the next turn."""
+        """Calls `command(now_ms)` in the next turn."""
         ...
 
     def wakeup(self) -> None:
-        """Lets the present or the next poll return."""
+        """Ends the present or the next poll."""
         ...
 
 
 class LeastLoadedCall:
-    """At most one request under way, and the pause before the next."""
+    """At most one request in flight, and the pause before the next."""
 
     def __init__(self, retry_backoff: ExponentialBackoff, settle: Settle) -> None:
         self._retry_backoff = retry_backoff
@@ -64,9 +65,9 @@ class LeastLoadedCall:
         self.is_under_way = False
 
     def send(self, client: KafkaClient, make_builder: Callable[[], RequestBuilder], now_ms: int) -> int:
-        """Sends a request if a node takes one now: 0; else milliseconds before it is worth another try.
+        """Sends a request if a node is ready: 0; else milliseconds until the next try.
 
-        None may be under way. The request is made only when it is sent.
+        None may be in flight. The request is built only when it is sent.
         """
         if now_ms < self._not_before_ms:
             return self._not_before_ms - now_ms

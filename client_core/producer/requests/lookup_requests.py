@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LookupRequests:
-    """Takes look-ups to the I/O thread, and their cancellation. Any thread."""
+    """Passes look-ups, and their cancellation, to the I/O thread. Any thread."""
 
     def __init__(
         self, io_thread: IoExecutor, lookups: PendingLookups, configs: PendingConfigs, clock: Clock
@@ -37,7 +37,7 @@ class LookupRequests:
     def topics(
         self, names: Iterable[str], deadline_ms: int, done: Done, *, may_create: bool, settle: bool
     ) -> Ticket:
-        """Raises what check_topics raises."""
+        """Looks up topics. Raises what check_topics raises."""
         topics = tuple(names)
         check_topics(topics)
         since_ms = self._clock.now_ms()
@@ -65,7 +65,7 @@ class LookupRequests:
         return self._take(PendingLookup(Kind.LISTING, done, self._clock.now_ms(), deadline_ms))
 
     def topic_configs(self, topic: str, deadline_ms: int, done: Done) -> Ticket:
-        """Raises what check_topics raises."""
+        """Requests a topic's configs. Raises what check_topics raises."""
         check_topics((topic,))
         wait = ConfigsWait(topic, done, self._clock.now_ms(), deadline_ms)
         self._io_thread.do(lambda _: self._configs.take(wait))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def mark_used(cache: MetadataCache, topic: str) -> None:
-    """Renews the topic's idle expiry by a plain store: no lock, no look at the clock."""
+    """Renews the topic's idle expiry by a plain store: no lock, no clock."""
     table = cache.topic(topic)
     if table is not None:
         table.use.touched = True
@@ -50,7 +50,7 @@ class BlockingMetadataWait:
         self._wakeup = wakeup
 
     def for_topic(self, topic: str, partition: int | None, max_wait_ms: int) -> tuple[MetadataCache, int]:
-        """A snapshot that knows the topic, and the partition if one is named; and how long that took."""
+        """Returns a snapshot with the topic, and with the partition if given; and the wait in ms."""
         began_ms = self._clock.now_ms()
         cache = self._metadata.cache
         judged = judge_metadata_wait(cache, topic, partition, answered=False)
@@ -91,7 +91,7 @@ class BlockingMetadataWait:
                 return metadata.cache
 
     def _is_answered(self, last_version: int, timeout_ms: int) -> bool:
-        """Whether an update came in time. What else ends the wait is raised."""
+        """Returns whether an update came in time. Raises other ends of the wait."""
         try:
             self._metadata.await_update(last_version, timeout_ms)
         except TimeoutError:
@@ -99,7 +99,7 @@ class BlockingMetadataWait:
         return True
 
     def timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> TimeoutError:
-        """The error of a timed out wait, with the broker's last error as its cause."""
+        """Returns the error of a timed out wait, with the broker's last error as its cause."""
         code = self._metadata.settled_error_code(topic)
         last_disconnection = self._metadata.last_disconnection
         return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code, last_disconnection)
@@ -130,10 +130,10 @@ Judgement = Known | Wait | Fail
 def judge_metadata_wait(
     cache: MetadataCache, topic: str, partition: int | None, *, answered: bool
 ) -> Judgement:
-    """Whether a record for a topic, and perhaps a partition of it, can be appended now.
+    """Decides whether a record for a topic, or for its partition if given, can be appended now.
 
-    `answered`: the snapshot is an answer to our own question. Before that, a topic that was invalid stays
-    invalid, but one that we were not allowed to see is asked for again: ACLs change.
+    `answered`: the snapshot has a response to our own request. Before that, an invalid topic stays invalid,
+    but a topic without authorization is requested again: ACLs change.
     """
     cluster = cache.cluster
     if topic in cluster.invalid_topics:
@@ -156,9 +156,9 @@ def metadata_timeout(
     last_error_code: int | None,
     last_disconnection: str | None = None,
 ) -> TimeoutError:
-    """Java's text for a timed out wait (PROD-02, PROD-03).
+    """Returns the error of a timed out wait, with Java's text (PROD-02, PROD-03).
 
-    Its cause is the broker's last word on the topic, or that no broker ever had one, and why.
+    Its cause is the brokers' last error of the topic; or that no broker has answered, and why.
     """
     count = cache.cluster.partition_count_for_topic(topic)
     if count is None or partition is None:
@@ -175,11 +175,11 @@ def metadata_timeout(
     return error
 
 
-#: Added when no broker is known: none has answered since the client began, or began again.
+#: Added if no broker is known: none has answered since the client started, or rebootstrapped.
 _NO_BROKERS: Final = "No broker of bootstrap.servers has answered"
 
 
 def no_brokers(last_disconnection: str | None, *, waited_ms: int | None = None) -> NoBrokersError:
-    """No broker has answered: within which time, and how the last attempt ended, if there was one."""
+    """Returns the error: no broker has answered, within which time, and how the last attempt ended."""
     said = _NO_BROKERS if waited_ms is None else f"{_NO_BROKERS}, within {waited_ms} ms"
     return NoBrokersError(said if last_disconnection is None else f"{said}; last: {last_disconnection}")

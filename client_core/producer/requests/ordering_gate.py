@@ -35,14 +35,14 @@ class _Place:
 
 
 class _GatedTopic:
-    """The parked requests of one topic with their numbers, and the threads behind them. The lock's."""
+    """The parked requests of one topic with their numbers, and the threads behind them. Under the lock."""
 
     __slots__ = ("callbacks", "places", "queued", "unblocked", "unblocked_at_count")
 
     def __init__(self) -> None:
         self.queued: dict[PendingRequest, int] = {}
         self.unblocked: dict[PendingRequest, int] = {}
-        #: How many partitions the topic had when these were last unblocked.
+        #: The topic's partition count when these were last unblocked.
         self.unblocked_at_count = 0
         #: How many of `queued` were submitted in a callback.
         self.callbacks = 0
@@ -53,11 +53,11 @@ class OrderingGate:
     """The parked requests, all in one order, and by topic."""
 
     def __init__(self, partition_count: Callable[[str], int | None]) -> None:
-        """`partition_count(topic)`: how many partitions the present snapshot knows. Called under the lock."""
+        """`partition_count(topic)`: the count in the present snapshot. Called under the lock."""
         self._partition_count = partition_count
         self._lock = threading.Lock()
         self._topics: dict[str, _GatedTopic] = {}
-        #: The topics that any request is parked for.
+        #: The topics with parked requests.
         self.topics: Final[Mapping[str, object]] = self._topics
         self._parked: dict[PendingRequest, int] = {}
         self._last_number = 0
@@ -67,7 +67,7 @@ class OrderingGate:
     # -- parked requests -------------------------------------------------------------------------------------
 
     def block(self, request: PendingRequest, *, in_callback: bool = False) -> None:
-        """Has later records of the topic wait for this request. Called before it is handed over."""
+        """Makes later records of the topic wait for this request. Called before it is handed over."""
         request.blocks_others = True
         request.came_in_callback = in_callback
         with self._lock:
@@ -79,7 +79,7 @@ class OrderingGate:
             held.callbacks += in_callback
 
     def unblock(self, request: PendingRequest, partition_count: int) -> None:
-        """Lets others pass, as long as the topic has so many partitions. I/O thread."""
+        """Lets others overtake it, while the topic has so many partitions. I/O thread."""
         request.blocks_others = False
         with self._lock:
             held = self._topics[request.topic]
@@ -116,20 +116,20 @@ class OrderingGate:
                 self._free(self._flushes.popleft())
 
     def look_again(self, topic: str) -> None:
-        """Frees the threads that wait, if the new metadata allows it. I/O thread."""
+        """Wakes waiting threads, if the new metadata allows it. I/O thread."""
         with self._lock:
             self._free_places(topic, self._topics[topic])
 
     # -- later requests --------------------------------------------------------------------------------------
 
     def is_blocked(self, topic: str) -> bool:
-        """Whether a new record for the topic would overtake a request."""
+        """Returns whether a new record for the topic would overtake a request."""
         with self._lock:
             held = self._topics.get(topic)
             return held is not None and self._blocks(topic, held, self._last_number)
 
     def has_callbacks(self, topic: str) -> bool:
-        """Whether a request that was submitted in a callback queues for the topic."""
+        """Returns whether a request that was submitted in a callback queues for the topic."""
         with self._lock:
             held = self._topics.get(topic)
             return held is not None and held.callbacks > 0
@@ -153,11 +153,11 @@ class OrderingGate:
 
     @property
     def last_number(self) -> int:
-        """What `wait_for_parked` is to be given later, for all that is parked now. A plain read."""
+        """Returns the number for `wait_for_parked`, for all requests that are parked now. A plain read."""
         return self._last_number
 
     def wait_for_parked(self, up_to_number: int, clock: Clock) -> None:
-        """Blocks until all that was parked up to that number has been appended, or has failed.
+        """Blocks until all requests up to that number are appended, or have failed.
 
         Not on the I/O thread.
         """
@@ -173,7 +173,7 @@ class OrderingGate:
                     self._flushes.remove(place)
 
     def close(self) -> None:
-        """Lets no thread wait in `wait_behind` any more: the producer takes no more records."""
+        """Ends all waits in `wait_behind`: the producer accepts no more records."""
         with self._lock:
             self._closed = True
             for held in self._topics.values():
@@ -185,7 +185,7 @@ class OrderingGate:
     def _blocks(self, topic: str, held: _GatedTopic, number: int) -> bool:
         if next(iter(held.queued.values()), FOREVER_MS) <= number:
             return True
-        # The I/O thread has yet to look at these: a record for a new partition would overtake them.
+        # The I/O thread has yet to check these: a record for a new partition would overtake them.
         return bool(held.unblocked) and held.unblocked_at_count != self._partition_count(topic)
 
     def _free_places(self, topic: str, held: _GatedTopic) -> None:

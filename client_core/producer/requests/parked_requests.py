@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ParkedRequests:
-    """What waits, by topic, and when its time is up."""
+    """The waiting requests by topic, and their deadlines."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ParkedRequests:
         *,
         ignore_keys: bool,
     ) -> None:
-        """`on_granted(request)`: its memory is there; `on_left(topic)`: no record waits for it any more;
+        """`on_granted(request)`: its memory is granted; `on_left(topic)`: no record waits for it any more;
         `on_chunk(topic)`: more can be appended for it, by `go_on` in another turn.
         """
         self._metadata = metadata
@@ -89,15 +89,15 @@ class ParkedRequests:
         return self._waiting[Phase.BUFFER]
 
     def waits_for(self, topic: str) -> bool:
-        """Whether any request waits for the topic, or for a partition of it. A plain read."""
+        """Returns whether any request waits for the topic, or for a partition of it. A plain read."""
         return topic in self._queues or topic in self._unblocked
 
     def topic_waits(self) -> tuple[TopicWait, ...]:
-        """The parked requests of each topic."""
+        """Returns the parked requests of each topic."""
         return topic_waits(self._queues, self._unblocked)
 
     def not_appended(self) -> tuple[Unacknowledged, ...]:
-        """How many records of each topic are parked."""
+        """Returns how many records of each topic are parked."""
         parked = [tuple(queue.requests) for queue in tuple(self._queues.values())]
         parked += [tuple(unblocked.requests) for unblocked in tuple(self._unblocked.values())]
         return tuple(
@@ -106,15 +106,15 @@ class ParkedRequests:
             for request in requests
         )
 
-    # -- coming ----------------------------------------------------------------------------------------------
+    # -- new -------------------------------------------------------------------------------------------------
 
     @property
     def next_deadline_ms(self) -> int:
-        """When the next request's time is up, which may have ended before; FOREVER_MS without any."""
+        """Returns the next deadline, whose request may have ended before; FOREVER_MS without any."""
         return min(self._block_deadlines.next_ms, self._deadlines.next_ms)
 
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
-        """Watches over a request from now on, and parks it if something of it is still to be appended."""
+        """Watches a request's deadline, and parks the request unless all of it is appended."""
         if request.is_finished:
             if request.blocks_others:
                 self.gate.leave(request)
@@ -125,7 +125,7 @@ class ParkedRequests:
         self._block_deadlines.add(request.block_deadline_ms, request)
         request.parked_ms = now_ms
         unblocked = self._unblocked.get(request.topic)
-        if unblocked is not None:  # the request may be for a partition that is new, as these are
+        if unblocked is not None:  # the request may be for a new partition, as these are
             self._try_partitions(request.topic, unblocked, now_ms, wall_ms)
         self._join_queue(request, now_ms, wall_ms)
 
@@ -145,11 +145,11 @@ class ParkedRequests:
         if may_create_now and queue.phase is Phase.METADATA:
             self._ask_for(request.topic, True, now_ms)
 
-    # -- going on --------------------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------------
 
     def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
-        """Checks each topic that waits for metadata; requests again what is still missing."""
-        for topic, unblocked in tuple(self._unblocked.items()):  # first: they came before what queues
+        """Checks each topic that waits for metadata; requests missing topics again."""
+        for topic, unblocked in tuple(self._unblocked.items()):  # first: they came before the queued ones
             self._try_partitions(topic, unblocked, now_ms, wall_ms)
             if topic in self._unblocked:
                 self._ask_for(topic, False, now_ms)
@@ -158,7 +158,7 @@ class ParkedRequests:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
-        """The pool has given the memory that this request waited for."""
+        """Continues a request whose memory was granted."""
         waiter, request.waiter = request.waiter, None
         if waiter is None:
             return  # it left the queue before this grant, and returned the memory
@@ -170,14 +170,14 @@ class ParkedRequests:
             self._go_on(request.topic, queue, now_ms, wall_ms, answered=True)
 
     def go_on(self, topic: str, now_ms: int, wall_ms: int) -> None:
-        """The next chunk of a topic's first request."""
+        """Appends the next chunk of a topic's first request."""
         queue = self._queues.get(topic)
         if queue is not None and queue.goes_on:
             queue.goes_on = False
             self._go_on(topic, queue, now_ms, wall_ms, answered=False)
 
     def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
-        """Appends from the queue's front as far as metadata and memory go."""
+        """Appends from the queue's front as far as metadata and memory allow."""
         while queue.requests:
             request = queue.first
             if request.is_finished:  # cancelled; the cancel command follows
@@ -204,7 +204,7 @@ class ParkedRequests:
                 self._unpark(request, "success", now_ms)
             elif went.so_far is Appended.CHUNK:
                 if request.block_deadline_ms <= now_ms < request.deadline_ms:
-                    continue  # it waits for nothing: that its time to wait is over must not end it
+                    continue  # it waits for nothing, so its deadline must not end it
                 # The next one waits for memory: the topic is known.
                 self._set_phase(queue, Phase.BUFFER, now_ms)
                 queue.goes_on = True
@@ -217,7 +217,7 @@ class ParkedRequests:
             elif went.needed_bytes is not None:
                 request.has_waited = True
                 self._set_phase(queue, Phase.BUFFER, now_ms)
-                self._release(request)  # what it got is too little: that must not keep it from what it needs
+                self._release(request)  # it got too little; keeping it could block its own new request
                 try:
                     request.waiter = self._pool.wait_for(
                         went.needed_bytes, partial(self._on_granted, request)
@@ -229,7 +229,7 @@ class ParkedRequests:
             else:
                 request.has_waited = True
                 self._set_phase(queue, Phase.METADATA, now_ms)
-                self._release(request)  # others can use what it got, while it waits for something else
+                self._release(request)  # others can use it, while this request waits for something else
                 self._ask_for(topic, queue.may_create, now_ms)
                 return
 
@@ -256,14 +256,14 @@ class ParkedRequests:
             self.gate.look_again(topic)
 
     def _resume(self, topic: str, unblocked: UnblockedRequests, now_ms: int, wall_ms: int) -> None:
-        """The partition count changed: all are queued again, before later requests."""
+        """Queues all again, before later requests, because the partition count changed."""
         self.gate.block_again(topic)
         del self._unblocked[topic]
         queue = self._queues.get(topic)
         if queue is None:
             queue = self._queues[topic] = TopicQueue()
         else:
-            self._release(queue.first)  # it is not the first any more: that must not keep the memory waiting
+            self._release(queue.first)  # it is not the first any more, and must not keep the memory
         self._set_phase(queue, Phase.METADATA, now_ms)
         queue.requests = {**unblocked.requests, **queue.requests}
         queue.may_create |= any(request.may_create for request in unblocked.requests)
@@ -274,10 +274,10 @@ class ParkedRequests:
         self._metadata.add(topic, now_ms, may_create=may_create)
         self._metadata.request_update_for_topic(topic)
 
-    # -- giving up -------------------------------------------------------------------------------------------
+    # -- failures --------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, wall_ms: int) -> None:
-        """Fails what has waited for as long as it may."""
+        """Fails the requests whose wait is over."""
         blocked_for_too_long = self._block_deadlines.pop_due(now_ms)
         for request in blocked_for_too_long:
             if not request.is_finished and request.is_parked:
@@ -291,7 +291,7 @@ class ParkedRequests:
         self._let_next_go_on(topics, now_ms, wall_ms)
 
     def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
-        """Removes undrained records. Drained ones continue; their response is too late for these."""
+        """Removes undrained records. Drained ones continue; their response is too late for these requests."""
         if not requests:
             return
         cancelled: dict[int, list[int]] = {}
@@ -306,7 +306,7 @@ class ParkedRequests:
             self._accumulator.failed.add(request.topic, None, failed)
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
-        """Removes a cancelled request. What was appended is delivered."""
+        """Removes a cancelled request. Appended records are delivered."""
         if request.is_parked:
             self._unpark(request, "error", now_ms)
             request.drop_not_appended()
@@ -314,7 +314,7 @@ class ParkedRequests:
         self._deadlines.discard(request.deadline_ms, request)
 
     def _let_next_go_on(self, topics: set[str], now_ms: int, wall_ms: int) -> None:
-        """Where the first of a queue left its place in the pool, the next one must take its own."""
+        """Queues the next request of each topic for memory, where the first left the pool's queue."""
         for topic in topics:
             queue = self._queues.get(topic)
             if queue is None or queue.goes_on:
@@ -323,11 +323,11 @@ class ParkedRequests:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def finished(self, request: PendingRequest) -> None:
-        """The request has ended before its deadline."""
+        """Forgets the deadline of a request that has ended."""
         self._deadlines.discard(request.deadline_ms, request)
 
     def fail_waiting_for_metadata(self, error: KafkaError, now_ms: int) -> None:
-        """Fails what waits for metadata: none is to be had (authentication, unsupported version)."""
+        """Fails the waits for metadata: there will be none (authentication, unsupported version)."""
         for queue in tuple(self._queues.values()):
             if queue.phase is Phase.METADATA:
                 for request in tuple(queue.requests):
@@ -337,7 +337,7 @@ class ParkedRequests:
                 self._fail(request, error, Phase.METADATA, now_ms)
 
     def fail_all_parked(self, error: KafkaError, now_ms: int) -> None:
-        """Fails everything that is parked: the producer closes."""
+        """Fails all parked requests: the producer closes."""
         self.fail_waiting_for_metadata(error, now_ms)
         for queue in tuple(self._queues.values()):
             for request in tuple(queue.requests):
@@ -374,7 +374,7 @@ class ParkedRequests:
     def _end_for_bug(self, request: PendingRequest, bug: BaseException, now_ms: int) -> None:
         """Fails the one request that raised; else it would raise each time and block its queue.
 
-        How far it got is unknown. What was appended is delivered, and settles it; the rest never is.
+        Its progress is unknown. Appended records are delivered, and settle it; the rest never are.
         """
         self._unpark(request, "error", now_ms)
         error = KafkaError(
@@ -404,7 +404,7 @@ class ParkedRequests:
         self.gate.leave(request)
         if request.appended is not None:
             self._completions.add(request.appended, request.result(now_ms))
-        # The pool itself reports those that it has served.
+        # The pool itself reports the grants.
         if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
             self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))
 
@@ -430,7 +430,7 @@ class ParkedRequests:
         return Phase.METADATA
 
     def _release(self, request: PendingRequest) -> None:
-        """Gives back the request's place in the pool's queue, and memory that it got and did not use."""
+        """Removes the request from the pool's queue, and returns unused memory."""
         waiter, request.waiter = request.waiter, None
         if waiter is not None and not waiter.cancel():
             request.reserved_bytes += waiter.size_bytes

@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.results.ticket import Completions, Done
 
-#: The most topics of one request: a topic's configs take about 2 KB of the response.
+#: The maximum of topics per request: a topic's configs take about 2 KB of the response.
 MAX_TOPICS_PER_REQUEST: Final = 100
 
 
 @dataclass(slots=True, eq=False)
 class ConfigsWait:
-    """One wait. Made by any thread, then the I/O thread's."""
+    """One wait. Created by any thread, then owned by the I/O thread."""
 
     topic: str
     done: Done
     since_ms: int
     deadline_ms: int
     is_finished: bool = False
-    #: Set by any thread: nobody is told from that moment on.
+    #: Set by any thread: `done` is not called from then on.
     is_cancelled: bool = False
 
 
@@ -62,7 +62,7 @@ class PendingConfigs:
         self._by_topic: dict[str, dict[ConfigsWait, None]] = {}
         self._asked_for: Mapping[str, tuple[ConfigsWait, ...]] = {}
         self._deadlines = Deadlines[ConfigsWait]()
-        #: How many wait.
+        #: The number of waits.
         self.count = 0
 
     def take(self, wait: ConfigsWait) -> None:
@@ -76,14 +76,14 @@ class PendingConfigs:
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends a request if callers wait; returns ms until the next try.
 
-        None where nothing is left to be tried.
+        None if there is nothing to send.
         """
         if not self._by_topic or self._call.is_under_way:
             return None
         return self._call.send(client, self._request, now_ms) or None
 
     def _request(self) -> TopicConfigsRequestBuilder:
-        """The request for the longest waits."""
+        """Returns the request for the longest waits."""
         first = islice(self._by_topic.items(), MAX_TOPICS_PER_REQUEST)
         self._asked_for = {topic: tuple(waits) for topic, waits in first}
         return TopicConfigsRequestBuilder(tuple(self._asked_for))
@@ -109,7 +109,7 @@ class PendingConfigs:
         return self._deadlines.next_ms
 
     def expire(self, now_ms: int) -> None:
-        """Ends the waits whose time is up."""
+        """Ends the waits whose deadline has passed."""
         for wait in self._deadlines.pop_due(now_ms):
             self._finish(wait, self._too_late(wait, now_ms - wait.since_ms), now_ms)
 
@@ -119,7 +119,7 @@ class PendingConfigs:
             self._finish(wait, error, now_ms)
 
     def cancel(self, wait: ConfigsWait) -> None:
-        """Ends a wait without telling anyone."""
+        """Ends a wait without calling its `done`."""
         if not wait.is_finished:
             self._forget(wait)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What is waited for."""
+    """What a look-up waits for."""
 
     TOPICS = "topics"
     UPDATE = "update"
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 @dataclass(slots=True, eq=False)
 class PendingLookup:
-    """One wait. Made by any thread, then the I/O thread's."""
+    """One wait. Created by any thread, then owned by the I/O thread."""
 
     kind: Kind
     done: Done
@@ -55,18 +55,18 @@ class PendingLookup:
     settle: bool = True
     min_version: int | None = None
     not_before_ms: int | None = None
-    #: The last full request that was made before this wait: its answer may be older than the wait.
+    #: The last full request before this wait: its response may be older than the wait.
     after_request: int | None = None
     missing: set[str] = field(default_factory=set)
     errors: dict[str, KafkaError] = field(default_factory=dict)
     answers_before: dict[str, int] = field(default_factory=dict)
     is_finished: bool = False
-    #: Set by any thread: nobody is told from that moment on.
+    #: Set by any thread: `done` is not called from then on.
     is_cancelled: bool = False
 
 
 class PendingLookups:
-    """All waits for metadata but those of records. I/O thread only."""
+    """All waits for metadata except those of records. I/O thread only."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PendingLookups:
         retry_backoff: ExponentialBackoff,
         is_wanted: Callable[[str], bool] = lambda topic: False,
     ) -> None:
-        """`is_wanted(topic)`: whether records wait for a topic, so that it must be asked for all the same."""
+        """`is_wanted(topic)`: whether records wait for a topic, so that it must still be requested."""
         self._metadata = metadata
         self._is_wanted = is_wanted
         self._completions = completions
@@ -84,14 +84,14 @@ class PendingLookups:
         self._updates: dict[PendingLookup, None] = {}
         self._listings: dict[PendingLookup, None] = {}
         self._deadlines = Deadlines[PendingLookup]()
-        self._asked_for: Sequence[PendingLookup] = ()  # by the request for the list under way
-        #: How many wait.
+        self._asked_for: Sequence[PendingLookup] = ()  # by the list request in flight
+        #: The number of waits.
         self.count = 0
 
-    # -- coming ----------------------------------------------------------------------------------------------
+    # -- new -------------------------------------------------------------------------------------------------
 
     def take(self, lookup: PendingLookup, now_ms: int) -> None:
-        """Answers a look-up at once if it can be, and waits with it if not."""
+        """Answers a look-up at once if possible; otherwise it waits."""
         if lookup.is_finished:
             return
         self.count += 1
@@ -118,7 +118,7 @@ class PendingLookups:
 
     def _take_update(self, lookup: PendingLookup, now_ms: int) -> None:
         if lookup.min_version is None and lookup.not_before_ms is None:
-            # A refresh was asked for: a full answer, and not one to a question that is under way.
+            # A refresh was requested: a full response, and not one to an earlier request.
             lookup.after_request, _ = self._metadata.full_requests
         cache = self._metadata.answered_cache
         if self._is_new_enough(lookup, cache):
@@ -137,7 +137,7 @@ class PendingLookups:
         )
         return not old and cache.update_version >= (lookup.min_version or 0) and refreshed_ms is not None
 
-    # -- going on --------------------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------------
 
     @property
     def next_deadline_ms(self) -> int:
@@ -175,11 +175,11 @@ class PendingLookups:
             self._metadata.request_update_for_topic(topic)
 
     def waits_for(self, topic: str) -> bool:
-        """Whether any look-up waits for the topic. I/O thread."""
+        """Returns whether any look-up waits for the topic. I/O thread."""
         return topic in self._by_topic
 
     def _answers_without(self, topic: str) -> int:
-        """How often in a row brokers have reported the topic missing."""
+        """Returns how often in a row brokers have reported the topic missing."""
         last = self._metadata.topic_error(topic)
         if last is None or last.code != Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
             return 0
@@ -214,10 +214,10 @@ class PendingLookups:
     # -- the listing -----------------------------------------------------------------------------------------
 
     def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
-        """Sends the request for the list if callers wait; returns ms until the next try.
+        """Sends the list request if callers wait; returns ms until the next try.
 
-        None where nothing is left to be tried. One request serves all who wait when it is made; who comes
-        later may know of topics that it can't find, and has the next one.
+        None if there is nothing to send. One request serves all callers that wait when it is built. A later
+        caller may know of newer topics, so it gets the next request.
         """
         if not self._listings or self._listing_call.is_under_way:
             return None
@@ -253,17 +253,17 @@ class PendingLookups:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> None:
-        """Ends the waits whose time is up: with what is known, and what is not as timed out."""
+        """Ends the waits whose deadline has passed: known topics are answered, the others have timed out."""
         for lookup in self._deadlines.pop_due(now_ms):
             self._end(lookup, None, now_ms)
 
     def fail_all(self, error: KafkaError, now_ms: int) -> None:
-        """Ends all waits: no metadata is to be had, or the producer closes."""
+        """Ends all waits: there will be no metadata, or the producer closes."""
         for lookup in self._deadlines.pop_all():
             self._end(lookup, error, now_ms)
 
     def cancel(self, lookup: PendingLookup) -> None:
-        """Ends a wait without telling anyone."""
+        """Ends a wait without calling its `done`."""
         if not lookup.is_finished:
             self._forget(lookup)
 

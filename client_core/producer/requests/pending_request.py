@@ -40,7 +40,7 @@ _NEITHER: Final = {(None, None)}
 
 
 class PartitionGroup(NamedTuple):
-    """Records of a request that go to one partition, or, with None, wherever records without a key go now."""
+    """Records of a request for one partition; with None, keyless ones for the sticky partition."""
 
     partition: int | None
     indices: Sequence[int]
@@ -49,15 +49,15 @@ class PartitionGroup(NamedTuple):
 def group_by_partition(
     records: Sequence[ProducerRecord], indices: Iterable[int], partition_count: int, *, ignore_keys: bool
 ) -> list[PartitionGroup]:
-    """Return which records go where (ACC-18). Appended one after the other, they keep their order.
+    """Returns which records go to which partition (ACC-18). In this order, they keep their order.
 
-    An explicit partition is taken as it is, even one that doesn't exist (yet). Keys choose among all
-    partitions, with a leader or without. Records with neither may go to any partition, also to that of a
-    neighbour. So a new run of groups begins where records with a partition follow records without one, or
-    the other way round: a group collects the records of its partition within its run only.
+    An explicit partition is used as it is, even if it does not exist (yet). Keys choose among all partitions,
+    with or without a leader. Records with neither may go to any partition, also to that of a neighbour. So a
+    new run of groups begins between records with and without a partition: a group has the records of its
+    partition within its run only.
     """
     if isinstance(indices, range) and set(map(_KEY_AND_PARTITION, records)) == _NEITHER:
-        return [PartitionGroup(None, indices)]  # as most are: nothing chooses, nothing is to be sorted
+        return [PartitionGroup(None, indices)]  # the usual case: no keys and no partitions, so no sorting
     groups: list[PartitionGroup] = []
     run: dict[int | None, list[int]] = {}
     for index in indices:
@@ -76,7 +76,7 @@ def group_by_partition(
 
 
 class PendingRequest:
-    """A submitted request. The fields without a lock belong to whoever holds the request: see the module."""
+    """A submitted request. Fields without a lock belong to the request's present holder: see the module."""
 
     __slots__ = (
         "_count",
@@ -122,14 +122,14 @@ class PendingRequest:
         appended: Done | None = None,
         in_chunks: bool = False,
     ) -> None:
-        """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for.
+        """`finish` gets `done` when the request ends, and `settled` when all records are accounted for.
 
-        `appended` is posted when the request was parked and is not any more, however that ended.
+        `appended` is posted when the request is no longer parked, for any reason.
 
         `in_chunks`: the records are appended a chunk per turn, on the I/O thread.
         """
         self.topic: Final = topic
-        #: Its caller's. Once the request has ended for its caller they may be gone: `_count` counts them.
+        #: The caller's list. After the end for the caller it may be dropped: `_count` has their number.
         self.records: Final = records
         self._count: Final = len(records)
         self.submitted_ms: Final = submitted_ms
@@ -138,22 +138,22 @@ class PendingRequest:
         self.may_create: Final = may_create
         self.appended: Final = appended
         self.in_chunks: Final = in_chunks
-        #: Groups that are still to be appended; records that have no group yet, since metadata is missing.
+        #: Groups to append; and records without a group yet, because metadata is missing.
         self.todo: deque[PartitionGroup] = deque()
         self.ungrouped: Sequence[int] = range(len(records))
-        #: Since when it is parked, its place in the pool's queue, and what the pool has given it.
+        #: When it was parked, its entry in the pool's queue, and the memory granted.
         self.parked_ms = submitted_ms
         self.waiter: PoolWaiter | None = None
-        #: How long it was parked, once it is not any more.
+        #: How long it was parked, once it no longer is.
         self.waits: tuple[Wait, ...] = ()
         self.reserved_bytes = 0
         #: Whether it was parked for more than its next chunk.
         self.has_waited = not in_chunks
         #: Whether later requests for the topic must wait behind this one.
         self.blocks_others = False
-        #: Whether it was submitted on the I/O thread. Set where it is parked.
+        #: Whether it was submitted on the I/O thread. Set when it is parked.
         self.came_in_callback = False
-        #: Whether its caller got, at the deadline, an unknown outcome for records in flight.
+        #: Whether its caller got an unknown outcome for records in flight, at the deadline.
         self.was_given_up = False
         self._done = done
         self._finish = finish
@@ -171,30 +171,30 @@ class PendingRequest:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no caller is left to notify. A plain read."""
+        """Returns whether no caller is left to notify. A plain read."""
         return self._has_ended
 
     @property
     def is_parked(self) -> bool:
-        """Whether something is still to be appended."""
+        """Returns whether some records are not appended."""
         return bool(self.todo or self.ungrouped)
 
     @property
     def waits_for_partition(self) -> int | None:
-        """The explicit partition, unknown so far, that the next group is for;
+        """Returns the explicit, still unknown partition of the next group;
 
         None while the topic itself is unknown.
         """
         return self.todo[0].partition if self.todo else None
 
     def not_appended(self) -> list[int]:
-        """The records that are in no batch."""
+        """Returns the records that are in no batch."""
         return sorted([*self.ungrouped, *(index for group in self.todo for index in group.indices)])
 
     def drop_not_appended(self) -> list[int]:
         """Removes the records that are in no batch, and returns those to report as failed.
 
-        Of a request that was cancelled nobody must: it accounts for them itself, and the list is empty.
+        Empty for a cancelled request, which accounts for them itself.
         """
         indices = self.not_appended()
         self.todo.clear()
@@ -211,7 +211,7 @@ class PendingRequest:
         self._account_for(BatchSpan(indices, first_in_batch, outcome))
 
     def fail(self, indices: Sequence[int], failure: RecordFailure) -> None:
-        """Sets why records are in no batch, and never will be."""
+        """Notes why records are in no batch, and never will be."""
         if indices:
             self._account_for(FailedSpan(indices, failure))
 
@@ -221,7 +221,7 @@ class PendingRequest:
             self._remaining -= len(span.indices)
             if self._remaining > 0:
                 return
-            # Cancelled, or given up at its deadline? The batch was delivered all the same.
+            # Cancelled, or given up at its deadline? The batch was delivered nevertheless.
             ends, self._has_ended = not self._has_ended, True
         self._report(ends=ends, settles=True)
 
@@ -232,10 +232,10 @@ class PendingRequest:
             self._finish(self, self._settled)
 
     def give_up(self, error: KafkaError, cancelled: Sequence[int], waited_ms: int) -> int:
-        """Ends the request at its deadline: what is not accounted for has failed.
+        """Ends the request at its deadline: all records without an outcome have failed.
 
-        `cancelled` are records that were taken back before they were sent; the others may be on their way,
-        and `settled` waits for those. Returns of how many records the caller is told now that they failed.
+        `cancelled` are records that were removed before they were sent. The others may be in flight, and
+        `settled` waits for those. Returns the number of records that are now reported as failed.
         """
         with self._lock:
             known: set[int] = set()
@@ -256,22 +256,22 @@ class PendingRequest:
         return len(taken_back) + len(under_way) if ends else 0
 
     def forget(self) -> bool:
-        """Ends the request for its caller without a word; whether it was still running."""
+        """Ends the request without notifying its caller; returns whether it was still running."""
         with self._lock:
             was_running, self._has_ended = not self._has_ended, True
         return was_running
 
     def result(self, now_ms: int) -> ProduceResult:
-        """What is known of a request that has ended.
+        """Returns the result of a request that has ended.
 
-        Of records that were on their way at its deadline more is known once it is settled: what is said last
-        holds.
+        Records that were in flight at its deadline get their final outcome when it is settled: the last
+        result counts.
         """
         return ProduceResult(self._count, tuple(self._spans), now_ms - self.submitted_ms, self.waits)
 
 
 class ProduceTicket:
-    """A submitted request's place in the client. Any thread. In the child of a fork there is none."""
+    """The handle of a submitted request. Any thread. In the child of a fork it does nothing."""
 
     __slots__ = ("_cancel", "_made_at", "_request")
 

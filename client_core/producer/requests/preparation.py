@@ -24,7 +24,7 @@ _Given = TypeVar("_Given")
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where a record that failed would have gone, if its partition was never chosen, and its timestamp.
+#: The partition (if none was chosen) and the timestamp of a failed record.
 _UNKNOWN: Final = -1
 
 
@@ -69,7 +69,7 @@ class Preparation(Generic[K, V]):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether records are sent as they are, and nobody is to be called."""
+        """Returns whether records are sent unchanged, and nothing must be called."""
         return not self._interceptors and self._serialize_key is None and self._serialize_value is None
 
     def prepared(self, record: ProducerRecord[K, V]) -> ProducerRecord:
@@ -80,7 +80,7 @@ class Preparation(Generic[K, V]):
         for interceptor in self._interceptors:
             try:
                 record = interceptor.on_send(record)
-            except Exception:  # noqa: BLE001 -- a user's code: the record goes on without it
+            except Exception:  # noqa: BLE001 -- user code: the record continues without it
                 self._log_once(interceptor, "on_send")
         try:
             value = _bytes_of(record.topic, "value", record.value, self._serialize_value)
@@ -150,18 +150,18 @@ class Preparation(Generic[K, V]):
         return notify
 
     def acknowledged(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Notifies the interceptors of what became of a record."""
+        """Notifies the interceptors of a record's outcome."""
         for interceptor in self._interceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except Exception:  # noqa: BLE001 -- a user's code: the next one is notified all the same
+            except Exception:  # noqa: BLE001 -- user code: the next one is still notified
                 self._log_once(interceptor, "on_acknowledgement")
 
     def close(self) -> None:
         for interceptor in self._interceptors:
             try:
                 interceptor.close()
-            except Exception:  # noqa: BLE001 -- a user's code: the next one is closed all the same
+            except Exception:  # noqa: BLE001 -- user code: the next one is still closed
                 self._log_once(interceptor, "close")
 
     def _log_once(self, interceptor: ProducerInterceptor[K, V], method: str) -> None:
@@ -181,7 +181,7 @@ def _bytes_of(
     topic: str, what: str, given: _Given | None, serialize: Callable[[_Given], bytes | None] | None
 ) -> bytes | None:
     if serialize is None or given is None:
-        return cast("bytes | None", given)  # what is no bytes is refused where records are checked
+        return cast("bytes | None", given)  # other types are rejected by the record checks
     try:
         made = serialize(given)
     except Exception as error:

@@ -39,14 +39,14 @@ class _KnownTopic(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is known, by topic, and the one snapshot that says so: it is let go of with the next."""
+    """The known topics and their snapshot, which is dropped with the next one."""
 
     cache: MetadataCache
     topics: dict[str, _KnownTopic]
 
 
 class QuickAppend:
-    """The short way. `most_bytes` is how large a record's key and value may be together."""
+    """The fast path. `most_bytes`: the largest size of key plus value."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class QuickAppend:
         ignore_keys: bool,
         held_topics: Collection[str] = (),
     ) -> None:
-        """`held_topics`: the topics that requests are parked for, which nobody may overtake (ORD-01)."""
+        """`held_topics`: the topics with parked requests, which must not be overtaken (ORD-01)."""
         self._metadata = metadata
         self._appender = appender
         self._clock = clock
@@ -68,7 +68,7 @@ class QuickAppend:
         self._known = _Known(metadata.cache, {})
 
     def append(self, record: ProducerRecord, owner: RecordOwner) -> bool:
-        """Whether the record is in a batch now. If not, nothing has happened."""
+        """Returns whether the record is in a batch now. If not, nothing has changed."""
         topic, value, key, partition, timestamp_ms, headers = record
         if self._held_topics and topic in self._held_topics:
             return False
@@ -111,7 +111,7 @@ class QuickAppend:
         return True
 
     def _look_up(self, topic: str, cache: MetadataCache) -> _KnownTopic | None:
-        """The topic in the snapshot of now; None where it is not known, or refused."""
+        """Returns the topic in the present snapshot; None if it is unknown or rejected."""
         judged = judge_metadata_wait(cache, topic, None, answered=False)
         table = cache.topic(topic)
         if not isinstance(judged, Known) or table is None:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from client_core.producer.results.producer_record import ProducerRecord
 
-#: A record's bytes beyond those of its key and value, at most: the batch's header of 61, the record's own 21,
-#: and three lengths. One that is smaller than the limit by more than this needs no exact count.
+#: The most bytes of a record besides key and value: the batch's header of 61, the record's own 21, and three
+#: lengths. A record that is smaller than the limit by more than this needs no exact count.
 _OVERHEAD_BYTES: Final = 128
 
 #: int64 on the wire.
 _LAST_TIMESTAMP_MS: Final = 2**63 - 1
 
-#: What a STRING holds in the versions of the protocol that are not flexible.
+#: The maximum of a STRING in protocol versions that are not flexible.
 _LONGEST_TOPIC_BYTES: Final = 2**15 - 1
 
 
@@ -56,8 +56,8 @@ def _check_topic(topic: str) -> None:
 
 
 def check_arguments(record: ProducerRecord) -> None:
-    """Raises IllegalArgumentError for what Java's ProducerRecord refuses, SerializationError for what is no
-    bytes; a topic's name is for check_topics and for brokers.
+    """Raises IllegalArgumentError as Java's ProducerRecord does, SerializationError for values that are not
+    bytes. check_topics and brokers check a topic's name.
     """
     _, value, key, partition, timestamp_ms, headers = record
     if timestamp_ms is not None and not (
@@ -74,7 +74,7 @@ def check_arguments(record: ProducerRecord) -> None:
         raise SerializationError(f"A record's value must be bytes or None, not {type(value).__name__}")
     if key is not None and not isinstance(key, bytes):
         raise SerializationError(f"A record's key must be bytes or None, not {type(key).__name__}")
-    if not isinstance(headers, EncodedHeaders):  # which were checked when they were encoded
+    if not isinstance(headers, EncodedHeaders):  # these were checked when they were encoded
         for header in headers:
             _check_header(*header)
 
@@ -91,7 +91,7 @@ def _check_header(name: str, value: bytes | None) -> None:
 
 
 def largest_sure_to_fit(max_request_bytes: int, buffer_memory_bytes: int) -> int:
-    """The largest key plus value, without headers, that needs no exact size check."""
+    """Returns the largest key plus value, without headers, that needs no exact size check."""
     return min(max_request_bytes, buffer_memory_bytes) - _OVERHEAD_BYTES
 
 

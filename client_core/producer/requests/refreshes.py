@@ -40,7 +40,7 @@ class RefreshFailures:
 
     @property
     def in_progress(self) -> bool:
-        """Whether a refresh is under way."""
+        """Returns whether a refresh is in progress."""
         return self.updater is not None and self.updater.is_in_progress
 
     def emit(self, event: Event, /) -> None:
@@ -52,7 +52,7 @@ class RefreshFailures:
 
 
 def metadata_status(metadata: ProducerMetadata, refreshes: RefreshFailures, now_ms: int) -> MetadataStatus:
-    """The snapshot's age and versions, and the last refresh error."""
+    """Returns the snapshot's age and versions, and the last refresh error."""
     cache, failed = metadata.answered_cache, refreshes.last
     refreshed_ms = metadata.last_successful_refresh_ms
     return MetadataStatus(
@@ -69,7 +69,7 @@ def metadata_status(metadata: ProducerMetadata, refreshes: RefreshFailures, now_
 
 
 def node_statuses(client: KafkaClient, now_ms: int) -> tuple[NodeStatus, ...]:
-    """Every connection that was ever attempted."""
+    """Returns every connection that was ever attempted."""
     return tuple(
         NodeStatus(
             id=node.node_id,

@@ -101,7 +101,7 @@ class Submissions:
     def close(self) -> None:
         """Refuses new requests, and returns when those inside `take` are accepted. They never block.
 
-        Not those of this thread: it may be a signal's handler that has interrupted one.
+        Does not wait for this thread's own: it may be a signal handler that interrupted one.
         """
         self._closed = True
         this_thread = get_ident()
@@ -160,6 +160,6 @@ class Submissions:
         self._io_thread.do(lambda now_ms: self.parked.go_on(topic, now_ms, self._clock.wall_ms()))
 
     def _left(self, topic: str) -> None:
-        """No record waits for the topic: stop requesting it if it is missing and has no look-up."""
+        """Stops requesting a missing topic, when no record and no look-up waits for it."""
         if not self._lookups.waits_for(topic):
             self._metadata.discard(topic)

@@ -1,1 +1,1 @@
-"""What a producer gives back: futures, tickets, outcomes of batches, status."""
+"""A producer's results: futures, tickets, outcomes of batches, status."""

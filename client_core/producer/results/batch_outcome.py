@@ -32,12 +32,11 @@ class RecordOwner(Protocol):
         ...
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
-        """What became of the owner's records `indices`, which stood in the batch from position
-        `first_in_batch` on.
+        """Reports the outcome of the records `indices`, which begin at `first_in_batch` in the batch.
 
-        Called once per span, in the order of appending, on the thread that completes the batch, outside every
-        lock. It must not block and should not raise; what it raises is logged, and the other owners still
-        hear.
+        Called once per span, in the order of appending, on the thread that completes the batch, without a
+        lock. It must not block and should not raise. An exception is logged, and the other owners are still
+        notified.
         """
         ...
 
@@ -54,19 +53,19 @@ class BatchOutcome(NamedTuple):
     base_offset: int | None  # None: failed, or the broker did not say (acks=0, an old duplicate)
     log_append_time_ms: int | None  # None: records keep their own timestamps
     error: KafkaError | None  # None: acknowledged
-    written: Written | None  # whether a failed batch may be in the log; None for one that was acknowledged
+    written: Written | None  # whether a failed batch may be in the log; None if acknowledged
     record_errors: Callable[[int], KafkaError] | None
     timestamps: TimestampRuns
     attempts: int
 
     def error_for(self, position: int) -> KafkaError | None:
-        """Why the record at a position failed; None if it was acknowledged."""
+        """Returns why the record at a position failed; None if it was acknowledged."""
         if self.error is None or self.record_errors is None:
             return self.error
         return self.record_errors(position)
 
     def metadata_for(self, position: int) -> RecordMetadata:
-        """The receipt for the record at a position of an acknowledged batch."""
+        """Returns the receipt for the record at a position of an acknowledged batch."""
         timestamp_ms = self.log_append_time_ms
         return RecordMetadata(
             self.topic,
@@ -76,12 +75,12 @@ class BatchOutcome(NamedTuple):
         )
 
     def timestamps_of(self, first: int, count: int) -> list[tuple[int, int, int]]:
-        """The timestamps of so many positions from `first` on, as runs: from where, to where, and which."""
+        """Returns the timestamps of `count` positions from `first` on, as runs: start, end, timestamp."""
         end, log_append_ms = first + count, self.log_append_time_ms
         return self.timestamps.between(first, end) if log_append_ms is None else [(first, end, log_append_ms)]
 
     def receipts(self, first: int, count: int) -> list[RecordMetadata]:
-        """`metadata_for` of `count` positions from `first` on, for requests of many records."""
+        """Returns `metadata_for` of `count` positions from `first` on, for requests of many records."""
         topic, partition, base_offset = self.topic, self.partition, self.base_offset
         receipts: list[RecordMetadata] = []
         for run_start, run_end, timestamp_ms in self.timestamps_of(first, count):
@@ -102,8 +101,8 @@ class FinalState(Enum):
     SPLIT = "split"
 
 
-#: What may follow what, and whether it is done (True) or ignored: a late answer to a batch that was given up.
-#: A pair that is not named is a bug.
+#: The allowed transitions: True is done, False is ignored, such as a late answer to an aborted batch. Any
+#: other pair is a bug.
 _MOVES: Final[Mapping[tuple[FinalState | None, FinalState], bool]] = {
     (None, FinalState.ABORTED): True,
     (None, FinalState.FAILED): True,
@@ -117,9 +116,9 @@ _MOVES: Final[Mapping[tuple[FinalState | None, FinalState], bool]] = {
 
 
 def may_end(before: FinalState | None, after: FinalState) -> bool:
-    """Whether a batch in the state `before` (None: open) ends so; False if that is to be ignored (BAT-01).
+    """Returns whether a batch may go from `before` (None: open) to `after`; False is ignored (BAT-01).
 
-    Raises IllegalStateError for what must never happen.
+    Raises IllegalStateError for a transition that must never happen.
     """
     allowed = _MOVES.get((before, after))
     if allowed is None:
@@ -129,7 +128,7 @@ def may_end(before: FinalState | None, after: FinalState) -> bool:
 
 
 def spans_between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
-    """The parts of spans that lie at the positions first..end, counted from `first` on."""
+    """Returns the parts of spans that lie at the positions first..end, counted from `first` on."""
     parts = []
     for owner, indices, start in spans:
         low, high = max(start, first), min(start + len(indices), end)

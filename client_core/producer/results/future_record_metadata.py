@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: Guards `_listeners` of every future. Held for a few instructions, by those who begin or cease to wait, and
-#: by the I/O thread for a future that somebody waits for.
+#: Guards `_listeners` of every future. Held briefly, when a wait begins or ends, and by the I/O thread for a
+#: future with waiters.
 _LISTENING = threading.Lock()
 
 
 def renew_lock() -> None:
-    """In the child of a fork: its holder may not exist there."""
+    """Replaces the lock in the child of a fork: the lock's holder may not exist there."""
     global _LISTENING
     _LISTENING = threading.Lock()
 
 
 class FutureRecordMetadata:
-    """A record's RecordMetadata, or the error that it failed with.
+    """A record's RecordMetadata, or its error.
 
-    In the child of a fork nobody will tell one that was pending: there all but its repr raises
+    In the child of a fork a pending future never gets an outcome: there everything except its repr raises
     IllegalStateError.
     """
 
     __slots__ = ("_listeners", "_made_at", "_outcome", "_position")
 
-    #: A future waits for its record, however long that takes.
+    #: Always False: a future waits for its record without a time limit.
     was_given_up: Final = False
 
     def __init__(self, on_done: Callable[[FutureRecordMetadata], None] | None = None) -> None:
         """`on_done` is the first callback."""
         self._outcome: BatchOutcome | KafkaError | None = None
-        self._position = 0  # of the record in the batch that the outcome is of
+        self._position = 0  # the record's position in the outcome's batch
         self._made_at = forks.count
         self._listeners: tuple[Callable[[FutureRecordMetadata], None], ...] = (
             () if on_done is None else (on_done,)
@@ -60,7 +60,7 @@ class FutureRecordMetadata:
 
     @staticmethod
     def failed(error: KafkaError) -> FutureRecordMetadata:
-        """A future that is over before it began (PROD-06)."""
+        """Returns a future that has failed already (PROD-06)."""
         future = FutureRecordMetadata()
         future._outcome = error
         return future
@@ -83,9 +83,9 @@ class FutureRecordMetadata:
         return self._outcome is not None
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """The receipt; waits for it for at most timeout_s, or for as long as it takes.
+        """Returns the receipt; waits for it for at most timeout_s, or without a limit.
 
-        Raises the error that the record failed with, or TimeoutError when it is not known in time.
+        Raises the record's error, or TimeoutError if there is no outcome in time.
         """
         error = self.exception(timeout_s)
         try:
@@ -98,13 +98,13 @@ class FutureRecordMetadata:
             del self, error
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:
-        """The error that the record failed with, None for success; waits as `result` does."""
+        """Returns the record's error, None for success; waits as `result` does."""
         if self._outcome is None:
             self._wait(timeout_s)
         return self._error()
 
     def add_done_callback(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
-        """Has `callback(self)` called when it is done:
+        """Calls `callback(self)` when it is done:
 
         on the I/O thread, or at once on this one if it is done.
         """
@@ -121,7 +121,7 @@ class FutureRecordMetadata:
                 self._report()
 
     def fail(self, error: KafkaError) -> None:
-        """The record was never appended. The error's traceback is dropped.
+        """Fails a record that was never appended. Drops the error's traceback.
 
         Its frames hold the record and this future, which would stay until the next garbage collection.
         """
@@ -131,30 +131,30 @@ class FutureRecordMetadata:
                 self._report()
 
     def _report(self) -> None:
-        """Calls the listeners, which are looked for behind the store of the outcome: `_listen` needs that."""
+        """Calls the listeners. Reads them after the outcome is stored: `_listen` relies on that."""
         with _LISTENING:
             listeners, self._listeners = self._listeners, ()
         for listener in listeners:
             self._call(listener)
 
     def _listen(self, listener: Callable[[FutureRecordMetadata], None]) -> bool:
-        """Whether the listener will be called; False where the outcome is there already."""
+        """Returns whether the listener will be called; False if there is an outcome already."""
         with _LISTENING:
             self._listeners = (*self._listeners, listener)
             if self._outcome is None:
                 return True
-            # Whoever set it may have seen no listener, and waits for the lock if it saw one.
+            # The setter saw no listener, or waits for the lock.
             self._cease(listener)
             return False
 
     def _cease(self, listener: Callable[[FutureRecordMetadata], None]) -> None:
-        """Under the lock."""
+        """Removes the listener. Under the lock."""
         self._listeners = tuple(each for each in self._listeners if each is not listener)
 
     def _call(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
         try:
             callback(self)
-        except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+        except KeyboardInterrupt:  # raised only on the main thread, never on the I/O thread
             raise
         except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
             _log.exception("A callback failed on %r", self)

@@ -30,7 +30,7 @@ _Name = TypeVar("_Name", int, str)
 
 _WINDOW_MS: Final = 30_000
 _WINDOWS: Final = 2
-#: Topics and nodes with counts of their own; the one that was quiet for the longest goes first.
+#: Topics and nodes with their own values; the one that was idle longest is removed first.
 _MOST_NAMED: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
 
@@ -67,14 +67,14 @@ class _Sampled:
         return max((window[3] for window in self._recent(now_ms)), default=math.nan)
 
     def per_s(self, now_ms: int) -> float:
-        """At least one whole window is counted on: a first value makes no high rate (Java's Rate)."""
+        """Returns the rate over at least one whole window: a first value makes no high rate (Java's Rate)."""
         recent = self._recent(now_ms)
         since_ms = max(now_ms - recent[0][0], _WINDOW_MS) if recent else _WINDOW_MS
         return sum(window[2] for window in recent) * 1_000 / since_ms
 
 
 class _Group:
-    """The values of one group, by the name in front of -total, -rate, -avg or -max."""
+    """The values of one group, by name without -total, -rate, -avg or -max."""
 
     __slots__ = ("sampled",)
 
@@ -88,7 +88,7 @@ class _Group:
         sampled.add(value, now_ms)
 
     def read(self, counted: tuple[str, ...], measured: tuple[str, ...], now_ms: int) -> dict[str, float]:
-        """Totals and rates of `counted`, averages and maxima of `measured`."""
+        """Returns totals and rates of `counted`, averages and maxima of `measured`."""
         values: dict[str, float] = {}
         for name in counted:
             sampled = self.sampled.get(name, _NONE)
@@ -115,7 +115,7 @@ _OF_TOPICS: Final = ("record-send", "record-retry", "record-error", "byte")
 
 
 class ProducerMetrics:
-    """An EventSink that counts, and hands each event on. Any thread; one short lock."""
+    """An EventSink that counts events and passes them on. Any thread; one short lock."""
 
     def __init__(self, clock: Clock, sink: EventSink) -> None:
         self._clock = clock
@@ -208,7 +208,7 @@ class ProducerMetrics:
 
 
 def _named(groups: dict[_Name, _Group], name: _Name) -> _Group:
-    """The group of a node or a topic, which is the last to go now."""
+    """Returns the group of a node or a topic, which is now the last to be removed."""
     group = groups.pop(name, None)
     if group is None:
         group = _Group()

@@ -27,7 +27,7 @@ _NO_ERRORS: Final[Mapping[str, KafkaError]] = MappingProxyType({})
 
 
 class BatchSpan(NamedTuple):
-    """What a batch became, for the records `indices` of a request, the first of them at `first_in_batch`."""
+    """A batch's outcome for the records `indices` of a request; the first is at `first_in_batch`."""
 
     indices: Sequence[int]
     first_in_batch: int
@@ -35,23 +35,23 @@ class BatchSpan(NamedTuple):
 
 
 class FailedSpan(NamedTuple):
-    """Records that no batch speaks for: never appended, or given up by the request itself."""
+    """Records without a batch's outcome: never appended, or failed by the request itself."""
 
     indices: Sequence[int]
     failure: RecordFailure
 
 
 class Wait(NamedTuple):
-    """How long a request was parked before its records could be appended, and for what."""
+    """How long a request was parked before its records could be appended, and its phase."""
 
     phase: Phase  # METADATA or BUFFER
     waited_ms: int
 
 
 class AcknowledgedRun(NamedTuple):
-    """So many acknowledged records in a row, with offsets that follow each other.
+    """`records` consecutive acknowledged records, with consecutive offsets.
 
-    `base_offset` None: the broker said none (acks=0, an old duplicate), nor has any of them one.
+    `base_offset` None: the broker sent none (acks=0, an old duplicate), so no record has one.
     """
 
     records: int
@@ -75,9 +75,9 @@ class ProduceResult:
         self._count = count
         self._spans = spans
         self._outcomes: tuple[Outcome, ...] | None = None
-        #: From submit to the end.
+        #: The time from submit to the end.
         self.waited_ms = waited_ms
-        #: What of it was waiting for metadata and for memory, in order; mostly nothing was.
+        #: The waits for metadata and for memory, in order; mostly none.
         self.waits = waits
 
     @property
@@ -88,19 +88,18 @@ class ProduceResult:
 
     @property
     def error(self) -> KafkaError | None:
-        """None: see each outcome."""
+        """Returns None: each outcome has its own error."""
         return None
 
     @property
     def any_acknowledged(self) -> bool:
-        """Whether brokers acknowledged any of the records."""
+        """Returns whether brokers acknowledged any of the records."""
         return any(isinstance(span, BatchSpan) and span.outcome.error is None for span in self._spans)
 
     def acknowledged_runs(self) -> list[AcknowledgedRun] | None:
-        """All the receipts in the order of the records, as few runs; one record each costs nothing then.
+        """Returns the receipts as few runs, in record order; does not create an object per record.
 
-        None where anything failed, or where records that stand side by side went to several partitions:
-        `outcomes` tells.
+        None if a record failed, or if consecutive records went to several partitions: then use `outcomes`.
         """
         runs: list[AcknowledgedRun] = []
         first = 0
@@ -109,7 +108,7 @@ class ProduceResult:
                 return None
             indices, first_in_batch, outcome = span
             end = first + len(indices)
-            # They ascend: with these ends there is none missing in between.
+            # They are ascending: with these ends, none is missing between.
             if (indices[0], indices[-1]) != (first, end - 1):
                 return None
             for run_first, run_end, timestamp_ms in outcome.timestamps_of(first_in_batch, len(indices)):
@@ -151,13 +150,13 @@ def _first_index(span: BatchSpan | FailedSpan) -> int:
 
 
 class _Asked:
-    """What a question to the brokers ended with: no records, and an error where there is no answer."""
+    """The result of a request to the brokers: no records, and an error if there is no answer."""
 
     __slots__ = ("error", "waited_ms")
 
     def __init__(self, error: KafkaError | None, waited_ms: int) -> None:
         self.error = error
-        #: From the question to the end.
+        #: The time from the request to the end.
         self.waited_ms = waited_ms
 
     @property
@@ -170,10 +169,9 @@ class _Asked:
 
 
 class MetadataResult(_Asked):
-    """The snapshot after a wait for metadata, and what is wrong with topics that were asked for by name.
+    """The snapshot after a wait for metadata, and the errors of topics that were requested by name.
 
-    `error` is set where no snapshot can be what was asked for: nobody answered, or the wait was for a
-    version.
+    `error` is set if no snapshot can satisfy the request: no answer came, or the wait was for a version.
     """
 
     __slots__ = ("cache", "topic_errors")
@@ -214,7 +212,7 @@ class ListingResult(_Asked):
 
 
 class TopicConfigsResult(_Asked):
-    """All configs of a topic by name, or why there are none to be had."""
+    """All configs of a topic by name, or why there are none."""
 
     __slots__ = ("configs",)
 

@@ -47,7 +47,7 @@ class MetadataStatus:
 
 @dataclass(frozen=True, slots=True)
 class BufferStatus:
-    """buffer.memory and what waits in it."""
+    """buffer.memory and the records that wait in it."""
 
     total_bytes: int
     available_bytes: int
@@ -75,7 +75,7 @@ class ClientStatus:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Records of one partition that had been accepted and had not failed before close(), and were not
+    """Records of one partition that were accepted, had not failed before close(), and were not
     acknowledged.
     """
 
@@ -86,14 +86,14 @@ class Unacknowledged:
 
 @dataclass(frozen=True, slots=True)
 class CloseReport:
-    """What became of the records that the producer accepted: those that failed, counted once each.
+    """The outcome of the accepted records: those that failed, counted once each.
 
-    A record is accepted where `send` returns its future or `submit` its ticket, and has failed where that
-    future or that ticket's `done` says so. What its caller cancelled is counted only if it was on its way.
+    A record is accepted when `send` returns its future or `submit` its ticket. It has failed when that
+    future, or the ticket's `done`, reports so. Cancelled records are counted only if they were in flight.
     """
 
     unacknowledged: tuple[Unacknowledged, ...] = ()
-    #: Records that had failed before close() was called, since the producer began.
+    #: Records that failed before close() was called, since the producer's start.
     failed_earlier: int = 0
 
     @property
@@ -111,7 +111,7 @@ class FailedRecords:
         self._records: Counter[tuple[str, int | None]] | None = None
 
     def add(self, topic: str, partition: int | None, records: int) -> None:
-        """So many records failed; their callers are told. `partition` None: they were in no batch."""
+        """Counts failed records, which their callers know. `partition` None: they were in no batch."""
         if not records:
             return
         with self._lock:
@@ -121,13 +121,13 @@ class FailedRecords:
                 self._records[topic, partition] += records
 
     def begin_close(self) -> None:
-        """From now on what fails is unacknowledged. Idempotent."""
+        """Counts failures as unacknowledged from now on. Idempotent."""
         with self._lock:
             if self._records is None:
                 self._records = Counter()
 
     def report(self, still_open: Iterable[Unacknowledged] = ()) -> CloseReport:
-        """What has failed so far, and besides what is going to fail."""
+        """Returns the failures so far, and the records that will fail."""
         with self._lock:
             records = Counter(self._records)
             earlier = self._earlier

@@ -30,7 +30,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Completions:
-    """Finished tickets with their results, in the order in which they were finished."""
+    """Finished tickets with their results, in order."""
 
     def __init__(self, sink: CompletionSink) -> None:
         self._sink = sink
@@ -39,19 +39,19 @@ class Completions:
         self._is_posting = False
 
     def __bool__(self) -> bool:
-        """Whether something waits to be posted."""
+        """Returns whether something waits to be posted."""
         return bool(self._finished)
 
     @property
     def is_reported(self) -> bool:
-        """Whether all that was added is with the sink. A plain read; I/O thread running."""
-        # In this order: what is not in the deque any more has been posted, or is being posted.
+        """Returns whether all results are posted. A plain read; I/O thread running."""
+        # In this order: a result that left the deque has been posted, or is being posted.
         return not self._finished and not self._is_posting
 
     def add(self, done: Done, result: Result) -> None:
-        """Puts a finished ticket in. Any thread, no lock held."""
+        """Adds a finished ticket. Any thread, no lock held."""
         self._finished.append((done, result))
-        # Looked at after the append: post_from_now_on looks into the deque after it has set this.
+        # Read after the append: post_from_now_on reads the deque after it has set this.
         if self._nobody_posts:
             self.post()
 
@@ -71,21 +71,21 @@ class Completions:
             self._is_posting = False
 
     def post_from_now_on(self) -> None:
-        """The I/O thread ends: later results are posted by the thread that adds them."""
+        """Makes later results be posted by the thread that adds them: the I/O thread ends."""
         self._nobody_posts = True
         self.post()
 
     def _post(self, finished: list[tuple[Done, Result]]) -> None:
         try:
             self._sink.post(finished)
-        except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+        except KeyboardInterrupt:  # raised only on the main thread, never on the I/O thread
             raise
-        except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
+        except BaseException:  # noqa: BLE001 -- user code, with its sys.exit() and CancelledError
             _log.exception("The completion sink failed on %d finished tickets", len(finished))
 
 
 class Phase(Enum):
-    """What a request waited for when its deadline ran out, or was waiting for when it failed."""
+    """What a request waited for when its deadline passed, or when it failed."""
 
     METADATA = "metadata"
     BUFFER = "buffer"
@@ -93,7 +93,7 @@ class Phase(Enum):
 
 
 class Written(Enum):
-    """Whether a failed record may be in the log: NO before it was drained, UNKNOWN once it was on its way."""
+    """Whether a failed record may be in the log: NO before it was drained, UNKNOWN once it was sent."""
 
     NO = "no"
     UNKNOWN = "unknown"
@@ -110,7 +110,7 @@ class RecordFailure:
 
 
 class Result(Protocol):
-    """What a ticket ends with.
+    """A ticket's result.
 
     `outcomes`: one per record of the request, in order (empty for metadata tickets).
     """
@@ -125,7 +125,7 @@ class Result(Protocol):
 
     @property
     def error(self) -> KafkaError | None:
-        """Why the whole request failed; None if it did not, or if `outcomes` differ."""
+        """Returns why the whole request failed; None if it did not, or if `outcomes` differ."""
         ...
 
 
@@ -133,18 +133,18 @@ Done = Callable[[Result], None]
 
 
 class Ticket(Protocol):
-    """A place in the client. Any thread."""
+    """The handle of a non-blocking call. Any thread."""
 
     def cancel(self) -> None:
-        """Frees the place. `done` is not called any more, unless the request has ended and it is on its way.
+        """Cancels the call. `done` is not called any more, unless the ended request is being posted.
 
-        What was sent is still delivered. Idempotent.
+        Sent records are still delivered. Idempotent.
         """
         ...
 
 
 class CancelTicket:
-    """A place that a function gives up. In the child of a fork there is none, and nothing happens."""
+    """A ticket that a function cancels. In the child of a fork it does nothing."""
 
     __slots__ = ("_cancel", "_made_at")
 
@@ -158,7 +158,7 @@ class CancelTicket:
 
 
 class CompletionSink(Protocol):
-    """Where finished tickets go: once per turn of the I/O thread, outside every lock."""
+    """Receives finished tickets: once per turn of the I/O thread, outside every lock."""
 
     def post(self, finished: Sequence[tuple[Done, Result]], /) -> None: ...
 
@@ -173,7 +173,7 @@ class CallInline:
         for done, result in finished:
             try:
                 done(result)
-            except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+            except KeyboardInterrupt:  # raised only on the main thread, never on the I/O thread
                 raise
-            except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
+            except BaseException:  # noqa: BLE001 -- user code, with its sys.exit() and CancelledError
                 _log.exception("A callback failed on %r", result)

@@ -1,1 +1,1 @@
-"""The I/O thread: drains batches, sends them, settles what the brokers answer, keeps idempotence's state."""
+"""The I/O thread: drains, sends and settles batches, and keeps the state of idempotence."""

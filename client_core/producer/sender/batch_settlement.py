@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: Lines about failures in a minute. Who looks for the other partitions finds them in metrics and status.
+#: Log lines about failures per minute. Metrics and status have the other partitions.
 MOST_LINES: Final = 20
 WINDOW_MS: Final = 60_000
-#: Partitions, and topics with large batches, that are remembered; one that is gone never works again.
+#: The limit of remembered partitions, and topics with large batches; a deleted one never works again.
 _MOST_REMEMBERED: Final = 1_000
 
 
@@ -62,7 +62,7 @@ class FailureLogLimiter:
         self._lines = 0
 
     def failed(self, partition: TopicPartition, error: Errors, now_ms: int, *, for_good: bool = False) -> int:
-        """The log level for a failed batch, retried or given up."""
+        """Returns the log level for a failed batch, retried or not."""
         reported = self.reported.get(partition)
         if reported is not None and (error, for_good) in reported:
             return logging.DEBUG
@@ -76,12 +76,12 @@ class FailureLogLimiter:
         return logging.WARNING
 
     def succeeded(self, partition: TopicPartition) -> None:
-        """A batch was acknowledged."""
+        """Notes that a batch was acknowledged."""
         if self.reported.pop(partition, None) is not None:
             _log.info("Produce to %s works again", partition)
 
     def too_large(self, topic: str) -> int:
-        """The log level for a batch split: splits recur until a setting changes."""
+        """Returns the log level for a batch split: splits recur until a setting changes."""
         if topic in self._reported_too_large or len(self._reported_too_large) >= _MOST_REMEMBERED:
             return logging.DEBUG
         self._reported_too_large[topic] = None
@@ -97,13 +97,13 @@ class FailureLogLimiter:
 
 
 class InFlightBatches:
-    """What was sent and is not settled."""
+    """The batches that were sent and are not settled."""
 
     def __init__(self, delivery_timeout_ms: int) -> None:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
         self._count = 0
-        #: No batch expires before this. It may be too early: `expired` sets it right whenever it has come.
+        #: No batch expires before this. It may be too early: `expired` corrects it then.
         self.next_expiry_ms = FOREVER_MS
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class InFlightBatches:
         self.next_expiry_ms = min(self.next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Takes a batch out, if it is there."""
+        """Removes a batch, if it is there."""
         batches = self._batches.get(batch.topic_partition)
         if batches is None or batch not in batches:
             return
@@ -133,7 +133,7 @@ class InFlightBatches:
         self.next_expiry_ms = FOREVER_MS
 
     def expired(self, now_ms: int) -> list[ProducerBatch]:
-        """The batches that are too old; they stay in here until they are removed."""
+        """Returns the batches that have expired; they stay here until they are removed."""
         if now_ms < self.next_expiry_ms:
             return []
         expired: list[ProducerBatch] = []
@@ -163,7 +163,7 @@ class SenderConfig:
 
 
 class BatchSettlement:
-    """Ends batches, or sends them back. Sender's own."""
+    """Settles batches, or re-enqueues them. Owned by Sender."""
 
     def __init__(
         self,
@@ -185,13 +185,13 @@ class BatchSettlement:
     def settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         """Completes, retries, splits or fails a batch: exactly one of them (BAT-01).
 
-        Raises nothing: the other batches of the same answer have to be settled, too.
+        Raises nothing: the other batches of the same answer must be settled too.
         """
         batch.is_in_flight = False
         batch.sent_to = None
         try:
             self._settle(batch, said, node_id, now_ms)
-        except Exception as error:  # noqa: BLE001 -- a bug, or a batch that can't be decoded to be split
+        except Exception as error:  # noqa: BLE001 -- a bug, or a batch to split that can't be decoded
             _log.exception("%r could not be settled by %s", batch, said)
             self._fail_in_need(batch, error, written=None, now_ms=now_ms)
         if self._config.guarantee_message_order:
@@ -203,13 +203,13 @@ class BatchSettlement:
         if error is Errors.MESSAGE_TOO_LARGE and can_split:
             self._split(batch)
         elif error is Errors.NONE or (error is Errors.DUPLICATE_SEQUENCE_NUMBER and not batch.is_done):
-            # Of a duplicate the broker may no longer know the offset: success, without one (SND-11).
+            # The broker may no longer know a duplicate's offset: success, without one (SND-11).
             self._succeed(batch, said, node_id, now_ms)
         elif self._can_retry(batch, said, now_ms):
             self._retry(batch, said, node_id, now_ms)
         else:
-            # Sequences of a batch that may be in the log, by an attempt whose answer was lost, are not
-            # given away.
+            # The batch may be in the log, by an attempt whose answer was lost: then its sequences are not
+            # reused.
             adjust = batch.attempts < self._config.retries
             self._fail_by_answer(batch, said, adjust_sequences=adjust, node_id=node_id, now_ms=now_ms)
         if error.refreshes_metadata:
@@ -218,7 +218,7 @@ class BatchSettlement:
             self._metadata.request_update(False, "topic_missing" if missing else "leader_error")
 
     def _split(self, batch: ProducerBatch) -> None:
-        """Too large for the broker: sent again in parts, without counting an attempt (SND-09, ACC-14)."""
+        """Re-enqueues a batch that is too large in parts, without counting an attempt (SND-09, ACC-14)."""
         records = batch.record_count
         level = self._log_limiter.too_large(batch.topic_partition.topic)
         _log.log(
@@ -232,7 +232,7 @@ class BatchSettlement:
         self._events.emit(BatchSplit(*batch.topic_partition, records))
 
     def _can_retry(self, batch: ProducerBatch, said: PartitionResponse, now_ms: int) -> bool:
-        """Within time and attempts, and of use (SND-05)."""
+        """Returns whether time and attempts are left, and a retry may help (SND-05)."""
         if (
             batch.is_done
             or batch.attempts >= self._config.retries
@@ -278,7 +278,7 @@ class BatchSettlement:
     ) -> None:
         error = _error_of(batch, said)
         record_errors = _record_errors(said) if said.record_errors else None
-        # The broker refused the one attempt there was: nothing of it is in the log.
+        # The broker rejected the only attempt: nothing of it is in the log.
         is_clear = not error.retriable and said.error is not Errors.UNKNOWN_SERVER_ERROR
         refused = is_clear and batch.attempts == 0
         self.fail(
@@ -306,7 +306,7 @@ class BatchSettlement:
     ) -> None:
         self._in_flight.remove(batch)
         if not batch.complete_exceptionally(error, record_errors, written=written):
-            # It was given up before, and its owners know; only its memory is still to be given back (SND-14).
+            # It was failed before, and its owners know; only its memory is still to be freed (SND-14).
             if deallocate:
                 self._accumulator.deallocate(batch)
             return
@@ -327,7 +327,7 @@ class BatchSettlement:
         self._report_finished(batch, error.error, node_id, now_ms)
 
     def fail_unsendable(self, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
-        """A drained batch could not be made into bytes, or not be handed to the client: it fails alone."""
+        """Fails a single drained batch that could not be encoded, or not be passed to the client."""
         _log.error("%r can't be sent: %r", batch, error, exc_info=error)
         batch.is_in_flight = False
         batch.sent_to = None
@@ -372,7 +372,7 @@ class BatchSettlement:
 
 
 def _error_of(batch: ProducerBatch, said: PartitionResponse) -> KafkaError:
-    """The exception of a batch as a whole (SND-11)."""
+    """Returns the exception of a batch as a whole (SND-11)."""
     if said.error is Errors.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationError(f"Not authorized to access topics: [{batch.topic_partition.topic}]")
     if said.error is Errors.CLUSTER_AUTHORIZATION_FAILED:
@@ -383,10 +383,10 @@ def _error_of(batch: ProducerBatch, said: PartitionResponse) -> KafkaError:
 
 
 def _record_errors(said: PartitionResponse) -> Callable[[int], KafkaError]:
-    """Why each record of a batch failed whose culprits the broker names (SND-10).
+    """Returns each record's exception, for a batch whose faulty records the broker names (SND-10).
 
-    One culprit has the exception of the code. Several may be wrong in different ways that one code can't
-    tell, so they are invalid, and their messages say how. The others suffered for them.
+    A single faulty record has the exception of the code. Several may have different faults, which one code
+    can't express, so they are invalid, and their messages have the reason. The others failed because of them.
     """
     several = len(said.record_errors) > 1
     named: dict[int, KafkaError] = {}

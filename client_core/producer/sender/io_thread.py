@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: Earlier than any deadline: a thread that is awake need not be woken for one.
+#: Earlier than any deadline: an awake thread need not be woken for one.
 _AWAKE: Final = -1
 
 FORCED: Final = "Producer is closed forcefully."
 
 
-#: Takes the wakeup for a new request, to call it now or a moment later.
+#: Gets the wakeup for a new request, to call it now or a moment later.
 WakeSoon = Callable[[Callable[[], None]], object]
 
 
-#: Up to 30 s: a turn that blocks for a name that is not resolved may take as long.
+#: Up to 30 s: a turn that blocks in a name look-up may take as long.
 BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
 
 
@@ -69,7 +69,7 @@ class LoopWork:
     """The turns of an I/O thread since its start.
 
     `counts[i]` are those that worked for at most `bounds_ms[i]` and for more than the bound before; the last
-    count is of those beyond all bounds. Turns that ended with a bug are `failed_turns` and nowhere else.
+    count is of those beyond all bounds. Turns that raised are only in `failed_turns`.
     """
 
     bounds_ms: tuple[int, ...]
@@ -79,7 +79,7 @@ class LoopWork:
 
 
 class TurnTimes:
-    """The tally. One writer."""
+    """The counters. One writer."""
 
     __slots__ = ("_counts", "_total_ms")
 
@@ -96,12 +96,12 @@ class TurnTimes:
         self._total_ms += worked_ms
 
     def read(self, *, failed_turns: int) -> LoopWork:
-        """What was counted so far. Any thread."""
+        """Returns the counts so far. Any thread."""
         return LoopWork(BOUNDS_MS, tuple(self._counts), self._total_ms, failed_turns)
 
 
 def wake_now(wakeup: Callable[[], None]) -> None:
-    """What suits a caller that will block."""
+    """Wakes the thread at once, for a caller that will block."""
     wakeup()
 
 
@@ -116,7 +116,7 @@ class LifeCycle(Enum):
 
 
 def _attempt(what: str, step: Callable[[], None]) -> None:
-    """Runs one step of the end. An error in it must not skip the next, which notifies other waiters."""
+    """Runs one step of the end. An error must not skip the next step, which notifies other waiters."""
     try:
         step()
     except BaseException:  # noqa: BLE001 -- nobody is above
@@ -141,7 +141,7 @@ class IoThread:
         name: str,
         wake_soon: WakeSoon = wake_now,
     ) -> None:
-        """`wake_soon` is given the wakeup for a request that was taken: see `KafkaProducer`."""
+        """`wake_soon` gets the wakeup for an accepted request: see `KafkaProducer`."""
         self._sender = sender
         self._client = client
         self._metadata = metadata
@@ -168,15 +168,15 @@ class IoThread:
         self._failures_in_a_row = 0
         self._metadata_changed = True
         self._wakes_by_ms = _AWAKE
-        #: When somebody's time is up, as the last poll found it; and when a call is to be tried again.
+        #: The next deadline, as the last poll found it; and when to retry a call.
         self._deadline_ms = FOREVER_MS
         self._next_call_ms = FOREVER_MS
         self.life_cycle = LifeCycle.STARTING
-        #: Turns since the start, and when the last one began: written by the I/O thread only.
+        #: Turns since the start, and the start of the last one: written by the I/O thread only.
         self.turns = 0
         self.last_turn_ms = clock.now_ms()
         self._uncaught = UncaughtErrors(_log, "the I/O thread")
-        #: How long they took, without their sleep.
+        #: Their durations, without their sleep.
         self.turn_times: Final = TurnTimes()
         metadata.on_change(self._note_metadata_change)
 
@@ -185,10 +185,10 @@ class IoThread:
 
     @property
     def failed_turns(self) -> int:
-        """Turns that ended with a bug."""
+        """Turns that raised."""
         return self._uncaught.count
 
-    # -- for others ------------------------------------------------------------------------------------------
+    # -- other threads ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._thread.start()
@@ -208,27 +208,27 @@ class IoThread:
         return self._made_at != forks.count
 
     def take(self, request: PendingRequest, *, wake: bool) -> None:
-        """Hands a request over to be watched and, where it must wait, parked."""
+        """Passes a request to the I/O thread, which watches its deadline and parks it if necessary."""
         self._requests.append(request)
         if wake or request.deadline_ms < self._wakes_by_ms:
             self._wake_soon(self.wakeup)
         self._sweep_if_over()
 
     def do(self, command: Callable[[int], None]) -> None:
-        """Has `command(now_ms)` done at the next turn."""
+        """Calls `command(now_ms)` in the next turn."""
         self._commands.append(command)
         self.wakeup()
         self._sweep_if_over()
 
     def wakeup(self) -> None:
-        """Lets the present or the next poll return. The I/O thread needs none: it comes round by itself."""
+        """Ends the present or the next poll. Unnecessary on the I/O thread."""
         if not self.is_current:
             self._client.wakeup()
 
     def initiate_close(self) -> None:
-        """Stops appends; what was appended or parked is sent, then the thread ends."""
+        """Stops appends; appended and parked records are sent, then the thread ends."""
         self._accumulator.failed.begin_close()
-        # First the accumulator, so that nothing is appended behind the back of the last turn.
+        # First the accumulator, so that nothing is appended after the last turn's check.
         self._accumulator.close()
         self._parked.gate.close()
         self._running = False
@@ -237,7 +237,7 @@ class IoThread:
         self._client.wakeup()
 
     def force_close(self) -> None:
-        """Gives up what is not acknowledged, and ends."""
+        """Fails all unacknowledged records, and ends."""
         self._forced = True
         with self._pause_lock:
             self._pause.notify_all()
@@ -245,11 +245,11 @@ class IoThread:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing that is put in now is ever sent."""
+        """Returns whether nothing that is added now is ever sent."""
         return self._over
 
     def still_open(self) -> list[Unacknowledged]:
-        """The records that are accepted and not accounted for. While the thread runs they may still be."""
+        """Returns accepted records without an outcome. While the thread runs, they may still get one."""
         came = [
             Unacknowledged(request.topic, None, len(request.not_appended()))
             for request in tuple(self._requests)
@@ -257,10 +257,9 @@ class IoThread:
         return [*self._accumulator.unacknowledged(), *self._parked.not_appended(), *came]
 
     def end_unclosed(self, report: Callable[[], None]) -> None:
-        """Has the thread send what was accepted, end, and call `report`: its producer is garbage.
+        """Makes the thread send accepted records, end, and call `report`: its producer is garbage.
 
-        Called by a finalizer, in the midst of anything, on this very thread even: takes no lock of the
-        client.
+        Called by a finalizer, at any moment, even on this thread: takes no lock of the client.
         """
         self._report_end = report
         if not (self.was_started or self._over):
@@ -273,17 +272,17 @@ class IoThread:
             self._client.wakeup()
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
-        """What failed since the close began, and, while the thread has not ended, what is still open."""
+        """Returns the failures since the close began, and, until the thread has ended, the open records."""
         return self._accumulator.failed.report(() if self._over else self.still_open()).unacknowledged
 
     def join(self, timeout_ms: int) -> bool:
-        """Waits for the end of the thread; whether it came. A thread that never began is ended here."""
+        """Waits for the thread's end; returns whether it ended. Ends a thread that never started here."""
         if not self.was_started:
             if not self._over:
                 self._end()
             return True
-        # A Thread.join that KeyboardInterrupt ends takes the thread for dead (bpo-45274): the latch is waited
-        # for instead, and the thread joined when it has nothing left to do.
+        # A Thread.join that KeyboardInterrupt ends marks the thread as dead (bpo-45274). So this waits for
+        # the latch, and joins the thread when it has nothing left to do.
         if not self._ended.wait(timeout_ms / 1000):
             return False
         self._thread.join()
@@ -299,13 +298,13 @@ class IoThread:
             while self._running and not self.is_inherited:
                 self._guarded_turn()
             if self.is_inherited:
-                return  # a callback has forked, and this is the child: whoever waits is told by the parent
+                return  # a callback has forked, and this is the child: the parent notifies the waiters
             self._accumulator.let_appends_finish()
             self._fail_look_ups()
             self._completions.post()
             while not (self._forced or self.is_inherited) and self._has_work():
                 self._guarded_turn()
-        except BaseException:  # noqa: BLE001 -- nobody is above: status and this line are all that tells of it
+        except BaseException:  # noqa: BLE001 -- the outermost: only status and this line report it
             self.life_cycle = LifeCycle.FAILED
             _log.critical("The I/O thread has died", exc_info=True)
         finally:
@@ -324,7 +323,7 @@ class IoThread:
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 -- the outermost turn: a bug must not end the thread
-            # Those that are no Exception too: asyncio's CancelledError, or a sys.exit() in somebody's sink.
+            # Also those that are no Exception: asyncio's CancelledError, or a sys.exit() in a sink.
             if self.is_inherited:
                 return
             self._uncaught.report(error, self._clock.now_ms())
@@ -340,21 +339,21 @@ class IoThread:
                 self._uncaught.sum_up_when_due(self._clock.now_ms())
 
     def turn(self) -> None:
-        """One turn. I/O thread, or a test in its stead."""
+        """Runs one turn. I/O thread, or a test in its place."""
         now_ms, waited_ms = self._clock.now_ms(), self._client.waited_ms
         self.turns += 1
         self.last_turn_ms = now_ms
         came = bool(self._commands or self._requests)
         if came:
             self._take_what_came(now_ms)
-            if not self._running:  # it may have come before the close, and been taken after it
+            if not self._running:  # added before the close, and taken after it
                 self._fail_look_ups()
         if self._metadata_changed:
             self._metadata_changed = False
             try:
                 self._go_on_with_metadata(now_ms)
             except BaseException:
-                self._metadata_changed = True  # for those behind whom it struck: they have not gone on yet
+                self._metadata_changed = True  # requests after the one that raised have not continued yet
                 raise
         if came:
             self._deadline_ms = self._next_deadline_ms()
@@ -382,10 +381,10 @@ class IoThread:
         return next_ms
 
     def poll_limit_ms(self, now_ms: int) -> int:
-        """How long a poll may sleep, given the waiting requests: Sender calls it right before it polls."""
+        """Returns the longest sleep of a poll, by the waiting requests. Sender calls it before it polls."""
         self._deadline_ms = self._next_deadline_ms()
         next_ms = min(self._deadline_ms, self._next_call_ms)
-        # Before the mailboxes are looked at: who puts something in looks at this after it has.
+        # Before the mailboxes are read: other threads add first, and read this afterwards.
         self._wakes_by_ms = next_ms
         if self._completions or self._metadata_changed or self._requests or self._commands:
             self._wakes_by_ms = _AWAKE
@@ -394,7 +393,7 @@ class IoThread:
 
     def _take_what_came(self, now_ms: int) -> None:
         wall_ms = self._clock.wall_ms()
-        for _ in range(len(self._commands)):  # what they ask for in turn is for the next turn
+        for _ in range(len(self._commands)):  # commands that these add are for the next turn
             self._commands.popleft()(now_ms)
         while self._requests:
             self._parked.take(self._requests.popleft(), now_ms, wall_ms)
@@ -416,7 +415,7 @@ class IoThread:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def _has_work(self) -> bool:
-        """Whether records are in flight. Java waits for any request, even for unneeded metadata."""
+        """Returns whether records are in flight. Java waits for any request, even for unneeded metadata."""
         return (
             self._accumulator.has_undrained
             or self._sender.in_flight_batches > 0
@@ -452,7 +451,7 @@ class IoThread:
         _attempt("close the metadata", self._metadata.close)
         if self.life_cycle is not LifeCycle.FAILED:
             self.life_cycle = LifeCycle.CLOSED
-        # A thread that adds something after this reads `_over` afterwards, and sweeps by itself.
+        # A thread that adds something later reads `_over` afterwards, and sweeps itself.
         self._over = True
         self._sweep_if_over()
         self._completions.post_from_now_on()

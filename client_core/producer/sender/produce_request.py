@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 #: `acks` as a setting and on the wire.
 _WIRE_ACKS: Final = {"all": -1, "1": 1, "0": 0}
 
-#: Of a broker's words: its own are far shorter, and each record of a batch repeats them.
+#: The limit of a broker's message: its own are far shorter, and each record of a batch repeats them.
 _LONGEST_MESSAGE: Final = 1_000
 
-#: KIP-110: brokers that speak less don't know zstd.
+#: KIP-110: brokers with lower versions do not know zstd.
 _FIRST_VERSION_WITH_ZSTD: Final = 7
 
 
@@ -63,7 +63,7 @@ class PartitionRecords(NamedTuple):
 class ProduceRequestBuilder:
     """Batches for the partitions that one node leads.
 
-    `topic_ids`: of their topics, as far as they are known.
+    `topic_ids`: those of their topics, as far as they are known.
     """
 
     acks: str
@@ -76,7 +76,7 @@ class ProduceRequestBuilder:
     latest_allowed_version: ClassVar[int] = ApiKey.PRODUCE.max_version
 
     def encode(self, version: int) -> bytes:
-        """The request's body.
+        """Returns the request's body.
 
         Raises UnsupportedCompressionTypeError for zstd below version 7, InvalidRecordError for records that
         are not one batch.
@@ -105,7 +105,7 @@ class ProduceRequestBuilder:
         return ProduceResponse.decode(body, version) if stored is None else stored
 
     def topic_names(self) -> Mapping[UUID, str]:
-        """The names behind the ids of this request."""
+        """Returns the names behind the ids of this request."""
         return {topic_id: topic for topic, topic_id in self.topic_ids.items()}
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class ProduceRequestBuilder:
 
 
 def _validate_records(version: int, records: bytes) -> None:
-    """Source: ProduceRequest.validateRecords."""
+    """Raises for records that Java rejects. Source: ProduceRequest.validateRecords."""
     if len(records) < HEADER_SIZE:
         raise InvalidRecordError(
             f"Produce requests with version {version} must have at least one record batch per partition"
@@ -138,7 +138,7 @@ def _validate_records(version: int, records: bytes) -> None:
 
 
 class RecordError(NamedTuple):
-    """A record that the broker names as the culprit."""
+    """A faulty record that the broker names."""
 
     batch_index: int
     message: str | None
@@ -162,20 +162,20 @@ class PartitionResponse(NamedTuple):
 
 
 def failure(error: Errors, message: str | None = None) -> PartitionResponse:
-    """The client's own outcome, when no broker answered."""
+    """Returns the client's own outcome, when no broker answered."""
     return PartitionResponse(error, error.code, error_message=message)
 
 
-#: What acks=0 has instead of an answer (SND-12).
+#: The outcome with acks=0, which has no response (SND-12).
 NOTHING_SAID: Final = PartitionResponse(Errors.NONE)
 
 
 def partition_responses(
     response: ProduceResponse, topic_names: Mapping[UUID, str]
 ) -> Iterable[tuple[TopicPartition, PartitionResponse]]:
-    """Each partition of a response with its verdict.
+    """Yields each partition of a response with its outcome.
 
-    An id that we didn't send yields the topic's name as it came.
+    For an id that we did not send, the topic's name is the one in the response.
     """
     for topic in response.responses:
         name = topic_names.get(topic.topic_id, topic.name)
@@ -184,7 +184,7 @@ def partition_responses(
 
 
 def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
-    """The brokers that a response introduces along with new leaders."""
+    """Returns the brokers that a response introduces along with new leaders."""
     return tuple(
         Node(node.node_id, node.host, node.port, node.rack)
         for node in response.node_endpoints
@@ -207,7 +207,7 @@ def _outcome(answered: PartitionProduceResponse) -> PartitionResponse:
 
 
 def _shortened(message: str | None) -> str | None:
-    """A broker's words, without their end if they are long."""
+    """Returns a broker's message, cut off if it is long."""
     if message is None or len(message) <= _LONGEST_MESSAGE:
         return message
     return f"{message[:_LONGEST_MESSAGE]}..."

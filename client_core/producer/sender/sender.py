@@ -73,7 +73,7 @@ class Sender:
     ) -> None:
         """`poll_limit_ms(now_ms)`:
 
-        how long at most a poll may sleep, since others wait for the I/O thread too.
+        the longest sleep of a poll, since others wait for the I/O thread too.
         """
         self._client = client
         self._metadata = metadata
@@ -83,8 +83,7 @@ class Sender:
         self._events = events
         self._transaction_manager = transaction_manager
         self._poll_limit_ms = poll_limit_ms
-        # What a poll sleeps at most where nothing else says so: retry.backoff.ms may be 0, and must not
-        # make it spin.
+        # The longest sleep of a poll by default: retry.backoff.ms may be 0, and must not make it spin.
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
         self._lost_leaders = accumulator.lost_leaders
         self._undrained = accumulator.undrained
@@ -100,18 +99,18 @@ class Sender:
 
     @property
     def in_flight_batches(self) -> int:
-        """Batches that were sent and are not settled. A plain read."""
+        """The number of sent batches that are not settled. A plain read."""
         return len(self._in_flight)
 
     def in_flight_batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
-        """The batches of a partition that are on their way, oldest first."""
+        """Returns the batches of a partition that are in flight, oldest first."""
         return self._in_flight.of(topic_partition)
 
     # -- a turn ----------------------------------------------------------------------------------------------
 
     def run_once(self, now_ms: int | None = None) -> None:
-        """Sends what can be sent, settles what comes back, and sleeps in between as long as nothing is to
-        be done. `now_ms` of a caller who has just asked.
+        """Sends what can be sent, settles the answers, and sleeps if there is no work. `now_ms`: the time, if
+        the caller has just read it.
         """
         if now_ms is None:
             now_ms = self._clock.now_ms()
@@ -122,7 +121,7 @@ class Sender:
         self._client.poll(max(min(timeout_ms, self._poll_limit_ms(now_ms)), 0), now_ms)
 
     def _run_idempotent(self, manager: TransactionManager, now_ms: int) -> int:
-        """The turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
+        """Runs the turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
         if manager.is_at_rest:
             return self._send_producer_data(now_ms)
         manager.maybe_resolve_sequences()
@@ -146,7 +145,7 @@ class Sender:
     # -- sending ---------------------------------------------------------------------------------------------
 
     def _send_producer_data(self, now_ms: int) -> int:
-        """Sends what is ready; returns how long the poll may sleep (SND-01, SND-02)."""
+        """Sends ready batches; returns how long the poll may sleep (SND-01, SND-02)."""
         expired = self._expire_batches(now_ms)
         cache = self._metadata.cache
         if cache is not self._tidied_for:
@@ -157,10 +156,10 @@ class Sender:
             self._keep_away_from_lost_leaders(cache, now_ms)
         ready = self._accumulator.ready(cache, now_ms)
         if ready.unknown_leader_topics:
-            # An election is pending, or the topic expired meanwhile: it must be held again to be asked for
+            # An election is pending, or the topic expired meanwhile: it must be held to be requested
             # (ACC-07).
             for topic in ready.unknown_leader_topics:
-                self._metadata.add(topic, now_ms, may_create=False)  # what it may, it keeps while it is held
+                self._metadata.add(topic, now_ms, may_create=False)  # a held topic keeps its permission
             _log.debug("Requesting metadata for topics without leader: %s", ready.unknown_leader_topics)
             self._metadata.request_update(False, "leader_error")
         able: list[Node] = []
@@ -179,20 +178,20 @@ class Sender:
         more_waits = bool(self._undrained)
         lost_changed = self._lost_leaders.node_ids is not lost_before
         if (sent and more_waits) or expired or unbuildable or lost_changed:
-            # There may be more for these nodes, or what was held up may go on. Where nothing is left, the
-            # poll that writes the requests waits for their answers; Java comes round once more in between.
+            # There may be more for these nodes, or blocked batches may continue. If nothing is left, the poll
+            # that writes the requests waits for their answers; Java does one more turn in between.
             return 0
         timeout_ms = min(ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms))
         if lost_before:
             timeout_ms = min(timeout_ms, max(self._lost_leaders.next_probe_ms - now_ms, 0))
         if able and more_waits:
-            # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
-            # look at once it had the node. An answer wakes the poll; Java would spin.
+            # Their batches wait for their turn in the sequence, or for a backoff that `ready` did not check
+            # once it had the node. An answer wakes the poll; Java would spin.
             timeout_ms = min(timeout_ms, self._pause_ms)
         return timeout_ms
 
     def _drain_to(self, able: Sequence[Node], cache: MetadataCache, now_ms: int) -> tuple[bool, bool]:
-        """Sends to the nodes what they can take. Whether something was sent, and whether something failed."""
+        """Sends to the nodes what they accept. Returns whether something was sent, and whether one failed."""
         sent = False
         by_node = self._accumulator.drain(cache, able, self._config.max_request_bytes, now_ms)
         for node_id, batches in by_node.items():
@@ -205,15 +204,15 @@ class Sender:
         return sent, bool(unbuildable)
 
     def _keep_away_from_lost_leaders(self, cache: MetadataCache, now_ms: int) -> None:
-        """Tries those again whose time it is, and gives others what waits for the rest."""
+        """Tries the lost brokers that are due, and moves batches away from the others."""
         lost = self._lost_leaders
         for node_id in lost.due(now_ms):
             node = cache.cluster.nodes_by_id.get(node_id)
             if node is None or self._client.ready(node, now_ms):
                 lost.found(node_id)
             elif self._undrained:
-                # Somebody waits for another leader: asked for as often as this one is tried, where Java lets
-                # the pauses between answers that say the same grow to retry.backoff.max.ms.
+                # Records wait for another leader: metadata is requested as often as this broker is tried.
+                # Java lets the pauses between equal answers grow to retry.backoff.max.ms.
                 self._metadata.request_update(True, "leader_error")
         if lost.node_ids:
             self._accumulator.leave_lost_leaders(cache)
@@ -233,7 +232,7 @@ class Sender:
         builder = ProduceRequestBuilder(
             self._config.acks, self._config.request_timeout_ms, to_send, topic_ids
         )
-        # The names behind the ids are fixed now: a topic may be re-created before the answer comes (SND-08).
+        # The names of the ids are fixed now: a topic may be re-created before the answer comes (SND-08).
         topic_names = builder.topic_names()
         for batch in batches:
             batch.is_in_flight = True
@@ -262,7 +261,7 @@ class Sender:
         )
         try:
             self._client.send(request, now_ms)
-        except Exception as error:  # noqa: BLE001 -- of no batch of other nodes, which must still go out
+        except Exception as error:  # noqa: BLE001 -- batches of other nodes must still be sent
             for batch in batches:
                 self._settlement.fail_unsendable(batch, error, now_ms)
             return
@@ -270,10 +269,9 @@ class Sender:
     # -- idempotence -----------------------------------------------------------------------------------------
 
     def _ask_for_producer_id(self, manager: TransactionManager, now_ms: int) -> int:
-        """Sends InitProducerId to the least loaded node when it may; returns how long the poll may sleep.
+        """Sends InitProducerId to the least loaded node if allowed; returns how long the poll may sleep.
 
-        Java blocks in here for up to request.timeout.ms; others wait for this thread, so it comes back each
-        turn.
+        Java blocks here for up to request.timeout.ms. Others wait for this thread, so it returns each turn.
         """
         if manager.init_in_flight:
             return self._config.request_timeout_ms  # the answer wakes the poll
@@ -286,7 +284,7 @@ class Sender:
         if node is None:
             return self._pause_ms
         if not self._client.ready(node, now_ms):
-            # While it connects, the connection wakes the poll; metadata that is due has its own turn first.
+            # While it connects, the connection wakes the poll; due metadata is requested first.
             return min(max(self._client.poll_delay_ms(node, now_ms), 1), self._pause_ms)
         request = self._client.new_client_request(
             node.id,
@@ -314,7 +312,7 @@ class Sender:
         elif body.error_code:
             manager.init_failed(error_for(body.error_code), now_ms)
         elif body.producer_id < 0 or body.producer_epoch < 0:
-            # No batch can carry it: Java takes it, and fails at every drain.
+            # No batch can carry it: Java accepts it, and fails at every drain.
             said = f"producer id {body.producer_id} with epoch {body.producer_epoch}"
             message = f"Node {response.destination} gave {said}, which can't be used"
             manager.init_failed(error_for(Errors.NETWORK_EXCEPTION.code, message), now_ms)
@@ -334,9 +332,9 @@ class Sender:
         return max(min(queued_ms, self._in_flight.next_expiry_ms) - now_ms, 0)
 
     def _expire_batches(self, now_ms: int) -> bool:
-        """Fails batches that are older than delivery.timeout.ms, queued or on their way (ACC-11, SND-03).
+        """Fails batches that are older than delivery.timeout.ms, queued or in flight (ACC-11, SND-03).
 
-        Whether there were any: what they held up may go on in the next turn.
+        Returns whether there were any: batches behind them may continue in the next turn.
         """
         self._accumulator.next_batch_expiry_ms = FOREVER_MS
         queued = self._accumulator.expired_batches(now_ms) if self._undrained else ()
@@ -354,14 +352,14 @@ class Sender:
             "since batch creation. The request has not been sent, or no server response has been received "
             "yet."
         )
-        # The memory of a batch on its way is counted until its request is answered or lost (SND-14,
+        # The memory of a batch in flight is counted until its request is answered or lost (SND-14,
         # KAFKA-19012).
         self._settlement.fail(
             batch, error, adjust_sequences=False, deallocate=not is_in_flight, now_ms=now_ms
         )
         if self._transaction_manager is not None and batch.has_sequence:
-            # It was sent: nothing new for its partition before it is known what became of its sequences.
-            # Java looks only at batches that were retried, and runs into a gap after the others.
+            # It was sent: nothing new for its partition until the fate of its sequences is known. Java checks
+            # only batches that were retried, and gets a gap after the others.
             self._transaction_manager.mark_sequence_unresolved(batch)
 
     # -- answers ---------------------------------------------------------------------------------------------
@@ -400,7 +398,7 @@ class Sender:
         topic_names: Mapping[UUID, str],
         now_ms: int,
     ) -> None:
-        """Settles each batch by its partition's answer; one that the broker passes over is tried again."""
+        """Settles each batch by its partition's answer; a partition missing in the answer is retried."""
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         unanswered = dict(batches)
         for topic_partition, said in partition_responses(body, topic_names):
@@ -415,14 +413,14 @@ class Sender:
             message = f"Node {node_id} did not answer for partition {topic_partition}"
             self._settlement.settle(batch, failure(Errors.NETWORK_EXCEPTION, message), node_id, now_ms)
         if leaders:
-            # Others than these are of no use, and a broker could make up any number: Java takes them all.
+            # Only these are useful, and a broker could invent any number: Java accepts them all.
             leader_ids = {leader.leader_id for leader in leaders.values()}
             nodes = [node for node in leader_nodes(body) if node.id in leader_ids]
             updated = self._metadata.update_partition_leadership(leaders, nodes)
             _log.debug("Leaders were updated for %s", updated)
 
 
-#: With these a broker may name the leader (KIP-951).
+#: With these errors a broker may name the leader (KIP-951).
 _LEADER_HAS_MOVED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 
 

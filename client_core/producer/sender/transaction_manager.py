@@ -47,18 +47,18 @@ _log: Final = logging.getLogger(__name__)
 #: An epoch is an int16: after this one comes a new producer id.
 _LAST_EPOCH: Final = 2**15 - 1
 
-#: Per producer and partition, to know a duplicate by. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
+#: Per producer and partition, to detect duplicates. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
 _BATCHES_THAT_BROKERS_REMEMBER: Final = 5
 
-#: Partitions that nobody writes to any more, whose sequences are kept for the present epoch's sake: beyond so
-#: many a new epoch lets go of them all. Half a kilobyte each.
+#: Unused partitions whose sequences are kept for the present epoch: beyond this number, a new epoch
+#: drops them all. Half a kilobyte each.
 MOST_LEFT: Final = 500
 
-#: Errors that say the broker's idea of the next sequence and ours have parted.
+#: Errors that mean that the broker expects another sequence than ours.
 _GAPS: Final = frozenset({Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID})
 
 
-#: Without a transactional id the broker looks at no timeout; Java sends the largest one.
+#: Without a transactional id the broker ignores the timeout; Java sends the largest one.
 _TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
 
 
@@ -108,7 +108,7 @@ class TransactionManager:
     """The state of idempotence. Owned by the I/O thread."""
 
     def __init__(self, retry_backoff: ExponentialBackoff, *, restarts: bool = False) -> None:
-        """`restarts`: whether a fatal error of a broker's is left again. One of our own never is."""
+        """`restarts`: whether a broker's fatal error can be left again. One of our own never is."""
         self._retry_backoff = retry_backoff
         self._restarts = restarts
         self._state = State.UNINITIALIZED
@@ -148,7 +148,7 @@ class TransactionManager:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether there is an id, and nothing for a turn to see to: as at nearly every turn."""
+        """Returns whether there is an id, and no work for a turn: true at nearly every turn."""
         return self._state is State.READY and not (self._bump_required or self._unresolved)
 
     @property
@@ -157,25 +157,25 @@ class TransactionManager:
 
     @property
     def can_restart(self) -> bool:
-        """Whether this fatal error ends when all batches were failed, by `restart`."""
+        """Returns whether `restart` ends this fatal error, when all batches were failed."""
         return self._restarts and self.has_fatal_error
 
     @property
     def init_in_flight(self) -> bool:
-        """Whether InitProducerId was sent and not answered."""
+        """Returns whether InitProducerId was sent and not answered."""
         return self._in_flight
 
     @property
     def init_was_refused(self) -> bool:
-        """Whether the last InitProducerId was refused: worth another try only when somebody has records."""
+        """Returns whether the last InitProducerId was rejected: retried only when there are records."""
         return self._was_refused
 
     def init_delay_ms(self, now_ms: int) -> int:
-        """How long before InitProducerId may be sent (again): the backoff of the last failure."""
+        """Returns the time until InitProducerId may be sent (again): the backoff of the last failure."""
         return 0 if self._next_attempt_ms is None else max(self._next_attempt_ms - now_ms, 0)
 
     def init_sent(self) -> None:
-        """InitProducerId is on its way."""
+        """Notes that InitProducerId was sent."""
         if self._state is State.UNINITIALIZED:
             self._move_to(State.INITIALIZING)
         if self._in_flight or self._state is not State.INITIALIZING:
@@ -192,9 +192,9 @@ class TransactionManager:
         self._begin_anew(producer)
 
     def init_failed(self, error: KafkaError, now_ms: int) -> None:
-        """A retriable error is tried again after its backoff, an authorization may be granted later (IDM-01).
+        """Retries a retriable error after its backoff; an authorization may be granted later (IDM-01).
 
-        Java asks again at once after a refusal and after the same pause after each failure; here the pauses
+        Java retries at once after a refusal, and after the same pause after each failure; here the pauses
         grow.
         """
         self._in_flight = False
@@ -214,10 +214,10 @@ class TransactionManager:
             self._to_fatal_error(KafkaError(f"Unexpected error in InitProducerIdResponse; {error.message}"))
 
     def waiting_batches_failed(self) -> None:
-        """All batches were failed for want of an id: the producer is usable again (IDM-01).
+        """Makes the producer usable again, when all batches were failed for lack of an id (IDM-01).
 
-        Those among them that had sequences of an earlier id are forgotten, or their partitions would wait
-        for them for ever.
+        Batches with sequences of an earlier id are forgotten, or their partitions would wait for them
+        forever.
         """
         self._move_to(State.UNINITIALIZED)
         self.last_error = None
@@ -228,10 +228,10 @@ class TransactionManager:
         self._bump_required = False
 
     def restart(self, now_ms: int) -> None:
-        """All batches were failed by a fatal error: begins anew, with another id, when somebody has records.
+        """Restarts with another id, when there are records; all batches were failed by a fatal error.
 
-        Not before the pause of the failure, or a broker that refuses each batch would be asked for an id for
-        each. What was sent under the old id may still be stored; its owners were told that they don't know.
+        Waits for the failure's backoff: otherwise a broker that rejects each batch would get an id request
+        for each. Batches sent under the old id may still be stored; their owners got an unknown outcome.
         """
         if not self.can_restart:
             raise IllegalStateError(f"nothing to restart: {self!r}")
@@ -250,7 +250,7 @@ class TransactionManager:
             return
         if producer.epoch == _LAST_EPOCH:
             _log.info("Producer id %s has used up its epochs, asking for a new one", producer.producer_id)
-            # What asked for a new epoch is numbered anew when the new id is there: see init_succeeded.
+            # A partition that needs a new epoch is renumbered when the new id is there: see init_succeeded.
             self._producer = None
             self._move_to(State.UNINITIALIZED)
         else:
@@ -270,11 +270,11 @@ class TransactionManager:
     # -- unused partitions -----------------------------------------------------------------------------------
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing waits for these partitions, and their topic is not held any more.
+        """Forgets these partitions later: nothing waits for them, and their topic is no longer held.
 
-        Under one producer id and epoch a partition that came back at sequence 0 would be taken for a
-        duplicate, and its records be lost. So the numbers are kept until the epoch is another one, which many
-        partitions ask for together: it costs no request. Java keeps them for ever.
+        Under the same producer id and epoch, a partition that restarted at 0 would look like a duplicate, and
+        its records would be lost. So the sequences are kept until the epoch changes. Many such partitions
+        together request a new epoch, which costs no request. Java keeps them forever.
         """
         self._left.update(
             dict.fromkeys(partition for partition in partitions if partition in self._partitions)
@@ -284,7 +284,7 @@ class TransactionManager:
             self._bump_required = True
 
     def _forget_left(self) -> None:
-        """Drops the numbers that hold no more: the partition would begin at 0 anyhow."""
+        """Drops the sequences that no longer matter: the partition would begin at 0 anyway."""
         for topic_partition in tuple(self._left):
             entry = self._partitions.get(topic_partition)
             if entry is None:
@@ -299,7 +299,7 @@ class TransactionManager:
     # -- for the drain (RecordAccumulator) -------------------------------------------------------------------
 
     def sequence_number(self, topic_partition: TopicPartition) -> int:
-        """The sequence of the next record drained to the partition."""
+        """Returns the sequence of the next record drained to the partition."""
         return self._entry(topic_partition).next_sequence
 
     def increment_sequence_number(self, topic_partition: TopicPartition, increment: int) -> None:
@@ -318,25 +318,25 @@ class TransactionManager:
         return bool(self._entry(topic_partition).in_flight)
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int | None:
-        """The lowest sequence that is not finished, which a retry must wait for (IDM-03); None if all are."""
+        """Returns the lowest unfinished sequence, which a retry must wait for (IDM-03); None without one."""
         in_flight = self._entry(topic_partition).in_flight
         return in_flight[0].base_sequence if in_flight else None
 
     def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch was given up after it was sent, so that nobody knows if it is in the log
+        """Returns whether a batch was given up after it was sent, so that it may or may not be in the log
         (IDM-05).
         """
         return topic_partition in self._unresolved
 
     def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition) -> bool:
-        """Whether one more batch could be taken for what it isn't, and one before it be refused for ever.
+        """Returns whether a broker could mistake one more batch, and reject an earlier one forever.
 
-        A broker knows the last five by their sequences. Max.in.flight sees to that on one connection, but a
-        leader that moves has another one; and while one is tried again that may be stored, those behind it
-        are acknowledged and make room for more. So all since the oldest in flight count, not only those in
-        flight. And of a producer that it does not know it takes any sequence: a second batch, while the first
-        has to be sent again. So the first goes alone. Java sends on in all these cases; the batch that must
-        be retried is out of order until delivery.timeout.ms, or written again under the next epoch.
+        A broker knows the last five batches by their sequences. max.in.flight ensures that on one connection,
+        but a moved leader has another connection. And while a batch that may be stored is retried, those
+        behind it are acknowledged and make room for more. So all batches since the oldest in flight count,
+        not only those in flight. From an unknown producer a broker accepts any sequence: a second batch,
+        while the first must be sent again. So the first is sent alone. Java sends in all these cases; the
+        retried batch is then out of order until delivery.timeout.ms, or written again under the next epoch.
         """
         entry = self._entry(topic_partition)
         safe = 1 if entry.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
@@ -353,13 +353,13 @@ class TransactionManager:
         if self._producer is not None and entry.producer != self._producer and not entry.in_flight:
             entry.start_at_beginning(self._producer)
 
-    # -- what became of batches (Sender) ---------------------------------------------------------------------
+    # -- outcomes of batches (Sender) ------------------------------------------------------------------------
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         self._entry(batch.topic_partition).remove_in_flight(batch)
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int | None) -> None:
-        """The broker has the batch."""
+        """Notes that the broker has the batch."""
         entry = self._entry(batch.topic_partition)
         last = batch.last_sequence
         # A response under an older epoch has no meaning for the sequences of this one.
@@ -370,7 +370,7 @@ class TransactionManager:
         entry.remove_in_flight(batch)
 
     def handle_failed_batch(self, batch: ProducerBatch, error: KafkaError, *, adjust_sequences: bool) -> None:
-        """A batch was given up.
+        """Notes that a batch was given up.
 
         `adjust_sequences`: its sequences are known not to be in the log, so there is a gap.
         """
@@ -379,24 +379,24 @@ class TransactionManager:
         self.remove_in_flight_batch(batch)
         if self.has_fatal_error or batch.base_sequence is None:
             return
-        # For UNKNOWN_PRODUCER_ID Java forgets the partition, and what is in flight to it with it.
+        # For UNKNOWN_PRODUCER_ID Java forgets the partition, with its batches in flight.
         is_gap = adjust_sequences or error.error in _GAPS
         if is_gap and not self.has_in_flight_batches(batch.topic_partition):
             self.request_epoch_bump(batch.topic_partition)
         else:
-            # What is behind it may be in the log: its first attempt may, and a broker that does not know the
-            # producer takes any sequence. Java numbers them anew at once, and where their answer is lost
-            # they are written twice. They say themselves whether there is a gap.
+            # Later batches may be in the log: their first attempt may be stored, and a broker that does not
+            # know the producer accepts any sequence. Java renumbers them at once, so they are written twice
+            # if their answer was lost. Their own answers show whether there is a gap.
             self.mark_sequence_unresolved(batch)
 
     def can_retry(self, batch: ProducerBatch, error: Errors, log_start_offset: int | None) -> bool:
-        """Whether the batch may be sent again under its sequence, or under a new epoch that this asks for
-        (IDM-04).
+        """Returns whether the batch may be sent again under its sequence, or under a new epoch that this
+        requests (IDM-04).
         """
         topic_partition = batch.topic_partition
         if error is Errors.UNKNOWN_PRODUCER_ID:
             if log_start_offset is not None and not batch.sequence_has_been_reset:
-                # The broker forgot us, by retention or by losing data: sequences must begin again.
+                # The broker forgot us, by retention or by data loss: sequences must begin again.
                 self.request_epoch_bump(topic_partition)
             return True
         if error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -406,14 +406,14 @@ class TransactionManager:
         return error.retriable
 
     def _is_real_gap(self, batch: ProducerBatch) -> bool:
-        """Whether the broker's "out of order" means that something before this batch is missing for good."""
+        """Returns whether "out of order" means that something before this batch is missing for good."""
         first = batch.base_sequence
         if first is None or batch.sequence_has_been_reset:
             return False  # about earlier sequences
         entry = self._entry(batch.topic_partition)
         if batch.topic_partition in self._unresolved:
-            # Wait and see, unless nothing before this one is to come any more. Java waits for the one behind
-            # the last that was given up: there may be none.
+            # Waits, unless nothing before this batch is pending. Java waits for the batch after the last one
+            # that was given up: there may be none.
             return entry.in_flight[:1] == [batch]
         return entry.is_next(first)
 
@@ -423,7 +423,7 @@ class TransactionManager:
         self._to_rewrite.add(topic_partition)
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """The batch was given up while it may be in the log:
+        """Notes that a batch was given up while it may be in the log:
 
         nothing new for its partition until that is known.
         """
@@ -438,7 +438,7 @@ class TransactionManager:
     def maybe_resolve_sequences(self) -> None:
         """Settles partitions that have nothing in flight any more:
 
-        all acknowledged, or a new epoch is needed, unless there is one that the partition has yet to begin.
+        all acknowledged, or a new epoch is needed, unless the partition has yet to begin one.
         """
         for topic_partition in tuple(self._unresolved):
             entry = self._entry(topic_partition)
@@ -455,7 +455,7 @@ class TransactionManager:
                 )
                 self.request_epoch_bump(topic_partition)
 
-    # -- inside ----------------------------------------------------------------------------------------------
+    # -- private ---------------------------------------------------------------------------------------------
 
     def _entry(self, topic_partition: TopicPartition) -> PartitionSequences:
         entry = self._partitions.get(topic_partition)

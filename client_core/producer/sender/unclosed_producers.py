@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long the exit waits beyond the given time for I/O threads that were told to give up: they need a few
+#: How long the exit waits beyond the given time for I/O threads that were force-closed: they need a few
 #: milliseconds, unless they are in a DNS look-up, which nothing can end.
 _GRACE_MS: Final = 500
 
@@ -41,31 +41,31 @@ class _Unclosed(NamedTuple):
     flush_timeout_ms: int
 
 
-#: A thread keeps itself alive while it runs; one that never began is let go of with its producer.
+#: A running thread keeps itself alive; one that never started is dropped with its producer.
 _unclosed: Final[weakref.WeakKeyDictionary[IoThread, _Unclosed]] = weakref.WeakKeyDictionary()
-_registered_at: int | None = None  # forks.count: a child of multiprocessing knows nothing of its parent's
+_registered_at: int | None = None  # forks.count: a child of multiprocessing has none of its parent's
 
 
 def watch(io_thread: IoThread, client_id: str, flush_timeout_ms: int) -> None:
-    """Sees to a producer's I/O thread, until `forget`, for as long as the process lives."""
+    """Watches a producer's I/O thread until `forget`, as long as the process lives."""
     global _registered_at
     _unclosed[io_thread] = _Unclosed(client_id, flush_timeout_ms)
     if _registered_at == forks.count:
         return
     _registered_at = forks.count
-    atexit.unregister(flush_all)  # the parent's, where that is inherited
+    atexit.unregister(flush_all)  # the parent's, if inherited
     atexit.register(flush_all)
     if "multiprocessing.util" in sys.modules:  # as in each of its children
         sys.modules["multiprocessing.util"].Finalize(None, flush_all, exitpriority=0)
 
 
 def forget(io_thread: IoThread) -> None:
-    """Its producer was closed: the caller has the report."""
+    """Forgets the thread of a closed producer: the caller has the report."""
     _unclosed.pop(io_thread, None)
 
 
 def let_go(io_thread: IoThread) -> None:
-    """Its producer is garbage. A finalizer may call it, on any thread: takes no lock, waits for nothing."""
+    """Ends the thread of a garbage producer. Called by a finalizer on any thread: no lock, no wait."""
     io_thread.end_unclosed(partial(_report, io_thread, "was dropped"))
 
 
@@ -79,7 +79,7 @@ def flush_all() -> None:
             io_thread.initiate_close()
         for io_thread, of in left.items():
             io_thread.join(max(began_ms + of.flush_timeout_ms - clock.now_ms(), 0))
-    finally:  # an interrupt (KeyboardInterrupt) ends the wait, and is raised when all is reported
+    finally:  # KeyboardInterrupt ends the wait, and is raised after the report
         for io_thread in left:
             io_thread.force_close()
         given_up_by_ms = clock.now_ms() + _GRACE_MS
@@ -89,7 +89,7 @@ def flush_all() -> None:
 
 
 def _left() -> dict[IoThread, _Unclosed]:
-    """Those of this process. Other threads may close theirs, and garbage be collected, at the same time."""
+    """Returns this process's producers. Other threads may close theirs, or the GC run, at the same time."""
     left: dict[IoThread, _Unclosed] = {}
     for reference in _unclosed.keyrefs():
         io_thread = reference()
@@ -100,12 +100,12 @@ def _left() -> dict[IoThread, _Unclosed]:
 
 
 def report_lost(io_thread: IoThread) -> None:
-    """Logs what an interrupted close() gave up, which returns no report."""
+    """Logs what an interrupted close() failed, because that returns no report."""
     _report(io_thread, "was being closed when it was interrupted")
 
 
 def _report(io_thread: IoThread, why: str) -> None:
-    """Logs, once for each, how many records were not delivered."""
+    """Logs, once for each producer, how many records were not delivered."""
     of = _unclosed.pop(io_thread, None)
     if of is None:
         return

@@ -85,7 +85,7 @@ def sender_config(config: ProducerConfig, *, whole_requests: bool = False) -> Se
 def network_client_config(
     config: ProducerConfig, bootstrap_hosts: Collection[str] = ()
 ) -> NetworkClientConfig:
-    """`bootstrap_hosts` are those of bootstrap.servers, and what they were resolved to."""
+    """Returns the config. `bootstrap_hosts` are those of bootstrap.servers, and their addresses."""
     allowed = AllowedHosts.parse(config.allowed_broker_hosts)
     return NetworkClientConfig(
         client_id=config.client_id,
@@ -119,10 +119,10 @@ def network_client(
     resolves_later: bool = False,
     resolver: HostResolver | None = None,
 ) -> KafkaClient:
-    """A client that begins with bootstrap.servers; see KafkaProducer for `resolves_later`.
+    """Returns a client that begins with bootstrap.servers; see KafkaProducer for `resolves_later`.
 
-    `resolver` takes the place of the system's: a test's own. Raises ConfigError if none of bootstrap.servers
-    is an address, or if a certificate, key or credential can't be read.
+    `resolver` replaces the system's, for tests. Raises ConfigError if none of bootstrap.servers is an
+    address, or if a certificate, key or credential can't be read.
     """
     resolver = resolver if resolver is not None else DefaultHostResolver()
     addresses = parse_and_validate_addresses(config.bootstrap_servers)

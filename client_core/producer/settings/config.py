@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: More requests in flight than this, and a broker could no longer recognise duplicates of all of them.
+#: With more requests in flight, a broker could not detect all duplicates.
 #: Source: ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE.
 _MAX_IN_FLIGHT_WITH_IDEMPOTENCE: Final = 5
 
@@ -90,7 +90,7 @@ class ProducerConfig:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object]) -> ProducerConfig:
-        """The config that these settings and Kafka's defaults make; raises ConfigError naming the setting."""
+        """Returns the config of these settings and Kafka's defaults. Raises ConfigError with the name."""
         given = GivenSettings(settings)
         security = security_config(given)
         request_timeout_ms = given.value(options.REQUEST_TIMEOUT_MS)
@@ -145,7 +145,7 @@ class ProducerConfig:
         return f"<ProducerConfig {' '.join(self._shown())}>"
 
     def shown(self, names: Container[str]) -> str:
-        """`name=value` of the settings with these names, secrets masked: for logs."""
+        """Returns `name=value` of the settings with these names, secrets masked: for logs."""
         return " ".join(each for each in self._shown() if each.partition("=")[0] in names)
 
     def _shown(self) -> Iterator[str]:
@@ -154,7 +154,7 @@ class ProducerConfig:
         yield from self.security_shown
 
     def log_remarks(self) -> None:
-        """Logs the notes. Called by the producer made of it."""
+        """Logs the notes. Called by the producer that uses the config."""
         for remark in self.remarks:
             _log.log(remark.level, "%s", remark.text)
 
@@ -165,9 +165,9 @@ def _acks(given: GivenSettings) -> str:
 
 
 def _idempotence(given: GivenSettings) -> bool:
-    """Whether the producer is idempotent:
+    """Returns whether the producer is idempotent:
 
-    given up silently only where nobody asked for it by name (PROD-10).
+    disabled without an error only if no setting requires it (PROD-10).
     """
     if not given.value(options.ENABLE_IDEMPOTENCE):
         return False
@@ -197,7 +197,7 @@ def _idempotence(given: GivenSettings) -> bool:
 
 
 def _delivery_timeout_ms(given: GivenSettings, linger_ms: int, request_timeout_ms: int) -> int:
-    """delivery.timeout.ms, raised to linger.ms + request.timeout.ms where nobody set it (PROD-11)."""
+    """Returns delivery.timeout.ms; raised to linger.ms + request.timeout.ms if it is unset (PROD-11)."""
     timeout_ms = given.value(options.DELIVERY_TIMEOUT_MS)
     least_ms = min(min(linger_ms, INT_MAX) + request_timeout_ms, INT_MAX)
     if timeout_ms >= least_ms:
@@ -210,7 +210,7 @@ def _delivery_timeout_ms(given: GivenSettings, linger_ms: int, request_timeout_m
 
 
 def _reconnect_backoff_max_ms(given: GivenSettings) -> int:
-    """The longest pause;
+    """Returns the longest pause;
 
     the first one where only that was set. Source: postProcessReconnectBackoffConfigs.
     """

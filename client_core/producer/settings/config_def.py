@@ -40,7 +40,7 @@ def invalid_value(name: str, value: object, why: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_T]):
-    """A type of ConfigDef: its name there, how a value of it is read, and what may be shown of a text."""
+    """A type of ConfigDef: its name there, its parser, and how a text of it is shown."""
 
     name: str
     parse: Callable[[str, object], _T]
@@ -125,7 +125,7 @@ def _parse_list(name: str, value: object) -> tuple[str, ...]:
 
 
 def _parse_url(name: str, value: object) -> str:
-    """A URL without a user and a password, which logs would show."""
+    """Returns a URL without a user and a password, which logs would show."""
     url = _parse_string(name, value)
     try:
         has_user = urlsplit(url).username is not None
@@ -137,7 +137,7 @@ def _parse_url(name: str, value: object) -> str:
 
 
 def _without_query(url: str) -> str:
-    """An address may hold secrets in its query, and what is none may hold them before an @."""
+    """Removes parts that may hold secrets: a URL's query, or, of another text, all before an @."""
     if "@" in url:
         return HIDDEN
     address, question_mark, _ = url.partition("?")
@@ -168,9 +168,9 @@ PASSWORD: Final = Kind("PASSWORD", _parse_password, secret=True)
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[_T]):
-    """Which values of a type are valid:
+    """The valid values of a type:
 
-    in Kafka's notation, and as a check that says what is wrong, or None.
+    in Kafka's notation, and as a check that returns the error, or None.
     """
 
     text: str
@@ -265,7 +265,7 @@ class Option(Generic[_V]):
         return f"{self.name}.file" if self.may_be_file else None
 
     def read(self, value: object) -> _V:
-        """The typed value; raises ConfigError in Kafka's words."""
+        """Returns the typed value; raises ConfigError with Kafka's text."""
         parsed = self.kind.parse(self.name, value)
         for rule in (self.valid, self.taken):
             complaint = rule.complaint(parsed) if rule is not None else None
@@ -279,7 +279,7 @@ class Option(Generic[_V]):
         return invalid_value(self.name, self.show(parsed), complaint)
 
     def show(self, value: object) -> str:
-        """The value as logs, reprs and status answers may show it."""
+        """Returns the value as logs, reprs and status answers may show it."""
         if self.kind.secret:
             return HIDDEN
         return self.kind.mask(",".join(map(str, value)) if isinstance(value, tuple) else str(value))

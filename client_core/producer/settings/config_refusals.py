@@ -34,7 +34,7 @@ _SERIALIZER: Final = (
 _NO_TRANSACTIONS: Final = "is about transactions, which this client does not offer"
 _OWN_METRICS: Final = "is about Java's metrics; see KafkaProducer.metrics() and EventSink"
 
-#: Kafka's producer settings that this client does not take, and why.
+#: Kafka's producer settings that this client rejects, and why.
 UNSUPPORTED: Final = {
     "key.serializer": _SERIALIZER,
     "value.serializer": _SERIALIZER,
@@ -67,14 +67,14 @@ UNSUPPORTED: Final = {
     "sasl.oauthbearer.expected.issuer": _BROKERS_SIDE,
 }
 
-#: Families of settings that are refused whole, and why.
+#: Families of settings that are rejected as a whole, and why.
 UNSUPPORTED_FAMILIES: Final = {
     "sasl.kerberos.": _NO_KERBEROS,
     "sasl.oauthbearer.jwks.": _BROKERS_SIDE,
     "sasl.oauthbearer.assertion.": _NO_ASSERTION,
 }
 
-#: librdkafka's names for what Kafka calls otherwise.
+#: librdkafka's names for Kafka's settings.
 _LIBRDKAFKA: Final = {
     "sasl.mechanisms": "sasl.mechanism",
     "ssl.ca.location": "ssl.truststore.location",
@@ -90,12 +90,12 @@ _LIBRDKAFKA: Final = {
     "metadata.broker.list": "bootstrap.servers",
 }
 
-#: How alike a name must be to be offered instead (difflib's ratio).
+#: How similar a name must be to be suggested (difflib's ratio).
 _ALIKE: Final = 0.7
 
 
 def refusal(name: str) -> ConfigError | None:
-    """Why a name is not taken; None if it is. Never shows the value: it may be a secret."""
+    """Returns why a name is rejected; None if it is valid. Never shows the value: it may be a secret."""
     if name in NAMES:
         return None
     of_file = name.removesuffix(".file")

@@ -23,14 +23,14 @@ _T = TypeVar("_T")
 
 
 class Remark(NamedTuple):
-    """Something about a config that is no error."""
+    """A note about a config that is not an error."""
 
     level: int  # logging.INFO or WARNING
     text: str
 
 
 class GivenSettings:
-    """Kafka's settings as they came."""
+    """Kafka's settings as given."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         """Raises ConfigError for a refused name. Values are checked when they are read."""
@@ -45,11 +45,11 @@ class GivenSettings:
         self.unused: Final[list[str]] = []
 
     def __contains__(self, option: Option[object]) -> bool:
-        """Whether it is given, itself or as a file."""
+        """Returns whether it is given, itself or as a file."""
         return option.name in self._settings or option.file_name in self._settings
 
     def value(self, option: Option[_T]) -> _T:
-        """What was given, or else the default. Raises ConfigError."""
+        """Returns the given value, or else the default. Raises ConfigError."""
         value = self.optional(option)
         if value is None:
             raise ConfigError(
@@ -59,13 +59,13 @@ class GivenSettings:
         return value
 
     def optional(self, option: Option[_T]) -> _T | None:
-        """The same for an option that may be left out and has no default. Raises ConfigError."""
+        """Returns the same for an option that may be left out and has no default. Raises ConfigError."""
         if option.name in self._settings:
             return option.read(self._settings[option.name])
         return None if option.default is None else option.read(option.default)
 
     def secret(self, option: Option[str]) -> SecretSource | None:
-        """What was given, as its text or as the path of a file. Raises ConfigError when it is both."""
+        """Returns the given text or file path. Raises ConfigError if both are given."""
         path = self._path(option)
         if path is not None:
             return SecretSource(path[0], path=path[1])
@@ -74,21 +74,21 @@ class GivenSettings:
         return SecretSource(option.name, text=self.value(option))
 
     def file(self, option: Option[str]) -> SecretSource | None:
-        """The file that an option names by itself, such as ssl.keystore.location. Raises ConfigError."""
+        """Returns the file that an option names, such as ssl.keystore.location. Raises ConfigError."""
         path = self.optional(option)
         if path == "":
             raise ConfigError(f"{option.name} is empty; it must name a file", name=option.name)
         return None if path is None else SecretSource(option.name, path=path)
 
     def check(self, options: Iterable[Option[object]]) -> None:
-        """Reads those that are given and forgets the values. Raises ConfigError for one that is not valid."""
+        """Parses the given ones and drops the values. Raises ConfigError for an invalid one."""
         for option in options:
             if option.name in self._settings:
                 option.read(self._settings[option.name])
             self._path(option)
 
     def shown(self, option: Option[object]) -> str | None:
-        """`name=value` as logs may show it, None for what is neither given nor has a default."""
+        """Returns `name=value` for logs; None if it is neither given nor has a default."""
         path = self._path(option)
         if path is not None:
             return "=".join(path)
@@ -96,16 +96,16 @@ class GivenSettings:
         return None if value is None else f"{option.name}={option.show(option.read(value))}"
 
     def names(self, options: Iterable[Option[object]]) -> list[str]:
-        """The names by which these options are given, in their order."""
+        """Returns the names by which these options are given, in their order."""
         pairs = ((option.name, option.file_name) for option in options)
         return [name for pair in pairs for name in pair if name is not None and name in self._settings]
 
     def note(self, text: str) -> None:
-        """Leaves a remark for the log at INFO."""
+        """Adds a note for the log at INFO."""
         self.remarks.append(Remark(logging.INFO, text))
 
     def warn(self, text: str) -> None:
-        """Leaves a remark for the log at WARNING."""
+        """Adds a note for the log at WARNING."""
         self.remarks.append(Remark(logging.WARNING, text))
 
     def _path(self, option: Option[object]) -> tuple[str, str] | None:

@@ -36,7 +36,7 @@ MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 #: Anyone who reads this traffic has the password, or the token.
 BEARS_ITS_SECRET: Final = (PLAIN, OAUTHBEARER)
 
-#: What SSLContext.getInstance takes; which of them are used is for ssl.enabled.protocols to say.
+#: The values of SSLContext.getInstance; ssl.enabled.protocols decides which are used.
 _PROTOCOLS: Final = ("TLS", "TLSv1.2", "TLSv1.3")
 _ENABLED_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 
@@ -367,5 +367,5 @@ OAUTH_OPTIONS: Final = (
 )
 SASL_OPTIONS: Final = (SASL_MECHANISM, JAAS_CONFIG, SASL_USERNAME, SASL_PASSWORD, *OAUTH_OPTIONS)
 
-#: As a reader meets them: the protocol, TLS, SASL.
+#: In reading order: the protocol, TLS, SASL.
 SECURITY_OPTIONS: Final = (SECURITY_PROTOCOL, *SSL_OPTIONS, *SASL_OPTIONS)

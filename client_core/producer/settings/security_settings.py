@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def security_config(given: GivenSettings) -> SecurityConfig:
-    """What the network layer needs to know. Raises ConfigError; remarks on what has no effect."""
+    """Returns the network layer's config. Raises ConfigError; notes settings without an effect."""
     given.check(options.SECURITY_OPTIONS)
     protocol = SecurityProtocol(given.value(options.SECURITY_PROTOCOL).upper())
     where = f"with security.protocol={protocol.value}"
@@ -43,7 +43,7 @@ def security_config(given: GivenSettings) -> SecurityConfig:
 
 
 def security_shown(given: GivenSettings, security: SecurityConfig) -> tuple[str, ...]:
-    """`name=value` of what was given, and of the defaults that are in force; secrets masked, paths not."""
+    """Returns `name=value` of given settings and effective defaults; secrets masked, paths not."""
     in_force: list[Option[object]] = [options.SECURITY_PROTOCOL]
     if security.ssl is not None:
         in_force.extend(options.SSL_OPTIONS)
@@ -157,7 +157,7 @@ def _oauth_bearer(given: GivenSettings) -> SaslConfig:
     return SaslConfig(options.OAUTHBEARER, jaas_config, oauth_bearer=oauth_bearer)
 
 
-# -- what goes together --------------------------------------------------------------------------------------
+# -- combinations --------------------------------------------------------------------------------------------
 
 
 def _not_both(given: GivenSettings, one: Option[object], other: Option[object]) -> None:

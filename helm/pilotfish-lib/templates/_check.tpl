@@ -1,7 +1,7 @@
 {{/*
-Refuses values that can't be right, by the place and with the remedy. The schema of chart pilotfish refuses the
-same and more; a team's own chart has no such schema for its `pilotfish:`, so what would hurt is found here.
-Takes the merged values, prints nothing.
+Rejects invalid values; the message has the place and the remedy. The schema of chart pilotfish rejects these
+and more. A team's own chart has no such schema for its `pilotfish:`, so harmful values are found here. Takes
+the merged values, prints nothing.
 */}}
 {{- define "pilotfish.check" -}}
 {{- $known := keys (include "pilotfish.defaults" . | fromYaml) | sortAlpha }}
@@ -21,7 +21,7 @@ Takes the merged values, prints nothing.
 {{- include "pilotfish.checkSpool" . }}
 {{- end -}}
 
-{{/* Each value of the kind that its default is, and so are the parts of image, readiness and spool. */}}
+{{/* Each value must have the type of its default, and so must the parts of image, readiness and spool. */}}
 {{- define "pilotfish.checkKinds" -}}
 {{- $defaults := include "pilotfish.defaults" . | fromYaml }}
 {{- range $name, $value := . }}
@@ -46,7 +46,7 @@ Takes the merged values, prints nothing.
 {{- end }}
 {{- end -}}
 
-{{/* Takes (dict "place" … "value" … "like" …). Numbers are alike, and digits will do for one. */}}
+{{/* Takes (dict "place" … "value" … "like" …). All numbers are one type; digits in a text are one too. */}}
 {{- define "pilotfish.checkKind" -}}
 {{- $words := dict "map" "a map of names and values" "slice" "a list" "bool" "true or false" "string" "a text" }}
 {{- $wanted := kindOf .like }}
@@ -60,7 +60,7 @@ Takes the merged values, prints nothing.
 {{- end }}
 {{- end -}}
 
-{{/* Names of settings: known ones, and no secret that would lie in a ConfigMap for everybody to read. */}}
+{{/* Names of settings: only known ones, and no secrets, which anyone could read in a ConfigMap. */}}
 {{- define "pilotfish.checkNames" -}}
 {{- $own := include "pilotfish.settingNames" . | fromYamlArray }}
 {{- range $name := keys (.settings | default dict) | sortAlpha }}
@@ -83,7 +83,7 @@ Takes the merged values, prints nothing.
 {{- end }}
 {{- end -}}
 
-{{/* A spool has a volume of its own, and one that is still there after a restart. */}}
+{{/* A spool needs its own volume, one that survives a restart. */}}
 {{- define "pilotfish.checkSpool" -}}
 {{- if hasKey .settings "spool_folder" }}
 {{- fail "pilotfish.settings.spool_folder: is set by pilotfish.spool, which mounts its volume: set pilotfish.spool.enabled and pilotfish.spool.volume" }}
@@ -98,7 +98,7 @@ Takes the merged values, prints nothing.
 {{- end }}
 {{- end -}}
 
-{{/* Secrets: named once each, and every path below their folder leads to one that is mounted. */}}
+{{/* Secrets: each name once, and every path below their folder must be in a mounted one. */}}
 {{- define "pilotfish.checkSecrets" -}}
 {{- $names := list }}
 {{- range $index, $secret := .secrets }}

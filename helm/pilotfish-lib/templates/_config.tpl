@@ -1,4 +1,4 @@
-{{/* The name of what belongs to this release: fullnameOverride, or the release's name with "pilotfish" in it. */}}
+{{/* The name of this release's objects: fullnameOverride, or the release's name with "pilotfish" in it. */}}
 {{- define "pilotfish.fullname" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}
 {{- $release := .root.Release.Name }}
@@ -6,7 +6,7 @@
 {{- $values.fullnameOverride | default $name | trunc 52 | trimSuffix "-" }}
 {{- end -}}
 
-{{/* "true" where the sidecar gets a pilotfish.toml: one of its own, or a ConfigMap that is there already. */}}
+{{/* "true" if the sidecar gets a pilotfish.toml: a generated one, or an existing ConfigMap. */}}
 {{- define "pilotfish.hasConfig" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}
 {{- if or $values.settings $values.kafka $values.configMapName }}true{{ end }}
@@ -18,8 +18,8 @@
 {{- end -}}
 
 {{/*
-pilotfish.toml: settings as they are named in docs/settings.md, Kafka's below [kafka]. JSON's texts, numbers and
-lists are TOML's, too; its numbers without an exponent, because Helm reads 16777216 as 1.6777216e+07.
+pilotfish.toml: settings by their names in docs/settings.md, Kafka's below [kafka]. JSON's texts, numbers and
+lists are valid TOML. Numbers have no exponent: Helm reads 16777216 as 1.6777216e+07.
 */}}
 {{- define "pilotfish.toml" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}
@@ -38,7 +38,7 @@ lists are TOML's, too; its numbers without an exponent, because Helm reads 16777
 {{- end }}
 {{ end -}}
 
-{{/* The whole ConfigMap; nothing where there is nothing to say, or configMapName names one that is there. */}}
+{{/* The whole ConfigMap; nothing if it would be empty, or if configMapName names an existing one. */}}
 {{- define "pilotfish.configMap" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}
 {{- if and (include "pilotfish.hasConfig" .) (not $values.configMapName) -}}

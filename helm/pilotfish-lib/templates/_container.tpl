@@ -1,10 +1,10 @@
 {{/*
-The container, as an item of a list. Native and legacy differ in restartPolicy, in postStart and in the drain
-delay; in nothing else. `pilotfish.initContainer` and `pilotfish.container` print it where it belongs, and
-nothing where it does not, so a chart may include both.
+The container, as an item of a list. Native and legacy differ only in restartPolicy, in postStart and in the
+drain delay. `pilotfish.initContainer` prints it if native, `pilotfish.container` if legacy, and otherwise
+nothing, so a chart may include both.
 */}}
 
-{{/* For `initContainers:`. The native sidecar: nothing with nativeSidecar: false. */}}
+{{/* For `initContainers:`. The native sidecar; nothing with nativeSidecar: false. */}}
 {{- define "pilotfish.initContainer" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}
 {{- if $values.nativeSidecar }}
@@ -39,13 +39,13 @@ nothing where it does not, so a chart may include both.
       containerPort: {{ include "pilotfish.adminPort" $values }}
       protocol: TCP
   {{- if not $values.nativeSidecar }}
-  # Undocumented and relied on by many: kubelet starts the next container when this has ended.
+  # Undocumented, but many rely on it: kubelet starts the next container when this has ended.
   lifecycle:
     postStart:
       exec:
         command: ["pilotfish", "wait", "--timeout", "{{ include "pilotfish.startupSeconds" $values }}"]
   {{- end }}
-  # Probes dial the pod's address. None names a host: 127.0.0.1 would be the node.
+  # Probes connect to the pod's address. None sets a host: 127.0.0.1 would be the node.
   startupProbe:
     httpGet:
       path: /startupz
@@ -91,19 +91,19 @@ nothing where it does not, so a chart may include both.
 {{- .settings.admin_port | default 9464 | int }}
 {{- end -}}
 
-{{/* How long the start may take: more than the sidecar waits for metadata before it says that it has started. */}}
+{{/* The time limit of the start: longer than the wait for metadata, after which the sidecar has started. */}}
 {{- define "pilotfish.startupSeconds" -}}
 {{- $wait := ternary .settings.startup_max_wait_ms 30000 (hasKey .settings "startup_max_wait_ms") | int }}
 {{- max 60 (add 30 (div (add $wait 999) 1000)) }}
 {{- end -}}
 
-{{/* How long kubelet waits for /livez: longer than the sidecar waits for a turn of its loops. */}}
+{{/* The time limit of /livez: longer than the sidecar waits for a turn of its loops. */}}
 {{- define "pilotfish.livenessSeconds" -}}
 {{- $turn := ternary .settings.liveness_timeout_ms 4000 (hasKey .settings "liveness_timeout_ms") | int }}
 {{- max 5 (add 1 (div (add $turn 999) 1000)) }}
 {{- end -}}
 
-{{/* What Pod Security `restricted` asks for. A key that is null is left out, as OpenShift wants it of runAsUser. */}}
+{{/* As Pod Security `restricted` requires. A null key is omitted, as OpenShift requires for runAsUser. */}}
 {{- define "pilotfish.securityContext" -}}
 {{- $context := dict }}
 {{- range $name, $value := .securityContext }}

@@ -1,7 +1,7 @@
 {{/*
-What holds where a team's values say nothing. The same keys, explained, are in ../../pilotfish/values.yaml; a
-test holds the two equal. They are here and not in this chart's values.yaml because those would be reached by
-the name of the dependency, which a team may alias.
+The defaults for values that a team does not set. ../../pilotfish/values.yaml explains the keys; a test
+compares both. They are not in this chart's values.yaml: there they would have to be reached by the
+dependency's name, which a team may alias.
 */}}
 {{- define "pilotfish.defaults" -}}
 image:
@@ -45,7 +45,7 @@ extraVolumeMounts: []
 extraVolumes: []
 {{- end -}}
 
-{{/* A team's values without what is null, which has no say: a value, a setting, a part of the image. As YAML. */}}
+{{/* A team's values as YAML, without nulls, which count as unset: values, settings, parts of the image. */}}
 {{- define "pilotfish.given" -}}
 {{- $given := dict }}
 {{- range $name, $value := . }}
@@ -65,8 +65,8 @@ extraVolumes: []
 {{- end -}}
 
 {{/*
-A team's values over the defaults, as YAML. Every template begins with it, so
-each refuses what can't be right. Takes (dict "root" $ "values" .Values.pilotfish).
+A team's values merged over the defaults, as YAML. Every template begins with it, so each rejects invalid
+values. Takes (dict "root" $ "values" .Values.pilotfish).
 */}}
 {{- define "pilotfish.values" -}}
 {{- if or (not (kindIs "map" .)) (not (hasKey . "root")) (not (hasKey . "values")) }}
@@ -78,7 +78,7 @@ each refuses what can't be right. Takes (dict "root" $ "values" .Values.pilotfis
 {{- end }}
 {{- $given := include "pilotfish.given" $values | fromYaml }}
 {{- $merged := mergeOverwrite (include "pilotfish.defaults" . | fromYaml) $given }}
-{{- /* What is given of these counts whole, or nobody could leave out a part. */}}
+{{- /* These are replaced as a whole: in a merge nobody could omit a part. */}}
 {{- range $name := list "resources" "securityContext" }}
 {{- if hasKey $values $name }}
 {{- $_ := set $merged $name (index $values $name | default dict) }}

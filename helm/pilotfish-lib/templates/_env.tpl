@@ -1,6 +1,6 @@
 {{/*
-The sidecar's variables. Those beat pilotfish.toml, so here is only what must hold in a pod. No secret: those
-are files.
+The sidecar's variables. They override pilotfish.toml, so only settings that a pod requires are here. No
+secrets: those are files.
 */}}
 {{- define "pilotfish.env" -}}
 {{- $values := include "pilotfish.values" . | fromYaml -}}
@@ -15,17 +15,17 @@ are files.
   value: {{ quote . }}
 {{- end }}
 {{- with $values.settings.admin_port }}
-# `pilotfish wait` reads it, too.
+# `pilotfish wait` reads it too.
 - name: PILOTFISH_ADMIN_PORT
   value: {{ . | int | quote }}
 {{- end }}
 {{- if not $values.nativeSidecar }}
-# App and sidecar get SIGTERM in the same moment: this one serves on while the app drains.
+# App and sidecar get SIGTERM at the same time: the sidecar keeps serving while the app drains.
 - name: PILOTFISH_DRAIN_DELAY_MS
   value: {{ include "pilotfish.drainDelayMs" $values | quote }}
 {{- end }}
 {{- if $values.spool.enabled }}
-# Below the mount, where a disk has its lost+found, and where the folder can be its owner's alone.
+# A subfolder of the mount: the mount may have lost+found, and this folder can belong to its owner only.
 - name: PILOTFISH_SPOOL_FOLDER
   value: /var/lib/pilotfish/spool/log
 {{- end }}
@@ -34,7 +34,7 @@ are files.
 {{- end }}
 {{- end -}}
 
-{{/* A native sidecar gets SIGTERM after the app has ended; one of the older form has to outlast it by itself. */}}
+{{/* A native sidecar gets SIGTERM after the app has ended; a legacy one has to delay its own end. */}}
 {{- define "pilotfish.drainDelayMs" -}}
 {{- $unless := ternary 0 (mul 1000 (int .appGraceSeconds)) .nativeSidecar }}
 {{- ternary .settings.drain_delay_ms $unless (hasKey .settings "drain_delay_ms") | int }}

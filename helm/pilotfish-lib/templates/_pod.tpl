@@ -1,10 +1,10 @@
-{{/* What the pod needs besides the container: labels, annotations, its grace period. */}}
+{{/* The pod's fields besides the container: labels, annotations, its grace period. */}}
 
 {{- define "pilotfish.podLabels" -}}
 pilotfish-sidecar: "true"
 {{- end -}}
 
-{{/* The checksum has pods replaced when the config changes: it is read at the start only. */}}
+{{/* With the checksum, pods are replaced when the config changes: it is read only at the start. */}}
 {{- define "pilotfish.podAnnotations" -}}
 {{- $values := include "pilotfish.values" . | fromYaml -}}
 checksum/pilotfish-config: {{ include "pilotfish.checksum" . }}
@@ -13,15 +13,15 @@ kubectl.kubernetes.io/default-container: {{ quote . }}
 {{- end }}
 {{- end -}}
 
-{{/* Of a ConfigMap that somebody else writes only the name is known. */}}
+{{/* Of an external ConfigMap only the name is known. */}}
 {{- define "pilotfish.checksum" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}
 {{- $values.configMapName | default (include "pilotfish.toml" .) | sha256sum }}
 {{- end -}}
 
 {{/*
-Seconds from the first SIGTERM to SIGKILL, which app and sidecar share: the app's own, then the sidecar's delay
-and drain, then 5 for the rest. A whole number, rounded up.
+Seconds from the first SIGTERM to SIGKILL, which app and sidecar share: the app's time, the sidecar's delay
+and drain, and 5. A whole number, rounded up.
 */}}
 {{- define "pilotfish.terminationGracePeriodSeconds" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}

@@ -1,6 +1,6 @@
 {{/*
-Volumes and their mounts. Config and secrets are mounted as directories, never by subPath: those would never be
-renewed. Kubelet makes the folders of secrets inside that of the config.
+Volumes and their mounts. Config and secrets are mounted as directories, never by subPath, which is never
+updated. Kubelet makes the folders of secrets inside that of the config.
 */}}
 {{- define "pilotfish.volumes" -}}
 {{- $values := include "pilotfish.values" . | fromYaml -}}

@@ -1,4 +1,4 @@
-{{/* What every object of this chart bears. */}}
+{{/* The labels of every object of this chart. */}}
 {{- define "pilotfish.chart.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -14,7 +14,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* A file of this chart; ends with its name where the package lacks it. Takes (dict "root" $ "file" NAME). */}}
+{{/* A file of this chart; fails with its name if it is missing. Takes (dict "root" $ "file" NAME). */}}
 {{- define "pilotfish.chart.file" -}}
 {{- $text := .root.Files.Get .file }}
 {{- if not $text }}
@@ -23,10 +23,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- $text }}
 {{- end -}}
 
-{{/* A pod of this chart: what it says besides its containers. Takes (dict "root" $ "values" …). */}}
+{{/* A pod of this chart: its fields besides the containers. Takes (dict "root" $ "values" …). */}}
 {{- define "pilotfish.chart.podSpec" -}}
 automountServiceAccountToken: false
-# A Service that is called pilotfish would put variables into the pod that look like settings.
+# A Service with the name pilotfish would add variables to the pod that look like settings.
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ include "pilotfish.terminationGracePeriodSeconds" . }}
 {{- $values := include "pilotfish.values" . | fromYaml }}

@@ -1,4 +1,4 @@
-{{/* Values that are valid and often a mistake: a line each, for NOTES. Invalid values are refused before. */}}
+{{/* Valid values that are often a mistake: a line each, for NOTES. Invalid values are rejected before. */}}
 {{- define "pilotfish.chart.warnings" -}}
 {{- $values := include "pilotfish.values" (dict "root" $ "values" .Values.pilotfish) | fromYaml }}
 {{- $settings := $values.settings }}

@@ -66,7 +66,7 @@ class Options:
 
 
 def sidecar_of(options: Options) -> Sidecar:
-    """The Sidecar for the options. Raises AskedError with a line for each fault; none shows a secret."""
+    """Returns the options' Sidecar. Raises AskedError with a line for each fault; none shows a secret."""
     faults: list[str] = []
     own = _pairs("--set", options.own, faults)
     kafka = _pairs("--kafka", options.kafka, faults)
@@ -144,7 +144,7 @@ _NAME_CHARACTERS: Final = re.compile(r"[\w.-]{0,64}")
 
 
 def _shown(name: str) -> str:
-    """The text's prefix that can be a name."""
+    """Returns the text's prefix that can be a name."""
     found = _NAME_CHARACTERS.match(name)
     assert found is not None
     return found[0]
@@ -226,7 +226,7 @@ def _check_values(
 
 
 def _checked_own(own: Mapping[str, str], faults: list[str]) -> Settings | None:
-    """The sidecar's own settings; None, with faults added, if the sidecar would refuse them."""
+    """Returns the sidecar's own settings; None, with faults added, if the sidecar would refuse them."""
     for name in own:
         if name in ("kafka", "config"):
             faults.append(f"--set {name}: give Kafka's settings by --kafka, and a file by --config-map")
@@ -265,7 +265,7 @@ def _check_ports_and_hosts(own: Mapping[str, str], settings: Settings) -> None:
 
 
 def _environment(own: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
-    """The variables: the brokers, the sidecar's settings in the order of docs/settings.md, Kafka's."""
+    """Returns the variables: brokers, the sidecar's settings in the order of docs/settings.md, Kafka's."""
     variables = {}
     if _BOOTSTRAP in kafka:
         variables[_kafka_variable(_BOOTSTRAP)] = kafka[_BOOTSTRAP]

@@ -58,7 +58,7 @@ class Sidecar:
     can_be_quit: bool = False
 
     def delay_ms(self, app_grace_seconds: int) -> int:
-        """How long the sidecar serves after SIGTERM.
+        """Returns how long the sidecar serves after SIGTERM.
 
         A native sidecar gets SIGTERM after the app has ended. A legacy one gets it together with the app, and
         must outlast the app by itself.
@@ -68,13 +68,13 @@ class Sidecar:
         return 0 if self.native else app_grace_seconds * 1_000
 
     def grace_seconds(self, app_grace_seconds: int) -> int:
-        """The time that app and sidecar need together, from the first SIGTERM."""
+        """Returns the time that app and sidecar need together, from the first SIGTERM."""
         own_ms = self.delay_ms(app_grace_seconds) + self.drain_timeout_ms
         return app_grace_seconds + math.ceil(own_ms / 1_000) + _REST_SECONDS
 
 
 def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
-    """The container, its keys in the usual reading order."""
+    """Returns the container, its keys in the usual reading order."""
     start_seconds = _start_seconds(sidecar.startup_max_wait_ms)
     made: dict[Key, Data] = {
         "name": NAME,
@@ -123,7 +123,7 @@ def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
 
 
 def volumes(sidecar: Sidecar) -> list[Data]:
-    """The volumes that the container mounts: directories, so that kubelet updates them."""
+    """Returns the volumes that the container mounts: directories, so that kubelet updates them."""
     made: list[Data] = [{"name": TMP_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
     if sidecar.config_map is not None:
         made.append({"name": CONFIG_VOLUME, "configMap": {"name": sidecar.config_map}})
@@ -160,12 +160,12 @@ def _env(sidecar: Sidecar, app_grace_seconds: int) -> list[Data]:
 
 
 def _asks(path: str) -> dict[Key, Data]:
-    """An httpGet without host: kubelet uses the pod's address; 127.0.0.1 would be the node."""
+    """Returns an httpGet without host: kubelet uses the pod's address; 127.0.0.1 would be the node."""
     return {"path": path, "port": PORT_NAME}
 
 
 def _start_seconds(startup_max_wait_ms: int) -> int:
-    """Time allowed for the start: more than the sidecar's own wait for metadata."""
+    """Returns the time limit of the start: more than the sidecar's own wait for metadata."""
     return max(_SHORTEST_START_SECONDS, _START_MARGIN_SECONDS + math.ceil(startup_max_wait_ms / 1_000))
 
 

@@ -30,14 +30,14 @@ class Edit(NamedTuple):
 
 
 def edits(text: str, root: Node, wanted: Data) -> list[Edit]:
-    """The edits that make a document mean `wanted`, by position. Raises EditError if none do."""
+    """Returns the edits that make a document mean `wanted`, by position. Raises EditError if none do."""
     writing = _Writing(Lines(text), style_of(text, root))
     writing.write(root, wanted, None)
     return writing.edits
 
 
 def applied(text: str, changes: list[Edit]) -> str:
-    """The text after its edits, with its own line ends."""
+    """Returns the text after its edits, with its own line ends."""
     newline = "\r\n" if "\r\n" in text[: text.find("\n") + 1] else "\n"
     parts: list[str] = []
     done = 0
@@ -55,7 +55,7 @@ def applied(text: str, changes: list[Edit]) -> str:
 
 
 def style_of(text: str, root: Node) -> Style:
-    """The document's indentation, from its first level and its first list below a key."""
+    """Returns the document's indentation, from its first level and its first list below a key."""
     lines = Lines(text)
     step: int | None = None
     dash: int | None = None
@@ -128,7 +128,7 @@ class _Writing:
         self.edits.append(Edit(start, node.end, gap + text))
 
     def _behind_properties(self, node: Node) -> int:
-        """The value's start after its anchor, which stays."""
+        """Returns the value's start after its anchor, which stays."""
         if isinstance(node, Alias) or not node.anchored:
             return node.start
         if isinstance(node, Mapping | Sequence):
@@ -137,7 +137,7 @@ class _Writing:
         return node.end - len(anchor[1]) if len(anchor) > 1 else node.end
 
     def _ends_line(self, node: Node, slot: _Pair) -> bool:
-        """Whether the value is on its key's line, followed at most by a comment."""
+        """Returns whether the value is on its key's line, followed at most by a comment."""
         rest = self._lines.rest(node.end).strip()
         return node.line == slot.key.line and (not rest or rest.startswith("#"))
 
@@ -228,7 +228,7 @@ class _Writing:
         )
 
     def _items(self, node: Sequence) -> list[_Entry]:
-        """Each item with its dash."""
+        """Returns each item with its dash."""
         column = self._lines.column(node.body)
         entries: list[_Entry] = []
         for item in node.items:
@@ -290,12 +290,12 @@ class _Writing:
                 self.edits.append(Edit(start, start, joined + between))
 
     def _between(self, node: Mapping | Sequence, entries: list[_Entry]) -> str:
-        """The separator of entries: a comma, and a line end if each has its own line."""
+        """Returns the separator of entries: a comma, and a line end if each has its own line."""
         indent = self._flow_indent(node, entries[0].start if entries else None)
         return ", " if indent is None else f",\n{indent}"
 
     def _flow_indent(self, node: Mapping | Sequence, first: int | None) -> str | None:
-        """The indentation of entries on their own lines; None if they share one line."""
+        """Returns the indentation of entries on their own lines; None if they share one line."""
         if first is None or self._lines.start(first) == self._lines.start(node.body):
             return None
         return self._lines.indent(first)
@@ -313,7 +313,7 @@ class _Writing:
 
 
 def _stays(node: Mapping | Sequence, inside: list[Any], wanted: Data, slot: _Pair | None) -> bool:
-    """Whether a collection is edited in place; an empty one is replaced, and gets its own lines."""
+    """Returns whether a collection is edited in place; an empty one is replaced, and gets its own lines."""
     return bool(inside) and (bool(wanted) or node.flow) if slot is not None else bool(wanted) or node.flow
 
 
@@ -328,7 +328,7 @@ class _Entry(NamedTuple):
 def _added(
     wanted: dict[Key, Data], own: dict[Key, tuple[Node, Node]], merged: dict[Key, Data]
 ) -> list[tuple[Key | None, dict[Key, Data]]]:
-    """New pairs in groups, each with the key after it; None for the end."""
+    """Returns new pairs in groups, each with the key after it; None for the end."""
     groups: list[tuple[Key | None, dict[Key, Data]]] = []
     group: dict[Key, Data] = {}
     for name, value in wanted.items():
@@ -342,7 +342,7 @@ def _added(
 
 
 def _runs(indexes: list[int]) -> list[tuple[int, int]]:
-    """The first and last index of each run of consecutive ones."""
+    """Returns the first and last index of each run of consecutive ones."""
     runs: list[tuple[int, int]] = []
     for index in sorted(indexes):
         if runs and runs[-1][1] == index - 1:

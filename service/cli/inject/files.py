@@ -24,7 +24,7 @@ _BESIDE: Final = ".pilotfish-"
 
 
 def paths_of(named: Sequence[str]) -> list[str]:
-    """The named files; for a folder, the manifests directly in it. Raises AskedError."""
+    """Returns the named files; for a folder, the manifests directly in it. Raises AskedError."""
     found: list[str] = []
     for name in named:
         if name == STANDARD_INPUT or not Path(name).is_dir():
@@ -48,7 +48,7 @@ def paths_of(named: Sequence[str]) -> list[str]:
 
 
 def read(paths: Sequence[str]) -> list[Source]:
-    """The texts of the files. Raises ManifestError for unreadable files or invalid UTF-8."""
+    """Returns the texts of the files. Raises ManifestError for unreadable files or invalid UTF-8."""
     sources: list[Source] = []
     broken: list[str] = []
     for path in paths:
@@ -67,7 +67,7 @@ def read(paths: Sequence[str]) -> list[Source]:
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Several files as one stream of documents; a single one unchanged."""
+    """Joins several files into one stream of documents; returns a single one unchanged."""
     stream = ""
     for text in texts:
         if not stream:
@@ -85,7 +85,7 @@ def joined(texts: Sequence[str]) -> str:
 
 
 def _begins_with_directive(text: str) -> bool:
-    """Whether a stream begins with a directive such as %YAML, which needs a document end before it."""
+    """Returns whether a stream begins with a directive such as %YAML: it needs a document end before it."""
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     return next(lines, "").startswith("%")
 

@@ -21,7 +21,7 @@ class Changed(NamedTuple):
 
 
 def changes(old: list[Data], new: list[Data]) -> Changed:
-    """The changes from `old` to `new`. Keeps the order: a moved item is dropped and added."""
+    """Returns the changes from `old` to `new`. Keeps the order: a moved item is dropped and added."""
     if len(old) == len(new) and all(map(_may_stay, old, new)):
         return Changed(list(enumerate(new)), [], [])
     kept: list[tuple[int, Data]] = []
@@ -47,7 +47,7 @@ def changes(old: list[Data], new: list[Data]) -> Changed:
 
 
 def _may_stay(old: Data, new: Data) -> bool:
-    """Whether `old` may be edited into `new`: not if their names differ."""
+    """Returns whether `old` may be edited into `new`: not if their names differ."""
     return same(_name(old), _name(new))
 
 

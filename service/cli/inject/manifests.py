@@ -61,7 +61,7 @@ class Result:
 
 
 def inject(sources: Sequence[Source], sidecar: Sidecar, only: Sequence[str] = ()) -> Result:
-    """All sources with the sidecar. Raises ManifestError with every fault, AskedError for a wrong `only`."""
+    """Returns the sources with the sidecar. Raises ManifestError with all faults, AskedError for `only`."""
     manifests = _Manifests(sources, only)
     config_maps = manifests.config_maps(sidecar)
 
@@ -85,7 +85,7 @@ def inject(sources: Sequence[Source], sidecar: Sidecar, only: Sequence[str] = ()
 
 
 def uninject(sources: Sequence[Source], only: Sequence[str] = ()) -> Result:
-    """All sources without the sidecar. Raises as `inject` does."""
+    """Returns all sources without the sidecar. Raises as `inject` does."""
 
     def without_sidecar(workload: Workload, template: Data, say: _Say) -> tuple[Data, str]:
         assert isinstance(template, dict)
@@ -158,7 +158,7 @@ class _Manifests:
         return [found for found in everything if isinstance(found, Workload)]
 
     def config_maps(self, sidecar: Sidecar) -> list[tuple[ConfigMap, str]]:
-        """The ConfigMaps that the sidecar may use, each with its checksum."""
+        """Returns the ConfigMaps that the sidecar may use, each with its checksum."""
         known: list[tuple[ConfigMap, str]] = []
         wrong: list[str] = []
         for documents in self._read:
@@ -176,7 +176,7 @@ class _Manifests:
         return known
 
     def changed(self, change: _Change) -> Result:
-        """Every text with its workloads changed."""
+        """Returns every text with its workloads changed."""
         result = Result([], [], [])
         wrong: list[str] = []
         for source, documents in zip(self._sources, self._read, strict=True):
@@ -196,7 +196,7 @@ class _Manifests:
         return result
 
     def _wanted(self, read: _Read, change: _Change, result: Result, wrong: list[str]) -> Data:
-        """The document's new meaning; None if it does not change."""
+        """Returns the document's new meaning; None if it does not change."""
         chosen = [found for found in read.found if isinstance(found, Workload) and self._is_chosen(found)]
         result.reports.extend(_untouched(found) for found in read.found if found not in chosen)
         if not chosen:
@@ -252,7 +252,7 @@ def _reading(source: Source, broken: list[str]) -> Iterator[_Read]:
 
 
 def _remedy(text: str, line: int) -> str:
-    """The remedy for a parse error at a line, counted from 0; its cause is there or just above."""
+    """Returns the remedy for a parse error at a line, counted from 0; its cause is there or just above."""
     there = text.split("\n")[max(line - 1, 0) : line + 1]
     if any("{{" in each for each in there):
         return "it looks like a template: render it first, helm template … | pilotfish inject -f -"
@@ -262,7 +262,7 @@ def _remedy(text: str, line: int) -> str:
 
 
 def _chosen(only: Sequence[str], known: Sequence[Workload]) -> set[tuple[str, str]] | None:
-    """The named workloads, kinds in lower case; None for all."""
+    """Returns the named workloads, kinds in lower case; None for all."""
     if not only:
         return None
     there = {(workload.kind.lower(), workload.name) for workload in known}
@@ -295,7 +295,7 @@ def _data(place: Place, document: Document) -> Data:
 
 
 def _checksum(known: Sequence[tuple[ConfigMap, str]], workload: Workload) -> str | None:
-    """The checksum of the ConfigMap in the workload's namespace, else of one where either names none."""
+    """Returns the checksum of the workload's namespace's ConfigMap, else of one where either names none."""
     same_namespace = [digest for one, digest in known if one.namespace == workload.namespace]
     may_be = [digest for one, digest in known if None in (one.namespace, workload.namespace)]
     return next(iter([*same_namespace, *may_be]), None)

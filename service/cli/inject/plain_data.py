@@ -35,7 +35,7 @@ _PLAIN_TAGS: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "bool
 
 
 def plain_value(text: str) -> str | int | bool | Raw | None:
-    """The value of a text without quotes."""
+    """Returns the value of a text without quotes."""
     if text in _NOTHING:
         return None
     if text in _TRUE or text in _FALSE:
@@ -46,7 +46,7 @@ def plain_value(text: str) -> str | int | bool | Raw | None:
 
 
 def data(node: Node) -> Data:
-    """A node's value. Raises EditError for duplicate keys, and for circular aliases."""
+    """Returns a node's value. Raises EditError for duplicate keys, and for circular aliases."""
     return _Reading().value(node, ())
 
 
@@ -99,7 +99,7 @@ def scalar_value(node: Scalar) -> str | int | bool | Raw | None:
 
 
 def key_of(node: Node) -> Key:
-    """A key's text, or its spelling if it is no string."""
+    """Returns a key's text, or its spelling if it is no string."""
     of = target(node)
     if not isinstance(of, Scalar):
         raise EditError(node.line, "has a key that is no text")

@@ -45,7 +45,7 @@ class Taken(NamedTuple):
 
 
 def take_out(template: Object) -> Taken:
-    """The template without the sidecar; the same template if it has none."""
+    """Returns the template without the sidecar; the same template if it has none."""
     metadata, spec = _object(template.get("metadata")), _object(template.get("spec"))
     labels, annotations = _object(metadata.get("labels")), _object(metadata.get("annotations"))
     if labels.get(LABEL) not in ("true", True) or not _has_sidecar(spec):
@@ -76,7 +76,7 @@ def _has_sidecar(spec: Object) -> bool:
 
 
 def _with_grace_restored(spec: Object, words: list[str]) -> tuple[Object, bool]:
-    """The original grace period, and whether it is known: not if it was changed since."""
+    """Returns the original grace period, and whether it is known: not if it was changed since."""
     for word in words:
         found = _GRACE_WORD.fullmatch(word)
         if found is not None and spec.get(GRACE) == int(found[2]):
@@ -87,7 +87,7 @@ def _with_grace_restored(spec: Object, words: list[str]) -> tuple[Object, bool]:
 
 
 def put_in(taken: Taken, sidecar: Sidecar, checksum: str | None) -> Object:
-    """The template with the sidecar. `checksum` is its ConfigMap's, if known."""
+    """Returns the template with the sidecar. `checksum` is its ConfigMap's, if known."""
     template = taken.template
     metadata, spec = _object(template.get("metadata")), _object(template["spec"])
     own_grace = spec.get(GRACE)
@@ -131,7 +131,7 @@ def put_in(taken: Taken, sidecar: Sidecar, checksum: str | None) -> Object:
 
 
 def mounted_volumes(spec: Object) -> set[Data]:
-    """The names of the volumes that containers mount."""
+    """Returns the names of the volumes that containers mount."""
     containers = [item for key in CONTAINER_LISTS for item in _list(spec.get(key))]
     return {
         _name(mount)
@@ -143,7 +143,7 @@ def mounted_volumes(spec: Object) -> set[Data]:
 
 
 def all_volumes(spec: Object, sidecar: Sidecar) -> list[Data]:
-    """The pod's volumes: the app's, the sidecar's, and older sidecar volumes that the app mounts."""
+    """Returns the pod's volumes: the app's, the sidecar's, and older sidecar volumes that the app mounts."""
     own = volumes(sidecar)
     names = [_name(volume) for volume in own]
     there = _list(spec.get("volumes"))
@@ -152,13 +152,13 @@ def all_volumes(spec: Object, sidecar: Sidecar) -> list[Data]:
 
 
 def app_container(spec: Object) -> str:
-    """The name of the first container: the app's."""
+    """Returns the name of the first container: the app's."""
     name = _name(_list(spec.get("containers"))[0])
     return name if isinstance(name, str) else ""
 
 
 def _app_seconds(own_grace: Data, sidecar: Sidecar, is_shared: bool) -> int:
-    """The app's own time to end: the option, else the pod's, else Kubernetes' default."""
+    """Returns the app's own time to end: the option, else the pod's, else Kubernetes' default."""
     if sidecar.app_grace_seconds is not None:
         return sidecar.app_grace_seconds
     if isinstance(own_grace, int) and not is_shared:
@@ -182,14 +182,14 @@ def _name(item: Data) -> Data:
 
 
 def _without(spec: Object, key: str, is_own: Callable[[Data], bool]) -> Object:
-    """The spec without the sidecar's items in a list, and without the list if it is then empty."""
+    """Returns the spec without the sidecar's items in a list, and without the list if it is then empty."""
     items = _list(spec.get(key))
     left: list[Data] = [item for item in items if not is_own(_name(item))]
     return spec if len(left) == len(items) else _with(spec, key, left)
 
 
 def _with(value: Object, key: str, part: Object | list[Data]) -> Object:
-    """The value with this part; without the part if it became empty."""
+    """Returns the value with this part; without the part if it became empty."""
     if part:
         return {**value, key: part}
     if key in value and not value[key]:
@@ -198,7 +198,7 @@ def _with(value: Object, key: str, part: Object | list[Data]) -> Object:
 
 
 def _before(key: str, value: Object, new: Object) -> Object:
-    """The value with new parts before a key."""
+    """Returns the value with new parts before a key."""
     placed: Object = {}
     for name, part in value.items():
         if name == key:

@@ -36,7 +36,7 @@ class Fault(NamedTuple):
 
 
 def is_for_windows(template: Object) -> bool:
-    """Whether its pods run on Windows: the sidecar's image is for Linux."""
+    """Returns whether its pods run on Windows: the sidecar's image is for Linux."""
     spec = template.get("spec")
     if not isinstance(spec, dict):
         return False
@@ -174,7 +174,7 @@ def warnings(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
 
 
 def _is_guaranteed(spec: Object) -> bool:
-    """Whether each container limits CPU and memory, with requests equal to the limits."""
+    """Returns whether each container limits CPU and memory, with requests equal to the limits."""
     for _, item in _containers(spec):
         resources = item.get("resources")
         limits = resources.get("limits") if isinstance(resources, dict) else None
@@ -195,7 +195,7 @@ def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
 
 
 def config_map_faults(config_map: Data) -> Iterator[Fault]:
-    """Why the sidecar would not start with a ConfigMap of the input."""
+    """Yields the reasons why the sidecar would not start with a ConfigMap of the input."""
     content = config_map.get("data") if isinstance(config_map, dict) else None
     if not isinstance(content, dict) or CONFIG_KEY not in content:
         yield Fault((), f"has no key {CONFIG_KEY} in its data, which is the file that the sidecar reads")

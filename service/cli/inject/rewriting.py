@@ -23,7 +23,7 @@ _CANNOT: Final = (
 
 
 def rewritten(text: str, wanted: Sequence[tuple[Document, Data]]) -> str:
-    """The text in which those documents have the wanted values. Raises EditError if impossible."""
+    """Returns the text in which those documents have the wanted values. Raises EditError if impossible."""
     if not wanted:
         return text
     changes: list[Edit] = []
@@ -55,7 +55,7 @@ def _means(documents: list[Document], number: int, value: Data) -> bool:
 
 
 def value_at(whole: Data, path: Path) -> Data:
-    """The value at a path, or None."""
+    """Returns the value at a path, or None."""
     for step in path:
         if isinstance(step, int):
             whole = whole[step] if isinstance(whole, list) and step < len(whole) else None
@@ -65,7 +65,7 @@ def value_at(whole: Data, path: Path) -> Data:
 
 
 def with_value_at(whole: Data, path: Path, value: Data) -> Data:
-    """`whole` with another value at an existing path."""
+    """Returns `whole` with another value at an existing path."""
     if not path:
         return value
     step, *rest = path

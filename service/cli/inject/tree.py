@@ -60,7 +60,7 @@ class Mapping:
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
 
     def merged(self) -> list[Node]:
-        """The values of `<<`: the mappings merged into this one."""
+        """Returns the values of `<<`: the mappings merged into this one."""
         return [value for key, value in self.pairs if is_merge(key)]
 
 
@@ -112,7 +112,7 @@ class NotYamlError(Exception):
 
 
 def is_nothing(node: Node) -> bool:
-    """Whether the value is empty text."""
+    """Returns whether the value is empty text."""
     return isinstance(node, Scalar) and node.start == node.end
 
 
@@ -121,12 +121,12 @@ def is_merge(key: Node) -> bool:
 
 
 def target(node: Node) -> Scalar | Mapping | Sequence:
-    """The node itself, or an alias's target."""
+    """Returns the node itself, or an alias's target."""
     return node.target if isinstance(node, Alias) else node
 
 
 def child(node: Node | None, key: str) -> Node | None:
-    """The value of a key, merged ones included; None if absent."""
+    """Returns the value of a key, merged ones included; None if absent."""
     left = [] if node is None else [node]
     seen: set[int] = set()
     is_source = False
@@ -153,7 +153,7 @@ class ByName(NamedTuple):
 
 
 def at(node: Node, path: tuple[str | int | ByName, ...]) -> Node:
-    """The node at a path, or the last existing one on the way."""
+    """Returns the node at a path, or the last existing one on the way."""
     for step in path:
         found = child(node, step) if isinstance(step, str) else _item(node, step)
         if found is None:
@@ -171,13 +171,13 @@ def _item(node: Node, step: int | ByName) -> Node | None:
 
 
 def text_of(node: Node | None) -> str | None:
-    """A scalar's text; None for anything else, and for empty text."""
+    """Returns a scalar's text; None for anything else, and for empty text."""
     scalar = None if node is None else target(node)
     return scalar.text if isinstance(scalar, Scalar) and scalar.text else None
 
 
 def parse(text: str) -> list[Document]:
-    """The documents of a text. Raises NotYamlError; does not check for Kubernetes objects."""
+    """Returns the documents of a text. Raises NotYamlError; does not check for Kubernetes objects."""
     builder = _Builder(text)
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
@@ -227,7 +227,7 @@ class _Builder:
             self._finish(event)
 
     def _where(self, event: Any) -> tuple[int, int, int, bool, bool]:
-        """Start, body, line, flow, anchored."""
+        """Returns start, body, line, flow, anchored."""
         flow = bool(event.flow_style)
         body = event.end_mark.index
         # In flow style, the end of the bracket; in a sequence without indentation, the end of the dash.
@@ -247,7 +247,7 @@ class _Builder:
         return made
 
     def _end_of_block_scalar(self, start: int, end: int) -> int:
-        """The end of its last line; with `|+` the following empty lines belong to it."""
+        """Returns the end of its last line; with `|+` the following empty lines belong to it."""
         head, _, _ = self._text[start:end].partition("\n")
         header = head.partition(" #")[0]
         return end if "+" in header else start + len(self._text[start:end].rstrip())
@@ -293,12 +293,12 @@ class _Builder:
 
 
 def _tag(event: Any) -> str | None:
-    """The tag as written, in full; None if there is none."""
+    """Returns the tag as written, in full; None if there is none."""
     return None if event.tag is None else str(event.tag)
 
 
 def nodes(root: Node, deepest: int | None = None) -> Iterator[Node]:
-    """Every node, without following aliases. Raises EditError for nesting beyond `deepest`."""
+    """Yields every node, without following aliases. Raises EditError for nesting beyond `deepest`."""
     waiting = [(root, 0)]
     while waiting:
         node, depth = waiting.pop()

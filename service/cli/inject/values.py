@@ -17,7 +17,7 @@ Data = str | int | bool | None | Raw | list["Data"] | dict[Key, "Data"]
 
 
 def same(one: Data, other: Data) -> bool:
-    """Whether Kubernetes treats two values as equal: key order is ignored, 1 is not true."""
+    """Returns whether Kubernetes treats two values as equal: key order is ignored, 1 is not true."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if type(one) is not type(other):

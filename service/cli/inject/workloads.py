@@ -74,7 +74,7 @@ Found = Workload | Left | ConfigMap
 
 
 def objects(file: str, document: Document) -> Iterator[Found]:
-    """The objects of a document; none if it is empty. Raises ManifestError for a non-object."""
+    """Yields the objects of a document; none if it is empty. Raises ManifestError for a non-object."""
     root = target(document.root)
     if isinstance(root, Scalar) and root.plain and not root.text:
         return
@@ -113,7 +113,7 @@ def _objects(file: str, number: int, node: Node, path: Path) -> Iterator[Found]:
 
 
 def _group(node: Node) -> str | None:
-    """The API group: "apps" of apps/v1, "" of v1; None if there is no apiVersion."""
+    """Returns the API group: "apps" of apps/v1, "" of v1; None if there is no apiVersion."""
     version = text_of(child(node, "apiVersion"))
     if version is None:
         return None
@@ -135,7 +135,7 @@ def _left(title: str, place: Place, kind: str | None, node: Node) -> Left:
 
 
 def _has_containers(node: Node) -> bool:
-    """Whether the object has, anywhere, a list `containers` of mappings with images."""
+    """Returns whether the object has, anywhere, a list `containers` of mappings with images."""
     for of in nodes(node):
         if not isinstance(of, Mapping):
             continue

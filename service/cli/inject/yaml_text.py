@@ -31,7 +31,7 @@ class Style:
 
 
 def scalar_text(value: str | int | bool | Raw | None, *, flow: bool = False) -> str:
-    """One value; in flow style strings are always quoted, so that JSON stays JSON."""
+    """Returns one value; in flow style strings are always quoted, so that JSON stays JSON."""
     if isinstance(value, Raw):
         return value.text if value.tag is None else f"{_tag(value.tag)} {quoted(value.text)}"
     if value is None:
@@ -57,7 +57,7 @@ def _tag(tag: str) -> str:
 
 
 def block_pairs(pairs: dict[Key, Data], column: int, style: Style) -> list[str]:
-    """The lines of a mapping with its keys in `column`."""
+    """Returns the lines of a mapping with its keys in `column`."""
     lines: list[str] = []
     for key, value in pairs.items():
         lines.extend(_below(f"{' ' * column}{scalar_text(key)}:", value, column, style))
@@ -65,7 +65,7 @@ def block_pairs(pairs: dict[Key, Data], column: int, style: Style) -> list[str]:
 
 
 def _below(head: str, value: Data, column: int, style: Style) -> list[str]:
-    """A key's line, and the lines of its value."""
+    """Returns a key's line, and the lines of its value."""
     if isinstance(value, dict) and value:
         return [head, *block_pairs(value, column + style.step, style)]
     if isinstance(value, list) and value:
@@ -80,7 +80,7 @@ _SHORT: Final = 4
 
 
 def block_item(value: Data, column: int, style: Style) -> list[str]:
-    """The lines of one item with its dash in `column`."""
+    """Returns the lines of one item with its dash in `column`."""
     indent = " " * column
     if isinstance(value, dict) and value:
         first, *rest = block_pairs(value, column + 2, style)
@@ -89,7 +89,7 @@ def block_item(value: Data, column: int, style: Style) -> list[str]:
 
 
 def flow_text(value: Data, indent: str | None = None, step: int = 2) -> str:
-    """The value in flow style: on one line, or with an indent on several."""
+    """Returns the value in flow style: on one line, or with an indent on several."""
     if isinstance(value, dict) and value:
         parts = [
             flow_pair(key, of, None if indent is None else indent + " " * step, step)

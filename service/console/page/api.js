@@ -1,9 +1,9 @@
-// Asking the sidecar. The token, if one is needed, is kept here and nowhere else: for as long as the page.
+// HTTP requests to the sidecar. The token, if one is needed, is kept only here, as long as the page is open.
 
-/** The sidecar gave no answer: it is gone, or something between us is. */
+/** No answer: the sidecar has ended, or the connection to it is broken. */
 export class UnreachableError extends Error {}
 
-/** The sidecar refused, in its own words. */
+/** The sidecar rejected the request; has its message. */
 export class RefusedError extends Error {
   constructor(status, problem) {
     super(problem.detail ?? problem.title ?? `HTTP status ${status}`);
@@ -11,7 +11,7 @@ export class RefusedError extends Error {
     this.problem = problem;
   }
 
-  /** What else the problem says, each as a sentence. */
+  /** The other fields of the problem, each as a sentence. */
   get remarks() {
     const { kafka_error: kafkaError, code, written, place, phase, waited_ms: waitedMs } = this.problem;
     const remarks = [];
@@ -37,7 +37,7 @@ export class Api {
     return this.#token !== null;
   }
 
-  /** A response that is no error. Throws UnreachableError, RefusedError, or AbortError by `signal`. */
+  /** Returns a successful response. Throws UnreachableError, RefusedError, or AbortError by `signal`. */
   async ask(path, { method = "GET", json = null, headers = {}, signal = null } = {}) {
     const sent = new Headers(headers);
     if (json !== null) sent.set("Content-Type", "application/json");
@@ -53,7 +53,7 @@ export class Api {
     return response;
   }
 
-  /** The JSON of an answer that is no error. Throws what `ask` does. */
+  /** Returns the JSON of a successful response. Throws the errors of `ask`. */
   async read(path, options = {}) {
     const response = await this.ask(path, options);
     try {
@@ -69,6 +69,6 @@ async function problemOf(response) {
     const problem = await response.json();
     return problem !== null && typeof problem === "object" ? problem : {};
   } catch {
-    return {}; // whoever stands in between and refuses need not speak JSON
+    return {}; // a proxy may answer with an error that is not JSON
   }
 }

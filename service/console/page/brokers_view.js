@@ -1,11 +1,11 @@
-// The table of brokers: one row each, put together from the cluster and from the sidecar's connections.
+// The table of brokers: one row each, from the cluster's data and the sidecar's connections.
 
 import { byId, keyed, make, makeRow, setTag, setText, show } from "./dom.js";
 import { count, duration } from "./format.js";
 import { connectionOf } from "./health.js";
 
 const LABELS = ["Broker", "Connection", "In flight", "Answers in", "Leads", "Last error"];
-/** A request that takes longer is worth a word. */
+/** A request that takes longer is marked. */
 const SLOW_MS = 1000;
 
 export class BrokersView {
@@ -13,7 +13,7 @@ export class BrokersView {
   #empty = byId("brokers-empty");
   #onLeads;
 
-  /** `onLeads(id)` is called where a reader wants to see what a broker leads. */
+  /** `onLeads(id)` is called when the reader asks for the topics that a broker leads. */
   constructor(onLeads) {
     this.#onLeads = onLeads;
   }
@@ -45,7 +45,7 @@ export class BrokersView {
   }
 }
 
-/** Brokers by id; while none is known, the addresses that the sidecar was given. */
+/** Brokers by id; while none is known, the configured addresses. */
 function rowsOf(model) {
   const nodes = new Map((model.status?.nodes ?? []).map((node) => [node.id, node]));
   const ids = new Set(model.brokers.keys());
@@ -88,13 +88,13 @@ function latencyOf(node) {
   return p99 === null || p99 === undefined ? "–" : duration(p99, true);
 }
 
-/** The later of what went wrong with the connection and with a produce. */
+/** Returns the later failure: that of the connection or that of a produce. */
 function errorOf(node, elapsedMs) {
   const found = [];
   if (node?.last_error) found.push({ words: node.last_error, ageMs: node.last_error_age_ms });
   const failure = node?.last_failure;
   if (failure) {
-    // Kafka's name says it; its explanations fill a page.
+    // Kafka's name is enough; its explanation would fill a page.
     const times = failure.times > 1 ? ` (${count(failure.times)} times)` : "";
     found.push({ words: `${failure.error}${times}`, ageMs: failure.age_ms });
   }

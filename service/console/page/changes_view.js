@@ -16,7 +16,7 @@ export class ChangesView {
   }
 }
 
-/** A change never changes: it is written once. */
+/** A change never changes, so it is rendered once. */
 function makeChange({ at, tone, subject, text }) {
   const time = make("time", "", clock(at));
   time.dateTime = at.toISOString();

@@ -1,4 +1,4 @@
-// The partitions of one topic: who leads each, which replicas are in sync.
+// The partitions of one topic: their leaders and in-sync replicas.
 
 import { byId, keyed, make, makeRow, setTag, setText, show } from "./dom.js";
 import { count, counted, listed } from "./format.js";
@@ -21,7 +21,7 @@ export class DetailView {
   #trouble = "";
   #opener = null;
 
-  /** `onUse(name)` is called where a reader wants the topic in the forms. */
+  /** `onUse(name)` is called when the reader wants the topic in the forms. */
   constructor(api, model, onUse) {
     this.#api = api;
     this.#model = model;
@@ -30,7 +30,7 @@ export class DetailView {
     byId("detail-use").addEventListener("click", () => onUse(this.#name));
   }
 
-  /** Opens the panel on a topic. One that is not followed is asked for, and is followed from then on. */
+  /** Opens the panel on a topic. An unknown topic is looked up, and the sidecar follows it from then on. */
   async open(name) {
     this.#opener = document.activeElement;
     this.#name = name;

@@ -1,5 +1,5 @@
-// Swagger UI over this sidecar's own document. Nothing is asked of any other host: no validator, no fonts.
-// Where tokens are in use, the page asks for one; it is kept here and nowhere else: for as long as the page.
+// Swagger UI for this sidecar's OpenAPI document. It uses no other host: no validator, no fonts.
+// Where tokens are in use, the page asks for one, and keeps it only here, as long as it is open.
 
 const form = document.getElementById("token-form");
 const field = document.getElementById("token-value");
@@ -44,14 +44,14 @@ function draw(spec) {
     defaultModelsExpandDepth: 0,
     docExpansion: "list",
     validatorUrl: null,
-    // Requests go to the origin that this page came from, whatever the document says.
+    // Requests go to this page's origin, whatever the document says.
     presets: [SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
     requestInterceptor: withToken,
   });
 }
 
-/** A call that is tried out has the page's token, unless it has one of its own or goes elsewhere. */
+/** Adds the page's token to a tried call, unless the call has its own or goes to another origin. */
 function withToken(request) {
   const isOurs = new URL(request.url, location.href).origin === location.origin;
   if (token !== null && isOurs && !("Authorization" in request.headers)) {

@@ -1,13 +1,13 @@
-// The few ways in which this page touches its document. Text gets in as text: nothing here parses markup.
+// The page's DOM functions. Strings are inserted as text: no markup is parsed here.
 
-/** The element of that id; the page and its scripts are one, so a missing one is a bug. */
+/** Returns the element with this id; page and scripts ship together, so a missing one is a bug. */
 export function byId(id) {
   const found = document.getElementById(id);
   if (found === null) throw new Error(`the page has no element ${id}`);
   return found;
 }
 
-/** A new element with a class (or none) and children: elements, or texts. */
+/** Creates an element with a class (or none) and children: elements, or texts. */
 export function make(tag, className = "", ...children) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -15,12 +15,12 @@ export function make(tag, className = "", ...children) {
   return made;
 }
 
-/** Sets a text where it changed, so that a live region speaks once and a selection survives. */
+/** Sets a text if it changed, so that a live region speaks once and a selection survives. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Sets an attribute where it changed; null takes it away. */
+/** Sets an attribute if it changed; null removes it. */
 export function setAttribute(node, name, value) {
   if (value === null) node.removeAttribute(name);
   else if (node.getAttribute(name) !== value) node.setAttribute(name, value);
@@ -30,14 +30,14 @@ export function show(node, shown) {
   node.hidden = !shown;
 }
 
-/** The children that `keyed` has given each parent, by key. */
+/** The children that `keyed` created in each parent, by key. */
 const CHILDREN = new WeakMap();
 
 /**
- * Makes a parent's children those of a list: one each, kept as long as its key is in the list.
+ * Updates a parent's children to match a list: one each, kept as long as its key is in the list.
  *
- * A child that stays where it is is not touched, so focus, selection and scroll positions survive. Keys are
- * different from each other.
+ * A child that stays in its position is not touched, so focus, selection and scroll positions survive. Keys
+ * must be unique.
  */
 export function keyed(parent, items, keyOf, makeOne, update) {
   const old = CHILDREN.get(parent) ?? new Map();
@@ -59,8 +59,8 @@ export function keyed(parent, items, keyOf, makeOne, update) {
 }
 
 /**
- * A row of a table, headed by its first cell. `labels` name the cells where there is no room for columns:
- * rows are shown as cards then, and would be no table to screen readers any more but for the roles.
+ * Creates a table row, headed by its first cell. `labels` name the cells on narrow pages, where rows are
+ * cards. The roles keep cards a table for screen readers.
  */
 export function makeRow(labels, numbers = []) {
   const row = make("tr");
@@ -81,7 +81,7 @@ export function setTag(node, tone, text) {
   setText(node, text);
 }
 
-/** Fills a list of terms and what they are: [[term, text, tone]]. */
+/** Fills a definition list: [[term, text, tone]]. */
 export function setFacts(list, facts) {
   keyed(
     list,

@@ -1,22 +1,22 @@
-// The live stream: /v1/watch, read with fetch (EventSource can't send a token), taken up again when it ends.
+// The live stream: /v1/watch, read with fetch (EventSource can't send a token); reconnects when it ends.
 
 import { RefusedError } from "./api.js";
 import { EventStreamParser } from "./sse.js";
 
 const STATUS_MS = 1000;
-/** So many statuses missed, and the sidecar counts as gone, though the connection may still stand. */
+/** After this many missed statuses the sidecar counts as gone, even if the connection is open. */
 const SILENCE_MS = 5 * STATUS_MS;
 const BACKOFF_MS = [250, 500, 1000, 2000, 4000];
 
 /**
- * Keeps one stream open and says how it stands:
+ * Keeps one stream open and reports its state:
  *
- *     connecting   nothing was heard yet
- *     live         heard from within SILENCE_MS
- *     gone         no answer, or none any more; tries again
- *     refused      answered with an error (`error` has the words); tries again
+ *     connecting   nothing received yet
+ *     live         received something within SILENCE_MS
+ *     gone         no answer, or the stream went silent; retries
+ *     refused      answered with an error (`error` has the message); retries
  *     token        answered 401: waits for `retry`
- *     paused       told to: waits for `retry`
+ *     paused       after `pause`: waits for `retry`
  *
  * `onEvent(event, data)` gets each event, `onState(state, error)` each change of state.
  */
@@ -35,7 +35,7 @@ export class Feed {
     this.#onState = onState;
   }
 
-  /** Connects now, whatever it was doing. */
+  /** Connects now, in any state. */
   retry() {
     clearTimeout(this.#timer);
     this.#attempt?.abort();
@@ -43,7 +43,7 @@ export class Feed {
     this.#run(this.#attempt);
   }
 
-  /** Lets go of the connection: a browser has six for one host, and a page that nobody sees needs none. */
+  /** Closes the connection: a browser has six per host, and a hidden page needs none. */
   pause() {
     clearTimeout(this.#timer);
     this.#attempt?.abort();
@@ -51,7 +51,7 @@ export class Feed {
     this.#onState("paused", null);
   }
 
-  /** Forgets what was heard, so that the next stream begins with everything. */
+  /** Forgets the last id, so that the next stream begins with a snapshot. */
   startAnew() {
     this.#lastId = null;
     this.retry();
@@ -64,7 +64,7 @@ export class Feed {
     } catch (caught) {
       error = caught;
     }
-    if (attempt !== this.#attempt) return; // another attempt has taken over
+    if (attempt !== this.#attempt) return; // another attempt has started
     if (error instanceof RefusedError && error.status === 401) {
       this.#onState("token", error);
       return;
@@ -75,7 +75,7 @@ export class Feed {
     this.#timer = setTimeout(() => this.retry(), backoff * (0.8 + 0.4 * Math.random()));
   }
 
-  /** A fault in this page must not look like one of the sidecar. */
+  /** An error of this page must not look like one of the sidecar. */
   #tell(event, data) {
     try {
       this.#onEvent(event, JSON.parse(data));

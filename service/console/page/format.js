@@ -1,4 +1,4 @@
-// Numbers and times as people read them. English, whatever the browser speaks: so are the API's own words.
+// Formats numbers and times for people. Always English, like the API's texts.
 
 const COUNT = new Intl.NumberFormat("en");
 const SHORT = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -26,7 +26,7 @@ export function short(number) {
 
 /** Milliseconds → 3 s, 2 min 5 s, 4 h 10 min, 3 d 4 h. Whole seconds unless `fine`, which shows 12 ms. */
 export function duration(elapsedMs, fine = false) {
-  const ms = Math.max(0, elapsedMs); // the reader's clock may have been set back
+  const ms = Math.max(0, elapsedMs); // the browser's clock may have been set back
   if (fine && ms < SECOND) return `${short(ms)} ms`;
   if (ms < MINUTE) return `${Math.floor(ms / SECOND)} s`;
   if (ms < HOUR) return pair(ms, MINUTE, "min", SECOND, "s");
@@ -39,7 +39,7 @@ function pair(ms, large, largeName, small, smallName) {
   return `${Math.floor(ms / large)} ${largeName}${rest ? ` ${rest} ${smallName}` : ""}`;
 }
 
-/** A moment (a Date, or what makes one) → 09:27:01, in the reader's zone. */
+/** A time (a Date, or an argument for one) → 09:27:01, in the browser's zone. */
 export function clock(moment) {
   return CLOCK.format(new Date(moment));
 }

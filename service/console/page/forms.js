@@ -1,4 +1,4 @@
-// The two forms: who leads, and send a test record.
+// The two forms: look up a leader, and send a test record.
 
 import { RefusedError } from "./api.js";
 import { byId, keyed, make, setText } from "./dom.js";
@@ -6,11 +6,11 @@ import { clock } from "./format.js";
 import { faultOf, jsonOf } from "./json_text.js";
 import { answer, answerError } from "./result.js";
 
-/** A person waits for the answer: not for the minutes that a program may. */
+/** A person waits for the answer, so this is shorter than a program's timeout. */
 const SEND_TIMEOUT_MS = 15_000;
 const OFFERED_TOPICS = 50;
 
-/** Wires a form: `ask` gets the place for the answer; until it is done the form takes no second one. */
+/** Wires a form: `ask` gets the element for the answer; the form is disabled until it is done. */
 function onSubmit(form, place, ask) {
   let isAsking = false;
   form.addEventListener("submit", async (event) => {
@@ -28,7 +28,7 @@ function onSubmit(form, place, ask) {
   });
 }
 
-/** Offers the names of topics that begin as what is typed; a few, however many there are. */
+/** Suggests a few topic names that begin with the typed text. */
 function offerTopics(model, input) {
   const offered = byId("topic-names");
   const offer = () => {
@@ -54,7 +54,7 @@ export function wireLookup(api, model) {
     const fault = isByPartition() ? partitionFault(value.value) : faultOf(value.value, by.value);
     if (fault !== null) return answer(place, "bad", fault);
     const wanted = isByPartition() ? `"partition":${Number(value.value)}` : keyMember(value.value, by.value);
-    // In the body, so that the key is in nobody's access log.
+    // In the body, so that the key is in no access log.
     const json = `{"lookups":[{"topic":${JSON.stringify(topic.value)},${wanted}}]}`;
     const { results } = await api.read("/v1/leaders", { method: "POST", json });
     const [{ error }] = results;
@@ -112,7 +112,7 @@ export function wireSend(api, model) {
   });
 }
 
-/** Produces with a person's deadline. A sidecar whose own is shorter refuses ours, having written nothing. */
+/** Produces with a short timeout. A sidecar with a shorter limit rejects ours before it writes anything. */
 async function produce(api, path, json) {
   try {
     const query = `timeout_ms=${SEND_TIMEOUT_MS}&max_block_ms=${SEND_TIMEOUT_MS}`;
@@ -133,7 +133,7 @@ function answerReceipt(place, { partition, offset, timestamp }, tookMs) {
   answer(place, "good", `Written: ${where}`, [how]);
 }
 
-/** Puts a topic into both forms. */
+/** Fills a topic into both forms. */
 export function useTopic(name) {
   byId("lookup-topic").value = name;
   byId("send-topic").value = name;

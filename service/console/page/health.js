@@ -1,10 +1,10 @@
-// What there is to say first: one sentence, and what needs attention. Pure: a model in, sentences out.
+// The headline and the problems that need attention. Pure: a model in, sentences out.
 
 import { count, counted } from "./format.js";
 
 const ENDED = ["closing", "closed"];
 
-/** Where records are held up (docs/http.md, "Why is it slow"), as a title. */
+/** Titles of the states in which records wait (docs/http.md, "Why is it slow"). */
 const SLOW = {
   client: "Client",
   metadata: "Metadata",
@@ -13,12 +13,12 @@ const SLOW = {
   delivery: "Delivery",
 };
 
-/** A failure that was followed by no other for so long is no news. */
+/** A failure older than this, with none after it, is not shown. */
 const RECENT_MS = 15_000;
-/** Ends of a connection that nobody needs to mend: it is made again when it is needed. */
+/** Normal ends of a connection: it is opened again when it is needed. */
 const HARMLESS = /closed|idle/;
 
-/** How a connection stands, for people: [tone, words]. */
+/** A connection's state for people: [tone, words]. */
 export function connectionOf(node) {
   if (node === null) return ["idle", "not needed so far"];
   if (node.state === "ready") return ["good", "connected"];
@@ -31,7 +31,7 @@ export function connectionOf(node) {
   return ["idle", node.last_error === null ? "not needed so far" : "not connected"];
 }
 
-/** Brokers by how their connections stand. */
+/** Brokers by the state of their connections. */
 export function connectionsOf(model) {
   const nodes = model.status?.nodes ?? [];
   const known = nodes.filter((node) => node.id >= 0);
@@ -43,19 +43,19 @@ export function connectionsOf(model) {
   };
 }
 
-/** Whether no broker answers any more, as far as the sidecar has tried. */
+/** Whether no broker answers, as far as the sidecar has tried. */
 function areAllGone({ all, down, isAnyReady }, metadata) {
   if (isAnyReady) return false;
   const isRefreshFailing = metadata.last_error !== null && metadata.last_error_age_ms < RECENT_MS;
   return isRefreshFailing || (all > 0 && down === all);
 }
 
-/** Whether little of buffer.memory is left: produce waits for it next. */
+/** Whether little of buffer.memory is left: soon produces will wait for it. */
 export function isNearlyFull({ total_bytes: total, available_bytes: available }) {
   return available < 0.1 * total;
 }
 
-/** Each {tone, title, text}; the gravest first. */
+/** Returns problems as {tone, title, text}; the most severe first. */
 export function findingsOf(model) {
   const { status, totals } = model;
   if (status === null) return [];
@@ -84,7 +84,7 @@ function slowTitle(node, phase) {
   return `${node < 0 ? "Bootstrap address" : `Broker ${node}`}: ${what.toLowerCase()}`;
 }
 
-/** {tone, text}: the sentence at the top. It holds no number that ticks, so that it is spoken once. */
+/** Returns {tone, text}: the headline. It has no changing numbers, so a screen reader speaks it once. */
 export function headlineOf(model, findings) {
   if (model.status === null) return { tone: "idle", text: "Waiting for the sidecar’s first word" };
   const connections = connectionsOf(model);
@@ -106,7 +106,7 @@ export function headlineOf(model, findings) {
   return { tone: "good", text: "Everything is in order" };
 }
 
-/** The same, once the sidecar is gone: what was true then is no news of now. */
+/** The headline when the sidecar is gone: the old state may no longer be true. */
 export function staleHeadlineOf(model, findings) {
   const { text } = headlineOf(model, findings);
   return { tone: "idle", text: `Not known. Last heard: ${text[0].toLowerCase()}${text.slice(1)}` };

@@ -1,13 +1,13 @@
-// Keys and values as the API takes them: the reader's own JSON, digit for digit, or a string.
+// Keys and values for the API: the typed JSON, digit for digit, or a string.
 
-/** JSON for what was typed, in that format. Throws SyntaxError where JSON was announced and is none. */
+/** Returns JSON for the typed text in that format. Throws SyntaxError for invalid text in format JSON. */
 export function jsonOf(typed, format) {
   if (format !== "json") return JSON.stringify(typed);
-  JSON.parse(typed); // or two values, or none, would go into the body
+  JSON.parse(typed); // otherwise two values, or none, would go into the body
   return typed;
 }
 
-/** What is wrong with typed JSON, in one sentence; null where it is some. */
+/** Returns the error in typed JSON, in one sentence; null if it is valid. */
 export function faultOf(typed, format) {
   try {
     jsonOf(typed, format);

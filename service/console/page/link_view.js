@@ -1,4 +1,4 @@
-// How we stand with the sidecar: the word at the top, the banner when it is gone, the call for a token.
+// The connection to the sidecar: the word at the top, the banner when it is gone, the form for a token.
 
 import { RefusedError } from "./api.js";
 import { byId, setTag, setText, show } from "./dom.js";
@@ -22,7 +22,7 @@ export class LinkView {
   #link = byId("link");
   #banner = byId("banner");
 
-  /** `onToken(token)` is called with the reader's token, `onRetry()` where they won't wait. */
+  /** `onToken(token)` is called with the reader's token, `onRetry()` when they choose to retry now. */
   constructor(api, { onToken, onRetry }) {
     this.#api = api;
     byId("banner-retry").addEventListener("click", onRetry);
@@ -35,7 +35,7 @@ export class LinkView {
     });
   }
 
-  /** Takes the feed's state (feed.js), at this time. */
+  /** Sets the feed's state (feed.js) at this time. */
   take(state, error, nowMs) {
     if (state === "live") this.#heardMs = nowMs;
     if (state === this.#state && state !== "token") return;
@@ -47,17 +47,17 @@ export class LinkView {
     if (state === "token") this.#askForToken();
   }
 
-  /** Whether what the page shows is of an earlier time. */
+  /** Whether the page shows old data. */
   get isStale() {
     return this.#heardMs !== null && this.#state !== "live";
   }
 
-  /** How we stand, in a word or two. */
+  /** The connection's state, in a word or two. */
   get word() {
     return WORDS[this.#state][1];
   }
 
-  /** When the sidecar was last heard; null if never. */
+  /** When the sidecar last sent something; null if never. */
   get heardMs() {
     return this.#heardMs;
   }

@@ -1,4 +1,4 @@
-// The console of one sidecar. Draws at most once a frame, and once a second for what only ages.
+// The console of one sidecar. Draws at most once a frame, and once a second to update ages.
 
 import { Api } from "./api.js";
 import { BrokersView } from "./brokers_view.js";
@@ -43,7 +43,7 @@ function onToken(token) {
   feed.startAnew();
 }
 
-/** A page that is hidden, or kept for the way back, lets its stream go and takes it up where it was. */
+/** A hidden or cached page closes its stream, and resumes it when it is shown again. */
 function wireVisibility() {
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) feed.pause();
@@ -65,7 +65,7 @@ function draw() {
   isDue = false;
   const nowMs = Date.now();
   link.render(model, nowMs);
-  // Ages are the sidecar's own: without it they stand still, and the page says from when they are.
+  // Ages are the sidecar's: without it they do not change, and the page shows their time.
   const elapsedMs = model.statusAtMs === null || link.isStale ? 0 : nowMs - model.statusAtMs;
   const headline = state.render(model, elapsedMs, link.isStale);
   brokers.render(model, elapsedMs);

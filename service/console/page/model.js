@@ -1,10 +1,10 @@
-// What this page knows: the cluster as the watch tells it, the sidecar's status, and what happened meanwhile.
+// The page's data: the cluster from the watch, the sidecar's status, and the recent changes.
 
 import { Topic } from "./topic.js";
 
 const MAX_CHANGES = 200;
 
-/** Changed by `apply` alone. `topicsRevision` grows with each change that a list of topics would show. */
+/** Changed only by `apply`. `topicsRevision` grows with each change that a list of topics would show. */
 export class Model {
   clusterId = null;
   hasSnapshot = false;
@@ -12,17 +12,17 @@ export class Model {
   topics = new Map();
   topicsRevision = 0;
   status = null;
-  /** When the status was told, by the reader's clock: its ages count from there. */
+  /** When the status was received, by the browser's clock: its ages count from there. */
   statusAtMs = null;
   /** The newest first: {key, at, tone, subject, text}. */
   changes = [];
-  /** Why the sidecar ended the stream, if it said so: {reason, detail}. */
+  /** Why the sidecar ended the stream, if it gave a reason: {reason, detail}. */
   farewell = null;
   #totals = totalsOf([]);
   #totalsRevision = 0;
   #notes = 0;
 
-  /** Takes one event of /v1/watch (docs/watch.md), at this time by the reader's clock. */
+  /** Applies one event of /v1/watch (docs/watch.md), received at this time by the browser's clock. */
   apply(event, data, nowMs) {
     TAKERS[event]?.(this, data, nowMs);
   }
@@ -36,13 +36,13 @@ export class Model {
     return this.#totals;
   }
 
-  /** Where a broker listens; null where that is not known. */
+  /** Returns a broker's address; null if it is unknown. */
   addressOf(id) {
     const broker = this.brokers.get(id);
     return broker === undefined ? null : `${broker.host}:${broker.port}`;
   }
 
-  /** Adds a change; one of the same key is there already. */
+  /** Adds a change, unless there is one with the same key. */
   note(change) {
     if (change.key !== undefined && this.changes.some((known) => known.key === change.key)) return;
     this.#notes += 1;
@@ -103,7 +103,7 @@ export class Model {
 
   takeReset(data, nowMs) {
     const text = RESETS[data.reason];
-    // The first broker's first answer makes a cluster of none: no change to tell of.
+    // The first broker's first answer turns an empty cluster into one: not a change to show.
     if (text === undefined || this.clusterId === null) return;
     this.note({ at: nowMs, tone: "idle", subject: "Sidecar", text });
   }
@@ -128,7 +128,7 @@ const RESETS = {
   cluster_changed: "follows another cluster now",
 };
 
-/** The watch and the status both tell of it: its key is the same in both. */
+/** Both the watch and the status report it, so its key is the same in both. */
 function leaderChange(at, { topic, partition, leader_epoch: epoch }, before, now) {
   const name = (id) => (id === null ? "nobody" : `broker ${id}`);
   return {

@@ -1,4 +1,4 @@
-// Pages of a long list, so that only what is seen is in the document.
+// Pages of a long list, so that the document has only the visible items.
 
 import { make, setText, show } from "./dom.js";
 import { count } from "./format.js";
@@ -24,12 +24,12 @@ export class Pager {
     place.append(this.#range, this.#back, this.#forth);
   }
 
-  /** Back to the first page. */
+  /** Returns to the first page. */
   reset() {
     this.#page = 0;
   }
 
-  /** The items of the present page; shows where in the list they stand. */
+  /** Returns the items of the present page; shows their range in the list. */
   cut(items) {
     const last = Math.max(0, Math.ceil(items.length / this.#size) - 1);
     this.#page = Math.min(this.#page, last);
@@ -42,7 +42,7 @@ export class Pager {
     return shown;
   }
 
-  /** Not by `disabled`: the button that was just pressed would lose the focus at the last page. */
+  /** Does not use `disabled`: at the last page the pressed button would lose the focus. */
   #enable(turner, enabled) {
     turner.setAttribute("aria-disabled", `${!enabled}`);
   }

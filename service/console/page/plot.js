@@ -1,4 +1,4 @@
-// One small plot: a line over the last seconds, drawn by hand as SVG, said in words as well.
+// A small plot: a line over the last seconds as SVG, with a text for screen readers.
 
 import { make, setAttribute, setText } from "./dom.js";
 
@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 300;
 const HEIGHT = 64;
 
-/** A figure: its name and present value in words, the line, and what the edges mean. */
+/** A figure: its name and present value in words, the line, and the labels of the edges. */
 export class Plot {
   #name;
   #unit;
@@ -24,7 +24,7 @@ export class Plot {
   #start = make("span");
   #end = make("span");
 
-  /** `format` makes a value into words. `classes` are those of the lines; the area under the first is tinted. */
+  /** `format` formats a value. `classes` are those of the lines; the area under the first is tinted. */
   constructor(figure, name, unit, format, { classes = ["line"], legend = "" } = {}) {
     this.#name = name;
     this.#unit = unit;
@@ -56,14 +56,14 @@ export class Plot {
     setAttribute(this.#svg, "aria-label", this.#words(series[0], now, highest, end));
   }
 
-  /** The plot for those who do not see it. */
+  /** Describes the plot for screen readers. */
   #words(points, now, highest, end) {
     const span = `${this.#name} over ${points.length} seconds`;
     return `${span}: ${now} ${end}, at most ${this.#format(highest)} ${this.#unit}`.trim();
   }
 }
 
-/** The least of 1, 2, 5, 10, 20 … that is not below: a scale that seldom changes. */
+/** Returns the smallest of 1, 2, 5, 10, 20 … that is not below the value: a scale that seldom changes. */
 function niceAbove(value) {
   if (value <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -74,7 +74,7 @@ function lineOf(points, scale) {
   return runsOf(points, scale).map(pathOf).join("");
 }
 
-/** What lies under the line, down to zero. */
+/** The area under the line, down to zero. */
 function areaOf(points, scale) {
   const closed = runsOf(points, scale).map((run) => {
     const [[left], [right]] = [run[0], run.at(-1)];
@@ -87,7 +87,7 @@ function pathOf(points) {
   return `M${points.map(([x, y]) => `${x},${y}`).join("L")}`;
 }
 
-/** The points between gaps, as [x, y] in the drawing; a lone one becomes a short dash. */
+/** The points between gaps, as [x, y] in the drawing; a single one becomes a short dash. */
 function runsOf(points, scale) {
   const runs = [];
   const step = WIDTH / Math.max(1, points.length - 1);

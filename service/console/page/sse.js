@@ -1,16 +1,16 @@
 // Server-sent events from text, for streams that fetch reads. Source: WHATWG HTML, section 9.2.6.
 
-/** Takes a stream's text in pieces of any size and gives the events that are complete. */
+/** Parses a stream's text in chunks of any size, and returns the complete events. */
 export class EventStreamParser {
   #rest = "";
   #event = "";
   #data = [];
   #id = null;
 
-  /** The events that this piece completes: {event, data, id}; id is null where none was ever told. */
+  /** The events that this chunk completes: {event, data, id}; id is null if none was ever received. */
   take(piece) {
     const events = [];
-    // A carriage return at the very end may be half of a line's end.
+    // A carriage return at the very end may be the first half of CRLF.
     const lines = (this.#rest + piece).split(/\r\n|\n|\r(?!$)/);
     this.#rest = lines.pop();
     for (const line of lines) {
@@ -22,7 +22,7 @@ export class EventStreamParser {
 
   #field(line) {
     const colon = line.indexOf(":");
-    if (colon === 0) return; // a comment: a sign of life
+    if (colon === 0) return; // a comment: the heartbeat
     const name = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
     if (name === "data") this.#data.push(value);

@@ -1,4 +1,4 @@
-// The top of the page: the headline, what needs attention, six figures.
+// The top of the page: the headline, the problems, six figures.
 
 import { byId, keyed, make, setAttribute, setFacts, setTag, setText, show } from "./dom.js";
 import { bytes, count, duration } from "./format.js";
@@ -9,7 +9,7 @@ export class StateView {
   #findings = byId("findings");
   #figures = byId("figures");
 
-  /** Shows the model; `elapsedMs` has passed since its status was told. Gives the headline. */
+  /** Shows the model; `elapsedMs` is the time since its status was received. Returns the headline. */
   render(model, elapsedMs, isStale) {
     const findings = findingsOf(model);
     const headline = isStale ? staleHeadlineOf(model, findings) : headlineOf(model, findings);

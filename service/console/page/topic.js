@@ -1,6 +1,6 @@
-// One topic as the watch tells it, and what can be said of it at a glance.
+// One topic with its partitions, and its summary.
 
-/** Its partitions by number. The summary is made when asked for, after a change. */
+/** Its partitions by number. The summary is computed on demand, after a change. */
 export class Topic {
   #partitions = new Map();
   #sorted = null;
@@ -11,7 +11,7 @@ export class Topic {
     this.internal = internal;
   }
 
-  /** A topic of a snapshot. */
+  /** Creates a topic from a snapshot. */
   static of({ name, internal, partitions }) {
     const topic = new Topic(name, internal);
     for (const partition of partitions) topic.put(partition);
@@ -22,13 +22,13 @@ export class Topic {
     return this.#partitions.has(number);
   }
 
-  /** Puts a partition in the place of the old one. */
+  /** Replaces a partition. */
   put(partition) {
     this.#partitions.set(partition.partition, partition);
     this.#sorted = this.#summary = null;
   }
 
-  /** In order. */
+  /** The partitions in order. */
   get partitions() {
     this.#sorted ??= [...this.#partitions.values()].sort((a, b) => a.partition - b.partition);
     return this.#sorted;
@@ -41,7 +41,7 @@ export class Topic {
   }
 }
 
-/** Whether a replica is missing from those in sync. */
+/** Whether a replica is not in sync. */
 export function isUnderReplicated(partition) {
   return partition.isr.length < partition.replicas.length;
 }

@@ -1,4 +1,4 @@
-// The table of topics: those that the sidecar follows and, when asked for, all others of the cluster by name.
+// The table of topics: those that the sidecar follows and, on request, all other names of the cluster.
 
 import { UnreachableError } from "./api.js";
 import { byId, keyed, make, makeRow, setTag, setText, show } from "./dom.js";
@@ -31,7 +31,7 @@ export class TopicsView {
   #listedText = "";
   #isStale = true;
 
-  /** `onOpen(name)` is called where a reader wants to see a topic's partitions. */
+  /** `onOpen(name)` is called when the reader wants to see a topic's partitions. */
   constructor(api, model, onOpen) {
     this.#api = api;
     this.#model = model;
@@ -43,7 +43,7 @@ export class TopicsView {
     byId("topic-list").addEventListener("click", () => this.#list());
   }
 
-  /** Shows the topics that this broker leads something of. */
+  /** Shows the topics of which this broker leads a partition. */
   showLedBy(id) {
     this.#offerLeaders();
     this.#leader.value = `${id}`;
@@ -54,7 +54,7 @@ export class TopicsView {
     byId("topics").scrollIntoView();
   }
 
-  /** Shows the model where it changed since the last time. */
+  /** Shows the model if it changed since the last time. */
   render(revision) {
     if (revision === this.renderedRevision && !this.#isStale) return;
     this.renderedRevision = revision;
@@ -74,7 +74,7 @@ export class TopicsView {
     return found === all ? `${counted(all, "topic")}. ` : `${count(found)} of ${counted(all, "topic")}. `;
   }
 
-  /** Followed topics, and the listed ones that are none of them, by name. */
+  /** Followed topics and other listed topics, by name. */
   #all() {
     const { topics } = this.#model;
     const others = this.#listed.filter((topic) => !topics.has(topic.name));
@@ -84,12 +84,12 @@ export class TopicsView {
   #matches({ name, summary }) {
     if (!name.toLowerCase().includes(this.#search.value.trim().toLowerCase())) return false;
     if (this.#shown.value === "all" && this.#leader.value === "") return true;
-    if (summary === undefined) return false; // of what is not followed nothing is known
+    if (summary === undefined) return false; // only followed topics have data
     if (!SHOWN[this.#shown.value](summary)) return false;
     return this.#leader.value === "" || summary.ledBy.has(Number(this.#leader.value));
   }
 
-  /** Brokers to choose from; the choice stays. */
+  /** Fills the broker filter; the choice stays. */
   #offerLeaders() {
     const offered = [...this.#model.brokers.keys()].sort((a, b) => a - b).map(String);
     const chosen = this.#leader.value;
@@ -117,7 +117,7 @@ export class TopicsView {
     this.render(this.renderedRevision);
   }
 
-  /** Asks for all topics of the cluster, once: the sidecar itself follows only those it is asked for. */
+  /** Requests all topics of the cluster, once: the sidecar itself follows only requested ones. */
   async #list() {
     setText(this.#said, "Asking the brokers for all topics …");
     try {
@@ -148,7 +148,7 @@ function update(tr, { summary, count: listedCount }) {
   setTag(state.firstChild, ...stateOf(summary));
 }
 
-/** Who leads how many: `1: 4, 2: 3, 3: 5`. */
+/** The number of partitions that each broker leads: `1: 4, 2: 3, 3: 5`. */
 function ledByText(ledBy) {
   const led = [...ledBy].sort(([a], [b]) => a - b);
   return led.map(([id, number]) => `${id}: ${count(number)}`).join(", ") || "nobody";

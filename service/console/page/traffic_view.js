@@ -1,11 +1,11 @@
-// What passes through: produce as two plots, what waits and for what, and how fresh the metadata is.
+// The traffic: produce as two plots, waiting records by reason, and the metadata's age.
 
 import { byId, setFacts, setText } from "./dom.js";
 import { bytes, clock, count, counted, duration, short } from "./format.js";
 import { isNearlyFull } from "./health.js";
 import { Plot } from "./plot.js";
 
-/** The phases of a produce, in their order, as people understand them. */
+/** The phases of a produce, in order, with labels for people. */
 const PHASES = [
   ["metadata", "For metadata"],
   ["buffer", "For buffer memory"],

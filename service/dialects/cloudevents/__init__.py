@@ -15,7 +15,7 @@ from service.wire.schemas import ProblemAnswer
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect for one sidecar; its errors are the native problem documents."""
+    """Returns the dialect for one sidecar; its errors are the native problem documents."""
     events = Events(
         clock=sidecar.producer.clock,
         producing=sidecar.producing,

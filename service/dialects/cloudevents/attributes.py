@@ -124,7 +124,7 @@ _RULES: Final[Mapping[str, Callable[[str], str | None]]] = {
 
 
 def is_text_only(name: str) -> bool:
-    """Whether the attribute must be a string, never a number or a boolean."""
+    """Returns whether the attribute must be a string, never a number or a boolean."""
     return name in _RULES
 
 
@@ -145,5 +145,5 @@ def check_value(name: str, value: str) -> None:
 
 
 def missing_attribute(present: Container[str]) -> str | None:
-    """The first missing required attribute, or None."""
+    """Returns the first missing required attribute, or None."""
     return next((name for name in REQUIRED if name not in present), None)

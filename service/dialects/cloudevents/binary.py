@@ -38,7 +38,7 @@ _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def record_of_binary(topic: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> ProducerRecord:
-    """The record for a binary-mode request. Raises BodyError (400) that names the header."""
+    """Returns the record for a binary-mode request. Raises BodyError (400) that names the header."""
     attributes: dict[str, str] = {}
     content_type: str | None = None
     for raw_name, raw_value in headers:
@@ -57,7 +57,7 @@ def record_of_binary(topic: str, headers: Iterable[tuple[bytes, bytes]], body: b
 
 
 def decoded(value: bytes) -> str:
-    """The attribute's value from the header's. Raises ValueError."""
+    """Returns the attribute's value from the header's. Raises ValueError."""
     text = _utf8(value).strip(" \t")
     if text.startswith('"'):
         quoted = _QUOTED.fullmatch(text)

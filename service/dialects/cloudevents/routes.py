@@ -112,7 +112,7 @@ REQUEST: Final[dict[str, Any]] = {
 
 
 def events_router(events: Events) -> APIRouter:
-    """The route, with its OpenAPI description."""
+    """Returns the route, with its OpenAPI description."""
     router = APIRouter(tags=["cloudevents"])
 
     @router.post(
@@ -202,7 +202,7 @@ class Events:
 
 
 def _envelope_type(content_type: bytes | None) -> str | None:
-    """The media type of a JSON envelope or batch; None for binary mode. Raises a 415."""
+    """Returns the media type of a JSON envelope or batch; None for binary mode. Raises a 415."""
     said = (content_type or b"").decode("latin-1").strip().lower()
     if not said.startswith(_FAMILY):
         return None

@@ -44,13 +44,13 @@ _INT32: Final = range(-(2**31), 2**31)
 
 
 def record_of_envelope(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> ProducerRecord:
-    """The record of one JSON event. Raises BodyError: 400 naming the attribute, 413 if too long."""
+    """Returns the record of one JSON event. Raises BodyError: 400 naming the attribute, 413 if too long."""
     limits.check_text(body)
     return _record(topic, compact(body), "")
 
 
 def records_of_batch(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRecord]:
-    """The records of a JSON array of events, in order; none for an empty one.
+    """Returns the records of a JSON array of events, in order; none for an empty one.
 
     Raises BodyError: 400 with the place, such as `[3].id`; 413 beyond the limits.
     """
@@ -83,7 +83,7 @@ def _record(topic: str, text: bytes, place: str) -> ProducerRecord:
 
 
 def _text_of(name: str, raw: Raw) -> str:
-    """The canonical string of an attribute's JSON value. Raises ValueError for an invalid type."""
+    """Returns the canonical string of an attribute's JSON value. Raises ValueError for an invalid type."""
     text = text_of(raw)
     if text is not None:
         return text

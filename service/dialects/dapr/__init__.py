@@ -24,7 +24,7 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect for one sidecar."""
+    """Returns the dialect for one sidecar."""
     router = APIRouter(tags=["dapr"])
     publishing = Publishing(
         clock=sidecar.producer.clock,

@@ -120,7 +120,7 @@ def _metadata(raw: Raw | None, where: _Where) -> dict[str, str]:
 
 
 def _event(raw: Raw, content_type: str, where: _Where) -> bytes:
-    """The event's bytes, as if they had been a request's body."""
+    """Returns the event's bytes, as if they had been a request's body."""
     if is_media_type(content_type, JSON, CLOUD_EVENT):
         return bytes(raw)
     text = text_of(raw)

@@ -59,7 +59,7 @@ class Origin(NamedTuple):
 def wrapped(
     data: bytes, content_type: str, origin: Origin, overrides: Mapping[str, str], ttl_ms: int | None
 ) -> bytes:
-    """The envelope around a body. Raises BodyError for JSON that nests too deeply."""
+    """Returns the envelope around a body. Raises BodyError for JSON that nests too deeply."""
     name, value = _data(data, content_type)
     trace_id = overrides.get("traceparent") or overrides.get("traceid") or origin.trace.parent
     members: dict[str, object] = {
@@ -81,7 +81,7 @@ def wrapped(
 
 
 def completed(event: bytes, origin: Origin, ttl_ms: int | None) -> bytes:
-    """The caller's own event with missing members added. Raises BodyError unless it is a JSON object."""
+    """Returns the caller's event, completed. Raises BodyError unless it is a JSON object."""
     members: dict[str, object] = dict(members_of(compact(event), payload=PAYLOAD))
     for name, value in (
         ("id", origin.event_id),
@@ -103,17 +103,17 @@ def completed(event: bytes, origin: Origin, ttl_ms: int | None) -> bytes:
 
 
 def is_media_type(content_type: str, *media_types: str) -> bool:
-    """Whether it is one of them, with or without parameters."""
+    """Returns whether it is one of them, with or without parameters."""
     return content_type.lower().partition(";")[0].rstrip() in media_types
 
 
 def time_text(wall_ms: int) -> str:
-    """RFC 3339 in UTC, to the second, in Dapr's format."""
+    """Returns RFC 3339 in UTC, to the second, in Dapr's format."""
     return (_EPOCH + timedelta(milliseconds=wall_ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _data(data: bytes, content_type: str) -> tuple[str, object]:
-    """The name and value of the member for the body."""
+    """Returns the name and value of the member for the body."""
     if is_media_type(content_type, JSON):
         value = _json(data)
         if value is not None:
@@ -127,7 +127,7 @@ def _data(data: bytes, content_type: str) -> tuple[str, object]:
 
 
 def _json(data: bytes) -> Raw | None:
-    """The body compacted; None for invalid JSON, which Dapr sends as a string."""
+    """Returns the body compacted; None for invalid JSON, which Dapr sends as a string."""
     try:
         text = compact(data)
     except BodyError:
@@ -146,5 +146,5 @@ def _is_unset(value: object) -> bool:
 
 
 def _encoded(members: Mapping[str, object]) -> bytes:
-    """Sorted by name, as Go encodes maps."""
+    """Returns JSON sorted by name, as Go encodes maps."""
     return msgspec.json.encode(members, order="sorted")

@@ -79,14 +79,14 @@ class DaprProblem(Problem):
 
 
 def fault(error: Code, message: str, *, pubsub: str = "", topic: str = "") -> ProblemError:
-    """One of Dapr's errors, to raise. Nothing was written."""
+    """Returns one of Dapr's errors, to raise. Nothing was written."""
     return ProblemError(
         DaprProblem(error.status, message, written="no", error=error, pubsub=pubsub, topic=topic)
     )
 
 
 def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> Problem:
-    """A refusal of the sidecar or of Kafka as a Dapr error; a Dapr error is returned unchanged."""
+    """Returns a refusal of the sidecar or of Kafka as a Dapr error; a Dapr error is returned unchanged."""
     if isinstance(problem, DaprProblem) or problem.kafka_error is None:
         return problem
     if problem.kafka_error in _AUTHORIZATION:
@@ -111,7 +111,7 @@ def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> P
 
 
 def dapr_error_format(problem: Problem) -> Refusal:
-    """Any problem in Dapr's format; the guards and FastAPI's handlers use it too."""
+    """Returns any problem in Dapr's format; the guards and FastAPI's handlers use it too."""
     message = problem.detail
     outcomes: dict[str, object] = {}
     if isinstance(problem, DaprProblem):
@@ -128,7 +128,7 @@ def dapr_error_format(problem: Problem) -> Refusal:
 
 
 def _error_info(reason: str, problem: DaprProblem) -> dict[str, object]:
-    """The `details` item of each Dapr error; all its metadata values are strings."""
+    """Returns the `details` item of each Dapr error; all its metadata values are strings."""
     metadata = {"pubsub": problem.pubsub, "topic": problem.topic}
     if problem.kafka_error is not None:
         metadata["kafka_error"] = problem.kafka_error

@@ -40,7 +40,7 @@ class Target(NamedTuple):
     trace: Trace
 
     def fault(self, error: errors.Code, message: str) -> ProblemError:
-        """One of Dapr's errors, for this request."""
+        """Returns one of Dapr's errors, for this request."""
         return errors.fault(error, message, pubsub=self.pubsub, topic=self.topic)
 
 
@@ -66,7 +66,7 @@ class EventRecords:
             yield record
 
     def _asked(self, entry: Entry) -> PublishMetadata:
-        """The entry's options; the request's where it has none."""
+        """Returns the entry's options; the request's where it has none."""
         if not entry.metadata:
             return self._target.asked
         try:

@@ -65,7 +65,7 @@ class PublishMetadata(NamedTuple):
 
 
 def metadata_of_query(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The metadata by name, without the prefix. Raises ValueError for any other parameter."""
+    """Returns the metadata by name, without the prefix. Raises ValueError for any other parameter."""
     metadata: dict[str, str] = {}
     for name, value in parameters:
         if not name.startswith(_PREFIX) or name == _PREFIX:
@@ -75,7 +75,7 @@ def metadata_of_query(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def understand(metadata: Mapping[str, str]) -> PublishMetadata:
-    """The options in the metadata. Raises ValueError that names an unusable one."""
+    """Returns the options in the metadata. Raises ValueError that names an unusable one."""
     folded = {name.lower(): value for name, value in metadata.items()}
     _refuse_schemas(folded.get("valueschematype", ""))
     key = _key(metadata)
@@ -118,7 +118,7 @@ def _partition(written: str | None) -> int | None:
 
 
 def _ttl_ms(written: str) -> int:
-    """Positive whole seconds, or a duration; a negative duration has already expired."""
+    """Parses positive whole seconds, or a duration; a negative duration has already expired."""
     if written.isascii() and written.isdigit() and len(written) <= _LONGEST_NUMBER and int(written) > 0:
         return min(int(written) * 1000, _MAX_TTL_MS)
     found = _DURATION.fullmatch(written) if len(written) <= 100 else None

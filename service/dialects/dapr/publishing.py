@@ -86,7 +86,7 @@ class Publishing:
             return Response(status_code=_NO_CONTENT)
 
     async def publish_bulk(self, request: Request, pubsub: str, topic: str) -> Response:
-        """Many events. Raises ProblemError where none of them was taken on."""
+        """Publishes many events. Raises ProblemError if none of them was accepted."""
         with self._metrics.produce(request.scope) as timed:
             target = self._target(request, pubsub, topic)
 
@@ -182,7 +182,7 @@ class Publishing:
 
 
 def _answer_of_bulk(entries: Sequence[Entry], outcomes: Sequence[RecordOutcome]) -> tuple[str, Response]:
-    """The outcome for metrics, and the answer. Releases the entries."""
+    """Returns the outcome for metrics, and the answer. Releases the entries."""
     failed = [
         (entry, problem)
         for entry, problem in zip(entries, outcomes, strict=True)
@@ -206,7 +206,7 @@ def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:
 
 
 def _content_type(scope: Scope) -> str:
-    """The request's content type, or Dapr's default. Raises ProblemError (400)."""
+    """Returns the request's content type, or Dapr's default. Raises ProblemError (400)."""
     try:
         return (header(scope, b"content-type") or b"").decode("ascii") or DEFAULT_CONTENT_TYPE
     except UnicodeDecodeError as e:
@@ -214,7 +214,7 @@ def _content_type(scope: Scope) -> str:
 
 
 def _trace(scope: Scope) -> Trace:
-    """The context of the span that serves the request, if any; else that of its headers."""
+    """Returns the context of the span that serves the request, if any; else that of its headers."""
     trace = REQUEST_TRACE.get()
     context = trace_context_of(scope) if trace is None else trace.context
     return Trace() if context is None else Trace(context.parent.decode(), context.state.decode())

@@ -68,7 +68,7 @@ class Labels:
         self._by_caller[caller.name] = own
 
     def of(self, caller: Caller) -> dict[str, str]:
-        """The caller's labels."""
+        """Returns the caller's labels."""
         own = self._by_caller.get(caller.name)
         return {} if own is None else dict(own.values)
 
@@ -121,7 +121,7 @@ def add_info(
 
     @router.get("/v1.0/healthz/outbound", status_code=204, responses=dapr_errors(422, 500))
     async def healthz_outbound(_: Annotated[NoQuery, Query()]) -> Response:
-        """Whether it can send: a broker has told of the cluster."""
+        """Whether it can send: a broker has reported the cluster."""
         _check_serving(producer, drain, errors.OUTBOUND_NOT_READY)
         if producer.cache.is_bootstrap:
             raise errors.fault(

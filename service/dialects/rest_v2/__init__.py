@@ -18,7 +18,7 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect for one sidecar."""
+    """Returns the dialect for one sidecar."""
     metadata = MetadataV2(
         producer=sidecar.producer,
         lookups=sidecar.lookups,

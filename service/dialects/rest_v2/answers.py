@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def names_pieces(names: Iterable[str | None]) -> Iterator[bytes]:
-    """A list of names, in pieces; skips None."""
+    """Yields a list of names, in pieces; skips None."""
     yield b"["
     yield from joined(b"" if name is None else _encode(name) for name in names)
     yield b"]"
@@ -38,14 +38,14 @@ def brokers_body(cache: MetadataCache) -> bytes:
 
 
 def topic_pieces(topic: TopicTable, configs: Configs, nodes: Mapping[int, Node]) -> Iterator[bytes]:
-    """A topic, its configs and its partitions, in pieces."""
+    """Yields a topic, its configs and its partitions, in pieces."""
     yield _encode({"name": topic.name, "configs": dict(configs)})[:-1] + b',"partitions":'
     yield from partitions_pieces(topic, nodes)
     yield b"}"
 
 
 def partitions_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[bytes]:
-    """A topic's partitions, in pieces."""
+    """Yields a topic's partitions, in pieces."""
     found = (topic.partition(number, nodes) for number in topic.numbers)
     yield b"["
     yield from joined(_encode(_partition(info)) for info in found if info is not None)
@@ -53,7 +53,7 @@ def partitions_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[
 
 
 def partition_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
-    """The partition as JSON; None if there is no such partition."""
+    """Returns the partition as JSON; None if there is no such partition."""
     info = topic.partition(partition, nodes)
     return None if info is None else _encode(_partition(info))
 
@@ -69,7 +69,7 @@ def _partition(info: PartitionInfo) -> dict[str, Any]:
 
 
 def acknowledged_body(receipts: Sequence[RecordMetadata]) -> bytes:
-    """The answer when every record was acknowledged."""
+    """Returns the answer when every record was acknowledged."""
     offsets = ",".join(
         [
             f'{{"partition":{partition},"offset":{_json(offset)},"error_code":null,"error":null}}'
@@ -80,12 +80,12 @@ def acknowledged_body(receipts: Sequence[RecordMetadata]) -> bytes:
 
 
 def partial_body(outcomes: Sequence[RecordOutcome]) -> bytes:
-    """The answer when only some were acknowledged."""
+    """Returns the answer when only some were acknowledged."""
     return _encode({"offsets": offset_items(outcomes), "key_schema_id": None, "value_schema_id": None})
 
 
 def offset_items(outcomes: Sequence[RecordOutcome]) -> list[object]:
-    """Each record's partition and offset, or its error."""
+    """Returns each record's partition and offset, or its error."""
     return [_failed(one) if isinstance(one, Problem) else _written(one) for one in outcomes]
 
 

@@ -54,20 +54,20 @@ class CodedProblem(Problem):
 
 
 def coded(problem: Problem, error_code: int) -> CodedProblem:
-    """The same problem with this code."""
+    """Returns the same problem with this code."""
     known = {field.name: getattr(problem, field.name) for field in fields(Problem)}
     return CodedProblem(**known, error_code=error_code)
 
 
 def partition_of_path(text: str) -> int:
-    """The partition's number. Raises a 404/40402 for text that is no valid number."""
+    """Returns the partition's number. Raises a 404/40402 for text that is no valid number."""
     if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INT32)) and int(text) <= MAX_INT32:
         return int(text)
     raise ProblemError(no_partition(f"{text!r} is no partition's number"))
 
 
 def no_partition(detail: str) -> Problem:
-    """The problem for a missing partition of a topic: 404/40402."""
+    """Returns the problem for a missing partition of a topic: 404/40402."""
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     return CodedProblem(
         404,
@@ -80,7 +80,7 @@ def no_partition(detail: str) -> Problem:
 
 
 def code_of(problem: Problem) -> int:
-    """The code of a failed request."""
+    """Returns the code of a failed request."""
     if isinstance(problem, CodedProblem):
         return problem.error_code
     if _may_be_written(problem):
@@ -91,7 +91,7 @@ def code_of(problem: Problem) -> int:
 
 
 def record_code_of(problem: Problem) -> int:
-    """The code of a failed record: 50003 if a retry may help."""
+    """Returns the code of a failed record: 50003 if a retry may help."""
     return RETRIABLE if problem.status in (503, 504) else code_of(problem)
 
 
@@ -100,7 +100,7 @@ def message_of(problem: Problem) -> str:
 
 
 def error_format(problem: Problem) -> Refusal:
-    """A problem as a response, with the records' own failures if they differ."""
+    """Returns a problem as a response, with the records' own failures if they differ."""
     body: dict[str, object] = {"error_code": code_of(problem), "message": message_of(problem)}
     if problem.results is not None:
         body["offsets"] = problem.results
@@ -109,5 +109,5 @@ def error_format(problem: Problem) -> Refusal:
 
 
 def _may_be_written(problem: Problem) -> bool:
-    """Whether time ran out after something was sent: a 504, which this dialect lacks."""
+    """Returns whether time ran out after something was sent: a 504, which this dialect lacks."""
     return problem.status == 504 or (problem.status == 503 and problem.written == "unknown")

@@ -33,7 +33,7 @@ _READABLE: Final = (ANSWER_TYPE, "application/vnd.kafka+json", "application/json
 
 
 def format_of(content_type: bytes | None, encoding: bytes | None) -> Format:
-    """The format of a body's keys and values. Raises a 415 for an unsupported type."""
+    """Returns the format of a body's keys and values. Raises a 415 for an unsupported type."""
     if encoding is not None and encoding.strip().lower() != b"identity":
         raise refused(415, "Content-Encoding is not supported")
     media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1")
@@ -56,7 +56,7 @@ def check_accept(accept: bytes | None) -> None:
 
 
 def _weights(accept: str) -> dict[str, float]:
-    """The media ranges of an Accept header with their weights (RFC 9110 section 12.5.1)."""
+    """Returns the media ranges of an Accept header with their weights (RFC 9110 section 12.5.1)."""
     weights: dict[str, float] = {}
     for item in accept.split(","):
         name, *parameters = (part.strip() for part in item.split(";"))
@@ -65,7 +65,7 @@ def _weights(accept: str) -> dict[str, float]:
 
 
 def _q(text: str) -> float:
-    """A weight; 0 if invalid."""
+    """Returns a weight; 0 if invalid."""
     try:
         return float(text)
     except ValueError:
@@ -73,7 +73,7 @@ def _q(text: str) -> float:
 
 
 def _weight(name: str, weights: dict[str, float]) -> float:
-    """The weight of the most specific matching range."""
+    """Returns the weight of the most specific matching range."""
     for media_range in (name, "application/*", "*/*"):
         if media_range in weights:
             return weights[media_range]

@@ -89,7 +89,7 @@ _LIST: Final = RecordList(_RECORD.decode, _status_of)
 def parse_body(
     topic: str, body: bytes, form: Format, path_partition: int | None, limits: BodyLimits
 ) -> ProduceBody:
-    """The records of a body, in order. Raises ProblemError with the code and place of the first fault."""
+    """Returns a body's records, in order. Raises ProblemError with the code and place of the first fault."""
     if not body or body.isspace():
         raise _unprocessable("", "the body is empty: records are needed")
     try:
@@ -114,7 +114,7 @@ def parse_body(
 def _parse_parts(
     topic: str, body: bytes, form: Format, path_partition: int | None, limits: BodyLimits
 ) -> ProduceBody:
-    """The same for a large body, part by part: each parser call is short."""
+    """Returns the same for a large body, part by part: each parser call is short."""
     around, parts = _LIST.split(body, limits)
     envelope = _decode(around)
     if envelope is None or not parts:
@@ -137,7 +137,7 @@ def _parse_parts(
 def _records(
     topic: str, items: Sequence[_Record], form: Format, path_partition: int | None, first: int = 0
 ) -> tuple[list[ProducerRecord], int | None, int]:
-    """The records, their greatest partition, and the number of parsed bytes."""
+    """Returns the records, their greatest partition, and the number of parsed bytes."""
     decode = _DECODERS[form]
     records: list[ProducerRecord] = []
     greatest = -1 if path_partition is None else path_partition
@@ -177,7 +177,7 @@ def _records(
 def _payload(
     decode: Callable[[bytes], bytes | None], form: Format, raw: bytes, index: int, member: str
 ) -> bytes | None:
-    """The bytes of a key or value."""
+    """Returns the bytes of a key or value."""
     try:
         return decode(raw)
     except ValueError as e:
@@ -197,7 +197,7 @@ def _number(raw: bytes, greatest: int, index: int, member: str) -> int | None:
 
 
 def _one_of(own: int, path_partition: int | None, index: int) -> int:
-    """The record's partition; raises ProblemError if the path has another."""
+    """Returns the record's partition; raises ProblemError if the path has another."""
     if path_partition is not None and own != path_partition:
         said = f"the path names partition {path_partition}, the record {own}"
         raise _unprocessable(f"records[{index}].partition", said)
@@ -205,7 +205,7 @@ def _one_of(own: int, path_partition: int | None, index: int) -> int:
 
 
 def _schemas(envelope: _Body) -> int:
-    """Parsed bytes of the schema members. Raises a 42205 for one that is not null."""
+    """Returns the parsed bytes of the schema members. Raises a 42205 for one that is not null."""
     understood = 0
     for name in _SCHEMAS:
         raw: Raw | UnsetType = getattr(envelope, name)

@@ -126,7 +126,7 @@ class ProduceV2:
     def _with_codes(
         self, records: Sequence[ProducerRecord], outcomes: Sequence[RecordOutcome]
     ) -> Sequence[RecordOutcome]:
-        """The same outcomes, with separate codes for missing topics and missing partitions."""
+        """Returns the same outcomes, with separate codes for missing topics and missing partitions."""
         if not any(isinstance(one, Problem) and one.status == 404 for one in outcomes):
             return outcomes
         return [
@@ -150,7 +150,7 @@ def _check_query(query: bytes) -> None:
 
 
 def _answer(outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:
-    """The outcome for metrics, and the answer. Raises ProblemError if no record was acknowledged."""
+    """Returns the outcome for metrics, and the answer. Raises ProblemError if no record was acknowledged."""
     problems = [one for one in outcomes if isinstance(one, Problem)]
     if not problems:
         return "success", acknowledged_body(cast("Sequence[RecordMetadata]", outcomes))
@@ -160,7 +160,7 @@ def _answer(outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:
 
 
 def _of_all(problems: Sequence[Problem]) -> Problem:
-    """One error for all records; with each record's own if they differ."""
+    """Returns one error for all records; with each record's own if they differ."""
     alike = len({(problem.status, record_code_of(problem)) for problem in problems}) == 1
     return replace(in_common(problems, []), results=None if alike else offset_items(problems))
 
@@ -178,7 +178,7 @@ PartitionPath = Annotated[
 
 
 def lookups_router(metadata: MetadataV2) -> APIRouter:
-    """The look-up routes, with their OpenAPI descriptions."""
+    """Returns the look-up routes, with their OpenAPI descriptions."""
     router = APIRouter(
         tags=["REST Proxy v2"], default_response_class=ResponseV2, dependencies=[Depends(check_query)]
     )
@@ -216,7 +216,7 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
 
 
 def produce_router(produce: ProduceV2) -> APIRouter:
-    """The produce routes, with their OpenAPI descriptions."""
+    """Returns the produce routes, with their OpenAPI descriptions."""
     router = APIRouter(tags=["REST Proxy v2"], default_response_class=ResponseV2)
 
     @router.post(

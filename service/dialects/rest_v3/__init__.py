@@ -21,7 +21,7 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect for one sidecar."""
+    """Returns the dialect for one sidecar."""
     producer, producing, settings = sidecar.producer, sidecar.producing, sidecar.settings
     cluster = ClusterPath(producer, sidecar.lookups)
     bodies = PostedBodies(

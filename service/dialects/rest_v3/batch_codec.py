@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 def parse_batch(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list[Entry]:
-    """The entries, in order. Raises BodyError or ProblemError if the body is no batch."""
+    """Returns the entries, in order. Raises BodyError or ProblemError if the body is no batch."""
     if not body.strip():
         raise _no_batch("Request body is empty. Data is required.")
     found = items_of_member(body, "entries", limits._replace(records=MAX_ENTRIES))

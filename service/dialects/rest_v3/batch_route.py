@@ -58,7 +58,7 @@ class BatchRoute:
         self._metrics = metrics
 
     def router(self) -> APIRouter:
-        """The route, with its OpenAPI description."""
+        """Returns the route, with its OpenAPI description."""
         router = APIRouter(
             tags=["REST Proxy v3: produce"], dependencies=[Depends(check_query), Depends(no_query)]
         )

@@ -82,7 +82,7 @@ class ConcatenatedJson:
         return self._state is _State.BROKEN
 
     def feed(self, chunk: bytes) -> list[bytes | BodyError]:
-        """The records completed, and the errors found, with this chunk."""
+        """Returns the records completed, and the errors found, with this chunk."""
         self._from = at = 0
         while at < len(chunk):
             at = self._read(chunk, at)
@@ -93,7 +93,7 @@ class ConcatenatedJson:
         return found
 
     def end(self) -> list[bytes | BodyError]:
-        """The error for an incomplete record, if any."""
+        """Returns the error for an incomplete record, if any."""
         unfinished = bool(self._closing) and not self._passes_over
         self._stop()
         return [BodyError(400, "", "not JSON: the body ends within a record")] if unfinished else []

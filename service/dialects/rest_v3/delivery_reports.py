@@ -36,7 +36,7 @@ Report = dict[str, object]
 async def deliver(
     producing: Producing, topic: str, items: Sequence[Item], *, since_ms: int, place: Place, receive: Receive
 ) -> list[RecordOutcome]:
-    """The outcome of each item, in order; an item that is a Problem is its own outcome.
+    """Returns the outcome of each item, in order; an item that is a Problem is its own outcome.
 
     All records are one submit, without any that is too large. If the client refuses it, each record has that
     outcome. Raises CallerGoneError if the caller leaves.
@@ -64,7 +64,7 @@ async def deliver(
 
 
 def _concerned(error: ProblemError, indices: Sequence[int]) -> Sequence[int]:
-    """The items that the client's refusal concerns: the one that is too large, or all."""
+    """Returns the items that the client's refusal concerns: the one that is too large, or all."""
     cause = error.__cause__
     if isinstance(cause, RecordTooLargeError) and cause.record_index is not None:
         return [indices[cause.record_index]]
@@ -95,7 +95,7 @@ class Reports:
         self._partition_count = partition_count
 
     def success(self, awaited: Awaited, receipt: RecordMetadata) -> Report:
-        """The report without its `error_code`."""
+        """Returns the report without its `error_code`."""
         report: Report = {
             "cluster_id": self._cluster_id,
             "topic_name": self._topic,
@@ -112,18 +112,18 @@ class Reports:
         return report
 
     def failure(self, awaited: Awaited, problem: Problem) -> Report:
-        """The error object."""
+        """Returns the error object."""
         code = code_of_record(problem, lacks_partition=self.lacks(awaited.partition))
         return error_json(problem, code)
 
     def of(self, awaited: Awaited, outcome: RecordOutcome) -> Report:
-        """The report or the error object, as in a stream."""
+        """Returns the report or the error object, as in a stream."""
         if isinstance(outcome, Problem):
             return self.failure(awaited, outcome)
         return {"error_code": 200, **self.success(awaited, outcome)}
 
     def lacks(self, partition: int | None) -> bool:
-        """Whether the topic is known and lacks this partition, by current metadata."""
+        """Returns whether the topic is known and lacks this partition, by current metadata."""
         count = None if partition is None else self._partition_count(self._topic)
         return count is not None and partition is not None and partition >= count
 

@@ -53,12 +53,12 @@ _UNKNOWN_OUTCOME: Final = "; whether the record was written is unknown, so a ret
 
 
 def error_format(problem: Problem) -> Refusal:
-    """The problem as a response."""
+    """Returns the problem as a response."""
     return Refusal(problem.status, JSON, msgspec.json.encode(error_json(problem)))
 
 
 def error_json(problem: Problem, code: int | None = None) -> dict[str, object]:
-    """The error object; `code` overrides the error_code."""
+    """Returns the error object; `code` overrides the error_code."""
     message = problem.detail + (_UNKNOWN_OUTCOME if problem.written == "unknown" else "")
     return {"error_code": error_code(problem) if code is None else code, "message": message}
 
@@ -76,24 +76,24 @@ def error_code(problem: Problem) -> int:
 
 
 def code_of_record(problem: Problem, *, lacks_partition: bool) -> int:
-    """The same for a record: missing topics and missing partitions have their own numbers."""
+    """Returns the same for a record: missing topics and missing partitions have their own numbers."""
     if problem.kafka_error in _NOT_THERE and problem.status == 404:
         return PARTITION_NOT_FOUND if lacks_partition else TOPIC_NOT_FOUND
     return error_code(problem)
 
 
 def refused_with(status: int, code: int, detail: str) -> ProblemError:
-    """A refusal whose error_code is not its status."""
+    """Returns a refusal whose error_code is not its status."""
     return ProblemError(with_code(status, code, detail))
 
 
 def with_code(status: int, code: int, detail: str) -> Problem:
-    """A problem that carries its error_code."""
+    """Returns a problem that carries its error_code."""
     return Problem(status, detail, code=code, written="no")
 
 
 def problem_of_record(error: BodyError) -> Problem:
-    """The problem of an invalid record."""
+    """Returns the problem of an invalid record."""
     detail = f"{error.place}: {error.message}" if error.place else error.message
     code = PARTITION_NOT_FOUND if error.status == 404 else error.status
     return with_code(error.status, code, detail)

@@ -23,7 +23,7 @@ _REPORT: Final = {
 
 
 def answers() -> dict[tuple[str, str, str], object]:
-    """By method, path and status."""
+    """Returns the examples by method, path and status."""
     url = "http://127.0.0.1:8085/v3/clusters"
     resources = ClusterResources(url, "5L6g3nShT-eMCtK--X86sw")
     nodes = tuple(Node(n, f"broker-{n}.kafka", 9092, None) for n in (1, 2, 3))

@@ -85,7 +85,7 @@ class MetadataRoutes:
         self._partition_refresh = partition_refresh
 
     def router(self) -> APIRouter:
-        """The routes, with their OpenAPI descriptions."""
+        """Returns the routes, with their OpenAPI descriptions."""
         router = APIRouter(
             tags=["REST Proxy v3: metadata"], dependencies=[Depends(check_query), Depends(no_query)]
         )
@@ -213,7 +213,7 @@ class MetadataRoutes:
         assert number is not None
         return self._answer(request, resources.replica(info, number), topic)
 
-    # -- finding ---------------------------------------------------------------------------------------------
+    # -- look-ups --------------------------------------------------------------------------------------------
 
     async def _resources(
         self, request: Request, cluster_id: str | None
@@ -252,7 +252,7 @@ class MetadataRoutes:
             raise refused(404, f"topic {topic} has no partition {partition_id}, it has {count}")
         return resources, info
 
-    # -- answering -------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------
 
     def _answer(self, request: Request, resource: Resource, topic: str | None) -> Response:
         return of_body(request, resource_body(resource), self._freshness(topic))
@@ -277,5 +277,5 @@ def _shape(table: TopicTable) -> TopicShape:
 
 
 def _number(digits: str) -> int | None:
-    """A number in a path; None if it is invalid or too long."""
+    """Returns a number in a path; None if it is invalid or too long."""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else None

@@ -41,7 +41,7 @@ RECORDS_AT_ONCE: Final = 500
 
 
 def understand(topic: str, found: Sequence[bytes | BodyError]) -> tuple[list[Item], list[Awaited]]:
-    """The records, or their errors, and the data for each report."""
+    """Returns the records, or their errors, and the data for each report."""
     items: list[Item] = []
     awaited: list[Awaited] = []
     for one in found:
@@ -107,14 +107,14 @@ class PostedBodies:
         return awaited, outcomes
 
     def _understood(self, topic: str, to_utf8: ToUtf8, came: bytes) -> tuple[list[Item], list[Awaited]]:
-        """The records. Any thread."""
+        """Returns the records. Any thread."""
         body = to_utf8(came)
         if not body.strip(SPACE):
             raise empty_body()
         return understand(topic, self._found(body))
 
     def _found(self, body: bytes) -> list[bytes | BodyError]:
-        """The texts of the records. Raises a 413 for too many."""
+        """Returns the texts of the records. Raises a 413 for too many."""
         records = ConcatenatedJson(self._max_record_bytes)
         found: list[bytes | BodyError] = []
         for start in range(0, len(body), PIECE_BYTES):

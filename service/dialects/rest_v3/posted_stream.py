@@ -90,7 +90,7 @@ class PostedStream:
         self._first = _NOTHING_YET
 
     def times(self) -> Times:
-        """The time limits of records submitted now."""
+        """Returns the time limits of records submitted now."""
         return self._producing.dialect_times(self._topic, self._partition)
 
     async def begin(self) -> None:

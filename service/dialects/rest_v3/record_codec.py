@@ -59,7 +59,7 @@ LAST_MS: Final = 253_402_300_799_999
 
 
 def ms_of_rfc3339(text: str) -> int:
-    """`2021-02-05T19:14:42Z` as milliseconds since 1970; cuts off finer digits.
+    """Returns `2021-02-05T19:14:42Z` as milliseconds since 1970; cuts off finer digits.
 
     Raises ValueError for another format or an invalid time. Also for a time before 1970, which no record can
     have, or one that its offset moves beyond the year 9999.
@@ -104,7 +104,7 @@ class Posted(NamedTuple):
 
 
 def record_of(topic: str, members: Mapping[str, Raw]) -> Posted:
-    """The record from its members, each compact JSON. Raises BodyError."""
+    """Returns the record from its members, each compact JSON. Raises BodyError."""
     _refuse_unknown(members, _RECORD, "")
     key_type, key = _payload(members, "key")
     value_type, value = _payload(members, "value")
@@ -123,7 +123,7 @@ def record_of(topic: str, members: Mapping[str, Raw]) -> Posted:
 
 
 def _payload(members: Mapping[str, Raw], name: str) -> tuple[str | None, bytes | None]:
-    """Type and bytes of a key or value; None and None if it is absent."""
+    """Returns type and bytes of a key or value; None and None if it is absent."""
     raw = members.get(name)
     if raw is None or is_null(raw):
         return None, None
@@ -145,7 +145,7 @@ def _payload(members: Mapping[str, Raw], name: str) -> tuple[str | None, bytes |
 
 
 def _type(said: Mapping[str, Raw], name: str) -> str | None:
-    """BINARY, JSON, STRING, or None if absent. Raises BodyError for any use of schemas."""
+    """Returns BINARY, JSON, STRING, or None if absent. Raises BodyError for any use of schemas."""
     raw = said.get("type")
     kind = None
     if raw is not None and not is_null(raw):

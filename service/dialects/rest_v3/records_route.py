@@ -72,7 +72,7 @@ class RecordsRoute:
         self._limits = limits
 
     def router(self) -> APIRouter:
-        """The route, with its OpenAPI description."""
+        """Returns the route, with its OpenAPI description."""
         router = APIRouter(
             tags=["REST Proxy v3: produce"], dependencies=[Depends(check_query), Depends(no_query)]
         )
@@ -120,7 +120,7 @@ class RecordsRoute:
 
 
 def is_record_stream(scope: Scope) -> bool:
-    """Whether this route serves the request: the guards then do not limit its body."""
+    """Returns whether this route serves the request: the guards then do not limit its body."""
     match scope["path"].split("/"):
         case ["", "v3", "clusters", _, "topics", _, "records"]:
             return bool(scope["method"] == "POST")
@@ -133,6 +133,6 @@ def _is_of_known_length(scope: Scope, max_body_bytes: int) -> bool:
 
 
 async def _nothing() -> Message:
-    """A `receive` that returns nothing: other code reads the body."""
+    """Returns a `receive` that returns nothing: other code reads the body."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets it")

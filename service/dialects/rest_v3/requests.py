@@ -36,7 +36,7 @@ class ClusterPath:
         self._lookups = lookups
 
     async def require(self, cluster_id: str | None, receive: Receive, caller: Caller) -> str:
-        """The id of this cluster, if `cluster_id` equals it or is None.
+        """Returns the id of this cluster, if `cluster_id` equals it or is None.
 
         Waits for a first response of the brokers. Raises ProblemError: 503 if none comes, 404 for another
         cluster. `receive` must have returned the whole body, or never return anything.
@@ -93,7 +93,7 @@ def _as_it_is(piece: bytes) -> bytes:
 
 
 def _from_latin_1(piece: bytes) -> bytes:
-    """Every byte is one character, so pieces may be cut anywhere."""
+    """Decodes ISO-8859-1: every byte is one character, so pieces may be cut anywhere."""
     return piece if piece.isascii() else piece.decode("latin-1").encode()
 
 

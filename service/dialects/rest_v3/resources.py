@@ -43,7 +43,7 @@ class ClusterResources:
         self._crn = f"crn:///kafka={cluster_id}"
 
     def cluster(self, controller: Node | None) -> Resource:
-        """The cluster. A KRaft broker names a random broker as controller."""
+        """Returns the cluster. A KRaft broker names a random broker as controller."""
         url = self.url
         return {
             "kind": "KafkaCluster",
@@ -73,7 +73,7 @@ class ClusterResources:
         }
 
     def topic(self, topic: TopicShape) -> Resource:
-        """A topic. Its authorized operations are not fetched, so their list is empty."""
+        """Returns a topic. Its authorized operations are not fetched, so their list is empty."""
         url = self.topic_url(topic.name)
         return {
             "kind": "KafkaTopic",
@@ -90,7 +90,7 @@ class ClusterResources:
         }
 
     def partition(self, info: PartitionInfo) -> Resource:
-        """A partition; its leader is null while it has none."""
+        """Returns a partition; its leader is null while it has none."""
         url = self.partition_url(info.topic, info.partition)
         leader = None if info.leader is None else _related(f"{url}/replicas/{info.leader.id}")
         return {
@@ -105,7 +105,7 @@ class ClusterResources:
         }
 
     def replica(self, info: PartitionInfo, broker_id: int) -> Resource:
-        """One replica, by its broker, alive or not."""
+        """Returns one replica, by its broker, alive or not."""
         crn = f"{self._crn}/topic={info.topic}/partition={info.partition}/replica={broker_id}"
         url = f"{self.partition_url(info.topic, info.partition)}/replicas/{broker_id}"
         return {
@@ -131,12 +131,12 @@ class ClusterResources:
 
 
 def resource_body(resource: Resource) -> bytes:
-    """One resource as JSON."""
+    """Returns one resource as JSON."""
     return _encode(resource)
 
 
 def collection_pieces(kind: str, self_url: str, items: Iterable[Resource | None]) -> Iterator[bytes]:
-    """A list of resources as JSON, in pieces, without a next page; skips None."""
+    """Yields a list of resources as JSON, in pieces, without a next page; skips None."""
     head = _encode({"kind": kind, "metadata": {"self": self_url, "next": None}})
     yield head[:-1] + b',"data":['
     yield from joined(b"" if item is None else _encode(item) for item in items)
@@ -144,7 +144,7 @@ def collection_pieces(kind: str, self_url: str, items: Iterable[Resource | None]
 
 
 def clusters_url(scope: Scope) -> str:
-    """The root URL of all resources, from a request's scheme and Host."""
+    """Returns the root URL of all resources, from a request's scheme and Host."""
     host = header(scope, b"host") or b"localhost"
     return f"{scope['scheme']}://{host.decode('latin-1')}/v3/clusters"
 

@@ -32,7 +32,7 @@ PartitionId = Annotated[str, Path(description="A partition's number.", json_sche
 
 
 class _Shape(BaseModel):
-    """Nothing stands in an answer that is not described."""
+    """Every member of an answer is described."""
 
     model_config = ConfigDict(extra="forbid")
 
