@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import SchemaError
+from client_core.metadata import metadata_response
 from client_core.metadata.metadata_response import (
     MetadataReader,
     MetadataResponse,
@@ -183,6 +184,21 @@ def test_a_limit_is_named_with_what_exceeded_it() -> None:
         body = body_of(_honest(), GIANTS[name](16_000_000))
         with pytest.raises(SchemaError, match=reported):
             _feed(MetadataReader(len(body), VERSION, asked=[ASKED]), body)
+
+
+def test_the_bytes_of_all_topics_that_are_kept_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = metadata_message(1, [topic("a", 9), topic("b", 9)], errors={"denied": 29}).encode(VERSION)
+    tables = [
+        found for found in read_metadata_response(body, VERSION).topics if isinstance(found, TopicTable)
+    ]
+    kept = sum(len(table.raw) for table in tables)
+    monkeypatch.setattr(metadata_response, "MOST_KEPT_BYTES", kept)
+    end_of_kept = body.index(tables[-1].raw) + len(tables[-1].raw)
+    for cuts in ([], [end_of_kept]):  # what begins behind them is still waited for
+        assert len(in_pieces(body, cuts, VERSION, {}, None).topics) == 3
+    monkeypatch.setattr(metadata_response, "MOST_KEPT_BYTES", kept - 1)
+    with pytest.raises(SchemaError, match=f"{kept} bytes of topics, more than {kept - 1}"):
+        read_metadata_response(body, VERSION)
 
 
 def test_a_true_cluster_of_a_million_partitions_is_read_for_the_topics_that_are_asked_for() -> None:

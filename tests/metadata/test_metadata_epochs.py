@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.errors import IllegalArgumentError
+from client_core.metadata.leader_epochs import LastSeenEpochs
 from client_core.metadata.metadata import LeaderAndEpoch, Metadata
 from tests.metadata.metadata_builders import CONFIG, TP, answer, info
 from tests.metadata.strategies import VERSIONS
 from tests.metadata.test_refresh_schedule import Unjittered
+from tests.support.counted_work import calls_of
 from tests.support.metadata_responses import node, partition, read, topic, topic_id_of
 
 if TYPE_CHECKING:
@@ -168,3 +170,9 @@ def test_leader_metadata_inconsistent_with_broker_metadata(metadata: Metadata) -
     assert metadata.fetch().leader_for(TP) is None
     assert metadata.last_seen_leader_epoch(TP) == 10
     assert metadata.current_leader(TP).leader is None
+
+
+def test_a_topic_that_is_unchanged_is_not_accepted_again(metadata: Metadata) -> None:
+    """Most topics of a cluster are: the lock is held for no more than a glance at each."""
+    answer(metadata, 1, {"a": 1, "b": 1})
+    assert calls_of(LastSeenEpochs.accept.__code__, lambda: answer(metadata, 1, {"a": 1, "b": 2})) == 1

@@ -89,6 +89,20 @@ def test_the_answer_is_read_against_what_is_known_when_it_comes() -> None:
     assert builder.decode_response(metadata_response(1, {"t": 2}), 13).topics == (table,)
 
 
+def test_an_answer_that_comes_in_pieces_is_read_for_what_was_asked_against_what_is_known() -> None:
+    [table] = read(1, {"t": 2}).topics
+    assert isinstance(table, TopicTable)
+    builder = MetadataRequestBuilder(
+        ("t",), allow_auto_topic_creation=True, known_topics=lambda: {"t": table}
+    )
+    body = metadata_response(1, {"other": 1, "t": 2})
+    reader = builder.response_reader(len(body), 13)
+    for piece in (body[:40], body[40:]):
+        reader.feed(piece)
+    [found] = reader.finish().topics
+    assert found is table
+
+
 def test_an_answer_that_is_none_is_a_schema_error() -> None:
     with pytest.raises(SchemaError):
         MetadataRequestBuilder.all_topics().decode_response(b"\0\0", 13)

@@ -31,6 +31,7 @@ from tests.metadata.strategies import (
     tags,
     write_partition,
 )
+from tests.support.counted_work import python_calls
 from tests.support.metadata_responses import (
     metadata_message,
     metadata_response,
@@ -226,6 +227,15 @@ def test_an_unchanged_topic_keeps_its_table() -> None:
             "other": False,
         }, version
         assert response.differences.keys() == {"other"}, version
+
+
+def test_known_topics_are_in_step_again_behind_one_that_is_gone() -> None:
+    """Else each topic behind it would be looked up by its name."""
+    counts = {f"t{n}": 1 for n in range(100)}
+    tables = known(read(1, counts))
+    del counts["t0"]
+    body = metadata_response(1, counts)
+    assert python_calls(lambda: read_metadata_response(body, 13, tables)) < 2 * len(counts)
 
 
 def test_versions_with_one_layout_share_tables_and_others_do_not() -> None:

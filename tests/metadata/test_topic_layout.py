@@ -138,6 +138,12 @@ def test_the_first_count_of_two_bytes_is_not_taken_for_one_of_one_byte() -> None
     assert located([partition(p, replicas=replicas, isr=(2,), offline=(0,)) for p in range(3)]).stride == 0
 
 
+def test_three_counts_of_two_bytes_are_walked_to_their_end() -> None:
+    """The ids are such that the first byte of each count, taken for all of it, ends three bytes early."""
+    replicas, isr = (*range(126), 128), (*range(126), 0x8000)
+    assert located([partition(0, replicas=replicas, isr=isr, offline=range(127))]).numbers == range(1)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_least_that_a_partition_takes_is_one_without_replicas(version: int) -> None:
     smallest = written([partition(0, replicas=(), isr=())], version)
