@@ -132,6 +132,13 @@ def test_a_closed_channel_holds_no_memory_and_no_place_in_line() -> None:
     assert pool.available_bytes == 1
     holding.close()
     assert pool.available_bytes == 10
+    assert pool.try_reserve(1, 10)
+    waiting = ready(FakeTransport([b"\x00\x00\x00\x09half", b"rest"]), pool)
+    for _ in range(2):
+        waiting.read()
+    assert len(pool.waiting) == 1
+    waiting.close()
+    assert not pool.waiting
 
 
 def test_a_large_frame_is_read_on_in_one_turn_but_not_without_end() -> None:
