@@ -334,6 +334,41 @@ def test_answers_to_earlier_requests_are_set_aside_one_at_a_time_and_the_beginni
     assert channel.ready
 
 
+class Large:
+    """The reader of an answer that may be larger than what nobody asked for."""
+
+    most_bytes = 3_000
+    takes_pieces = False
+
+    def feed(self, piece: bytes, frame_bytes: int) -> None:
+        """Not in pieces."""
+
+
+LARGE_ANSWER = frame(b"answer" + bytes(2_000))
+
+
+@pytest.mark.behaviour("SASL-06", "SEL-08")
+@pytest.mark.parametrize("amid_renewal", [False, True])
+def test_an_answer_that_came_makes_no_room_for_another_as_large(amid_renewal: bool) -> None:
+    came = [frame(b"welcome back")] if amid_renewal else []
+    channel = in_session(FakeTransport([frame(b"welcome"), b"".join((LARGE_ANSWER, *came, LARGE_ANSWER))]))
+    channel.set_send(NetworkSend(0, [b"request"]), Large())
+    channel.write()
+    assert channel.maybe_complete_send() is not None
+    if amid_renewal:
+        channel.set_send(NetworkSend(0, [b"another"]))
+        assert channel.maybe_begin_reauthentication(100)
+        channel.prepare(100)
+        assert channel.take_set_aside() == LARGE_ANSWER[4:]
+        channel.prepare(100)
+    else:
+        channel.read()
+        assert channel.maybe_complete_receive() == LARGE_ANSWER[4:]
+    assert channel.ready
+    with pytest.raises(InvalidReceiveError):
+        channel.maybe_complete_receive()
+
+
 @pytest.mark.behaviour("SASL-06")
 def test_a_failed_renewal_is_a_failed_authentication() -> None:
     channel = in_session(FakeTransport([frame(b"welcome")]))
