@@ -17,6 +17,7 @@ from client_core import (
     BufferExhaustedError,
     CloseReport,
     IllegalStateError,
+    KafkaProducer,
     MetadataResult,
     ProducerClosedError,
     ProducerRecord,
@@ -24,6 +25,7 @@ from client_core import (
     TimeoutError,
     Unacknowledged,
 )
+from client_core.clock import FOREVER_MS
 from client_core.producer.requests.ordering_gate import OrderingGate
 from client_core.producer.requests.pending_request import PendingRequest
 from client_core.protocol.api_keys import ApiKey
@@ -44,7 +46,7 @@ from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
@@ -256,6 +258,33 @@ def test_a_record_that_is_being_appended_when_the_producer_closes_is_sent() -> N
         go_on.set()
         assert sent.result(PATIENCE_S).result(PATIENCE_S).offset == 0
         assert closed.result(PATIENCE_S).flushed
+
+
+class ClosesWhenRead(list[ProducerRecord]):
+    """The records of a request whose producer another thread closes while they are checked."""
+
+    def __init__(self, producer: KafkaProducer) -> None:
+        super().__init__([ProducerRecord("orders", b"a")])
+        self.producer = producer
+
+    def __iter__(self) -> Iterator[ProducerRecord]:
+        self.producer.close(0)
+        return super().__iter__()
+
+
+@pytest.mark.behaviour("ORD-03")
+def test_what_is_still_being_checked_when_the_producer_closes_is_refused() -> None:
+    producer = ProducerRig(topics={"orders": 1}).producer
+    told = Outcome()
+    with pytest.raises(IllegalStateError):
+        producer.submit(
+            "orders",
+            ClosesWhenRead(producer),
+            block_deadline_ms=FOREVER_MS,
+            deadline_ms=FOREVER_MS,
+            done=told,
+        )
+    assert not told.is_reported
 
 
 def test_nothing_is_accepted_while_the_producer_closes() -> None:
