@@ -148,6 +148,8 @@ def test_a_pause_gives_every_request_of_that_node_more_time() -> None:
     requests.increment_throttle_ms(NODE, 30)
     requests.increment_throttle_ms(99, 30)
     assert timed_out(requests, 101, 130, 131) == [[OTHER], [OTHER], [NODE, OTHER]]
+    requests.increment_throttle_ms(NODE, 20)
+    assert timed_out(requests, 150, 151) == [[OTHER], [NODE, OTHER]]
 
 
 @pytest.mark.behaviour("INF-09")

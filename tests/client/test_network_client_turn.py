@@ -92,6 +92,21 @@ def test_a_turn_asks_for_metadata_before_it_waits_and_for_versions_after() -> No
     assert [header.api for header in bench.headers(-1)] == [ApiKey.API_VERSIONS]
 
 
+def test_a_bootstrap_server_is_left_when_brokers_are_known_and_it_has_answered_what_it_was_asked() -> None:
+    bootstrap = Node(-1, "bootstrap", 9999)
+    bench = Bench(RecordingUpdater((bootstrap,)))
+    bench.ready(bootstrap)
+    answered: list[ClientResponse] = []
+    bench.send(bootstrap, on_complete=answered.append)
+    bench.recorded.set_nodes((NODE,))
+    bench.poll()
+    assert bench.client.in_flight_request_count(bootstrap.id) == 1
+    bench.answer(bootstrap.id, ProduceResponse())
+    bench.poll()
+    assert [response.body for response in answered] == [ProduceResponse()]
+    assert not bench.client.can_send_request(bootstrap.id, bench.now_ms)
+
+
 class Faulty(RecordingUpdater):
     """An updater with a bug: it can't bear the end of a connection."""
 

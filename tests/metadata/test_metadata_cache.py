@@ -157,6 +157,9 @@ def test_each_topic_has_the_time_of_the_last_response_that_held_it() -> None:
     assert [dropped.refreshed_ms(name) for name in "abc"] == [300, 200, None]
     assert dropped.refreshed_apart.keys() == {"a", "b"}
 
+    again = merged.merge_with(CLUSTER, answered, lambda name: True).refreshed_at(second, 3, answered)
+    assert [again.refreshed_ms(name) for name in "abc"] == [100, 300, 300]
+
     whole = dropped.replaced_by(CLUSTER, tables(table("a"), table("b"))).refreshed_at(second, 4, None)
     assert [whole.refreshed_ms(name) for name in "ab"] == [300, 300]
     assert whole.last_successful_refresh_ms == 300

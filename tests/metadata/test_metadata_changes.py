@@ -81,6 +81,18 @@ def test_brokers_join_leave_and_move(recorder: Recorder) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ([node(0), node(1), node(2, host="elsewhere")], BrokersChanged((), (), moved=(2,))),
+        ([node(0), node(1)], BrokersChanged((), left=(2,), moved=())),
+        ([*map(node, range(4))], BrokersChanged(joined=(3,), left=(), moved=())),
+    ],
+)
+def test_one_of_these_is_told_alone(recorder: Recorder, nodes: list[Node], told: BrokersChanged) -> None:
+    assert recorder.update(nodes, [topic("t", 2, nodes=(0, 1), epoch=5)]) == [told]
+
+
 def test_a_changed_leader_or_greater_epoch_is_told(recorder: Recorder) -> None:
     moved = [
         partition(0, leader=2, epoch=6, replicas=(0, 1)),

@@ -132,6 +132,13 @@ def test_a_closed_channel_holds_no_memory_and_no_place_in_line() -> None:
     assert pool.available_bytes == 1
     holding.close()
     assert pool.available_bytes == 10
+    assert pool.try_reserve(1, 10)
+    waiting = ready(FakeTransport([b"\x00\x00\x00\x09half", b"rest"]), pool)
+    for _ in range(2):
+        waiting.read()
+    assert len(pool.waiting) == 1
+    waiting.close()
+    assert not pool.waiting
 
 
 def test_a_large_frame_is_read_on_in_one_turn_but_not_without_end() -> None:
@@ -325,6 +332,41 @@ def test_answers_to_earlier_requests_are_set_aside_one_at_a_time_and_the_beginni
         assert channel.has_bytes_buffered
     channel.prepare(100)
     assert channel.ready
+
+
+class Large:
+    """The reader of an answer that may be larger than what nobody asked for."""
+
+    most_bytes = 3_000
+    takes_pieces = False
+
+    def feed(self, piece: bytes, frame_bytes: int) -> None:
+        """Not in pieces."""
+
+
+LARGE_ANSWER = frame(b"answer" + bytes(2_000))
+
+
+@pytest.mark.behaviour("SASL-06", "SEL-08")
+@pytest.mark.parametrize("amid_renewal", [False, True])
+def test_an_answer_that_came_makes_no_room_for_another_as_large(amid_renewal: bool) -> None:
+    came = [frame(b"welcome back")] if amid_renewal else []
+    channel = in_session(FakeTransport([frame(b"welcome"), b"".join((LARGE_ANSWER, *came, LARGE_ANSWER))]))
+    channel.set_send(NetworkSend(0, [b"request"]), Large())
+    channel.write()
+    assert channel.maybe_complete_send() is not None
+    if amid_renewal:
+        channel.set_send(NetworkSend(0, [b"another"]))
+        assert channel.maybe_begin_reauthentication(100)
+        channel.prepare(100)
+        assert channel.take_set_aside() == LARGE_ANSWER[4:]
+        channel.prepare(100)
+    else:
+        channel.read()
+        assert channel.maybe_complete_receive() == LARGE_ANSWER[4:]
+    assert channel.ready
+    with pytest.raises(InvalidReceiveError):
+        channel.maybe_complete_receive()
 
 
 @pytest.mark.behaviour("SASL-06")

@@ -83,10 +83,13 @@ def test_a_file_that_can_not_be_read_any_more_leaves_the_last_text_in_force_and_
         in_force = f"new {number}"
         path.write_text(in_force)
         assert secret.read() == in_force
-    path.unlink()
-    secret.read()
+    for text in ("newest", "newest of all"):
+        path.unlink()
+        secret.read()
+        path.write_text(text)
+        secret.read()
     told = [event.failure is None for event in events.of(SecretReloaded)]
-    assert told == [False, True] * 3 + [False], "the first fault is told again when it comes back"
+    assert told == [False, True] * 5, "a fault is told again when it comes back"
 
 
 def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(

@@ -17,6 +17,7 @@ from client_core import (
     BufferExhaustedError,
     CloseReport,
     IllegalStateError,
+    KafkaProducer,
     MetadataResult,
     ProducerClosedError,
     ProducerRecord,
@@ -24,6 +25,9 @@ from client_core import (
     TimeoutError,
     Unacknowledged,
 )
+from client_core.clock import FOREVER_MS
+from client_core.producer.requests.ordering_gate import OrderingGate
+from client_core.producer.requests.pending_request import PendingRequest
 from client_core.protocol.api_keys import ApiKey
 from client_core.record.record_batch import decode_record_batch
 from client_core.testing import FakeCluster
@@ -36,12 +40,13 @@ from tests.support.live_producer import (
     producing,
     submit,
 )
-from tests.support.producer_rig import ProducerRig, full_buffer_rig
+from tests.support.mock_clock import MockClock
+from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
@@ -255,6 +260,33 @@ def test_a_record_that_is_being_appended_when_the_producer_closes_is_sent() -> N
         assert closed.result(PATIENCE_S).flushed
 
 
+class ClosesWhenRead(list[ProducerRecord]):
+    """The records of a request whose producer another thread closes while they are checked."""
+
+    def __init__(self, producer: KafkaProducer) -> None:
+        super().__init__([ProducerRecord("orders", b"a")])
+        self.producer = producer
+
+    def __iter__(self) -> Iterator[ProducerRecord]:
+        self.producer.close(0)
+        return super().__iter__()
+
+
+@pytest.mark.behaviour("ORD-03")
+def test_what_is_still_being_checked_when_the_producer_closes_is_refused() -> None:
+    producer = ProducerRig(topics={"orders": 1}).producer
+    told = Outcome()
+    with pytest.raises(IllegalStateError):
+        producer.submit(
+            "orders",
+            ClosesWhenRead(producer),
+            block_deadline_ms=FOREVER_MS,
+            deadline_ms=FOREVER_MS,
+            done=told,
+        )
+    assert not told.is_reported
+
+
 def test_nothing_is_accepted_while_the_producer_closes() -> None:
     with producing(LITTLE_MEMORY) as (cluster, producer):
         producer.partitions_for("orders")
@@ -428,6 +460,20 @@ def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() ->
     assert not rig.producer._parked.gate._topics["orders"].places
 
 
+def test_what_a_send_has_waited_behind_a_parked_request_is_not_waited_for_memory_again() -> None:
+    rig = full_buffer_rig(max_block_ms=500)
+    ahead = rig.submit("orders", b"y" * 800, turns=1)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(rig.producer.send, ProducerRecord("orders", b"z"))
+        wait_until(lambda: rig.clock.waiters == 1, what="it waits behind the request")
+        rig.clock.advance(400)
+        ahead.cancel()
+        rig.turn()
+        wait_until(lambda: rig.producer.status().buffer.waiters == 1, what="it waits for memory")
+        rig.clock.advance(100)
+        assert isinstance(sent.result(PATIENCE_S).exception(0), BufferExhaustedError)
+
+
 def test_a_send_to_another_topic_waits_for_nobody() -> None:
     rig = full_buffer_rig(max_block_ms=0)
     rig.submit("unknown", b"y")
@@ -490,6 +536,57 @@ def test_a_request_whose_partition_has_come_is_not_overtaken_by_later_ones() -> 
     (batch,) = rig.producer._accumulator.batches_of(ORDERS_0._replace(partition=1))
     values = [record.value for record in decode_record_batch(batch.records()).records()]
     assert values == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_request_whose_partition_comes_after_its_topic_had_gone_is_not_overtaken() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000)
+    record = ProducerRecord("orders", b"0", partition=1)
+    rig.submit("orders", record)
+    rig.learn({"orders": 1})
+    rig.know({}, errors={"orders": 3})
+    rig.submit(
+        "orders", record._replace(value=b"1"), turns=1
+    )  # it queues: there is no topic to stand aside of
+    rig.know({"orders": 2})
+    rig.turn()
+    (batch,) = rig.producer._accumulator.batches_of(ORDERS_0._replace(partition=1))
+    values = [record.value for record in decode_record_batch(batch.records()).records()]
+    assert values == [b"0", b"1"]
+
+
+def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_after_it() -> None:
+    """Also where one behind the thread leaves the queue."""
+    gate = OrderingGate(lambda _: 2)
+
+    def request() -> PendingRequest:
+        made = PendingRequest(
+            "orders",
+            [ProducerRecord("orders", b"")],
+            Waiting(),
+            lambda ended, done: None,
+            submitted_ms=0,
+            block_deadline_ms=0,
+            deadline_ms=0,
+        )
+        gate.block(made)
+        return made
+
+    aside = request()
+    gate.unblock(aside, 1)
+
+    class Meanwhile(MockClock):
+        def wait_for(
+            self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
+        ) -> bool:
+            condition.release()
+            behind, last = request(), request()
+            gate.block_again("orders")
+            gate.leave(last)
+            assert behind.blocks_others
+            condition.acquire()
+            return predicate()
+
+    assert not gate.wait_behind("orders", Meanwhile(), 0)
 
 
 def test_what_stands_aside_holds_up_nobody_else() -> None:

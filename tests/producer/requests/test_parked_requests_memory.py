@@ -99,15 +99,9 @@ def test_a_topic_that_vanishes_while_a_request_waits_for_memory_is_waited_for() 
     assert waiting.offsets == [2]
 
 
-@pytest.mark.behaviour("BUF-02")
-def test_memory_that_a_request_got_and_can_not_use_does_not_keep_it_from_what_it_needs() -> None:
-    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=400)
-    pool, accumulator = rig.producer._pool, rig.producer._accumulator
-    assert pool.try_allocate(800)
-    waiting = rig.submit("orders", b"a" * 100, b"b" * 700, turns=1)
-    pool.deallocate(400)  # goes to the request that waits for a batch
-    pool.deallocate(400)
-    appended = accumulator.append_many(  # a thread that blocks in send makes that batch before it goes on
+def a_blocked_send_goes_on(rig: ProducerRig) -> None:
+    """It makes the batch that a parked request has just got the memory for."""
+    appended = rig.producer._accumulator.append_many(
         "orders",
         0,
         (ProducerRecord("orders", b"c"),),
@@ -118,11 +112,36 @@ def test_memory_that_a_request_got_and_can_not_use_does_not_keep_it_from_what_it
         rig.clock.wall_ms(),
     )
     assert appended.new_batch_created
+
+
+@pytest.mark.behaviour("BUF-02")
+def test_memory_that_a_request_got_and_can_not_use_does_not_keep_it_from_what_it_needs() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=400)
+    pool = rig.producer._pool
+    assert pool.try_allocate(800)
+    waiting = rig.submit("orders", b"a" * 100, b"b" * 700, turns=1)
+    pool.deallocate(400)  # goes to the request that waits for a batch
+    pool.deallocate(400)
+    a_blocked_send_goes_on(rig)
     rig.turn()
     rig.answer(produced(ORDERS_0, offset=0), turns=2)
     rig.answer(produced(ORDERS_0, offset=2))
     assert waiting.offsets == [1, 2]
     assert pool.available_bytes == 1_000
+
+
+@pytest.mark.behaviour("BUF-02")
+def test_nor_is_it_kept_while_the_request_waits_for_a_partition() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=400)
+    pool = rig.producer._pool
+    assert pool.try_allocate(800)
+    rig.submit("orders", b"a", ProducerRecord("orders", b"b", partition=1), turns=1)
+    pool.deallocate(400)
+    pool.deallocate(400)
+    a_blocked_send_goes_on(rig)
+    rig.turn()
+    assert rig.producer.status().waiting_for_metadata == 1
+    assert pool.available_bytes == 1_000 - 400
 
 
 def test_a_record_larger_than_a_batch_fails_with_the_bytes_that_it_needed() -> None:

@@ -14,7 +14,9 @@ from client_core.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from client_core.metadata.metadata_response import read_metadata_response
 from client_core.metadata.topic_listing import TopicListing
+from tests.support.metadata_responses import metadata_response
 from tests.support.producer_rig import ProducerRig, Waiting
 
 UNKNOWN, INVALID = 3, 17
@@ -179,6 +181,22 @@ def test_a_refresh_ends_with_a_later_snapshot() -> None:
     assert not rig.client.has_pending_metadata_updates
 
 
+def test_the_answer_to_a_question_before_it_ends_no_refresh() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 60_000)
+    rig.metadata.request_update(True)
+    under_way = rig.metadata.new_metadata_request_and_version(rig.clock.now_ms())
+    waiting = update(rig)
+    rig.turn()
+    response = read_metadata_response(metadata_response(nodes=1, topics={"orders": 1}), 13)
+    rig.metadata.update(under_way.request_version, response, under_way.is_partial, rig.clock.now_ms())
+    rig.turn()
+    assert waiting.reported == []
+    rig.know({"orders": 1})
+    rig.turn()
+    assert waiting.looked_up.error is None
+
+
 def test_what_is_new_enough_is_told_without_asking_anybody() -> None:
     rig = ProducerRig(topics={"orders": 1})
     version = rig.producer.cache.update_version
@@ -232,6 +250,20 @@ def test_the_list_is_one_request_for_all_who_wait_and_leaves_the_cache_alone() -
     assert rig.producer.cache is cache
 
 
+def test_who_asks_while_a_list_is_under_way_has_the_next_one() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    early = list_all(rig)
+    rig.turn()
+    late = list_all(rig)
+    rig.turn()
+    rig.answer(TopicListing({}))
+    assert early.reported
+    assert late.reported == []
+    rig.turn()
+    rig.answer(TopicListing({}))
+    assert late.listed.error is None
+
+
 def test_a_list_that_was_lost_is_asked_for_again_after_a_pause() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = list_all(rig)
@@ -242,6 +274,21 @@ def test_a_list_that_was_lost_is_asked_for_again_after_a_pause() -> None:
     rig.turn_after(100)
     rig.answer(TopicListing({}))
     assert waiting.listed.error is None
+
+
+def test_the_pauses_before_a_list_is_asked_for_again_grow_and_begin_anew_after_a_success() -> None:
+    rig = ProducerRig(topics={"orders": 1}, retry_backoff_max_ms=10_000)
+    for failures in (3, 1):
+        waiting = list_all(rig, wait_ms=60_000)
+        rig.turn()
+        for attempt in range(failures):
+            rig.answer(TopicListing({}, error_code=Errors.LEADER_NOT_AVAILABLE.code))
+            rig.turn_after(79 << attempt)  # the jitter is a fifth
+            assert rig.client.in_flight_request_count() == 0
+            rig.turn_after(42 << attempt)
+            assert rig.client.in_flight_request_count() == 1
+        rig.answer(TopicListing({}))
+        assert waiting.listed.error is None
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,10 @@ from client_core import (
     RecordTooLargeError,
     SerializationError,
 )
+from client_core.error_codes import Errors
 from client_core.testing import FakeCluster
 from tests.support.coroutine_tests import run
-from tests.support.live_producer import PATIENCE_S, QUICK
+from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -135,7 +136,28 @@ def _by_async_send(
     return run(scenario())
 
 
-@pytest.fixture(params=[_by_send, _by_submit, _by_async_send], ids=lambda way: way.__name__[1:])
+def _by_submit_of_a_thread(
+    cluster: FakeCluster, interceptors: Sequence[Seen | Raises], records: Sequence[Record]
+) -> Outcomes:
+    outcomes: Outcomes = []
+    with KafkaProducer(
+        _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
+    ) as producer:
+        by_ms = producer.clock.now_ms() + PATIENCE_MS
+        for record in records:
+            told = Outcome()
+            try:
+                producer.submit(TOPIC, [record], block_deadline_ms=by_ms, deadline_ms=by_ms, done=told)
+                (outcome,) = told.outcomes()
+                outcomes.append(outcome.error if isinstance(outcome, RecordFailure) else outcome)
+            except Exception as error:  # noqa: BLE001 - it is what the test looks at
+                outcomes.append(error)
+    return outcomes
+
+
+@pytest.fixture(
+    params=[_by_send, _by_submit, _by_submit_of_a_thread, _by_async_send], ids=lambda way: way.__name__[1:]
+)
 def send(request: pytest.FixtureRequest) -> Way:
     way: Way = request.param
     return way
@@ -210,6 +232,14 @@ def test_interceptors_see_a_record_that_was_never_appended(
     (error,) = send(cluster, [seen], [record])
     assert isinstance(error, expected)
     assert seen.ended == [(RecordMetadata(TOPIC, -1, None, -1), error)]
+
+
+@pytest.mark.behaviour("INT-01")
+def test_interceptors_see_where_a_record_went_that_a_broker_refused(cluster: FakeCluster) -> None:
+    seen = Seen()
+    cluster.fail_next_produces(Errors.INVALID_RECORD)
+    (error,) = _by_send(cluster, [seen], [ProducerRecord(TOPIC, {"n": 1})])
+    assert seen.ended == [(RecordMetadata(TOPIC, 0, None, -1), error)]
 
 
 @pytest.mark.behaviour("INT-02")

@@ -157,6 +157,16 @@ def test_what_makes_no_sense_is_refused_as_on_the_full_way(
         rig.producer.send(record)
 
 
+def test_records_without_a_key_go_the_full_way_while_a_leader_is_lost() -> None:
+    rig = rig_of(partitioner_lost_leader_probe_interval_ms=100)
+    rig.producer.send(SMALL)
+    lost_leaders, append = rig.producer._accumulator.lost_leaders, rig.producer._quick_append.append
+    lost_leaders.lost(0, rig.clock.now_ms())
+    assert not append(SMALL, FutureRecordMetadata())
+    lost_leaders.found(0)
+    assert append(SMALL, FutureRecordMetadata())
+
+
 def test_a_topic_that_was_deleted_or_lost_partitions_is_looked_at_anew() -> None:
     rig = rig_of()
     record = SMALL._replace(partition=3)

@@ -314,6 +314,21 @@ def test_what_could_not_be_made_into_bytes_was_not_written() -> None:
     assert [event.error for event in rig.events.of(ProduceFinished)] == [Errors.UNKNOWN_SERVER_ERROR]
 
 
+def test_of_a_part_that_could_not_be_made_into_bytes_nobody_knows_for_the_whole_was_sent() -> None:
+    rig = SenderRig()
+    owner = Owner()
+    records = (ProducerRecord("orders", b"value"),) * 2
+    rig.accumulator.append_many(
+        "orders", 0, records, (0, 1), owner, rig.metadata.fetch(), rig.clock.now_ms(), 0
+    )
+    rig.turn()
+    rig.answer(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
+    for part in rig.accumulator.batches_of(ORDERS_0):
+        part._builder.compression = BrokenCodec()
+    rig.turn(2)
+    assert [outcome.written for outcome in owner.outcomes] == [Written.UNKNOWN] * 2
+
+
 @pytest.mark.behaviour("BAT-01")
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_request_that_the_client_does_not_take_fails_its_batches_and_no_others(idempotent: bool) -> None:

@@ -5,10 +5,12 @@ Twins of TransactionManagerTest, as far as they are about idempotence.
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from client_core.backoff import ExponentialBackoff
 from client_core.error_codes import Errors
 from client_core.errors import (
     ClusterAuthorizationError,
@@ -29,7 +31,6 @@ from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, together
 
 if TYPE_CHECKING:
     from client_core.client.kafka_client import ClientRequest
-    from client_core.producer.sender.transaction_manager import TransactionManager
     from tests.support.sender_rig import SenderRig
 
 LEFT_OUT: Final = {
@@ -78,6 +79,22 @@ def test_a_retriable_error_is_tried_again_after_its_backoff() -> None:
         assert made.state is State.INITIALIZING, error
         assert [made.init_delay_ms(now_ms) for now_ms in (1_000, 1_100)] == [100, 0]
         made.init_sent()
+
+
+@pytest.mark.behaviour("IDM-01")
+def test_the_pauses_grow_until_there_is_an_id_and_begin_anew_for_the_next() -> None:
+    made = TransactionManager(ExponentialBackoff(100, 1_000, Random(0), jitter=0))
+    delays_ms = []
+    for failures in (3, 1):
+        for _ in range(failures):
+            made.init_sent()
+            made.init_failed(error_for(Errors.NETWORK_EXCEPTION.code), now_ms=0)
+            delays_ms.append(made.init_delay_ms(0))
+        made.init_sent()
+        made.init_succeeded(PRODUCER._replace(epoch=2**15 - 1))
+        made.request_epoch_bump(ORDERS_0)
+        made.bump_epoch_if_required()  # there is no epoch left
+    assert delays_ms == [100, 200, 400, 100]
 
 
 @pytest.mark.behaviour("IDM-01")
