@@ -315,3 +315,18 @@ def test_the_app_starts_and_closes_its_spool(web: HttpApp) -> None:
 
     assert run(life()) == [202, 202, 202]
     assert web.spool_producer.closed_after_ms is not None
+
+
+def test_spans_are_sent_last_when_all_that_was_delivered_at_the_end_has_its_own(
+    web: HttpApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    for part in ("traces", "spool"):
+        monkeypatch.setattr(getattr(web.app, part), "close", lambda _, part=part: ended.append(part))
+
+    async def life() -> None:
+        async with web.app.api.router.lifespan_context(web.app.api):
+            pass
+
+    run(life())
+    assert ended == ["spool", "traces"]
