@@ -69,6 +69,10 @@ class BadDisk(Disk):
             self._descriptors.discard(descriptor)
             super().close(descriptor)
 
+    @property
+    def open_files(self) -> int:
+        return len(self._descriptors)
+
     def _opened(self, descriptor: int) -> int:
         self._descriptors.add(descriptor)
         return descriptor

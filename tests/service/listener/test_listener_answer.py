@@ -9,8 +9,11 @@ from service.wire.asgi import ANSWER
 from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
 from tests.support.served import Served, on_each_loop
+from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from service.wire.asgi import ASGIApp, Receive, Scope, Send
 
 LEADER = "/v1/topics/orders/leader?partition=1"
@@ -168,3 +171,17 @@ async def test_a_caller_who_asks_for_leave_and_does_not_wait_for_it_has_its_conn
         caller = await served.call()
         caller.send(posted(BODY_OF_TWO, "expect: 100-continue") + posted(BODY_OF_TWO))
         assert [(await caller.answer())[0] for _ in range(3)] == [100, 200, 200]
+
+
+async def test_where_tokens_are_in_use_an_answer_that_lies_ready_says_that_it_depends_on_them(
+    tmp_path: Path,
+) -> None:
+    tokens = TokensFile(tmp_path, reader={"read": ["orders"]})
+    web = HttpApp(tokens_file=tokens.setting)
+    web.producer.set_topics({"orders": 3})
+    async with Served(web.app) as served:
+        caller = await served.call()
+        for path in (LEADER, LEADER):  # by the second it lies ready for certain
+            caller.send(request(path, f"authorization: Bearer {tokens.token('reader')}"))
+            status, headers, _ = await caller.answer()
+            assert (status, headers["vary"]) == (200, "Authorization")

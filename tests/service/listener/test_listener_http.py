@@ -260,6 +260,22 @@ async def test_an_answer_that_ends_the_connection_reaches_who_is_still_sending_i
 
 
 @on_each_loop
+async def test_a_whole_body_of_unknown_length_that_came_with_its_head_is_no_larger_than_others() -> None:
+    web = HttpApp(max_body_bytes=1_000)
+    web.producer.set_topics({"orders": 3})
+    head = (
+        b"POST /v1/topics/orders/records HTTP/1.1\r\n" + HOST + b"Content-Type: application/octet-stream\r\n"
+    )
+    async with Served(web.app) as served:
+        for length, status in ((1_000, 200), (1_001, 413)):
+            caller = await served.call()
+            chunk = b"%x\r\n%s\r\n0\r\n\r\n" % (length, b"x" * length)
+            caller.send(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk)
+            assert (await caller.answer())[0] == status
+    assert len(web.producer.submitted) == 1
+
+
+@on_each_loop
 async def test_trailers_do_not_become_headers() -> None:
     echo = Echo()
     trailers = b"0\r\nHost: evil.example\r\nAuthorization: Bearer stolen\r\n\r\n"

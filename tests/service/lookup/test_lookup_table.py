@@ -90,6 +90,14 @@ def test_age_goes_up_by_the_second_and_headers_are_prepared_once_for_it() -> Non
     assert header(found(table), b"pilotfish-metadata-refreshed-at") == refreshed_at
 
 
+def test_a_refresh_of_other_topics_leaves_the_age_of_this_one() -> None:
+    producer, table = table_over(orders=3)
+    producer.clock.advance(60_000)
+    producer.set_topics({"other": 1}, partial=True)
+    ages = [header(found(table, b"/v1/topics/" + name), b"age") for name in (b"orders", b"other")]
+    assert ages == [b"60", b"0"]
+
+
 def test_a_refresh_makes_the_age_small_again_and_leaves_the_etag() -> None:
     producer, table = table_over(orders=3)
     producer.clock.advance(60_000)

@@ -184,7 +184,9 @@ def test_a_broker_that_left_takes_its_series_with_it(web: HttpApp) -> None:
         assert value(web, name, broker="2") is None
     assert value(web, "broker_disconnects_total", broker="2", reason="closed") is None
     emit(web, e.BrokersChanged(joined=(2,), left=(), moved=()), e.NodeReady(2))
+    emit(web, e.RequestCompleted("Metadata", 2, 1, 10, 10))
     assert value(web, "broker_connections_total", broker="2") == 1
+    assert value(web, "network_sent_bytes_total", broker="2") == 10
 
 
 def test_of_brokers_that_left_the_last_are_remembered() -> None:
@@ -390,6 +392,20 @@ def test_produces_are_timed_however_their_path_is_spelled(web: HttpApp) -> None:
         o: value(web, "produce_duration_seconds_count", outcome=o) for o in ("success", "error", "partial")
     }
     assert counts == {"success": 2, "error": 1, "partial": 0}
+
+
+def test_a_caller_who_left_while_its_topic_was_looked_up_is_499(web: HttpApp) -> None:
+    headers = [(b"host", b"localhost")]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(_: object) -> None:
+        raise AssertionError
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/topics/new", "raw_path": b"/v1/topics/new"}
+    run(web.app({**scope, "query_string": b"", "headers": headers}, receive, send))
+    assert requests(web, "GET", "/v1/topics/{topic}", "499") == 1
 
 
 def test_a_caller_who_left_is_499(web: HttpApp) -> None:

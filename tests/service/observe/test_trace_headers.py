@@ -119,6 +119,14 @@ def test_a_record_keeps_its_own_context_and_its_neighbours_get_the_requests() ->
         assert third.headers == MARKS, own
 
 
+def test_a_record_with_many_headers_gets_the_requests_context_too() -> None:
+    web = app()
+    headers = [{"key": f"h{n}", "value": None} for n in range(100)]
+    assert web.post(NATIVE, json={"records": [{"value": 1, "headers": headers}]}, headers=TRACED).is_success
+    ((one,),) = web.producer.submitted
+    assert tuple(one.headers) == (*((f"h{n}", None) for n in range(100)), *MARKS)
+
+
 def test_a_cloudevents_own_traceparent_is_its_extension_and_stays_one() -> None:
     """The extension tells where the event was made, the header of HTTP who sends it now."""
     headers = dict(record(app(), "CloudEvents, binary", **TRACED, **{"ce-traceparent": OWN}).headers)

@@ -122,6 +122,15 @@ def test_nothing_acknowledged_is_never_a_success(web: HttpApp) -> None:
         assert len(outcomes["results"]) == 3
 
 
+def test_of_records_that_fail_at_one_deadline_each_is_told_whether_it_may_be_written(web: HttpApp) -> None:
+    error, written = error_for(Errors.REQUEST_TIMED_OUT.code), (Written.NO, Written.UNKNOWN, Written.NO)
+    fail_with(web, *(RecordFailure(error, Phase.DELIVERY, one, 250) for one in written))
+    answer = web.produce(THREE)
+    outcomes = answer.json()
+    assert (answer.status_code, outcomes["written"]) == (504, "unknown")
+    assert [one["error"]["written"] for one in outcomes["results"]] == ["no", "unknown", "no"]
+
+
 def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) -> None:
     error = TimeoutError("Topic orders not present in metadata after 500 ms.")
     error.__cause__ = UnknownTopicOrPartitionError()

@@ -30,7 +30,7 @@ from service.spool.delivery import MARK_EVERY_MS
 from service.spool.delivery_outcome import MOST_ATTEMPTS
 from service.spool.entry import frame_of
 from service.spool.folder import Mark, read_mark
-from service.spool.lanes import CHUNK_BYTES, RECORD_BYTES, WINDOW_BYTES
+from service.spool.lanes import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, WINDOW_BYTES
 from service.spool.spool import make_spool, spool_config
 from tests.support.mock_clock import MockClock
 from tests.support.spooling import (
@@ -168,10 +168,35 @@ def test_a_topic_that_stands_still_takes_little_memory_and_is_read_again(rig: Sp
     assert rig.spool.entries == 0
 
 
+def test_what_comes_while_others_of_its_topic_are_on_the_disk_only_is_delivered_once_behind_them(
+    rig: SpoolRig,
+) -> None:
+    values = [f"{n:02d}" + "x" * 100_000 for n in range(15)]
+    for value in values[:14]:
+        rig.spool_in([record(value)])
+    rig.producer.holds_records = True
+    rig.deliver()
+    (lane,) = rig.spool.delivery.lanes
+    assert (len(lane.waiting), lane.skipped) == (10, 3)  # and room for another one
+    rig.spool_in([record(values[14])])
+    rig.deliver()
+    assert (len(lane.waiting), lane.skipped) == (10, 4)
+    rig.producer.holds_records = False
+    rig.producer.acknowledge(rig.producer.waiting[0])
+    rig.deliver()
+    assert (rig.sent, rig.spool.entries) == (values, 0)
+
+
 def test_of_a_host_of_topics_that_stand_still_no_more_are_in_memory_than_fit(rig: SpoolRig) -> None:
     fit = WINDOW_BYTES // RECORD_BYTES
     topics = {f"topic-{number}": 1 for number in range(fit + fit // 2)}
-    rig.producer.set_topics(topics)
+    rig.producer.set_topics({"orders": 3, **topics})
+    # What was tried again has given no more room back than it took.
+    rig.producer.outcome_of = lambda *_: timed_out()
+    rig.spool_in(records(CHUNK_RECORDS))
+    for _ in range(2 * WINDOW_BYTES // (CHUNK_RECORDS * RECORD_BYTES)):
+        rig.deliver_after(1_000)
+    rig.producer.outcome_of = None
     rig.producer.holds_records = True
     rig.spool_in([record("", topic) for topic in topics])
     rig.deliver()
@@ -181,7 +206,8 @@ def test_of_a_host_of_topics_that_stand_still_no_more_are_in_memory_than_fit(rig
     for ticket in list(rig.producer.waiting):
         rig.producer.acknowledge(ticket)
     rig.deliver()
-    assert (rig.spool.entries, rig.spool.delivery.delivered) == (0, len(topics))
+    rig.deliver_after(1_000)
+    assert (rig.spool.entries, rig.spool.delivery.delivered) == (0, CHUNK_RECORDS + len(topics))
 
 
 # -- set aside -----------------------------------------------------------------------------------------------
@@ -308,6 +334,20 @@ def test_where_nothing_can_be_set_aside_the_record_waits_and_neither_is_lost_nor
         rig.disk.fails["write"], rig.disk.room_bytes = 0, None
         rig.deliver_after(1_000)
         assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0), fault
+
+
+def test_a_record_that_can_not_be_set_aside_stays_ahead_of_those_that_are_tried_again(rig: SpoolRig) -> None:
+    def report(_: int, one: ProducerRecord) -> Outcome:
+        return timed_out() if one.partition else failure(NotEnoughReplicasError())
+
+    rig.producer.outcome_of = report
+    rig.spool_in([record("first", partition=9), record("second")])
+    rig.disk.fails["create"] = 1  # that of the file of dead letters
+    rig.deliver()
+    assert aside(rig) == []
+    rig.producer.outcome_of = None
+    rig.deliver_after(1_000)
+    assert rig.sent == 2 * ["first", "second"]
 
 
 def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:

@@ -17,7 +17,7 @@ from tests.support.http_app import HttpApp
 from tests.support.spooling import BadDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     import httpx
@@ -174,6 +174,15 @@ def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) 
     assert turned(web).json()["first_sequence"] == 1
 
 
+def test_where_the_next_process_may_find_the_records_they_are_not_said_to_be_unwritten(web: HttpApp) -> None:
+    disk = spool_of(web).segments.disk
+    assert isinstance(disk, BadDisk)
+    assert turned(web).status_code == 202
+    disk.fails.update(fsync=1, truncate=1, create=1)
+    answer = turned(web)
+    assert (answer.status_code, answer.json()["written"]) == (503, "unknown")
+
+
 def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: HttpApp) -> None:
     answer = web.produce(THREE, query="?delivery=spool&timeout_ms=30")
     assert answer.status_code == 504
@@ -181,6 +190,27 @@ def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: Http
     assert (reported["written"], reported["retriable"]) == ("unknown", True)
     assert (reported["phase"], reported["waited_ms"]) == ("delivery", 30)
     assert reported["detail"] == "the disk of the spool did not answer within 30 ms"
+
+
+def test_the_time_that_a_body_took_is_no_time_to_wait_for_the_disk(web: HttpApp) -> None:
+    read: list[bytes] = []
+
+    async def slow() -> AsyncIterator[bytes]:
+        web.producer.clock.advance(40_000)
+        yield THREE
+        read.append(THREE)
+
+    async def answered() -> httpx.Response:
+        async with web.client() as client:
+            path = f"{PATH}&timeout_ms=30000"
+            task = asyncio.create_task(client.post(path, content=slow(), headers=JSON))
+            await until(lambda: read)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            spool_of(web).writer.turn()
+            return await task
+
+    assert run(answered()).status_code == 504
 
 
 def test_a_sidecar_that_ends_takes_nothing(web: HttpApp) -> None:
@@ -224,6 +254,16 @@ def test_a_refusal_leaves_its_key_free(web: HttpApp) -> None:
     again = turned(web, idempotency_key="a")
     assert again.status_code == 202
     assert "pilotfish-replayed" not in again.headers
+
+
+def test_under_a_key_a_disk_that_failed_is_asked_again_and_what_came_of_it_is_kept(web: HttpApp) -> None:
+    disk = spool_of(web).segments.disk
+    assert isinstance(disk, BadDisk)
+    disk.fails["fsync"] = 1
+    answers = [turned(web, idempotency_key="a") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [503, 202, 202]
+    assert ["pilotfish-replayed" in answer.headers for answer in answers] == [False, False, True]
+    assert spool_of(web).entries == 3
 
 
 def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web: HttpApp) -> None:
@@ -275,3 +315,18 @@ def test_the_app_starts_and_closes_its_spool(web: HttpApp) -> None:
 
     assert run(life()) == [202, 202, 202]
     assert web.spool_producer.closed_after_ms is not None
+
+
+def test_spans_are_sent_last_when_all_that_was_delivered_at_the_end_has_its_own(
+    web: HttpApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    for part in ("traces", "spool"):
+        monkeypatch.setattr(getattr(web.app, part), "close", lambda _, part=part: ended.append(part))
+
+    async def life() -> None:
+        async with web.app.api.router.lifespan_context(web.app.api):
+            pass
+
+    run(life())
+    assert ended == ["spool", "traces"]

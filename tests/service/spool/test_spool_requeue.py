@@ -83,6 +83,14 @@ def test_records_go_back_in_order_behind_what_waits_and_are_delivered_without_a_
     assert list((rig.folder / "aside").iterdir()) == []
 
 
+def test_they_keep_the_time_at_which_they_were_accepted_or_their_own(rig: SpoolRig) -> None:
+    accepted_ms = rig.clock.wall_ms()
+    set_aside(rig, record("plain"), record("timed")._replace(timestamp_ms=17))
+    assert rig.clock.wall_ms() > accepted_ms
+    assert requeued(rig) == Requeued(2)
+    assert [one.timestamp_ms for chunk in rig.producer.submitted for one in chunk] == [accepted_ms, 17]
+
+
 def test_they_keep_their_order_whatever_they_were_set_aside_for(rig: SpoolRig) -> None:
     """Of one key, refused for two reasons in turn."""
 

@@ -103,7 +103,7 @@ def test_a_disk_that_fails_for_long_is_not_filled_with_files(rig: SpoolRig) -> N
     for n in range(20):
         fail(rig.disk, fsync=1)
         assert isinstance(rig.spool_in([record(f"{n}")]), SpoolFault)
-    assert len(rig.segments) == 1
+    assert (len(rig.segments), rig.disk.open_files) == (1, 1)
 
 
 def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
@@ -111,11 +111,14 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
 ) -> None:
     rig.spool_in([record("kept")])
     size = rig.segments[0].stat().st_size
-    rig.disk.room_bytes = 100
+    rig.disk.room_bytes, before = 100, rig.disk.fsyncs
     with caplog.at_level(logging.INFO):
         reported = refused(rig.spool_in(records(30)))
         assert reported == SpoolFault("the spool could not take the records: the disk is full", "no")
-        assert rig.segments[0].stat().st_size == size
+        assert (rig.segments[0].stat().st_size, rig.disk.fsyncs - before) == (
+            size,
+            1,
+        )  # the cut is on the disk
         rig.disk.room_bytes = None
         assert rig.spool_in([record("next")]) == Spooled(2, 1)
     assert undelivered(rig) == ["kept", "next"]
@@ -132,7 +135,7 @@ def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:
     fail(rig.disk, sync_folder=1)
     said = "the spool could not take the records: begin a file: no sync_folder here"
     assert refused(rig.spool_in([record("b")])) == SpoolFault(said, "no")
-    assert rig.segments == []
+    assert (rig.segments, rig.disk.open_files) == ([], 0)
     assert rig.spool_in([record("c")]) == Spooled(1, 1)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from client_core import NO_EVENTS, LeadersChanged, MetadataRefreshed, NodeReady
+from service.admission.caller import ANYONE
 from service.watch.notice import SnapshotNotice
 from tests.support.coroutine_tests import run, until
 from tests.support.event_stream import EventReader, watching
@@ -177,6 +180,36 @@ def test_a_feed_that_rests_holds_nothing_and_wakes_up_on_another_loop() -> None:
     run(scenario())
     run(scenario())
     assert web.app.sidecar.feed.log.number == 2
+
+
+async def test_a_watcher_who_comes_before_the_feed_rests_is_told_of_changes() -> None:
+    web = HttpApp(watch_linger_ms=0)
+    web.producer.set_topics(topics(1, 1))
+    feed = web.app.sidecar.feed
+    with feed.subscribe(ANYONE, None):
+        pass
+    with feed.subscribe(ANYONE, None) as subscription:
+        await feed.begin(subscription)
+        assert subscription.take_start() is not None
+        for epoch in (1, 2):  # by then the feed would rest
+            await turns()
+            web.producer.set_topics(topics(1, 1, epoch))
+        await turns()
+        assert [change.event for change in subscription.take() or ()] == ["leader", "leader"]
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_sidecar_that_runs_on_keeps_nothing_of_a_watcher_who_left() -> None:
+    feed = HttpApp().app.sidecar.feed
+    with feed.subscribe(ANYONE, None) as subscription:
+        left = weakref.ref(subscription)
+    del subscription
+    gc.collect()
+    assert left() is None
 
 
 WATCH = b"GET /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -290,8 +290,10 @@ def test_an_array_has_commas_between_its_items_and_none_for_those_left_out() -> 
     assert b"".join(joined([])) == b""
 
 
-def test_work_that_fails_or_is_cancelled_takes_no_part_of_later_turns() -> None:
+def test_work_that_is_done_or_fails_or_is_cancelled_takes_no_part_of_later_turns() -> None:
     slices = Slices()
+    run(slices.body([b"a"]))
+    assert slices._at_work == 0
 
     def broken() -> Any:
         yield b"a"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from client_core import Phase, RecordFailure, TimeoutError, Written
 from tests.service.dialects.dapr.dapr_app import details, envelope, refusal, taken, web
+from tests.support.coroutine_tests import until
 
 if TYPE_CHECKING:
     import httpx
@@ -168,6 +170,20 @@ def test_metadata_of_the_request_does_not_multiply_without_bound() -> None:
     assert refusal(app, answer, 413) == "ERR_PUBSUB_EVENTS_SER"
     assert "max_waiting_bytes" in answer.json()["message"]
     assert bulk(app, entries[:10], f"{BULK}?metadata.note={'x' * 1_000}").status_code == 204
+
+
+async def test_envelopes_and_metadata_count_among_what_waits_until_they_are_delivered() -> None:
+    app = web()
+    app.producer.holds_records = True
+    room = app.app.sidecar.room
+    path = f"{BULK}?metadata.note={'x' * 1_000}"
+    async with app.client() as client:
+        posting = asyncio.create_task(client.post(path, json=[{**ONE, "entryId": n} for n in "abcd"]))
+        await until(lambda: app.producer.waiting)
+        assert room.bytes > 4_000
+        app.producer.acknowledge(app.producer.waiting[0])
+        assert (await posting).status_code == 204
+    assert room.bytes == 0
 
 
 def test_an_event_of_the_callers_own_that_is_none_is_dapr_500() -> None:

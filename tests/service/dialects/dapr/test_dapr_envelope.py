@@ -48,6 +48,12 @@ def complete(event: bytes, origin: Origin = ORIGIN, ttl_ms: int | None = None) -
     return envelope
 
 
+def test_the_ttl_of_the_request_holds_over_the_expiration_that_the_callers_own_event_brings() -> None:
+    event = b'{"id":"1","expiration":"2030-01-01T00:00:00Z"}'
+    assert complete(event)["expiration"] == "2030-01-01T00:00:00Z"
+    assert complete(event, ttl_ms=1_000)["expiration"] == "2023-11-14T22:13:21Z"
+
+
 #: A content type and data, and the member that stands for it.
 DATA: dict[tuple[str, bytes], tuple[str, object]] = {
     ("application/json", b'{"status": "completed"}'): ("data", {"status": "completed"}),

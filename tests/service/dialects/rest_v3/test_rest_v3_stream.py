@@ -197,6 +197,17 @@ async def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_
         assert await told(stream, value(2)) == 200
 
 
+async def test_a_long_record_that_finds_no_room_is_429_in_its_place_and_the_stream_goes_on() -> None:
+    http = app(kafka={"max.block.ms": "0"})
+    async with caller(http) as stream:
+        with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
+            assert await told(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 70_000) == 429
+        assert await told(stream, b'"}}' + value(1)) == 200
+        stream.end()
+        assert await stream.rest() == []
+    assert nothing_is_left(http)
+
+
 async def test_a_record_that_is_too_long_is_413_and_the_stream_goes_on() -> None:
     async with caller(app(stream_max_line_bytes=60)) as stream:
         assert await told(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 60) == 413
