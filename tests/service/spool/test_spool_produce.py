@@ -17,7 +17,7 @@ from tests.support.http_app import HttpApp
 from tests.support.spooling import BadDisk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     import httpx
@@ -322,7 +322,13 @@ def test_spans_are_sent_last_when_all_that_was_delivered_at_the_end_has_its_own(
 ) -> None:
     ended: list[str] = []
     for part in ("traces", "spool"):
-        monkeypatch.setattr(getattr(web.app, part), "close", lambda _, part=part: ended.append(part))
+        close = getattr(web.app, part).close
+
+        def closed(timeout_ms: int, *, part: str = part, close: Callable[[int], object] = close) -> None:
+            close(timeout_ms)
+            ended.append(part)
+
+        monkeypatch.setattr(getattr(web.app, part), "close", closed)
 
     async def life() -> None:
         async with web.app.api.router.lifespan_context(web.app.api):
