@@ -22,8 +22,8 @@ FUZZ ?=
 PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
 DIST := dist
-# Two more than cores: those that have the real brokers wait most of the time.
-PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
+# Three more than cores: those with real brokers, and those that wait for processes, leave the cores to others.
+PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 3)))
 PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # Behind a company's proxy only the system knows its certificate; uv, pip and npm bring lists of their own.
