@@ -211,7 +211,7 @@ class AsyncKafkaProducer(Generic[K, V]):
             if isinstance(outcome, RecordMetadata):
                 future.succeed(outcome)
             else:
-                future.fail(outcome.error)
+                future.fail(outcome.error, outcome.partition)
             unparked(result)  # also where the producer has ended before it took the record
 
         def unparked(_: Result) -> None:

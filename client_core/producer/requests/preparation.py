@@ -144,7 +144,7 @@ class Preparation(Generic[K, V]):
                 if isinstance(outcome, RecordMetadata):
                     self.acknowledged(outcome, None)
                 else:
-                    self.failed(record, outcome.error)
+                    self.ended(record, None, outcome.partition, outcome.error)
             done(result)
 
         return notify

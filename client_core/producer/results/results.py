@@ -139,7 +139,7 @@ class ProduceResult:
 
     def _failure(self, error: KafkaError, outcome: BatchOutcome) -> RecordFailure:
         written = outcome.written if outcome.written is not None else Written.UNKNOWN
-        return RecordFailure(error, Phase.DELIVERY, written, self.waited_ms)
+        return RecordFailure(error, Phase.DELIVERY, written, self.waited_ms, outcome.partition)
 
     def __repr__(self) -> str:
         return f"<ProduceResult records={self._count} waited_ms={self.waited_ms}>"

@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -101,12 +101,13 @@ class Written(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordFailure:
-    """Why one record was not acknowledged."""
+    """Why one record was not acknowledged. `partition`: that of its batch, if it was in one."""
 
     error: KafkaError
     phase: Phase
     written: Written
     waited_ms: int
+    partition: int | None = field(default=None, compare=False)
 
 
 class Result(Protocol):

@@ -235,10 +235,10 @@ def test_interceptors_see_a_record_that_was_never_appended(
 
 
 @pytest.mark.behaviour("INT-01")
-def test_interceptors_see_where_a_record_went_that_a_broker_refused(cluster: FakeCluster) -> None:
+def test_interceptors_see_where_a_record_went_that_a_broker_refused(cluster: FakeCluster, send: Way) -> None:
     seen = Seen()
     cluster.fail_next_produces(Errors.INVALID_RECORD)
-    (error,) = _by_send(cluster, [seen], [ProducerRecord(TOPIC, {"n": 1})])
+    (error,) = send(cluster, [seen], [ProducerRecord(TOPIC, {"n": 1})])
     assert seen.ended == [(RecordMetadata(TOPIC, 0, None, -1), error)]
 
 
