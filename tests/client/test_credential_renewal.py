@@ -399,5 +399,6 @@ def test_a_client_that_idles_looks_now_and_then_if_its_credentials_can_change() 
     bench = RenewalBench(NODE)
     bench.selector.polls.clear()
     bench.turn(LOOK_MS)
-    bench.poll(300_000)
-    assert bench.selector.polls[-1] <= LOOK_MS
+    for _ in range(3):
+        bench.poll(300_000)
+    assert bench.selector.polls[-1] == LOOK_MS
