@@ -29,7 +29,7 @@ import logging
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from client_core.client.node_connection_state import TRIAL_NODE_ID, ConnectionState
+from client_core.client.node_connection_state import TRIAL_NODE_ID, ConnectionState, NodeConnectionState
 from client_core.cluster import Node
 from client_core.events import SecretReloaded
 
@@ -189,7 +189,7 @@ class CredentialRenewal:
         self._take(step, now_ms)
         self._next_ms = self._look_ms
         if stale and not self._is_busy:
-            self._next_ms = min(self._look_ms, max(self._begins_ms, now_ms + 1))
+            self._next_ms = min(self._look_ms, self._begins_ms)
 
     # -- checks ----------------------------------------------------------------------------------------------
 
@@ -197,13 +197,12 @@ class CredentialRenewal:
         version = self._credentials()
         if version != self._seen:
             self._seen, self._seen_ms = version, now_ms
-        is_settled = self._seen == self._target
-        if not is_settled and now_ms - self._seen_ms >= SETTLE_MS:
-            self._target, is_settled = version, True
+        if version != self._target and now_ms - self._seen_ms >= SETTLE_MS:
+            self._target = version
             self._is_proved = self._is_refusal_reported = False
             self._begins_ms, self._tried = now_ms, None
             self._let_go()  # of a connection held for the previous credentials
-        self._look_ms = now_ms + (LOOK_MS if is_settled else SETTLE_MS)
+        self._look_ms = now_ms + (LOOK_MS if version == self._target else SETTLE_MS)
 
     def _stale(self) -> list[Stale]:
         found = []
@@ -238,14 +237,13 @@ class CredentialRenewal:
                 self._events.emit(SecretReloaded(_NAME, None))
         else:
             self._begins_ms = now_ms + RETRY_MS
-            self._report_refusal(
-                trial.last_error or "the connection ended", trial.authentication_error is not None
-            )
+            self._report_refusal(trial)
         self._ends.end_trial(now_ms)
 
-    def _report_refusal(self, reason: str, is_refused: bool) -> None:
+    def _report_refusal(self, trial: NodeConnectionState) -> None:
         """Logs a refusal once per change, if the broker sent it; other failures at DEBUG."""
-        if self._is_refusal_reported or not is_refused:
+        reason = trial.last_error
+        if self._is_refusal_reported or trial.authentication_error is None:
             _log.debug("The new credentials could not be tried at node %s: %s", self._tried, reason)
             return
         self._is_refusal_reported = True

@@ -129,17 +129,17 @@ class MetadataRecoveryStrategy(Enum):
 class NetworkClientConfig:
     """Kafka's settings for broker connections; buffers of -1 bytes use the OS default."""
 
-    client_id: str | None = None
-    max_in_flight_requests_per_connection: int = 5
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    send_buffer_bytes: int = 131_072
-    receive_buffer_bytes: int = 32_768
-    request_timeout_ms: int = 30_000
-    connection_setup_timeout_ms: int = 10_000
-    connection_setup_timeout_max_ms: int = 30_000
-    metadata_recovery_strategy: MetadataRecoveryStrategy = MetadataRecoveryStrategy.REBOOTSTRAP
-    rebootstrap_trigger_ms: int = 300_000
+    client_id: str | None
+    max_in_flight_requests_per_connection: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    request_timeout_ms: int
+    connection_setup_timeout_ms: int
+    connection_setup_timeout_max_ms: int
+    metadata_recovery_strategy: MetadataRecoveryStrategy
+    rebootstrap_trigger_ms: int
     #: Whether the client authenticates with SASL. If not, an error may hint that the listener wants it.
     uses_sasl: bool = False
     #: The client connects only to these hosts.

@@ -19,7 +19,7 @@ from client_core.client.metadata_updater import (
     RefreshFailure,
 )
 from client_core.client.network_client import NetworkClient
-from client_core.client.network_client_config import NetworkClientConfig
+from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
 from client_core.cluster import Node
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.protocol.api_keys import API_KEYS, ApiKey
@@ -44,9 +44,12 @@ TEST_CONFIG = NetworkClientConfig(
     max_in_flight_requests_per_connection=1_000,
     reconnect_backoff_ms=10_000,
     reconnect_backoff_max_ms=10_000,
+    send_buffer_bytes=131_072,
+    receive_buffer_bytes=32_768,
     request_timeout_ms=1_000,
     connection_setup_timeout_ms=5_000,
     connection_setup_timeout_max_ms=5_000,
+    metadata_recovery_strategy=MetadataRecoveryStrategy.REBOOTSTRAP,
     rebootstrap_trigger_ms=1_000,
 )
 

@@ -259,7 +259,7 @@ def test_a_resolver_that_hangs_holds_one_thread_for_each_name_and_few_altogether
         for number in range(20):
             assert threads.resolver.resolve(f"broker-{number}") is None
             threads.resolver.abandon(f"broker-{number}")
-    assert len(threads.begun) == MOST_LOOK_UPS
+    assert len(threads.begun) == MOST_LOOK_UPS == 16
     # When it answers at last, the others have their turn.
     threads.run_one()
     assert threads.resolver.resolve("broker-19") is None
@@ -495,3 +495,17 @@ def test_whose_node_is_let_go_while_its_name_is_looked_up_does_not_connect_to_it
     assert not bench.selector.attempts
     if end == "disconnect":
         assert state(bench)[0] is ConnectionState.DISCONNECTED
+
+
+@pytest.mark.parametrize("end", ["close_node", "disconnect"])
+def test_what_was_found_for_a_node_that_was_let_go_is_not_used_later(end: str) -> None:
+    names, bench = looking_up("10.0.0.1")
+    getattr(bench.client, end)(NODE.id)
+    names.run_one()
+    names.dns.addresses = ("10.0.0.9",)
+    bench.clock.advance(TEST_CONFIG.reconnect_backoff_max_ms * 2)
+    assert not bench.client.ready(NODE, bench.now_ms)
+    names.run_one()
+    bench.poll()
+    (attempt,) = bench.selector.attempts
+    assert attempt.address == ("10.0.0.9", NODE.port)

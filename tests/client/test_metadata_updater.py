@@ -187,6 +187,15 @@ def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
         metadata.maybe_throw_any_exception()
 
 
+def test_what_is_fatal_stays_to_be_raised_when_a_request_fails_thereafter() -> None:
+    metadata = make_metadata()
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
+    updater.handle_server_disconnect(7, NODE.id, SaslAuthenticationError("who?"))
+    updater.handle_failed_request(8, RefreshFailure("error", "it is gone"))
+    with pytest.raises(SaslAuthenticationError):
+        metadata.maybe_throw_any_exception()
+
+
 class _InDoubt(Metadata):
     """Metadata whose last answer may not be so."""
 

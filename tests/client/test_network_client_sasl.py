@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +12,10 @@ import pytest
 from client_core.client.api_versions import ApiVersionsRequestBuilder
 from client_core.client.metadata_updater import ManualMetadataUpdater
 from client_core.client.network_client import NetworkClient
-from client_core.client.network_client_config import NetworkClientConfig
 from client_core.cluster import Node
 from client_core.errors import SaslAuthenticationError
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from tests.client.client_builders import TEST_CONFIG
 from tests.network.sasl.sasl_rig import HOST, SESSION_MS, USERNAME, SaslRig
 from tests.network.tls_selector import PATIENCE_MS
 from tests.support.mock_resolver import MockResolver
@@ -36,7 +37,12 @@ class ClientRig:
         self.client = NetworkClient(
             broker.client(PLAIN, USERNAME, password),
             ManualMetadataUpdater([self.node]),
-            NetworkClientConfig(client_id="pilotfish"),
+            replace(
+                TEST_CONFIG,
+                request_timeout_ms=30_000,
+                connection_setup_timeout_ms=10_000,
+                connection_setup_timeout_max_ms=30_000,
+            ),
             MockResolver("127.0.0.1"),
             random.Random(1),
         )

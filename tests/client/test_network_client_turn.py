@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -133,6 +133,23 @@ def test_a_turn_that_breaks_off_loses_no_request_that_has_ended() -> None:
     assert [response.request for response in responses] == [answered, lost]
     assert handled == list(responses)
     assert bench.poll() == []
+
+
+def test_a_turn_that_breaks_off_loses_none_that_ended_at_a_listeners_request() -> None:
+    class Ending(Faulty):
+        def handle_server_disconnect(self, *of: Any) -> None:
+            bench.client.disconnect(NODE_2.id)
+            super().handle_server_disconnect(*of)
+
+    bench = Bench(Ending((NODE, NODE_1, NODE_2)))
+    for node in (NODE, NODE_1, NODE_2):
+        bench.ready(node)
+    ended = [bench.send(node) for node in (NODE, NODE_1, NODE_2, NODE_2, NODE_2)]
+    bench.answer(NODE.id, ProduceResponse())
+    bench.selector.disconnect(NODE_1.id)
+    with pytest.raises(RuntimeError, match="a bug"):
+        bench.poll()
+    assert [response.request for response in bench.poll()] == ended
 
 
 @pytest.mark.parametrize("discovers", [True, False])

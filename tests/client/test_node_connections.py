@@ -337,6 +337,10 @@ def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture)
         assert record.levelno == level
         assert record.message == f"{called} disconnected (closed): it is gone; 2 requests in flight fail"
         alone = Alone()
+        alone.ready(node)
+        alone.end(CLOSED, 0, node)
+        assert caplog.messages[-1] == f"{called} disconnected (closed): it is gone"
+        alone = Alone()
         alone.connections.connect(node, 0)
         alone.end(CLOSED, 0, node)
         assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
