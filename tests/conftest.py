@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import os
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +34,15 @@ _OPTIONAL_FOLDERS: Final = ("tables", "captured")
 
 # Derandomised: a run must not depend on chance. No deadline: a busy machine is no bug.
 hypothesis.settings.register_profile("pilotfish", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("pilotfish")
+# Without shrinking, which takes minutes of a failure that is wanted: tests/mutants.
+hypothesis.settings.register_profile(
+    "unshrunk",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+)
+hypothesis.settings.load_profile(os.environ.get(tiers.HYPOTHESIS_VARIABLE, "pilotfish"))
 # Other cases with each `--hypothesis-profile fresh --hypothesis-seed N`; tests/stress.py draws N.
 hypothesis.settings.register_profile(
     "fresh", deadline=None, derandomize=False, database=None, print_blob=True

@@ -35,6 +35,7 @@ from tests.mutants.one_line import Mutant, mutants
 from tests.mutants.one_line_recording import DURATIONS_VARIABLE
 from tests.mutants.one_line_session import ForkingSession, replaced_code
 from tests.mutants.one_line_trials import Trial, try_trials
+from tests.support.tiers import HYPOTHESIS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -316,6 +317,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    os.environ[HYPOTHESIS_VARIABLE] = "unshrunk"
     room = ROOMS[asked.room]
     files = sorted({file for source in room.sources for file in _ROOT.glob(source)})
     paths = [str(file.relative_to(_ROOT)) for file in files]

@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tests.support.tiers import HYPOTHESIS_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -147,4 +149,4 @@ def _write(tree: Path, texts: Mapping[str, str]) -> None:
 
 def environment_of(tree: Path) -> dict[str, str]:
     """For programs that run on the copy: its packages are found before those that are installed."""
-    return {**os.environ, "PYTHONPATH": str(tree)}
+    return {**os.environ, "PYTHONPATH": str(tree), HYPOTHESIS_VARIABLE: "unshrunk"}
