@@ -200,7 +200,7 @@ def test_a_change_is_taken_when_it_has_stood_still_and_what_was_refused_is_tried
     bench.selector.fail_authentication(TRIAL_NODE_ID)
     again, *_ = attempts_at(bench, RETRY_MS + LOOK_MS, first=1)
     assert trial > 0
-    assert RETRY_MS == 10_000, "as docs/security.md tells"
+    assert RETRY_MS == 10_000, "docs/security.md says so"
     assert RETRY_MS <= again <= RETRY_MS + 100
 
 

@@ -1,4 +1,4 @@
-"""How connections end: the reason told, who is told of it, and how often."""
+"""How connections end: the reported reason, who gets it, and how often."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_the_resolver_says_is_kept() -> None:
     assert said == ["a can't be resolved: none", "a can't be resolved: nothing"]
 
 
-# -- whose request was in flight is told, once (NET-13) ------------------------------------------------------
+# -- each request in flight is failed once (NET-13) ----------------------------------------------------------
 
 
 METADATA = PlainBuilder(ApiKey.METADATA, 1, 13)
@@ -155,7 +155,7 @@ def test_a_node_that_cannot_be_connected_to_is_told_once_and_what_is_otherwise_w
     other = Disconnection("refused", "no route to host", WARNING)
     assert [news.ended(1, other, was_up=False) for _ in range(2)] == [WARNING, DEBUG]
     assert news.ended(2, REFUSED, was_up=False) == WARNING
-    # Timeouts are the same however long they are, and ever new words are not told for ever.
+    # Timeouts of any length count as one reason, and new words are not logged without a limit.
     timeouts = [setup_timeout(10_000), setup_timeout(21_345)]
     assert [news.ended(3, timeout, was_up=False) for timeout in timeouts] == [INFO, DEBUG]
     ways = [Disconnection("refused", f"way {n}", WARNING) for n in range(100)]

@@ -1,4 +1,4 @@
-"""When metadata is asked for, of whom, what becomes of it, and what of that is told.
+"""When metadata is requested, from which node, how it ends, and what of that is reported.
 
 UPD-01 to UPD-15, and NetworkClientTest.
 """
@@ -150,7 +150,7 @@ def test_no_node_and_no_connection_begin_again_with_bootstrap_servers_and_busy_o
     assert sink.of(Rebootstrapped) == [Rebootstrapped()]
     updater.maybe_update(5_050, client)
     assert sink.of(Rebootstrapped) == [Rebootstrapped()]  # there is nothing left to forget
-    assert len(sink.of(MetadataRefreshFailed)) == 1  # and no node is told once
+    assert len(sink.of(MetadataRefreshFailed)) == 1  # "no node" is reported once
 
 
 @pytest.mark.behaviour("UPD-14")
@@ -513,7 +513,7 @@ def test_a_manual_updater_is_never_due_and_deaf_and_takes_other_nodes() -> None:
     assert list(updater.fetch_nodes()) == [NODE_1]
 
 
-# -- what of refreshes is told to people, and how often ------------------------------------------------------
+# -- log lines about refreshes, and how often they come ------------------------------------------------------
 
 
 UNKNOWN = 3

@@ -88,13 +88,25 @@ def _config(cluster: FakeCluster) -> ProducerConfig:
     return ProducerConfig.from_mapping({name: str(value) for name, value in given.items()})
 
 
+def _producer(cluster: FakeCluster, interceptors: Sequence[Seen | Raises]) -> KafkaProducer[str, Given]:
+    return KafkaProducer(
+        _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
+    )
+
+
+def _async_producer(
+    cluster: FakeCluster, interceptors: Sequence[Seen | Raises]
+) -> AsyncKafkaProducer[str, Given]:
+    return AsyncKafkaProducer(
+        _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
+    )
+
+
 def _by_send(
     cluster: FakeCluster, interceptors: Sequence[Seen | Raises], records: Sequence[Record]
 ) -> Outcomes:
     outcomes: Outcomes = []
-    with KafkaProducer(
-        _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
-    ) as producer:
+    with _producer(cluster, interceptors) as producer:
         for record in records:
             try:
                 outcomes.append(producer.send(record).result(PATIENCE_S))
@@ -109,9 +121,7 @@ def _by_submit(
 ) -> Outcomes:
     async def scenario() -> Outcomes:
         outcomes: Outcomes = []
-        async with AsyncKafkaProducer(
-            _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
-        ) as producer:
+        async with _async_producer(cluster, interceptors) as producer:
             for record in records:
                 try:
                     (outcome,) = (await producer.submit(TOPIC, [record])).outcomes
@@ -127,9 +137,7 @@ def _by_async_send(
     cluster: FakeCluster, interceptors: Sequence[Seen | Raises], records: Sequence[Record]
 ) -> Outcomes:
     async def scenario() -> Outcomes:
-        async with AsyncKafkaProducer(
-            _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
-        ) as producer:
+        async with _async_producer(cluster, interceptors) as producer:
             sends = [producer.send_and_wait(record) for record in records]
             return await asyncio.gather(*sends, return_exceptions=True)
 
@@ -140,9 +148,7 @@ def _by_submit_of_a_thread(
     cluster: FakeCluster, interceptors: Sequence[Seen | Raises], records: Sequence[Record]
 ) -> Outcomes:
     outcomes: Outcomes = []
-    with KafkaProducer(
-        _config(cluster), key_serializer=str.encode, value_serializer=as_json, interceptors=interceptors
-    ) as producer:
+    with _producer(cluster, interceptors) as producer:
         by_ms = producer.clock.now_ms() + PATIENCE_MS
         for record in records:
             told = Outcome()

@@ -19,6 +19,7 @@ from client_core import events as e
 from service.events.event_v1 import TYPE_NAMES, TYPES, Event, bucket_of, encode, time_text
 from service.events.reported_metadata import PIECE
 from service.events.schema import event_schema, schema_text
+from tests.service.watch.test_watch_changes import described_topics
 from tests.support.event_log_rig import EventLogRig
 from tests.support.metadata_responses import node, partition, topic, topic_id_of
 
@@ -240,22 +241,9 @@ def test_many_partitions_are_told_in_pieces_between_which_others_run() -> None:
 
 # -- whatever becomes of a cluster ---------------------------------------------------------------------------
 
-partitions = st.lists(
-    st.tuples(
-        st.sampled_from([None, 1, 2, 3]),  # leader
-        st.integers(0, 3),  # epoch
-        st.sampled_from([(1,), (1, 2), (2, 1, 3)]),  # replicas
-        st.sampled_from([1, 3]),  # how many of them are in sync
-        st.sampled_from([0, 5]),  # error
-    ),
-    max_size=4,
-)
-topics = st.dictionaries(
-    st.sampled_from(["a", "b", "c"]), st.tuples(st.integers(1, 2), partitions), max_size=3
-)
 #: What a produce answer may say in between, and how many refreshes come before the log looks.
 hint = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3), st.integers(1, 3), st.integers(4, 9))
-steps = st.lists(st.tuples(topics, st.none() | hint, st.booleans()), min_size=1, max_size=6)
+steps = st.lists(st.tuples(described_topics, st.none() | hint, st.booleans()), min_size=1, max_size=6)
 
 
 @given(steps)

@@ -17,6 +17,7 @@ from service.base.settings_sources import SettingsError
 from service.observe.request_trace import TraceMetrics
 from service.observe.tracing.otlp import SdkLog
 from service.observe.tracing.span_queue import QueueLimits, SpanQueue
+from tests.support.log_lines import log_lines
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -245,23 +246,11 @@ def test_a_limit_that_is_none_is_refused_by_name() -> None:
 # -- what the SDK says ---------------------------------------------------------------------------------------
 
 
-class Outcome(logging.Handler):
-    """What comes to the root, as the sidecar's own handler is; pytest listens elsewhere too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 @pytest.fixture
 def reported() -> Iterator[list[str]]:
-    handler = Outcome()
-    logging.getLogger().addHandler(handler)
-    yield handler.lines
-    logging.getLogger().removeHandler(handler)
+    """The lines that reach the root logger, where the sidecar's own handler is."""
+    with log_lines() as lines:
+        yield lines
 
 
 @pytest.fixture

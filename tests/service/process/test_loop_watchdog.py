@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from service.process.loop_watchdog import (
 from service.process.server import bound_socket
 from tests.support.coroutine_tests import run, until
 from tests.support.http_app import HttpApp
+from tests.support.log_lines import log_lines
 from tests.support.plain_http import NO_TLS
 from tests.support.waiting import wait_until
 
@@ -39,24 +39,11 @@ THREADS = [ThreadStack("pilotfish-admin", "a.py:1 in look"), ThreadStack("pilotf
 HEAD = "did not turn within 50 ms; the stacks of 2 threads follow:"
 
 
-class Lines(logging.Handler):
-    """What is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """Fills with what is logged of standstills from here on."""
-    log, handler = logging.getLogger("service.process.loop_watchdog"), Lines()
-    log.addHandler(handler)
-    yield handler.lines
-    log.removeHandler(handler)
+    """The watchdog's log lines from here on."""
+    with log_lines("service.process.loop_watchdog") as lines:
+        yield lines
 
 
 class Probed:

@@ -21,6 +21,7 @@ from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
 from service.spool.requeue import Requeued
 from service.spool.writer import Spooled, SpoolFault, SpoolFullError
 from tests.support.crash_disk import SHORT, CrashDisk, State
+from tests.support.log_lines import log_lines
 from tests.support.mock_clock import MockClock
 from tests.support.spooling import SpoolRig, aside, failure, record, records
 
@@ -497,38 +498,17 @@ def _wrong_numbers(rig: SpoolRig) -> Iterator[str]:
         yield f"{spool.bytes} bytes are said to lie there, and {held} do"
 
 
-class _Said(logging.Handler):
-    """What is logged as a warning or worse."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.records: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record.getMessage())
-
-
-@contextlib.contextmanager
-def _logged() -> Iterator[_Said]:
-    log, said = logging.getLogger("service.spool"), _Said()
-    log.addHandler(said)
-    try:
-        yield said
-    finally:
-        log.removeHandler(said)
-
-
 def _with_fault(folder: Path, call: int, error: int) -> Iterator[str]:
     """Plays with one call that fails, cuts the power at the end, and plays on; what was wrong."""
     life = _begun(folder)
     life.disk.fails_at = call, error
-    with _logged() as said:
+    with log_lines("service.spool", logging.WARNING) as said:
         life.play()
     wrong = list(_wrong_numbers(life.rig))
     if life.rig.spool.delivery.lost or life.rig.spool.aside.damaged_files:
         wrong.append("records are said to be lost")
     life.settle()
-    if error != SHORT and not (life.said or any(said.records)):
+    if error != SHORT and not (life.said or any(said)):
         wrong.append("nobody said so")
     life.rig.let_go()
     promised = life.promised()
