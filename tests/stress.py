@@ -54,7 +54,7 @@ def command(part: str, seed: int, timeout_s: int, more: Sequence[str]) -> list[s
     """`make test`'s command for a part, with seeds and pytest's timeout."""
     return [
         *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"),
-        *("--numprocesses", "4", "--dist", "loadgroup", "--no-loadscope-reorder"),
+        *("--numprocesses", str((os.cpu_count() or 2) + 3), "--dist", "loadgroup", "--no-loadscope-reorder"),
         *("--max-worker-restart", "0"),
         f"--randomly-seed={seed}",
         *("--hypothesis-profile", "fresh", f"--hypothesis-seed={seed}"),

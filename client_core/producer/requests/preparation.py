@@ -42,8 +42,8 @@ class ProducerInterceptor(Generic[K, V]):
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         """Called once per record, before the caller's own callback.
 
-        Of a record that failed, `metadata` has offset None, timestamp -1, and partition -1 if none was
-        chosen.
+        Of a record that failed, `metadata` has offset None and timestamp -1. Its partition is -1 if none was
+        chosen, or if a `submit` reached its deadline while the record was in flight.
         """
 
     def close(self) -> None:
