@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: Names the profile of hypothesis that tests/conftest.py loads, where it is set.
-HYPOTHESIS_VARIABLE: Final = "PILOTFISH_TEST_HYPOTHESIS"
+HYPOTHESIS_VARIABLE: Final = "TEST_HYPOTHESIS_PROFILE"
 TABLE: Final = Path(__file__).parents[1] / "tiers.toml"
 ROOT: Final = TABLE.parents[1]
 

@@ -5,7 +5,7 @@ was last seen. For what is in this process a condition, an event or a future is 
 brokers, operating system processes and peers behind a socket. Blocks; any thread.
 
 How long a wait lasts until it gives up decides no test: it is there for what hangs. On a machine with much
-else to do PILOTFISH_TEST_PATIENCE multiplies all of them (`make test-stress`).
+else to do TEST_PATIENCE multiplies all of them (`make test-stress`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Duration = TypeVar("Duration", int, float)
 
 #: The environment variable of a whole number: how many times longer than usual a test waits.
-PATIENCE_VARIABLE: Final = "PILOTFISH_TEST_PATIENCE"
+PATIENCE_VARIABLE: Final = "TEST_PATIENCE"
 _PATIENCE: Final = int(os.environ.get(PATIENCE_VARIABLE, "1"))
 
 

@@ -13,7 +13,8 @@ from client_core.testing.loop_thread import end_other_tasks, stop_accepting
 from tests.stress import Ran, command, left
 from tests.support.event_stream import EventReader, ServerSentEvent
 from tests.support.secured_settings import MountedSecret
-from tests.support.waiting import wait_until
+from tests.support.tiers import HYPOTHESIS_VARIABLE
+from tests.support.waiting import PATIENCE_VARIABLE, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,6 +168,11 @@ def test_what_passed_is_not_run_again_and_what_failed_is_run_with_its_seed() -> 
 def test_a_failed_seed_is_run_again_though_others_have_passed() -> None:
     passed = [Ran("no-brokers", seed, "a", True) for seed in (1, 2)]
     assert left({"no-brokers": 1}, "a", [*passed, Ran("no-brokers", 3, "a", False)]) == [("no-brokers", 3)]
+
+
+def test_no_variable_of_the_tests_is_a_setting_of_the_sidecars_that_they_start() -> None:
+    """A sidecar refuses to start with a variable of its prefix that it does not know."""
+    assert not [name for name in (PATIENCE_VARIABLE, HYPOTHESIS_VARIABLE) if name.startswith("PILOTFISH_")]
 
 
 def test_both_seeds_are_in_the_command() -> None:
