@@ -15,7 +15,7 @@ import coverage
 if TYPE_CHECKING:
     import pytest
 
-DURATIONS_VARIABLE: Final = "PILOTFISH_TEST_DURATIONS"
+DURATIONS_VARIABLE: Final = "TEST_DURATIONS"
 _durations_s: Final[dict[str, float]] = {}
 _failed: Final[set[str]] = set()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.testing.loop_thread import end_other_tasks, stop_accepting
+from tests.mutants.one_line_recording import DURATIONS_VARIABLE
 from tests.stress import Ran, command, left
 from tests.support.event_stream import EventReader, ServerSentEvent
 from tests.support.secured_settings import MountedSecret
@@ -172,7 +173,11 @@ def test_a_failed_seed_is_run_again_though_others_have_passed() -> None:
 
 def test_no_variable_of_the_tests_is_a_setting_of_the_sidecars_that_they_start() -> None:
     """A sidecar refuses to start with a variable of its prefix that it does not know."""
-    assert not [name for name in (PATIENCE_VARIABLE, HYPOTHESIS_VARIABLE) if name.startswith("PILOTFISH_")]
+    assert not [
+        name
+        for name in (PATIENCE_VARIABLE, HYPOTHESIS_VARIABLE, DURATIONS_VARIABLE)
+        if name.startswith("PILOTFISH_")
+    ]
 
 
 def test_both_seeds_are_in_the_command() -> None:
