@@ -199,9 +199,9 @@ class KafkaProducer(Generic[K, V]):
             clock,
             events,
             self._transaction_manager,
-            lambda now_ms: io_thread.poll_limit_ms(now_ms),  # not self: the thread must not keep it alive
         )
-        io_thread = IoThread(
+        #: For tests that run its turns themselves.
+        self.io_thread: Final = IoThread(
             self._sender,
             self._client,
             self._metadata,
@@ -215,8 +215,6 @@ class KafkaProducer(Generic[K, V]):
             IO_THREAD_NAME,
             wake_soon,
         )
-        #: For tests that run its turns themselves.
-        self.io_thread: Final = io_thread
         self._submissions.connect(self.io_thread, lookups)
         self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)
         self._blocking_calls = BlockingCalls(

@@ -249,10 +249,9 @@ def test_only_partitions_with_batches_are_asked_for() -> None:
     asked: list[int] = []
 
     class Counting(Leaders):
-        def leader_epoch_for(self, topic_partition: object, /) -> int | None:
-            assert isinstance(topic_partition, tuple)
-            asked.append(topic_partition[1])
-            return None
+        def leader_and_epoch_for(self, topic_partition: TopicPartition, /) -> tuple[Node | None, int | None]:
+            asked.append(topic_partition.partition)
+            return super().leader_and_epoch_for(topic_partition)
 
     bench = Bench()
     bench.leaders = Counting((0,) * 50)
@@ -305,7 +304,7 @@ def test_what_was_taken_back_has_no_sequence_is_not_sent_and_ends_a_flush() -> N
     assert bench.accumulator.status(bench.now_ms).records == 4
     (batch,) = bench.drain(0)
     assert values_in(batch) == [r.value for r in numbered(4)]
-    assert sequences.sequence_number(tp(0)) == 4
+    assert sequences.next[tp(0)] == 4
     assert batch.last_sequence == 3
 
 
