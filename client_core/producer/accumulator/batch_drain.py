@@ -73,8 +73,10 @@ class DrainOrder:
                 if node_id in cluster.nodes_by_id:
                     self._circles.setdefault(node_id, []).extend(places)
 
-    def arranged(self, node_id: int, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def arranged(self, node_id: int, topic_partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         """Returns the partitions in the order in which the node's drain visits them."""
+        if len(topic_partitions) < 2:
+            return topic_partitions
         ordered = sorted(topic_partitions, key=self._place)
         circle = self._circles.get(node_id)
         if not circle:
@@ -209,8 +211,8 @@ class BatchDrain:
                     continue
                 batch = queue.batches[0]
                 batch.maybe_update_leader_epoch(leader_epoch)
-                backoff_left_ms = batch.retry_backoff_left_ms(now_ms)
-                linger_left_ms = max(0, self._linger_ms - batch.waited_ms(now_ms))
+                backoff_left_ms = batch.retry_backoff_left_ms(now_ms) if batch.attempts else 0
+                linger_left_ms = self._linger_ms and max(0, self._linger_ms - batch.waited_ms(now_ms))
                 is_full, size = queue.is_ready, len(queue.batches)
             if leader is None:
                 unknown_leader_topics.add(topic_partition.topic)
@@ -291,7 +293,7 @@ class BatchDrain:
                     continue
                 batch = queue.batches[0]
                 batch.maybe_update_leader_epoch(leader_epoch)
-                if batch.retry_backoff_left_ms(now_ms):
+                if batch.attempts and batch.retry_backoff_left_ms(now_ms):
                     continue
                 if drained and size_bytes + batch.estimated_size_bytes > max_size_bytes:
                     self._drain_order.stopped(node_id, topic_partition)

@@ -110,18 +110,17 @@ class Sender:
         """
         if now_ms is None:
             now_ms = self._clock.now_ms()
-        if self._transaction_manager is None:
+        manager = self._transaction_manager
+        if manager is None or manager.is_at_rest:
             timeout_ms = self._send_producer_data(now_ms)
         else:
-            timeout_ms = self._run_idempotent(self._transaction_manager, now_ms)
+            timeout_ms = self._run_idempotent(manager, now_ms)
         if self.poll_limit_ms is not None:
             timeout_ms = min(timeout_ms, self.poll_limit_ms(now_ms))
         self._client.poll(max(timeout_ms, 0), now_ms)
 
     def _run_idempotent(self, manager: TransactionManager, now_ms: int) -> int:
         """Runs the turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
-        if manager.is_at_rest:
-            return self._send_producer_data(now_ms)
         manager.maybe_resolve_sequences()
         if manager.has_fatal_error:
             if manager.last_error is not None:
