@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -36,6 +37,9 @@ from tests.producer.batches import (
     tp,
     values_in,
 )
+
+if TYPE_CHECKING:
+    from client_core.cluster import Node, TopicPartition
 
 # -- appending (ACC-01 .. ACC-04) --------------------------------------------------------------------------
 
