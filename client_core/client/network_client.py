@@ -124,6 +124,8 @@ class NetworkClient:
         self._aborted_sends: list[ClientResponse] = []
         #: Connections to bootstrap.servers, until broker ids are known.
         self._bootstrap_ids: set[int] = set()
+        #: Whether a caller was refused a node because of a due update, which the next poll sends.
+        self._refused_for_update = False
         #: How long polls have slept since the start.
         self.waited_ms = 0
         self._now_ms = 0  # the latest time from the caller or the selector
@@ -151,7 +153,10 @@ class NetworkClient:
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
         """Returns whether a request may be sent now; never while a metadata update is due (NET-02)."""
-        return not self._metadata_updater.is_update_due(now_ms) and self.can_send_request(node.id, now_ms)
+        if self._metadata_updater.is_update_due(now_ms):
+            self._refused_for_update = True
+            return False
+        return self.can_send_request(node.id, now_ms)
 
     def ready(self, node: Node, now_ms: int) -> bool:
         """Returns as is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
@@ -325,8 +330,10 @@ class NetworkClient:
             wait_ms = min(timeout_ms, metadata_timeout_ms, self._config.request_timeout_ms)
             if self._renewal is not None:
                 wait_ms = min(wait_ms, self._renewal.wait_ms(now_ms))
-            # A request without a response is complete as soon as it is written (NET-10).
-            writes_end_it = self._requests.take_silent()
+            # A request without a response is complete as soon as it is written (NET-10). So is the wait of
+            # a caller whose node was only not ready because of an update that was due.
+            writes_end_it = self._requests.take_silent() or self._refused_for_update
+            self._refused_for_update = False
             now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
             self.waited_ms = self._selector.waited_ms
             responses = self._handle_poll_results(now_ms)

@@ -137,6 +137,21 @@ def test_a_write_ends_the_wait_where_a_request_without_answer_is_among_those_sen
     assert not bench.selector.writes_end[-1]
 
 
+@pytest.mark.behaviour("NET-02")
+def test_a_write_ends_the_wait_of_a_caller_who_was_refused_for_a_due_update() -> None:
+    bench = Bench(RecordingUpdater((NODE,)), selector_class=WaitsSeen)
+    assert isinstance(bench.selector, WaitsSeen)
+    bench.ready(NODE)
+    bench.updater.is_due = True
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    bench.poll()
+    assert bench.selector.writes_end[-1]
+    bench.updater.is_due = False
+    assert bench.client.is_ready(NODE, bench.now_ms)
+    bench.poll()
+    assert not bench.selector.writes_end[-1]
+
+
 def test_nodes_that_tell_their_versions_in_one_turn_are_all_ready_after_it() -> None:
     bench = Bench(RecordingUpdater((NODE, NODE_1)))
     for node in (NODE, NODE_1):

@@ -1,0 +1,186 @@
+"""What happens to a trace: drawn at random, or given for a replay.
+
+A step is a list of events, each a tuple that JSON can hold:
+
+    ("rand", number)                                  what random choices give until the next step
+    ("time", ms)
+    ("append", topic, partition or -1, bytes, seed)   one record
+    ("connect", node), ("end", node, stored)          the connection succeeds; ends, with the number of stored requests
+    ("answer", node, error, first only, hints, throttle ms)     the node's oldest request is answered
+    ("leader", topic, partition, node or -1)
+    ("forget", topic, partition)                      the broker forgets the partition's producers
+    ("flush",), ("close",), ("abort",)
+
+An event that does not apply, such as an answer of a node without a request, is left out: so a replay works with steps
+removed. `Draw` sees what is open, and prefers what applies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from client_core.error_codes import Errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+Event = tuple[Any, ...]
+Step = list[Event]
+
+_RETRIABLE: Final = (
+    Errors.NOT_LEADER_OR_FOLLOWER,
+    Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    Errors.LEADER_NOT_AVAILABLE,
+    Errors.REQUEST_TIMED_OUT,
+    Errors.NETWORK_EXCEPTION,
+    Errors.NOT_ENOUGH_REPLICAS,
+    Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Errors.KAFKA_STORAGE_ERROR,
+    Errors.FENCED_LEADER_EPOCH,
+    Errors.UNKNOWN_TOPIC_ID,
+    Errors.CORRUPT_MESSAGE,
+    Errors.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_FINAL: Final = (
+    Errors.INVALID_RECORD,
+    Errors.TOPIC_AUTHORIZATION_FAILED,
+    Errors.UNKNOWN_SERVER_ERROR,
+    Errors.INVALID_REQUIRED_ACKS,
+    Errors.POLICY_VIOLATION,
+    Errors.INVALID_TIMESTAMP,
+    Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
+_SEQUENCE: Final = (
+    Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Errors.DUPLICATE_SEQUENCE_NUMBER,
+    Errors.UNKNOWN_PRODUCER_ID,
+)
+
+
+class View(NamedTuple):
+    """What is open, as both sides have it."""
+
+    nodes: Sequence[int]
+    connecting: Sequence[int]
+    open: Sequence[int]
+    #: Nodes with a request that waits for an answer.
+    asked: Sequence[int]
+    topics: dict[str, int]
+    #: How long the poll would sleep.
+    timeout_ms: int
+    #: How many answers a producer id still needs: the first seconds are calm.
+    is_calm: bool
+
+
+class Profile(NamedTuple):
+    """How rough a trace is: probabilities per step, or per answer."""
+
+    error: float
+    final_error: float
+    sequence_error: float
+    too_large: float
+    end: float
+    move: float
+    throttle: float
+    long_wait: float
+    burst: int
+    largest: int
+
+
+CALM: Final = Profile(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 6, 3_000)
+USUAL: Final = Profile(0.10, 0.02, 0.02, 0.01, 0.03, 0.05, 0.02, 0.03, 8, 9_000)
+ROUGH: Final = Profile(0.30, 0.05, 0.06, 0.03, 0.10, 0.12, 0.05, 0.06, 12, 20_000)
+
+
+class Draw:
+    """Draws the steps of one trace."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._profile = random.choices((CALM, USUAL, ROUGH), (1, 5, 4))[0]
+        self._slow = random.random() < 0.5
+
+    def step(self, view: View) -> Step:
+        random, profile = self._random, self._profile
+        events: Step = [("rand", random.getrandbits(31))]
+        if view.is_calm:
+            profile = CALM
+        for _ in range(random.choice((1, 1, 2, 3))):
+            kind = random.choices(
+                ("append", "answer", "connect", "end", "leader", "time", "flush", "forget"),
+                (
+                    4,
+                    6 if view.asked else 0,
+                    6 if view.connecting else 0,
+                    10 * profile.end,
+                    10 * profile.move,
+                    3,
+                    0.15,
+                    profile.sequence_error,
+                ),
+            )[0]
+            getattr(self, f"_{kind}")(events, view, profile)
+        return events
+
+    # -- kinds -----------------------------------------------------------------------------------------------
+
+    def _append(self, events: Step, view: View, profile: Profile) -> None:
+        random = self._random
+        topic = random.choice(tuple(view.topics))
+        keyless = random.random() < 0.4
+        for _ in range(random.randint(1, profile.burst)):
+            partition = -1 if keyless else random.randrange(view.topics[topic])
+            size = random.randint(1, 200) if random.random() < 0.5 else random.randint(200, profile.largest)
+            events.append(("append", topic, partition, size, random.randrange(4)))
+
+    def _answer(self, events: Step, view: View, profile: Profile) -> None:
+        random = self._random
+        node = random.choice(view.asked)
+        error = 0
+        drawn = random.random()
+        for chance, errors in (
+            (profile.error, _RETRIABLE),
+            (profile.final_error, _FINAL),
+            (profile.sequence_error, _SEQUENCE),
+            (profile.too_large, (Errors.MESSAGE_TOO_LARGE,)),
+        ):
+            if drawn < chance:
+                error = random.choice(errors).code
+                break
+            drawn -= chance
+        throttle_ms = random.choice((1, 20, 500)) if random.random() < profile.throttle else 0
+        events.append(("answer", node, error, random.random() < 0.6, random.random() < 0.5, throttle_ms))
+
+    def _connect(self, events: Step, view: View, profile: Profile) -> None:
+        node = self._random.choice(view.connecting)
+        if self._random.random() < 2 * profile.end:
+            events.append(("end", node, 0))
+        else:
+            events.append(("connect", node))
+
+    def _end(self, events: Step, view: View, profile: Profile) -> None:
+        if view.open:
+            events.append(("end", self._random.choice(view.open), self._random.randrange(3)))
+
+    def _leader(self, events: Step, view: View, profile: Profile) -> None:
+        topic = self._random.choice(tuple(view.topics))
+        node = -1 if self._random.random() < 0.15 else self._random.choice(view.nodes)
+        events.append(("leader", topic, self._random.randrange(view.topics[topic]), node))
+
+    def _forget(self, events: Step, view: View, profile: Profile) -> None:
+        topic = self._random.choice(tuple(view.topics))
+        events.append(("forget", topic, self._random.randrange(view.topics[topic])))
+
+    def _flush(self, events: Step, view: View, profile: Profile) -> None:
+        events.append(("flush",))
+
+    def _time(self, events: Step, view: View, profile: Profile) -> None:
+        random = self._random
+        if random.random() < profile.long_wait:
+            ms = random.choice((1_000, 9_000, 31_000, 60_000, 125_000) if self._slow else (500, 1_000, 2_000))
+        else:
+            ms = random.choice((0, 1, random.randint(1, 10), random.randint(10, 120), view.timeout_ms))
+            if ms > 2_000 and random.random() < 0.9:
+                ms = random.randint(1, 200)
+        events.append(("time", ms))
