@@ -186,7 +186,7 @@ class Network:
         self.disconnected = {}
         self._deliver()
         has_more = self.completed_receives or self.connected or self.disconnected
-        if has_more or (self.completed_sends and writes_end_it):
+        if has_more or (self.completed_sends and (writes_end_it or not timeout_ms)):
             self._idle_polls = 0
         elif timeout_ms == 0 and self._idle_polls < _MOST_IDLE_POLLS:
             self._idle_polls += 1

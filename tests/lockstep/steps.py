@@ -100,10 +100,15 @@ class Draw:
         self._random = random
         self._profile = random.choices((CALM, USUAL, ROUGH), (1, 5, 4))[0]
         self._slow = random.random() < 0.5
+        self._is_first = True
 
     def step(self, view: View) -> Step:
         random, profile = self._random, self._profile
         events: Step = [("rand", random.getrandbits(31))]
+        if self._is_first:
+            # Kafka drains in a circle of all partitions that it knows, ours of all that were used.
+            self._is_first = False
+            events += [("append", topic, -1, 10, 0) for topic in view.topics]
         if view.is_calm:
             profile = CALM
         for _ in range(random.choice((1, 1, 2, 3))):

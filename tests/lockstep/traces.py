@@ -83,6 +83,8 @@ class Trace:
         #: Requests that wait for an answer, by node, oldest first: ours and Java's.
         self.open: dict[int, list[tuple[Request, Request]]] = {}
         self._records = 0
+        #: Records of topics that the client does not know yet: appended when it does.
+        self._parked: list[list[Any]] = []
         self._before: dict[str, Any] = {}
         self._last: Step = []
 
@@ -116,6 +118,10 @@ class Trace:
         self._last = step
         acts_ours: list[list[Any]] = []
         acts_theirs: list[list[Any]] = []
+        known = [act for act in self._parked if self.ours.partition_count(act[2])]
+        self._parked = [act for act in self._parked if act not in known]
+        acts_ours += known
+        acts_theirs += known
         for event in step:
             self._act(event, acts_ours, acts_theirs)
         self._java.step(acts_theirs)
@@ -182,9 +188,9 @@ class Trace:
         elif kind == "append":
             _, topic, partition, size, seed = event
             self._records += 1
-            if self.ours.partition_count(topic) > max(partition, 0):
-                act = ["a", self._records, topic, partition, size, seed]
-            else:
+            act = ["a", self._records, topic, partition, size, seed]
+            if not self.ours.partition_count(topic):
+                self._parked.append(act)
                 act = ["w", topic]
         elif kind == "connect":
             act = ["c", str(event[1])]
