@@ -20,6 +20,8 @@ class Mode:
 
     name: str
     config: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the trace begins before InitProducerId, and not after it.
+    begins_without_id: bool = False
 
     @property
     def is_uncompressed(self) -> bool:
@@ -38,6 +40,7 @@ class Mode:
 
 MODES: Final = (
     Mode("default"),
+    Mode("default, without an id yet", begins_without_id=True),
     Mode("idempotent, max.in.flight 1", {"max.in.flight.requests.per.connection": "1"}),
     Mode("idempotent, linger 0, small batches", {"linger.ms": "0", "batch.size": "1024"}),
     Mode("idempotent, lz4", {"compression.type": "lz4"}),

@@ -24,6 +24,7 @@ from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
 from client_core.producer.accumulator.batch_drain import DrainOrder
 from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
 from client_core.producer.accumulator.record_accumulator import RecordAccumulator
 from client_core.producer.requests.quick_append import QuickAppend
 from client_core.producer.results.producer_record import ProducerRecord
@@ -265,6 +266,9 @@ class OurSide:
         )
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self.random)
         self.manager = TransactionManager(backoff) if config.enable_idempotence else None
+        if self.manager is not None and "producer" in settings:
+            self.manager.init_sent()
+            self.manager.init_succeeded(ProducerIdAndEpoch(*settings["producer"]))
         self.pool = BufferPool(config.buffer_memory, config.batch_size, self.clock, events)
         self.accumulator = RecordAccumulator(
             accumulator_config(config), self.pool, backoff, self.random, self.manager, DrainOrder(int)
@@ -361,7 +365,8 @@ class OurSide:
                 case "m":
                     self.network.receive(int(act[1]), bytes.fromhex(act[2]))
                 case "f":
-                    self.accumulator.begin_flush()
+                    if not self.accumulator.flush_in_progress:
+                        self.accumulator.begin_flush()
                 case "x":
                     self.accumulator.close()
                 case "k":

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.lockstep.modes import Mode
 
 _BEGIN_MS: Final = 1_700_000_000_000
+#: The producer id and epoch that most traces begin with.
+_PRODUCER: Final = (7000, 0)
 _NODES: Final = (0, 1, 2)
 #: So that Java's hash maps and our sorting have one order.
 _TOPICS: Final = {"ta": 3, "tb": 2, "tc": 1}
@@ -73,6 +75,8 @@ class Trace:
             "topics": _TOPICS,
             "bootstrap": [[HOST, 9092]],
         }
+        if not mode.begins_without_id:
+            self.settings["producer"] = _PRODUCER
         self.result = Result(mode.name, seed)
         self._java = java
         self._limit = limit

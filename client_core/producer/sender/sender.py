@@ -178,7 +178,9 @@ class Sender:
             # There may be more for these nodes, or blocked batches may continue. If nothing is left, the poll
             # that writes the requests waits for their answers; Java does one more turn in between.
             return 0
-        timeout_ms = min(ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms))
+        # What `ready` saw linger may have left with others: then there is nothing to check again.
+        next_check_ms = ready.next_ready_check_delay_ms if more_waits else FOREVER_MS
+        timeout_ms = min(next_check_ms, not_ready_ms, self._until_next_expiry(now_ms))
         if lost_before:
             timeout_ms = min(timeout_ms, max(self._lost_leaders.next_probe_ms - now_ms, 0))
         if able and more_waits:

@@ -254,6 +254,8 @@ public final class Lockstep {
             manager = config.getBoolean(ProducerConfig.ENABLE_IDEMPOTENCE_CONFIG)
                 ? new TransactionManager(log, null, 60_000, retryBackoffMs, versions, false)
                 : null;
+            if (manager != null && settings.has("producer"))
+                giveProducerId(settings.get("producer").get(0).asLong(), (short) settings.get("producer").get(1).asInt());
             batchBytes = Math.max(1, config.getInt(ProducerConfig.BATCH_SIZE_CONFIG));
             int deliveryTimeoutMs = config.getInt(ProducerConfig.DELIVERY_TIMEOUT_MS_CONFIG);
             accumulator = new RecordAccumulator(log, batchBytes,
@@ -288,6 +290,16 @@ public final class Lockstep {
                 CompressionRatioReset.reset(topic);
         }
 
+        /** As if InitProducerId had been answered before the trace. */
+        void giveProducerId(long id, short epoch) {
+            set(TransactionManager.class, manager, "producerIdAndEpoch",
+                new org.apache.kafka.common.utils.ProducerIdAndEpoch(id, epoch));
+            Object state = get(TransactionManager.class, manager, "currentState");
+            for (Object each : state.getClass().getEnumConstants())
+                if (each.toString().equals("READY"))
+                    set(TransactionManager.class, manager, "currentState", each);
+        }
+
         void run() {
             try {
                 while (true) {
@@ -307,8 +319,14 @@ public final class Lockstep {
             }
         }
 
+        /** Whether a batch is done, and those that it was split into. */
+        static boolean isOver(ProduceRequestResult result) {
+            List<?> parts = (List<?>) get(ProduceRequestResult.class, result, "dependentResults");
+            return result.completed() && parts.stream().allMatch(part -> isOver((ProduceRequestResult) part));
+        }
+
         void endFlush() {
-            if (flushed != null && flushed.stream().allMatch(ProduceRequestResult::completed)) {
+            if (flushed != null && flushed.stream().allMatch(Trace::isOver)) {
                 ((AtomicInteger) get(RecordAccumulator.class, accumulator, "flushesInProgress")).decrementAndGet();
                 flushed = null;
             }

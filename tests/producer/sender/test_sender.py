@@ -100,6 +100,17 @@ def test_it_sleeps_until_linger_is_over_and_then_sends() -> None:
 
 
 @pytest.mark.behaviour("SND-02")
+def test_a_batch_that_left_with_an_older_one_does_not_end_the_sleep_by_its_linger() -> None:
+    rig, sleeps = recorded_rig(linger_ms=20)
+    rig.append(1)
+    rig.clock.advance(20)
+    rig.append(0)  # young, but in one request with the other
+    rig.turn()
+    assert len(rig.sent()) == 2
+    assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS - 20
+
+
+@pytest.mark.behaviour("SND-02")
 def test_it_does_not_spin_while_a_node_is_connecting_and_sleeps_through_a_throttled_nodes_pause() -> None:
     rig, sleeps = recorded_rig()
     rig.client.delay_ready(rig.node, 1_000)
