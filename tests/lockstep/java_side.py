@@ -43,6 +43,8 @@ class JavaSide:
         """The folder is for its classes and its log. `patched`: classes to use instead of the jar's."""
         self._folder = folder
         self._patched = patched
+        #: Whether a trace may name deviations that Java shadows.
+        self.is_patched = patched is not None
 
     def __enter__(self) -> Self:
         java = find_java().path

@@ -18,6 +18,8 @@ from tests.lockstep.our_side import OurSide
 from tests.lockstep.steps import Draw, Event, Step, View
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tests.lockstep.java_side import JavaSide
     from tests.lockstep.modes import Mode
 
@@ -64,7 +66,14 @@ class Trace:
     """One trace under way."""
 
     def __init__(
-        self, java: JavaSide, mode: Mode, seed: int, *, limit: int, steps: list[Step] | None = None
+        self,
+        java: JavaSide,
+        mode: Mode,
+        seed: int,
+        *,
+        limit: int,
+        steps: list[Step] | None = None,
+        shadows: Collection[str] = (),
     ) -> None:
         self.mode = mode
         self.random = Random(f"{mode.name} {seed}")
@@ -75,6 +84,8 @@ class Trace:
             "topics": _TOPICS,
             "bootstrap": [[HOST, 9092]],
         }
+        if java.is_patched:
+            self.settings["shadows"] = sorted(shadows)
         if not mode.begins_without_id:
             self.settings["producer"] = _PRODUCER
         self.result = Result(mode.name, seed)
@@ -231,7 +242,13 @@ class Trace:
 
 
 def run_trace(
-    java: JavaSide, mode: Mode, seed: int, *, limit: int = 300, steps: list[Step] | None = None
+    java: JavaSide,
+    mode: Mode,
+    seed: int,
+    *,
+    limit: int = 300,
+    steps: list[Step] | None = None,
+    shadows: Collection[str] = (),
 ) -> Result:
-    """Runs a trace of `limit` drawn steps, or of the given ones."""
-    return Trace(java, mode, seed, limit=limit, steps=steps).run()
+    """Runs a trace of `limit` drawn steps, or of the given ones. `shadows`: names of deviations."""
+    return Trace(java, mode, seed, limit=limit, steps=steps, shadows=shadows).run()

@@ -209,6 +209,8 @@ public final class Lockstep {
 
         Trace(JsonNode settings) {
             time = new VirtualTime(settings.get("now").asLong());
+            if (settings.has("shadows"))
+                shadow(settings.get("shadows"));
             Map<String, Object> properties = new HashMap<>();
             settings.get("config").properties().forEach(each -> properties.put(each.getKey(), each.getValue().asText()));
             properties.put("key.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer");
@@ -288,6 +290,19 @@ public final class Lockstep {
             // The ratio of a topic outlives its producer, in a map of the class.
             for (String topic : topics)
                 CompressionRatioReset.reset(topic);
+        }
+
+        /** Sets the flags of tests/lockstep/shadows.py; the jar alone has no such class. */
+        static void shadow(JsonNode names) {
+            try {
+                Class<?> flags = Class.forName("org.apache.kafka.clients.producer.internals.Shadows");
+                for (Field flag : flags.getDeclaredFields())
+                    flag.setBoolean(null, false);
+                for (JsonNode name : names)
+                    flags.getDeclaredField(name.asText()).setBoolean(null, true);
+            } catch (ReflectiveOperationException problem) {
+                throw new IllegalStateException(problem);
+            }
         }
 
         /** As if InitProducerId had been answered before the trace. */
