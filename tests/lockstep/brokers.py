@@ -46,11 +46,10 @@ _STORED_ALL_THE_SAME: Final = frozenset(
 _HINTS: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER.code, Errors.FENCED_LEADER_EPOCH.code})
 
 
-#: What a metadata answer has for a drawn error: brokers give few errors for topics.
+#: What a metadata answer has for a drawn error. No broker denies a topic that exists: decision 0002 is about that.
 _TOPIC_ERRORS: Final = {
     error.code: error.code
     for error in (
-        Errors.UNKNOWN_TOPIC_OR_PARTITION,
         Errors.LEADER_NOT_AVAILABLE,
         Errors.TOPIC_AUTHORIZATION_FAILED,
     )

@@ -81,7 +81,16 @@ def _by_node(requests: Sequence[Request]) -> dict[int, list[Request]]:
 def compare(ours: State, theirs: State, names: Mapping[UUID, str], *, with_bytes: bool) -> Compared:
     """Returns the differences; none where the step was equal."""
     sent_ours = [read_request(node, frame, names) for node, frame in ours["sent"]]
-    sent_theirs = [read_request(node, bytes.fromhex(frame), names) for node, frame in theirs["sent"]]
+    alike = {(request.node, request.payload[:4] + request.payload[8:]): request for request in sent_ours}
+    sent_theirs = []
+    for node, hexadecimal in theirs["sent"]:
+        frame = bytes.fromhex(hexadecimal)
+        same_bytes = alike.get((node, frame[:4] + frame[8:]))
+        if same_bytes is None:
+            sent_theirs.append(read_request(node, frame, names))
+        else:
+            correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+            sent_theirs.append(same_bytes._replace(correlation_id=correlation_id))
     differences: list[Difference] = []
 
     def same(field: str, mine: object, other: object) -> None:
@@ -97,9 +106,12 @@ def compare(ours: State, theirs: State, names: Mapping[UUID, str], *, with_bytes
     if not differences and with_bytes:
         for node, mine in by_ours.items():
             for one, other in zip(mine, by_theirs[node], strict=True):
-                same(
-                    "batch bytes", [b.data.hex() for b in one.batches], [b.data.hex() for b in other.batches]
-                )
+                if one.batches is not other.batches:
+                    same(
+                        "batch bytes",
+                        [batch.data.hex() for batch in one.batches],
+                        [batch.data.hex() for batch in other.batches],
+                    )
     same("outcomes", _outcomes(ours["out"]), _outcomes(theirs["out"]))
     same(
         "appended",

@@ -20,6 +20,7 @@ from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.cluster import TopicPartition
 from client_core.errors import KafkaError
+from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
 from client_core.producer.accumulator.batch_drain import DrainOrder
@@ -39,7 +40,6 @@ from client_core.producer.sender.wiring import (
 from client_core.producer.settings.config import ProducerConfig
 from tests.support.mock_clock import MockClock
 from tests.support.mock_resolver import MockResolver
-from tests.support.recorded_events import RecordedEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from client_core.network.selectable import AnswerReader, CredentialsVersion
     from client_core.producer.results.batch_outcome import BatchOutcome
 
+#: Of each queue a state has the number of batches and records, and so many batches. As in Lockstep.java.
+SHOWN_BATCHES: Final = 4
 #: As many as in Lockstep.java.
 _MOST_IDLE_POLLS: Final = 4
 #: The largest value of any request; noise is made once.
@@ -251,8 +253,7 @@ class OurSide:
         self.clock = MockClock(now_ms=now_ms, wall_ms=now_ms)
         self.random = Steered()
         self.network = Network(self.clock, on_step)
-        events = RecordedEvents()
-        self.events = events
+        events = NO_EVENTS
         self.metadata = ProducerMetadata(metadata_config(config), self.random, self.clock, events)
         self.metadata.bootstrap([(host, port) for host, port in settings["bootstrap"]])
         client_config = network_client_config(config)
@@ -296,8 +297,11 @@ class OurSide:
 
     def turn(self) -> None:
         """One turn of the sender."""
+        # Connections that end in one poll do so in the order of the nodes, as in Java's hash map.
+        queues = self.client._in_flight._queues
+        if len(queues) > 1:
+            self.client._in_flight._queues = dict(sorted(queues.items()))
         self.turns += 1
-        self.events.events.clear()
         self.sender.run_once()
 
     def partition_count(self, topic: str) -> int:
@@ -306,13 +310,14 @@ class OurSide:
 
     def state(self, timeout_ms: int) -> dict[str, Any]:
         """What was done since the last step, and what is so now. The keys are those of Lockstep.java."""
-        queues = [
-            [
+        queues = []
+        for tp in self.partitions:
+            batches = self.accumulator.batches_of(tp)
+            first = [
                 [batch.record_count, batch.attempts, -1 if batch.base_sequence is None else batch.base_sequence]
-                for batch in self.accumulator.batches_of(tp)
+                for batch in batches[:SHOWN_BATCHES]
             ]
-            for tp in self.partitions
-        ]
+            queues.append([len(batches), sum(batch.record_count for batch in batches), first])
         leaders = []
         for tp in self.partitions:
             leader, epoch = self.metadata.current_leader(tp)

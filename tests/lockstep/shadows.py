@@ -37,8 +37,8 @@ DEVIATIONS: Final = (
     Deviation("halves", "a batch that is too large is split into two parts at least"),
     Deviation("window", "the first batch of a partition goes alone, five at most since the oldest in flight"),
     Deviation("sequences", "sequences begin anew only when the fate of those in flight is known"),
-    Deviation("pause", "a poll pauses where Java's spins: batches wait for their turn or a backoff"),
-    Deviation("throttled", "a throttled connection is up: no reason to begin again with bootstrap.servers"),
+    Deviation("turns", "no turn that only looks again: after a send, or while batches wait for their turn"),
+    Deviation("bootstrap", "bootstrap connections are closed when brokers are known; a throttled one is up"),
     Deviation("slot", "a slow partition that is left out leaves no queue length behind"),
     Deviation("asking", "InitProducerId is asked for without blocking the thread"),
 )
@@ -86,9 +86,6 @@ CHANGES: Final = (
 
             failExpiredBatches(expiredBatches, now, true);
             failExpiredBatches(expiredInflightBatches, now, false);
-        } else {
-            for (List<ProducerBatch> each : batches.values())
-                each.forEach(accumulator::maybeUpdateNextBatchExpiryTime);
         }
 """,
     ),
@@ -97,9 +94,12 @@ CHANGES: Final = (
         """                        accumulator.maybeUpdateNextBatchExpiryTime(batch);
                         break;
 """,
-        """                        accumulator.maybeUpdateNextBatchExpiryTime(batch);
-                        if (!Shadows.expiry)
+        """                        if (!Shadows.expiry) {
+                            accumulator.maybeUpdateNextBatchExpiryTime(batch);
                             break;
+                        }
+                        nextInFlightExpiryMs =
+                            Math.min(nextInFlightExpiryMs, batch.createdMs + accumulator.getDeliveryTimeoutMs());
 """,
     ),
     Change(
@@ -133,6 +133,30 @@ CHANGES: Final = (
     }
 
     void drained(long nowMs) {
+""",
+    ),
+    Change(
+        f"{_INTERNALS}/Sender.java",
+        "            inflightBatchList.add(batch);\n",
+        """            inflightBatchList.add(batch);
+            nextInFlightExpiryMs =
+                Math.min(nextInFlightExpiryMs, batch.createdMs + accumulator.getDeliveryTimeoutMs());
+""",
+    ),
+    Change(
+        f"{_INTERNALS}/Sender.java",
+        """    private List<ProducerBatch> getExpiredInflightBatches(long now) {
+        List<ProducerBatch> expiredBatches = new ArrayList<>();
+""",
+        """    private long nextInFlightExpiryMs = Long.MAX_VALUE;
+
+    private List<ProducerBatch> getExpiredInflightBatches(long now) {
+        List<ProducerBatch> expiredBatches = new ArrayList<>();
+        if (Shadows.expiry) {
+            if (now < nextInFlightExpiryMs)
+                return expiredBatches;
+            nextInFlightExpiryMs = Long.MAX_VALUE;
+        }
 """,
     ),
     # -- halves ----------------------------------------------------------------------------------------------
@@ -268,25 +292,56 @@ CHANGES: Final = (
         "            if (transactionManager != null\n"
         "                    && (Shadows.sequences ? expiredBatch.hasSequence() : expiredBatch.inRetry())) {\n",
     ),
-    # -- pause -----------------------------------------------------------------------------------------------
+    # -- turns -----------------------------------------------------------------------------------------------
+    Change(
+        f"{_INTERNALS}/Sender.java",
+        """        long pollTimeout = Math.min(result.nextReadyCheckDelayMs, notReadyTimeout);
+        pollTimeout = Math.min(pollTimeout, this.accumulator.nextExpiryTimeMs() - now);
+""",
+        """        boolean moreWaits = !Shadows.turns || accumulator.hasUndrained();
+        long pollTimeout = Math.min(moreWaits ? result.nextReadyCheckDelayMs : Long.MAX_VALUE, notReadyTimeout);
+        pollTimeout = Math.min(pollTimeout, this.accumulator.nextExpiryTimeMs() - now);
+        if (Shadows.expiry)
+            pollTimeout = Math.min(pollTimeout, nextInFlightExpiryMs - now);
+""",
+    ),
     Change(
         f"{_INTERNALS}/Sender.java",
         "            pollTimeout = 0;\n        }\n        sendProduceRequests(batches, now);\n",
-        """            if (!Shadows.pause || batches.values().stream().anyMatch(each -> !each.isEmpty()))
+        """            if (!Shadows.turns)
                 pollTimeout = 0;
-            else if (accumulator.hasUndrained())
-                pollTimeout = Math.min(pollTimeout, Math.max(retryBackoffMs, 10));
+            else if (moreWaits)
+                pollTimeout = batches.values().stream().anyMatch(each -> !each.isEmpty())
+                    ? 0 : Math.min(pollTimeout, Math.max(retryBackoffMs, 10));
         }
         if (anyExpired)
             pollTimeout = 0;
         sendProduceRequests(batches, now);
 """,
     ),
-    # -- throttled -------------------------------------------------------------------------------------------
+    Change(
+        f"{_CLIENTS}/NetworkClient.java",
+        "        return !metadataUpdater.isUpdateDue(now) && canSendRequest(node.idString(), now);\n",
+        """        if (metadataUpdater.isUpdateDue(now)) {
+            org.apache.kafka.clients.producer.internals.Shadows.writesEndIt = true;
+            return false;
+        }
+        return canSendRequest(node.idString(), now);
+""",
+    ),
+    Change(
+        f"{_CLIENTS}/NetworkClient.java",
+        "        this.inFlightRequests.add(inFlightRequest);\n",
+        """        if (!clientRequest.expectResponse())
+            org.apache.kafka.clients.producer.internals.Shadows.writesEndIt = true;
+        this.inFlightRequests.add(inFlightRequest);
+""",
+    ),
+    # -- bootstrap -------------------------------------------------------------------------------------------
     Change(
         f"{_CLIENTS}/NetworkClient.java",
         "                    && connectionStates.isReady(node.idString(), now)\n",
-        """                    && (org.apache.kafka.clients.producer.internals.Shadows.throttled
+        """                    && (org.apache.kafka.clients.producer.internals.Shadows.bootstrap
                         ? connectionStates.isUp(node.idString())
                         : connectionStates.isReady(node.idString(), now))
 """,
@@ -300,6 +355,41 @@ CHANGES: Final = (
     }
 
     private boolean isReady(NodeConnectionState state, long now) {
+""",
+    ),
+    Change(
+        f"{_CLIENTS}/NetworkClient.java",
+        "        handleRebootstrap(responses, updatedNow);\n",
+        """        handleRebootstrap(responses, updatedNow);
+        if (org.apache.kafka.clients.producer.internals.Shadows.bootstrap)
+            leaveBootstrapServers(updatedNow);
+""",
+    ),
+    Change(
+        f"{_CLIENTS}/NetworkClient.java",
+        "    private void initiateConnect(Node node, long now) {\n        String nodeConnectionId = node.idString();\n",
+        """    private final java.util.Set<String> bootstrapIds = new java.util.TreeSet<>();
+
+    private void leaveBootstrapServers(long now) {
+        if (metadataUpdater.fetchNodes().stream().noneMatch(node -> node.id() >= 0))
+            return;
+        for (String id : List.copyOf(bootstrapIds)) {
+            if (!inFlightRequests.isEmpty(id))
+                continue;
+            bootstrapIds.remove(id);
+            if (!connectionStates.isDisconnected(id)) {
+                selector.close(id);
+                apiVersions.remove(id);
+                nodesNeedingApiVersionsFetch.remove(id);
+                connectionStates.disconnected(id, now);
+            }
+        }
+    }
+
+    private void initiateConnect(Node node, long now) {
+        String nodeConnectionId = node.idString();
+        if (node.id() < 0)
+            bootstrapIds.add(nodeConnectionId);
 """,
     ),
     # -- slot ------------------------------------------------------------------------------------------------
@@ -320,6 +410,8 @@ _FLAGS: Final = """package org.apache.kafka.clients.producer.internals;
 /** Which deviations Kafka's classes shadow. */
 public final class Shadows {
 %s
+    /** Whether a write ends a poll: it completes a request, or a caller waits for a due update to be sent. */
+    public static boolean writesEndIt;
 }
 """ % "\n".join(f"    public static boolean {each.name};" for each in DEVIATIONS)
 

@@ -174,7 +174,8 @@ class Trace:
 
         def shape(state: dict[str, Any]) -> tuple[Any, ...]:
             queues = tuple(
-                tuple((min(batch[1], 3), batch[2] >= 0) for batch in queue) for queue in state["queues"]
+                (min(count, 5), *((min(batch[1], 3), batch[2] >= 0) for batch in first))
+                for count, _, first in state["queues"]
             )
             leaders = tuple(leader for leader, _ in state["lead"])
             return queues, leaders, tuple(state["inflight"].items()), min(state["t"], 1_000) // 50

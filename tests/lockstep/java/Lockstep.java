@@ -74,6 +74,8 @@ public final class Lockstep {
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8), 1 << 16);
     /** So many polls in a row may return without anything to report before it counts as spinning. */
     private static final int MOST_IDLE_POLLS = 4;
+    /** Of each queue a state has the number of batches and records, and so many batches. */
+    private static final int SHOWN_BATCHES = 4;
 
     public static void main(String[] arguments) throws Exception {
         JsonNode settings = JSON.readTree(IN.readLine());
@@ -95,6 +97,41 @@ public final class Lockstep {
             this.settings = settings;
         }
     }
+
+    /** A flag of the shadowed classes; the jar alone has none. */
+    private static final class Flag {
+        private final Field field;
+
+        Flag(String name) {
+            Field found = null;
+            try {
+                found = Class.forName("org.apache.kafka.clients.producer.internals.Shadows").getDeclaredField(name);
+            } catch (ReflectiveOperationException problem) {
+                // Kafka's own classes
+            }
+            field = found;
+        }
+
+        boolean isSet() {
+            try {
+                return field != null && field.getBoolean(null);
+            } catch (IllegalAccessException problem) {
+                throw new IllegalStateException(problem);
+            }
+        }
+
+        void clear() {
+            try {
+                if (field != null)
+                    field.setBoolean(null, false);
+            } catch (IllegalAccessException problem) {
+                throw new IllegalStateException(problem);
+            }
+        }
+    }
+
+    private static final Flag TURNS = new Flag("turns");
+    private static final Flag WRITES_END_IT = new Flag("writesEndIt");
 
     // -- what is steered -----------------------------------------------------------------------------------------
 
@@ -377,16 +414,19 @@ public final class Lockstep {
             for (int t = 0; t < topics.size(); t++) {
                 for (int p = 0; p < partitionCounts.get(t); p++) {
                     Deque<ProducerBatch> queue = accumulator.getDeque(new TopicPartition(topics.get(t), p));
-                    line.append(comma).append('[');
-                    String inner = "";
+                    int records = 0;
+                    StringBuilder first = new StringBuilder();
+                    int shown = 0;
                     if (queue != null) {
                         for (ProducerBatch batch : queue) {
-                            line.append(inner).append('[').append(batch.recordCount).append(',')
-                                .append(batch.attempts()).append(',').append(batch.baseSequence()).append(']');
-                            inner = ",";
+                            records += batch.recordCount;
+                            if (shown++ < SHOWN_BATCHES)
+                                first.append(first.length() == 0 ? "[" : ",[").append(batch.recordCount).append(',')
+                                    .append(batch.attempts()).append(',').append(batch.baseSequence()).append(']');
                         }
                     }
-                    line.append(']');
+                    line.append(comma).append('[').append(shown).append(',').append(records).append(",[")
+                        .append(first).append("]]");
                     comma = ",";
                 }
             }
@@ -606,7 +646,11 @@ public final class Lockstep {
             completedReceives.clear();
             connected.clear();
             disconnected.clear();
-            if (deliver()) {
+            boolean writesEndIt = !TURNS.isSet() || WRITES_END_IT.isSet();
+            WRITES_END_IT.clear();
+            boolean isReported = deliver();
+            boolean hasMore = !(connected.isEmpty() && disconnected.isEmpty() && completedReceives.isEmpty());
+            if (isReported && (hasMore || writesEndIt || timeoutMs == 0)) {
                 idlePolls = 0;
             } else if (timeoutMs == 0 && idlePolls < MOST_IDLE_POLLS) {
                 idlePolls++;
