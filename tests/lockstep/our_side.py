@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from random import Random
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from client_core.backoff import ExponentialBackoff
@@ -54,6 +55,7 @@ SHOWN_BATCHES: Final = 4
 _MOST_IDLE_POLLS: Final = 4
 #: The largest value of any request; noise is made once.
 _LARGEST: Final = 1 << 17
+_FLOAT: Final = Struct("f")
 _FOREVER: Final = (1 << 63) - 1
 
 
@@ -290,6 +292,7 @@ class OurSide:
             most_bytes=config.max_request_size,
             ignore_keys=False,
         )
+        self._codec = accumulator_config(config).compression.codec
         self.turns = 0
         self.outcomes: list[tuple[int, int, str | None]] = []
         self.appended: list[tuple[int, int, str | None]] = []
@@ -307,6 +310,12 @@ class OurSide:
     def partition_count(self, topic: str) -> int:
         """The number of partitions that the client knows; 0 for an unknown topic."""
         return self.metadata.fetch().partition_count_for_topic(topic) or 0
+
+    def use_ratios(self, ratios: Sequence[float]) -> None:
+        """Takes Java's compression ratios: two libraries pack the same records differently."""
+        for topic, ratio in zip(self.topics, ratios, strict=True):
+            as_float = _FLOAT.unpack(_FLOAT.pack(ratio))[0]
+            self.accumulator._ratios.set_estimation(topic, self._codec, as_float)
 
     def state(self, timeout_ms: int) -> dict[str, Any]:
         """What was done since the last step, and what is so now. The keys are those of Lockstep.java."""

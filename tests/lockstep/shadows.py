@@ -38,8 +38,8 @@ DEVIATIONS: Final = (
     Deviation("window", "the first batch of a partition goes alone, five at most since the oldest in flight"),
     Deviation("sequences", "sequences begin anew only when the fate of those in flight is known"),
     Deviation("turns", "no turn that only looks again: after a send, or while batches wait for their turn"),
-    Deviation("bootstrap", "bootstrap connections are closed when brokers are known; a throttled one is up"),
-    Deviation("slot", "a slow partition that is left out leaves no queue length behind"),
+    Deviation("brokers", "bootstrap connections are closed when brokers are known; a throttled one is up"),
+    Deviation("sticky", "keyless records: no stale queue length, and a switch comes before a request for memory"),
     Deviation("asking", "InitProducerId is asked for without blocking the thread"),
 )
 
@@ -337,11 +337,11 @@ CHANGES: Final = (
         this.inFlightRequests.add(inFlightRequest);
 """,
     ),
-    # -- bootstrap -------------------------------------------------------------------------------------------
+    # -- brokers ----------------------------------------------------------------------------------------------
     Change(
         f"{_CLIENTS}/NetworkClient.java",
         "                    && connectionStates.isReady(node.idString(), now)\n",
-        """                    && (org.apache.kafka.clients.producer.internals.Shadows.bootstrap
+        """                    && (org.apache.kafka.clients.producer.internals.Shadows.brokers
                         ? connectionStates.isUp(node.idString())
                         : connectionStates.isReady(node.idString(), now))
 """,
@@ -361,7 +361,7 @@ CHANGES: Final = (
         f"{_CLIENTS}/NetworkClient.java",
         "        handleRebootstrap(responses, updatedNow);\n",
         """        handleRebootstrap(responses, updatedNow);
-        if (org.apache.kafka.clients.producer.internals.Shadows.bootstrap)
+        if (org.apache.kafka.clients.producer.internals.Shadows.brokers)
             leaveBootstrapServers(updatedNow);
 """,
     ),
@@ -392,12 +392,24 @@ CHANGES: Final = (
             bootstrapIds.add(nodeConnectionId);
 """,
     ),
-    # -- slot ------------------------------------------------------------------------------------------------
+    # -- sticky ----------------------------------------------------------------------------------------------
+    Change(
+        f"{_INTERNALS}/RecordAccumulator.java",
+        "                        return appendResult;\n                    }\n                }\n\n                if (buffer == null) {\n",
+        """                        return appendResult;
+                    }
+                    if (Shadows.sticky && partitionChanged(topic, topicInfo, partitionInfo, dq, nowMs, cluster))
+                        continue;
+                }
+
+                if (buffer == null) {
+""",
+    ),
     Change(
         f"{_INTERNALS}/RecordAccumulator.java",
         "                            --queueSizesIndex;\n",
         """                        {
-                            if (Shadows.slot && queueSizes != null)
+                            if (Shadows.sticky && queueSizes != null)
                                 queueSizes[queueSizesIndex] = 0;
                             --queueSizesIndex;
                         }

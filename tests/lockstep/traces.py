@@ -121,6 +121,8 @@ class Trace:
             result.moment = Moment(self._last, self._before, ours, theirs, compared, self)
             raise _Over
         self._note(ours, compared)
+        if not self.mode.is_uncompressed:
+            self.ours.use_ratios(theirs["ratios"])
         if result.steps:
             result.equal_steps += 1
             result.transitions.add(self._transition(ours))

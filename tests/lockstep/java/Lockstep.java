@@ -234,6 +234,7 @@ public final class Lockstep {
         final Sender sender;
         final Metrics metrics = new Metrics();
         final int batchBytes;
+        final CompressionType compression;
 
         final StringBuilder outcomes = new StringBuilder();
         final StringBuilder appended = new StringBuilder();
@@ -295,11 +296,11 @@ public final class Lockstep {
                 : null;
             if (manager != null && settings.has("producer"))
                 giveProducerId(settings.get("producer").get(0).asLong(), (short) settings.get("producer").get(1).asInt());
+            compression = CompressionType.forName(config.getString(ProducerConfig.COMPRESSION_TYPE_CONFIG));
             batchBytes = Math.max(1, config.getInt(ProducerConfig.BATCH_SIZE_CONFIG));
             int deliveryTimeoutMs = config.getInt(ProducerConfig.DELIVERY_TIMEOUT_MS_CONFIG);
             accumulator = new RecordAccumulator(log, batchBytes,
-                    Compression.of(CompressionType.forName(config.getString(ProducerConfig.COMPRESSION_TYPE_CONFIG)))
-                        .build(),
+                    Compression.of(compression).build(),
                     (int) Math.min(config.getLong(ProducerConfig.LINGER_MS_CONFIG), Integer.MAX_VALUE),
                     retryBackoffMs, config.getLong(ProducerConfig.RETRY_BACKOFF_MAX_MS_CONFIG), deliveryTimeoutMs,
                     new RecordAccumulator.PartitionerConfig(
@@ -429,6 +430,13 @@ public final class Lockstep {
                         .append(first).append("]]");
                     comma = ",";
                 }
+            }
+            line.append("],\"ratios\":[");
+            comma = "";
+            for (String topic : topics) {
+                line.append(comma).append(
+                    org.apache.kafka.common.record.internal.CompressionRatioEstimator.estimation(topic, compression));
+                comma = ",";
             }
             line.append(']');
             if (manager != null)
