@@ -240,9 +240,13 @@ class MemoryRecordsBuilder:
         `append_many` then checks exactly. A test verifies that both append the same pieces.
         """
         before, factor = self._payload_bytes, self._estimation_factor
-        most = before + key_and_value_bytes + _MOST_BESIDE_KEY_AND_VALUE
+        most_added = key_and_value_bytes + _MOST_BESIDE_KEY_AND_VALUE
         limit = self.write_limit_bytes - HEADER_SIZE
-        if self._closed_for_appends or (most if factor is None else most * factor) >= limit:
+        if factor is None:
+            is_near = before + most_added >= limit
+        else:  # the batch's size is estimated; the record counts unpacked until it is in it (REC-05)
+            is_near = (before + most_added) * factor >= limit or before * factor + most_added > limit
+        if self._closed_for_appends or is_near:
             return 0
         count, key, value = self.record_count, record.key, record.value
         assert value is not None

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from client_core.errors import IllegalArgumentError, IllegalStateError
 from client_core.producer.results.producer_record import ProducerRecord
+from client_core.record.codecs import compression_of
 from client_core.record.compression import NO_COMPRESSION, Codec
 from client_core.record.memory_records_builder import (
     MemoryRecordsBuilder,
@@ -415,6 +416,18 @@ def test_a_record_that_might_be_the_last_to_fit_is_left_to_who_counts_exactly() 
     assert builder.record_count == 1
     builder.close_for_record_appends()
     assert not builder.append_where_more_fits(record(b""), 0, WALL_MS)
+
+
+@pytest.mark.behaviour("REC-05")
+def test_a_record_counts_unpacked_until_it_is_in_a_batch_that_packs_well() -> None:
+    builder = MemoryRecordsBuilder(
+        HEADER_SIZE + 1000, compression=compression_of("gzip"), estimated_compression_ratio=0.5
+    )
+    append_all(builder, [record(bytes(900))])
+    assert builder.estimated_size_bytes < HEADER_SIZE + 500
+    assert not builder.has_room_for(WALL_MS, None, bytes(600))
+    assert not builder.append_where_more_fits(record(bytes(600)), 600, WALL_MS)
+    assert builder.append_where_more_fits(record(bytes(400)), 400, WALL_MS)
 
 
 # -- copies ------------------------------------------------------------------------------------------------
