@@ -309,6 +309,13 @@ public final class Lockstep {
                     metrics, "producer-metrics", time, manager,
                     new BufferPool(config.getLong(ProducerConfig.BUFFER_MEMORY_CONFIG), batchBytes, metrics, time,
                         "producer-metrics")) {
+                /** A flush ends with its last batch, not when its thread gets to run. */
+                @Override
+                boolean flushInProgress() {
+                    endFlush();
+                    return super.flushInProgress();
+                }
+
                 @Override
                 BuiltInPartitioner createBuiltInPartitioner(LogContext context, String topic, int stickyBatchSize) {
                     return new BuiltInPartitioner(context, topic, stickyBatchSize) {
@@ -356,7 +363,6 @@ public final class Lockstep {
         void run() {
             try {
                 while (true) {
-                    endFlush();
                     turns++;
                     try {
                         sender.runOnce();
