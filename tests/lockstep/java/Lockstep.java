@@ -509,6 +509,7 @@ public final class Lockstep {
         }
 
         void flush() {
+            endFlush();
             if (flushed == null) {
                 accumulator.beginFlush();
                 IncompleteBatches incomplete =
