@@ -86,9 +86,9 @@ def _noise(seed: int) -> bytes:
     return bytes(made)
 
 
-def value(seed: int, size: int) -> bytes:
-    """The bytes of a record: one letter for seed 0, else noise that Java makes too."""
-    return b"a" * size if seed == 0 else _noise(seed)[:size]
+def value(record_id: int, seed: int, size: int) -> bytes:
+    """The bytes of a record: its number, and one letter for seed 0, else noise that Java makes too."""
+    return record_id.to_bytes(4, "big") + (b"a" * size if seed == 0 else _noise(seed)[:size])
 
 
 class _Owner:
@@ -388,7 +388,7 @@ class OurSide:
 
     def _append(self, record_id: int, topic: str, partition: int, size: int, seed: int) -> None:
         self.metadata.add(topic, self.clock.now_ms())
-        record = ProducerRecord(topic, value(seed, size), partition=None if partition < 0 else partition)
+        record = ProducerRecord(topic, value(record_id, seed, size), partition=None if partition < 0 else partition)
         owner = _Owner(record_id, self.outcomes)
         error: str | None = None
         if not self._quick.append(record, owner):

@@ -96,9 +96,11 @@ ROUGH: Final = Profile(0.30, 0.05, 0.06, 0.03, 0.10, 0.12, 0.05, 0.06, 12, 20_00
 class Draw:
     """Draws the steps of one trace."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, profile: Profile | None = None) -> None:
+        """`profile`: how rough it is; drawn, if it is not given."""
         self._random = random
-        self._profile = random.choices((CALM, USUAL, ROUGH), (1, 5, 4))[0]
+        drawn = random.choices((CALM, USUAL, ROUGH), (1, 5, 4))[0]
+        self._profile = drawn if profile is None else profile
         self._slow = random.random() < 0.5
         self._is_first = True
 

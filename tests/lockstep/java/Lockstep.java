@@ -487,7 +487,7 @@ public final class Lockstep {
             String error = null;
             try {
                 accumulator.append(topic, act.get(3).asInt(), time.nowMs, null,
-                    value(act.get(5).asInt(), act.get(4).asInt()), null, new RecordAccumulator.AppendCallbacks() {
+                    value(id, act.get(5).asInt(), act.get(4).asInt()), null, new RecordAccumulator.AppendCallbacks() {
                         @Override
                         public void setPartition(int partition) {
                             chosen[0] = partition;
@@ -520,19 +520,18 @@ public final class Lockstep {
         }
     }
 
-    /** The bytes of a record: one letter, or noise of a generator that Python has too. */
-    private static byte[] value(int seed, int size) {
-        byte[] value = new byte[size];
-        if (seed == 0) {
-            Arrays.fill(value, (byte) 'a');
-            return value;
-        }
+    /** The bytes of a record: its number, and one letter, or noise of a generator that Python has too. */
+    private static byte[] value(int id, int seed, int size) {
+        ByteBuffer value = ByteBuffer.allocate(4 + size);
+        value.putInt(id);
+        if (seed == 0)
+            Arrays.fill(value.array(), 4, 4 + size, (byte) 'a');
         int state = seed;
-        for (int i = 0; i < size; i++) {
+        for (int i = 0; seed != 0 && i < size; i++) {
             state = (state * 1103515245 + 12345) & 0x7fffffff;
-            value[i] = (byte) (state >> 16);
+            value.put((byte) (state >> 16));
         }
-        return value;
+        return value.array();
     }
 
     private static String quoted(String text) {
