@@ -38,7 +38,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives lockstep mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -123,6 +123,7 @@ test-stress: setup java kafka-jars pipeline-jars  ## what `make test` runs, in f
 
 test-long: setup java kafka-jars pipeline-jars test-pipeline-killed test-lowest  ## all that is too long for every commit
 	$(PYTEST) -m long
+	@$(MAKE) --no-print-directory lockstep
 	$(BIN)/python -m tests.upgrades.rollback
 
 check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by the tools that will meet them: minutes
@@ -160,6 +161,9 @@ soak: setup  ## hours of load and trouble in compressed time: does anything grow
 
 mutants: setup $(if $(filter gold,$(ROOM)),java pipeline-jars)  ## one-line faults of a room that no test finds. ROOM=spool, SEED=any, COUNT=150
 	$(BIN)/python -m tests.mutants.one_line_run $(ROOM) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT))
+
+lockstep: setup java kafka-jars  ## Kafka's own producer and ours by the same random steps: minutes. SEEDS=20, FIRST=0, LOCKSTEP="--mode default"
+	$(BIN)/python -m tests.lockstep $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(LOCKSTEP)
 
 structure: setup  ## packages, imports between them, sizes of modules, and the code that one request runs
 	$(BIN)/python -m tests.structure

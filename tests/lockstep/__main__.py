@@ -1,8 +1,8 @@
 """Runs Kafka's producer and ours in lockstep, and prints how many traces are equal.
 
-    python -m tests.lockstep --seeds 50                          all modes; 1 on an undeclared difference
-    python -m tests.lockstep --mode default --seed 7 --trace     one trace, and its first difference
-    python -m tests.lockstep --mode default --seed 7 --trace --shadows all --shrink
+python -m tests.lockstep --seeds 50                          all modes; 1 on an undeclared difference
+python -m tests.lockstep --mode default --seed 7 --trace     one trace, and its first difference
+python -m tests.lockstep --mode default --seed 7 --trace --shadows all --shrink
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
-from tests.lockstep.campaign import ALL, UNDECLARED, Sides, explain, run_modes, shrink
+from tests.lockstep.campaign import ALL, UNDECLARED, ModeCount, Sides, explain, run_modes, shrink
 from tests.lockstep.modes import MODES, Mode
 from tests.lockstep.traces import run_trace
 
@@ -27,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser(prog="python -m tests.lockstep", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=20, help="traces per mode")
+    parser.add_argument(
+        "--shadowed-seeds", type=int, help="traces per mode with the deviations shadowed; as --seeds"
+    )
+    parser.add_argument("--minutes", type=float, help="ends the last pass after so many minutes")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, default=300, help="steps per trace")
     parser.add_argument("--mode", action="append", choices=[mode.name for mode in MODES])
@@ -41,7 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.seed is not None:
             java = sides.shadowed() if shadows else sides.plain()
             return _one(java, modes[0], options.seed, options.steps, shadows, is_shrunk=options.shrink)
-        return _all(sides, modes, range(options.first, options.first + options.seeds), options.steps)
+        shadowed = options.seeds if options.shadowed_seeds is None else options.shadowed_seeds
+        seeds = range(options.first, options.first + options.seeds)
+        shadowed_seeds = range(options.first, options.first + shadowed)
+        undeclared = _plain(sides, modes, seeds, options.steps) if seeds else []
+        deadline_s = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+        undeclared += _shadowed(sides, modes, shadowed_seeds, options.steps, deadline_s)
+        for line in undeclared:
+            _say(f"UNDECLARED: python -m tests.lockstep {line} --trace")
+        return 1 if undeclared else 0
 
 
 def _say(line: str) -> None:
@@ -49,30 +62,49 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _all(sides: Sides, modes: Sequence[Mode], seeds: range, limit: int) -> int:
+def _plain(sides: Sides, modes: Sequence[Mode], seeds: range, limit: int) -> list[str]:
+    """Compares with Kafka's jar as it is, and names what ended each trace; returns what nothing explains."""
     _say("Kafka as it is:")
-    plain = run_modes(sides.plain(), modes, seeds, limit=limit, say=_say)
+    counts = run_modes(sides.plain(), modes, seeds, limit=limit, say=_say)
     _say("Why the others ended:")
     java = sides.shadowed()
     undeclared: list[str] = []
     for mode in modes:
-        for result in plain[mode.name].ended:
-            reason = explain(java, mode, result)
-            plain[mode.name].reasons[reason] += 1
+        count = counts[mode.name]
+        for result in count.ended:
+            reason = "asking" if mode.begins_without_id else explain(java, mode, result)
+            count.reasons[reason] += 1
             if reason == UNDECLARED:
                 undeclared.append(f"--mode {mode.name!r} --seed {result.seed}")
-        _say(f"{mode.name}: {dict(plain[mode.name].reasons.most_common())}")
+        _say(f"{mode.name}: {', '.join(f'{n} {reason}' for reason, n in count.reasons.most_common())}")
+    return undeclared
+
+
+def _shadowed(
+    sides: Sides, modes: Sequence[Mode], seeds: range, limit: int, deadline_s: float | None
+) -> list[str]:
+    """Compares with Kafka's classes and all shadows; returns every difference."""
     _say("Kafka with the declared deviations shadowed:")
-    told = [mode for mode in modes if not mode.begins_without_id]
-    shadowed = run_modes(java, told, seeds, limit=limit, shadows=ALL, say=_say)
-    for name, count in shadowed.items():
-        undeclared += [f"--mode {name!r} --seed {each.seed} --shadows all" for each in count.ended]
-    transitions = sum(len(count.transitions) for count in shadowed.values())
-    steps = sum(count.equal_steps for count in shadowed.values())
+    java = sides.shadowed()
+    undeclared: list[str] = []
+    totals: dict[str, ModeCount] = {}
+    for seed in seeds:
+        if deadline_s is not None and time.monotonic() > deadline_s:
+            break
+        for mode in modes:
+            if mode.begins_without_id:
+                continue  # Java's thread blocks until there is an id: no shadow makes it go on
+            count = totals.setdefault(mode.name, ModeCount())
+            before = len(count.ended)
+            count.add(run_trace(java, mode, seed, limit=limit, shadows=ALL))
+            if len(count.ended) > before:
+                undeclared.append(f"--mode {mode.name!r} --seed {seed} --shadows all")
+    for name, count in totals.items():
+        _say(f"{name}: {count}")
+    steps = sum(count.equal_steps for count in totals.values())
+    transitions = sum(len(count.transitions) for count in totals.values())
     _say(f"Shadowed: {steps} equal steps, {transitions} distinct transitions")
-    for line in undeclared:
-        _say(f"UNDECLARED: python -m tests.lockstep {line} --trace")
-    return 1 if undeclared else 0
+    return undeclared
 
 
 def _one(

@@ -322,9 +322,7 @@ def ours_alone(mode: Mode, seed: int, *, steps: int = 150, kill: float = 0.0) ->
         side.close()
 
 
-def java_alone(
-    java: JavaSide, mode: Mode, seed: int, *, steps: int = 150, kill: float = 0.0
-) -> Account:
+def java_alone(java: JavaSide, mode: Mode, seed: int, *, steps: int = 150, kill: float = 0.0) -> Account:
     """What becomes of the records of Kafka's side."""
     settings = settings_of(mode)
     if java.is_patched:

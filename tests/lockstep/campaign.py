@@ -43,6 +43,12 @@ class ModeCount:
     ended: list[Result] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
 
+    def __str__(self) -> str:
+        return (
+            f"{self.equal_traces} of {self.traces} traces equal to the end, {self.equal_steps} equal steps, "
+            f"{len(self.transitions)} distinct transitions"
+        )
+
     def add(self, result: Result) -> None:
         self.traces += 1
         self.equal_steps += result.equal_steps
@@ -69,10 +75,7 @@ def run_modes(
         count = counts[mode.name] = ModeCount()
         for seed in seeds:
             count.add(run_trace(java, mode, seed, limit=limit, shadows=shadows))
-        say(
-            f"{mode.name}: {count.equal_traces} of {count.traces} traces equal, {count.equal_steps} steps, "
-            f"{len(count.transitions)} transitions"
-        )
+        say(f"{mode.name}: {count}")
     return counts
 
 
@@ -80,11 +83,7 @@ def explain(java: JavaSide, mode: Mode, result: Result) -> str:
     """Returns the name of the deviation that explains a trace's difference, or names; or UNDECLARED."""
 
     def is_equal(shadows: Sequence[str]) -> bool:
-        again = run_trace(java, mode, result.seed, steps=result.steps, shadows=shadows)
-        return not again.differences or len(again.steps) > len(result.steps)
-
-    def reached(shadows: Sequence[str]) -> int:
-        return run_trace(java, mode, result.seed, steps=result.steps, shadows=shadows).equal_steps
+        return not run_trace(java, mode, result.seed, steps=result.steps, shadows=shadows).differences
 
     for name in ALL:
         if is_equal((name,)):

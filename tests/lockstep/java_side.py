@@ -100,4 +100,3 @@ class JavaSide:
             self._process.stdin.flush()
         except OSError as error:
             raise JavaSideError(self._log.read_text()[-4000:]) from error
-

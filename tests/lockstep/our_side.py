@@ -323,7 +323,11 @@ class OurSide:
         for tp in self.partitions:
             batches = self.accumulator.batches_of(tp)
             first = [
-                [batch.record_count, batch.attempts, -1 if batch.base_sequence is None else batch.base_sequence]
+                [
+                    batch.record_count,
+                    batch.attempts,
+                    -1 if batch.base_sequence is None else batch.base_sequence,
+                ]
                 for batch in batches[:SHOWN_BATCHES]
             ]
             queues.append([len(batches), sum(batch.record_count for batch in batches), first])
@@ -388,7 +392,9 @@ class OurSide:
 
     def _append(self, record_id: int, topic: str, partition: int, size: int, seed: int) -> None:
         self.metadata.add(topic, self.clock.now_ms())
-        record = ProducerRecord(topic, value(record_id, seed, size), partition=None if partition < 0 else partition)
+        record = ProducerRecord(
+            topic, value(record_id, seed, size), partition=None if partition < 0 else partition
+        )
         owner = _Owner(record_id, self.outcomes)
         error: str | None = None
         if not self._quick.append(record, owner):

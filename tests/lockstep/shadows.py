@@ -39,7 +39,9 @@ DEVIATIONS: Final = (
     Deviation("sequences", "sequences begin anew only when the fate of those in flight is known"),
     Deviation("turns", "no turn that only looks again: after a send, or while batches wait for their turn"),
     Deviation("brokers", "bootstrap connections are closed when brokers are known; a throttled one is up"),
-    Deviation("sticky", "keyless records: no stale queue length, and a switch comes before a request for memory"),
+    Deviation(
+        "sticky", "keyless records: no stale queue length, and a switch comes before a request for memory"
+    ),
     Deviation("asking", "InitProducerId is asked for without blocking the thread"),
 )
 
@@ -463,7 +465,15 @@ def _fetch(folder: Path) -> None:
         raise ShadowsMissingError("Maven (mvn) is not installed: Kafka's sources can't be fetched")
     artifact = f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}:jar:sources"
     subprocess.run(
-        ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"],
+        [
+            "mvn",
+            "-B",
+            "-q",
+            "-Dstyle.color=never",
+            "dependency:copy",
+            f"-Dartifact={artifact}",
+            f"-DoutputDirectory={folder}",
+        ],
         check=True,
         stdout=subprocess.DEVNULL,
     )

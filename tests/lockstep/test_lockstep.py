@@ -36,9 +36,7 @@ def test_ours_is_kafkas_producer_but_for_the_declared_deviations(sides: Sides) -
 def test_each_first_difference_to_kafkas_own_classes_has_a_declared_reason(sides: Sides) -> None:
     counts = run_modes(sides.plain(), (_DEFAULT, _PLAIN), _SEEDS, limit=150)
     java = sides.shadowed()
-    reasons = {
-        explain(java, mode, ended) for mode in (_DEFAULT, _PLAIN) for ended in counts[mode.name].ended
-    }
+    reasons = {explain(java, mode, ended) for mode in (_DEFAULT, _PLAIN) for ended in counts[mode.name].ended}
     assert UNDECLARED not in reasons
     assert "window" in reasons
 
