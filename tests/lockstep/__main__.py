@@ -72,7 +72,7 @@ def _plain(sides: Sides, modes: Sequence[Mode], seeds: range, limit: int) -> lis
     for mode in modes:
         count = counts[mode.name]
         for result in count.ended:
-            reason = "asking" if mode.begins_without_id else explain(java, mode, result)
+            reason = explain(java, mode, result)
             count.reasons[reason] += 1
             if reason == UNDECLARED:
                 undeclared.append(f"--mode {mode.name!r} --seed {result.seed}")

@@ -1,8 +1,8 @@
 """Each side alone before brokers of its own, which tell the truth: what is lost, doubled or out of order?
 
-Where ours sends fewer batches than Kafka's client, both can't be compared any further. So each side goes on by itself,
-with the same seed, until nothing is open. Then the logs are read: they say which records are there, how often, and in
-which order, and the outcomes say what the application was told.
+Where ours sends fewer batches than Kafka's client, both can't be compared any further. So each side runs by
+itself, with the same seed, until nothing is open. Then the logs are read: which records are there, how often,
+in which order. The outcomes are what the application gets.
 
     lost         acknowledged, and not in the log
     doubled      more than once in the log

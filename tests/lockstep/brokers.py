@@ -1,7 +1,7 @@
 """What the brokers of a trace do: leaders, logs with Kafka's checks, and the bytes of each answer.
 
-Both sides send the same requests, as long as they are equal, so one cluster answers both; only the correlation id
-differs. `client_core.testing.partition_log` holds the records. Pure; one thread.
+Both sides send the same requests, as long as they are equal, so one cluster answers both; only the
+correlation id differs. `client_core.testing.partition_log` holds the records. Pure; one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STORED_ALL_THE_SAME: Final = frozenset(
 _HINTS: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER.code, Errors.FENCED_LEADER_EPOCH.code})
 
 
-#: What a metadata answer has for a drawn error. No broker denies a topic that exists: decision 0002 is about that.
+#: What a metadata answer has for a drawn error. No broker denies a topic that exists: see decision 0002.
 _TOPIC_ERRORS: Final = {
     error.code: error.code
     for error in (

@@ -1,7 +1,7 @@
 """Compares what both sides did until a poll that would sleep.
 
-Requests are compared by node, API, version and content, not by correlation id; outcomes per partition of records in
-their order; times as Java has them. Nothing is rounded or left out but what is named here:
+Requests are compared by node, API, version and content, not by correlation id; outcomes by record; times as
+they are. Nothing is rounded or left out but what is named here:
 
 - turns: ours may need fewer (no extra turn after a send);
 - connections to bootstrap addresses: ours closes them;

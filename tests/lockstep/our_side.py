@@ -5,8 +5,8 @@ ours.turn()             one turn of the sender; a poll that would sleep calls on
 ours.happen(acts)       inside on_step: what happens in that poll
 ours.state(timeout_ms)  what was done since the last step
 
-The parts are wired as `client_core.producer.sender.wiring` does, from the same settings. Random numbers come from the
-steps; the factor of each backoff is 1. One thread.
+The parts are wired as `client_core.producer.sender.wiring` does, from the same settings. Random numbers come
+from the steps; the factor of each backoff is 1. One thread.
 """
 
 from __future__ import annotations

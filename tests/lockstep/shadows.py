@@ -1,8 +1,8 @@
 """The declared deviations, and what each changes in Kafka's source: shadows.
 
-A deviation is explained, not excused: Kafka's source with that change alone behaves like ours. `compile_shadows` applies
-all changes to the sources of Kafka's jar, each behind a flag, and compiles them beside it. A trace says which flags are
-set. With none set the classes do what the jar's do; the headline runs without them all the same.
+A deviation is explained, not excused: Kafka's source with that change behaves like ours. `compile_shadows`
+applies all changes to the sources of Kafka's jar, each behind a flag, and compiles them beside it. A trace
+says which flags are set. With none set the classes do what the jar's do; the headline runs without them.
 
 docs/decisions/0015-lockstep-deviations.md has the reason of each deviation.
 """
@@ -101,7 +101,8 @@ CHANGES: Final = (
                             break;
                         }
                         nextInFlightExpiryMs =
-                            Math.min(nextInFlightExpiryMs, batch.createdMs + accumulator.getDeliveryTimeoutMs());
+                            Math.min(nextInFlightExpiryMs,
+                                batch.createdMs + accumulator.getDeliveryTimeoutMs());
 """,
     ),
     Change(
@@ -111,7 +112,8 @@ CHANGES: Final = (
                         if (batch.hasReachedDeliveryTimeout(deliveryTimeoutMs, now)) {
                             deque.poll();
 """,
-        """                    for (java.util.Iterator<ProducerBatch> place = deque.iterator(); place.hasNext(); ) {
+        """                    java.util.Iterator<ProducerBatch> place = deque.iterator();
+                    while (place.hasNext()) {
                         ProducerBatch batch = place.next();
                         if (batch.hasReachedDeliveryTimeout(deliveryTimeoutMs, now)) {
                             place.remove();
@@ -260,7 +262,8 @@ CHANGES: Final = (
     ),
     Change(
         f"{_INTERNALS}/TransactionManager.java",
-        "        int lastAckedSequence = maybeUpdateLastAckedSequence(batch.topicPartition, batch.lastSequence());\n",
+        "        int lastAckedSequence = "
+        "maybeUpdateLastAckedSequence(batch.topicPartition, batch.lastSequence());\n",
         """        boolean isPresent = producerIdAndEpoch(batch.topicPartition).equals(
                 new ProducerIdAndEpoch(batch.producerId(), batch.producerEpoch()));
         int lastAckedSequence = Shadows.sequences && !isPresent ? -1
@@ -292,7 +295,8 @@ CHANGES: Final = (
         f"{_INTERNALS}/Sender.java",
         "            if (transactionManager != null && expiredBatch.inRetry()) {\n",
         "            if (transactionManager != null\n"
-        "                    && (Shadows.sequences ? expiredBatch.hasSequence() : expiredBatch.inRetry())) {\n",
+        "                    && (Shadows.sequences ? expiredBatch.hasSequence() "
+        ": expiredBatch.inRetry())) {\n",
     ),
     # -- turns -----------------------------------------------------------------------------------------------
     Change(
@@ -301,7 +305,8 @@ CHANGES: Final = (
         pollTimeout = Math.min(pollTimeout, this.accumulator.nextExpiryTimeMs() - now);
 """,
         """        boolean moreWaits = !Shadows.turns || accumulator.hasUndrained();
-        long pollTimeout = Math.min(moreWaits ? result.nextReadyCheckDelayMs : Long.MAX_VALUE, notReadyTimeout);
+        long nextCheckMs = moreWaits ? result.nextReadyCheckDelayMs : Long.MAX_VALUE;
+        long pollTimeout = Math.min(nextCheckMs, notReadyTimeout);
         pollTimeout = Math.min(pollTimeout, this.accumulator.nextExpiryTimeMs() - now);
         if (Shadows.expiry)
             pollTimeout = Math.min(pollTimeout, nextInFlightExpiryMs - now);
@@ -339,7 +344,7 @@ CHANGES: Final = (
         this.inFlightRequests.add(inFlightRequest);
 """,
     ),
-    # -- brokers ----------------------------------------------------------------------------------------------
+    # -- brokers ---------------------------------------------------------------------------------------------
     Change(
         f"{_CLIENTS}/NetworkClient.java",
         "                    && connectionStates.isReady(node.idString(), now)\n",
@@ -369,7 +374,8 @@ CHANGES: Final = (
     ),
     Change(
         f"{_CLIENTS}/NetworkClient.java",
-        "    private void initiateConnect(Node node, long now) {\n        String nodeConnectionId = node.idString();\n",
+        "    private void initiateConnect(Node node, long now) {\n"
+        "        String nodeConnectionId = node.idString();\n",
         """    private final java.util.Set<String> bootstrapIds = new java.util.TreeSet<>();
 
     private void leaveBootstrapServers(long now) {
@@ -397,10 +403,12 @@ CHANGES: Final = (
     # -- sticky ----------------------------------------------------------------------------------------------
     Change(
         f"{_INTERNALS}/RecordAccumulator.java",
-        "                        return appendResult;\n                    }\n                }\n\n                if (buffer == null) {\n",
+        "                        return appendResult;\n                    }\n                }\n\n"
+        "                if (buffer == null) {\n",
         """                        return appendResult;
                     }
-                    if (Shadows.sticky && partitionChanged(topic, topicInfo, partitionInfo, dq, nowMs, cluster))
+                    if (Shadows.sticky
+                            && partitionChanged(topic, topicInfo, partitionInfo, dq, nowMs, cluster))
                         continue;
                 }
 
@@ -419,15 +427,19 @@ CHANGES: Final = (
     ),
 )
 
-_FLAGS: Final = """package org.apache.kafka.clients.producer.internals;
-
-/** Which deviations Kafka's classes shadow. */
-public final class Shadows {
-%s
-    /** Whether a write ends a poll: it completes a request, or a caller waits for a due update to be sent. */
-    public static boolean writesEndIt;
-}
-""" % "\n".join(f"    public static boolean {each.name};" for each in DEVIATIONS)
+_FLAGS: Final = "\n".join(
+    (
+        "package org.apache.kafka.clients.producer.internals;",
+        "",
+        "/** Which deviations Kafka's classes shadow. */",
+        "public final class Shadows {",
+        *(f"    public static boolean {each.name};" for each in DEVIATIONS),
+        "    /** Whether a write ends a poll: it completes a request, or a caller waits for a due update. */",
+        "    public static boolean writesEndIt;",
+        "}",
+        "",
+    )
+)
 
 
 class ShadowsMissingError(RuntimeError):

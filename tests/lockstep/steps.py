@@ -5,14 +5,15 @@ A step is a list of events, each a tuple that JSON can hold:
     ("rand", number)                                  what random choices give until the next step
     ("time", ms)
     ("append", topic, partition or -1, bytes, seed)   one record
-    ("connect", node), ("end", node, stored)          the connection succeeds; ends, with the number of stored requests
+    ("connect", node)                                 the connection succeeds
+    ("end", node, stored)                             it ends; so many requests are stored all the same
     ("answer", node, error, first only, hints, throttle ms)     the node's oldest request is answered
     ("leader", topic, partition, node or -1)
     ("forget", topic, partition)                      the broker forgets the partition's producers
     ("flush",), ("close",), ("abort",)
 
-An event that does not apply, such as an answer of a node without a request, is left out: so a replay works with steps
-removed. `Draw` sees what is open, and prefers what applies.
+An event that does not apply, such as an answer of a node without a request, is left out: so a replay works
+with steps removed. `Draw` sees what is open, and prefers what applies.
 """
 
 from __future__ import annotations

@@ -59,6 +59,8 @@ class Result:
     #: The name of the deviation that explains the difference; None where none does.
     deviation: str | None = None
     moment: Moment | None = None
+    #: Whether one of both had no producer id at the difference.
+    had_no_id: bool = False
     transitions: set[int] = field(default_factory=set)
 
 
@@ -118,6 +120,7 @@ class Trace:
         compared = compare(ours, theirs, self.brokers.names, with_bytes=self.mode.is_uncompressed)
         if compared.differences:
             result.differences = compared.differences
+            result.had_no_id = [-1, -1] in (ours.get("pid"), theirs.get("pid"))
             result.moment = Moment(self._last, self._before, ours, theirs, compared, self)
             raise _Over
         self._note(ours, compared)
@@ -172,7 +175,7 @@ class Trace:
         )
 
     def _transition(self, ours: dict[str, Any]) -> int:
-        """Stands for a change of state: where from, by what, where to. Ids, offsets and times are left out."""
+        """Stands for a change of state: where from, by what, where to, without ids and offsets."""
 
         def shape(state: dict[str, Any]) -> tuple[Any, ...]:
             queues = tuple(
