@@ -27,12 +27,14 @@ def sides() -> Iterator[Sides]:
         yield both
 
 
+@pytest.mark.behaviour("LOCK-01")
 def test_ours_is_kafkas_producer_but_for_the_declared_deviations(sides: Sides) -> None:
     counts = run_modes(sides.shadowed(), (_DEFAULT, _PLAIN), _SEEDS, limit=150, shadows=ALL)
     assert [each.differences for count in counts.values() for each in count.ended] == []
     assert sum(count.equal_steps for count in counts.values()) == 2 * len(_SEEDS) * 150
 
 
+@pytest.mark.behaviour("LOCK-01")
 def test_each_first_difference_to_kafkas_own_classes_has_a_declared_reason(sides: Sides) -> None:
     counts = run_modes(sides.plain(), (_DEFAULT, _PLAIN), _SEEDS, limit=150)
     java = sides.shadowed()
