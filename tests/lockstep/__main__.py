@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=300, help="steps per trace")
     parser.add_argument("--mode", action="append", choices=[mode.name for mode in MODES])
     parser.add_argument("--seed", type=int, help="one trace")
-    parser.add_argument("--trace", action="store_true", help="print the one trace")
+    parser.add_argument("--trace", action="store_true", help="print its steps")
     parser.add_argument("--shrink", action="store_true", help="drop steps that do not matter")
     parser.add_argument("--shadows", default="", help="deviations that Java shadows: names, or all")
     options = parser.parse_args(arguments)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Sides() as sides:
         if options.seed is not None:
             java = sides.shadowed() if shadows else sides.plain()
-            return _one(java, modes[0], options.seed, options.steps, shadows, is_shrunk=options.shrink)
+            return _one(java, modes[0], options.seed, options.steps, shadows, options)
         shadowed = options.seeds if options.shadowed_seeds is None else options.shadowed_seeds
         seeds = range(options.first, options.first + options.seeds)
         shadowed_seeds = range(options.first, options.first + shadowed)
@@ -108,19 +108,25 @@ def _shadowed(
 
 
 def _one(
-    java: JavaSide, mode: Mode, seed: int, limit: int, shadows: Sequence[str], *, is_shrunk: bool
+    java: JavaSide,
+    mode: Mode,
+    seed: int,
+    limit: int,
+    shadows: Sequence[str],
+    options: argparse.Namespace,
 ) -> int:
     result = run_trace(java, mode, seed, limit=limit, shadows=shadows)
-    if result.differences and is_shrunk:
+    if result.differences and options.shrink:
         steps = shrink(java, mode, seed, result.steps, shadows)
         result = run_trace(java, mode, seed, steps=steps, shadows=shadows)
-    _print(result)
+    _print(result, with_steps=options.trace)
     return 1 if result.differences else 0
 
 
-def _print(result: Result) -> None:
-    for number, step in enumerate(result.steps):
-        _say(f"{number:4} {step}")
+def _print(result: Result, *, with_steps: bool) -> None:
+    if with_steps:
+        for number, step in enumerate(result.steps):
+            _say(f"{number:4} {step}")
     _say(f"{result.equal_steps} equal steps")
     for difference in result.differences:
         ours, theirs = _unlike(difference.ours, difference.theirs)

@@ -104,10 +104,21 @@ class Draw:
         self._profile = drawn if profile is None else profile
         self._slow = random.random() < 0.5
         self._is_first = True
+        #: After how many steps the producer is closed, and its batches are aborted; None for never.
+        self._close_at = random.randrange(30, 280) if profile is None and random.random() < 0.3 else None
+        self._abort_at = None
+        if self._close_at is not None and random.random() < 0.5:
+            self._abort_at = self._close_at + random.randrange(1, 20)
+        self._steps = 0
 
     def step(self, view: View) -> Step:
         random, profile = self._random, self._profile
         events: Step = [("rand", random.getrandbits(31))]
+        self._steps += 1
+        if self._steps == self._close_at:
+            events.append(("close",))
+        elif self._steps == self._abort_at:
+            events.append(("abort",))
         if self._is_first:
             # Kafka drains in a circle of all partitions that it knows, ours of all that were used.
             self._is_first = False

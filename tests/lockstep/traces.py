@@ -130,6 +130,8 @@ class Trace:
             result.equal_steps += 1
             result.transitions.add(self._transition(ours))
         self._before = ours
+        if ("abort",) in self._last:
+            raise _Over  # Kafka's thread ends here
         at = len(result.steps)
         if at >= (self._limit if self._given is None else len(self._given)):
             raise _Over
