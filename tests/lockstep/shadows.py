@@ -70,6 +70,10 @@ CHANGES: Final = (
             anyExpired = !queued.isEmpty() || !underWay.isEmpty();
         }
         MetadataSnapshot metadataSnapshot = metadata.fetchMetadataSnapshot();
+        if (Shadows.sticky && metadataSnapshot != tidiedFor) {
+            tidiedFor = metadataSnapshot;
+            accumulator.forgetTopics(metadata::containsTopic);
+        }
 """,
     ),
     Change(
@@ -152,7 +156,8 @@ CHANGES: Final = (
         """    private List<ProducerBatch> getExpiredInflightBatches(long now) {
         List<ProducerBatch> expiredBatches = new ArrayList<>();
 """,
-        """    private long nextInFlightExpiryMs = Long.MAX_VALUE;
+        """    private MetadataSnapshot tidiedFor;
+    private long nextInFlightExpiryMs = Long.MAX_VALUE;
 
     private List<ProducerBatch> getExpiredInflightBatches(long now) {
         List<ProducerBatch> expiredBatches = new ArrayList<>();
@@ -398,6 +403,20 @@ CHANGES: Final = (
         String nodeConnectionId = node.idString();
         if (node.id() < 0)
             bootstrapIds.add(nodeConnectionId);
+""",
+    ),
+    Change(
+        f"{_INTERNALS}/RecordAccumulator.java",
+        "    public boolean hasUndrained() {\n",
+        """    void forgetTopics(java.util.function.Predicate<String> isHeld) {
+        for (String topic : List.copyOf(topicInfoMap.keySet())) {
+            TopicInfo info = topicInfoMap.get(topic);
+            if (!isHeld.test(topic) && info.batches.values().stream().allMatch(Deque::isEmpty))
+                topicInfoMap.remove(topic);
+        }
+    }
+
+    public boolean hasUndrained() {
 """,
     ),
     # -- sticky ----------------------------------------------------------------------------------------------
