@@ -139,14 +139,15 @@ def test_a_write_ends_the_wait_where_a_request_without_answer_is_among_those_sen
 
 @pytest.mark.behaviour("NET-02")
 def test_a_write_ends_the_wait_of_a_caller_who_was_refused_for_a_due_update() -> None:
-    bench = Bench(RecordingUpdater((NODE,)), selector_class=WaitsSeen)
+    updater = RecordingUpdater((NODE,))
+    bench = Bench(updater, selector_class=WaitsSeen)
     assert isinstance(bench.selector, WaitsSeen)
     bench.ready(NODE)
-    bench.updater.is_due = True
+    updater.is_due = True
     assert not bench.client.is_ready(NODE, bench.now_ms)
     bench.poll()
     assert bench.selector.writes_end[-1]
-    bench.updater.is_due = False
+    updater.is_due = False
     assert bench.client.is_ready(NODE, bench.now_ms)
     bench.poll()
     assert not bench.selector.writes_end[-1]
