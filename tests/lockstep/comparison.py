@@ -37,17 +37,16 @@ class Compared(NamedTuple):
     theirs: list[Request]
 
 
-def _stem(error: str | None) -> str | None:
-    """An error's name in both languages."""
-    return None if error is None else error.removesuffix("Exception").removesuffix("Error")
-
-
-_SAME: Final = {"Kafka": "Kafka", "ProducerClosed": "Kafka"}
+#: Ours has a class of its own where Java has a KafkaException.
+_OUR_NAMES: Final = {"ProducerClosed": "Kafka"}
 
 
 def _error(error: str | None) -> str | None:
-    stem = _stem(error)
-    return None if stem is None else _SAME.get(stem, stem)
+    """An error's name in both languages."""
+    if error is None:
+        return None
+    stem = error.removesuffix("Exception").removesuffix("Error")
+    return _OUR_NAMES.get(stem, stem)
 
 
 def _outcomes(outcomes: Sequence[Sequence[Any]]) -> list[tuple[int, int, str | None]]:

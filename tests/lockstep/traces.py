@@ -37,14 +37,11 @@ class _Over(BaseException):
 
 @dataclass
 class Moment:
-    """Both sides at a difference, and what led there."""
+    """Both sides at a difference, and the state before."""
 
-    step: Step
     before: dict[str, Any]
     ours: dict[str, Any]
     theirs: dict[str, Any]
-    compared: Compared
-    trace: Trace
 
 
 @dataclass
@@ -56,8 +53,6 @@ class Result:
     steps: list[Step] = field(default_factory=list)
     equal_steps: int = 0
     differences: list[Difference] = field(default_factory=list)
-    #: The name of the deviation that explains the difference; None where none does.
-    deviation: str | None = None
     moment: Moment | None = None
     #: Whether one of both had no producer id at the difference.
     had_no_id: bool = False
@@ -121,7 +116,7 @@ class Trace:
         if compared.differences:
             result.differences = compared.differences
             result.had_no_id = [-1, -1] in (ours.get("pid"), theirs.get("pid"))
-            result.moment = Moment(self._last, self._before, ours, theirs, compared, self)
+            result.moment = Moment(self._before, ours, theirs)
             raise _Over
         self._note(ours, compared)
         if not self.mode.is_uncompressed:
