@@ -397,7 +397,10 @@ class OurSide:
         )
         owner = _Owner(record_id, self.outcomes)
         error: str | None = None
-        if not self._quick.append(record, owner):
+        if self._quick.append(record, owner):
+            # `add` has noted the use with its time, as Java does. Without it the topic is held a little longer.
+            self.metadata.cache.topics[topic].use.touched = False
+        else:
             try:
                 result = self.accumulator.append_many(
                     topic,
