@@ -398,7 +398,7 @@ class OurSide:
         owner = _Owner(record_id, self.outcomes)
         error: str | None = None
         if self._quick.append(record, owner):
-            # `add` has noted the use with its time, as Java does. Without it the topic is held a little longer.
+            # `add` has noted the use with its time, as Java does. A mere mark holds the topic longer.
             self.metadata.cache.topics[topic].use.touched = False
         else:
             try:

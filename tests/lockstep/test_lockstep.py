@@ -31,7 +31,9 @@ def sides() -> Iterator[Sides]:
 def test_ours_is_kafkas_producer_but_for_the_declared_deviations(sides: Sides) -> None:
     counts = run_modes(sides.shadowed(), (_DEFAULT, _PLAIN), _SEEDS, limit=150, shadows=ALL)
     assert [each.differences for count in counts.values() for each in count.ended] == []
-    assert sum(count.equal_steps for count in counts.values()) == 2 * len(_SEEDS) * 150
+    assert (
+        sum(count.equal_steps for count in counts.values()) > len(_SEEDS) * 150
+    )  # an abort ends a trace early
 
 
 @pytest.mark.behaviour("LOCK-01")
@@ -40,7 +42,7 @@ def test_each_first_difference_to_kafkas_own_classes_has_a_declared_reason(sides
     java = sides.shadowed()
     reasons = {explain(java, mode, ended) for mode in (_DEFAULT, _PLAIN) for ended in counts[mode.name].ended}
     assert UNDECLARED not in reasons
-    assert "window" in reasons
+    assert any("window" in reason for reason in reasons)
 
 
 def test_a_difference_is_found(sides: Sides) -> None:
