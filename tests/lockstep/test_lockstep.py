@@ -33,7 +33,7 @@ def test_ours_is_kafkas_producer_but_for_the_declared_deviations(sides: Sides) -
     assert [each.differences for count in counts.values() for each in count.ended] == []
     assert (
         sum(count.equal_steps for count in counts.values()) > len(_SEEDS) * 150
-    )  # an abort ends a trace early
+    )  # aborts end some
 
 
 @pytest.mark.behaviour("LOCK-01")
