@@ -31,9 +31,7 @@ def sides() -> Iterator[Sides]:
 def test_ours_is_kafkas_producer_but_for_the_declared_deviations(sides: Sides) -> None:
     counts = run_modes(sides.shadowed(), (_DEFAULT, _PLAIN), _SEEDS, limit=150, shadows=ALL)
     assert [each.differences for count in counts.values() for each in count.ended] == []
-    assert (
-        sum(count.equal_steps for count in counts.values()) > len(_SEEDS) * 150
-    )  # aborts end some
+    assert sum(count.equal_steps for count in counts.values()) > len(_SEEDS) * 150  # aborts end some
 
 
 @pytest.mark.behaviour("LOCK-01")
