@@ -22,7 +22,7 @@ from client_core import (
 )
 from tests.support.certificates import Authority
 from tests.support.live_producer import live_producer, submit
-from tests.support.oauth_endpoint import OAuthEndpoint
+from tests.support.oauth_endpoint import OAuthEndpoint, signed_token
 from tests.support.record_flow import RecordFlow, keep_sending
 from tests.support.recorded_events import RecordedEvents
 from tests.support.secured_kraft import ALICE, BOB, MECHANISMS, PASSWORDS, REAUTH_MS
@@ -34,6 +34,7 @@ from tests.support.secured_settings import (
     on,
     with_token_endpoint,
     with_token_file,
+    with_token_provider,
 )
 from tests.support.waiting import wait_until
 
@@ -141,6 +142,38 @@ def test_tokens_are_fetched_anew_before_they_end_even_if_the_endpoint_fails_for_
             sent = stream.all_acknowledged()
         assert _values(secured_kafka, topic) == [str(n).encode() for n in range(sent)]
         assert len(events.of(NodeDisconnected)) == before
+
+
+def test_a_hundred_tokens_of_a_callable_expire_and_no_record_fails(
+    secured_kafka: SecuredKraft, topic: str
+) -> None:
+    """Each session lives as long as its token: three seconds, less what the claims' whole seconds cost."""
+    expiries_s: list[float] = []
+
+    def token() -> str:
+        expiries_s.append(int(time.time()) + 3)
+        return signed_token(ALICE, lifetime_s=3)
+
+    events = RecordedEvents()
+    settings = {
+        **on(secured_kafka, "SASL_PLAINTEXT"),
+        **with_token_provider(token),
+        "sasl.login.refresh.window.factor": 0.5,
+        "sasl.login.refresh.window.jitter": 0.0,
+    }
+    with live_producer(str(settings["bootstrap.servers"]), settings, events=events) as producer:
+        stream = RecordFlow(producer, topic)
+        keep_sending(stream, until=stream.one_more(), what="the first records")
+        before = len(events.of(NodeDisconnected))
+        keep_sending(
+            stream,
+            until=lambda: sum(expiry_s < time.time() for expiry_s in tuple(expiries_s)) >= 100,
+            what="a hundred expiries",
+            at_most_s=600,
+        )
+        sent = stream.all_acknowledged()
+    assert _values(secured_kafka, topic) == [str(n).encode() for n in range(sent)]
+    assert len(events.of(NodeDisconnected)) == before
 
 
 # -- passwords ---------------------------------------------------------------------------------------------

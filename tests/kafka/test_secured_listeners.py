@@ -7,6 +7,7 @@ far away max.block.ms is. No secret is in it, nor in any line that was logged me
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from client_core import (
     IllegalSaslStateError,
     KafkaError,
     NoBrokersError,
+    NodeDisconnected,
     SaslAuthenticationError,
     SslAuthenticationError,
     TimeoutError,
@@ -25,7 +27,8 @@ from client_core import (
 from client_core.testing.free_ports import free_ports
 from tests.support.certificates import YESTERYEAR, Authority
 from tests.support.live_producer import PATIENCE_MS, live_producer, submit
-from tests.support.oauth_endpoint import OAuthEndpoint
+from tests.support.oauth_endpoint import OAuthEndpoint, signed_token
+from tests.support.recorded_events import RecordedEvents
 from tests.support.secured_kraft import ALICE, MECHANISMS, PASSWORDS, SCRAM_MECHANISMS
 from tests.support.secured_settings import (
     as_user,
@@ -34,8 +37,9 @@ from tests.support.secured_settings import (
     with_certificate,
     with_token_endpoint,
     with_token_file,
+    with_token_provider,
 )
-from tests.support.waiting import patient
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +135,63 @@ def test_a_token_from_an_endpoint_lets_in(
 
 def test_a_token_from_a_file_lets_in(secured_kafka: SecuredKraft, topic: str, tmp_path: Path) -> None:
     _produces(on(secured_kafka, "SASL_SSL") | with_token_file(tmp_path / "token", "somebody"), topic)
+
+
+def test_a_token_from_a_callable_lets_in_with_its_expiry_or_without(
+    secured_kafka: SecuredKraft, topic: str
+) -> None:
+    def with_its_expiry() -> tuple[str, int, str]:
+        return signed_token("somebody"), time.time_ns() // 1_000_000 + 3_600_000, "somebody"
+
+    for provider in (lambda: signed_token("somebody"), with_its_expiry):
+        settings = {**on(secured_kafka, "SASL_SSL"), **with_token_provider(provider)}
+        with live_producer(secured_kafka.bootstrap("SASL_SSL"), settings) as producer:
+            assert len(submit(producer, topic, [b"a"], partition=0).offsets()) == 1
+
+
+def test_an_exception_of_a_callable_is_named_by_its_type_and_its_text_is_not_shown(
+    secured_kafka: SecuredKraft, topic: str
+) -> None:
+    attempts: list[str] = []
+
+    def token() -> str:
+        attempts.append("one more")
+        if len(attempts) < 3:
+            raise LookupError(_WRONG)
+        return signed_token("somebody")
+
+    settings = {**on(secured_kafka, "SASL_PLAINTEXT"), **with_token_provider(token)}
+    with live_producer(secured_kafka.bootstrap("SASL_PLAINTEXT"), settings) as producer:
+        assert len(submit(producer, topic, [b"a"], partition=0).offsets()) == 1
+    assert len(attempts) == 3
+
+
+def test_a_callable_that_hangs_ends_the_connection_by_its_timeout_and_close_does_not_wait_for_it(
+    secured_kafka: SecuredKraft,
+) -> None:
+    over = threading.Event()
+
+    def hangs() -> str:
+        over.wait(patient(60))
+        return ""
+
+    events = RecordedEvents()
+    settings = {
+        **on(secured_kafka, "SASL_PLAINTEXT"),
+        **with_token_provider(hangs),
+        "socket.connection.setup.timeout.ms": 200,
+        "socket.connection.setup.timeout.max.ms": 200,
+    }
+    bootstrap = secured_kafka.bootstrap("SASL_PLAINTEXT")
+    with live_producer(bootstrap, settings, events=events) as producer:
+        wait_until(lambda: len(events.of(NodeDisconnected)) >= 2, what="two connections that ended")
+        began_s = time.monotonic()
+        producer.close(PATIENCE_MS)
+        took_s = time.monotonic() - began_s
+    over.set()
+    assert took_s < _AT_ONCE_S, f"it took {took_s:.1f} s"
+    reasons = {str(event) for event in events.of(NodeDisconnected)}
+    assert all("timed out" in reason or "timeout" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SSL_12", "SSL_13"])

@@ -142,7 +142,7 @@ def look_up(
 @contextmanager
 def live_producer(
     bootstrap_servers: str,
-    overrides: Mapping[str, str | int | bool] | None = None,
+    overrides: Mapping[str, object] | None = None,
     *,
     close_in_ms: int = PATIENCE_MS,
     events: EventSink = NO_EVENTS,

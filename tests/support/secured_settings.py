@@ -20,7 +20,7 @@ from tests.support.oauth_endpoint import signed_token
 from tests.support.secured_kraft import PASSWORDS, protocol_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pytest
@@ -67,6 +67,16 @@ def with_token_endpoint(url: str, client_id: str, secret: str) -> Settings:
         "sasl.oauthbearer.token.endpoint.url": url,
         "sasl.oauthbearer.client.credentials.client.id": client_id,
         "sasl.oauthbearer.client.credentials.client.secret": secret,
+        "sasl.login.refresh.min.period.seconds": 0,
+        "sasl.login.refresh.buffer.seconds": 0,
+    }
+
+
+def with_token_provider(provider: Callable[[], object] | str) -> Mapping[str, object]:
+    """A token from a callable, or from that of a place; renewed as soon as Kafka's rules allow."""
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.provider": provider,
         "sasl.login.refresh.min.period.seconds": 0,
         "sasl.login.refresh.buffer.seconds": 0,
     }

@@ -63,7 +63,7 @@ class ClientJwtValidator:
         sections = [section.strip() for section in token.split(".")]
         if len(sections) != _SECTIONS or not all(sections):
             raise SaslAuthenticationError(_MALFORMED)
-        if not _TOKEN.fullmatch(token):
+        if not is_sendable(token):
             raise SaslAuthenticationError("Malformed JWT provided; it holds characters that no token has")
         claims = _claims(sections[1])
         scopes = _scopes(self._scope_claim_name, claims.get(self._scope_claim_name))
@@ -75,6 +75,11 @@ class ClientJwtValidator:
 
     def __repr__(self) -> str:
         return f"<ClientJwtValidator scope={self._scope_claim_name} sub={self._sub_claim_name}>"
+
+
+def is_sendable(token: str) -> bool:
+    """Returns whether a broker reads all of the token: it stops at any other character."""
+    return _TOKEN.fullmatch(token) is not None
 
 
 def _claims(payload: str) -> Mapping[str, object]:

@@ -75,11 +75,13 @@ class _Inherited:
 class HttpJwtRetriever:
     """One token endpoint. One thread calls `retrieve`, any `cancel`."""
 
+    setting: Final = TOKEN_ENDPOINT_URL
+
     def __init__(self, config: OAuthBearerConfig, credentials: OAuthCredentials) -> None:
         """Raises ConfigError when the address is invalid."""
         self._config = config
         self._credentials = credentials
-        self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url)
+        self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url or "")
         #: The endpoint for people: an address may hold secrets in its query.
         self.shown = _without_query(self._is_https, self._host, self._port, self._target)
         self._context = ssl.create_default_context() if self._is_https else None

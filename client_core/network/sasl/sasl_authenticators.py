@@ -18,6 +18,7 @@ from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL, Http
 from client_core.network.sasl.oauth_bearer_login import OAuthBearerLogin
 from client_core.network.sasl.oauth_bearer_sasl_client import OAuthBearerSaslClient
 from client_core.network.sasl.oauth_credentials import OAuthCredentials, sasl_extensions
+from client_core.network.sasl.provider_jwt_retriever import ProviderJwtRetriever
 from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.sasl.sasl_credentials import OAUTHBEARER, PLAIN, PasswordLogin
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from client_core.clock import Clock
     from client_core.events import EventSink
     from client_core.network.authenticator import Authenticator
-    from client_core.network.sasl.oauth_bearer_login import TokenSource
+    from client_core.network.sasl.oauth_bearer_login import JwtRetriever, TokenSource
     from client_core.network.sasl.sasl_client import SaslClient
     from client_core.network.security_config import SaslConfig
 
@@ -56,7 +57,8 @@ class SaslAuthenticators:
     ) -> None:
         """Reads the credentials; raises ConfigError naming the setting.
 
-        With OAUTHBEARER and a token endpoint, the first connection starts the thread that fetches the token.
+        With OAUTHBEARER and a token endpoint or a callable, the first connection starts the thread that
+        fetches the token.
         """
         self._mechanism = config.mechanism
         self._client_id = client_id
@@ -153,9 +155,13 @@ def _token_source(config: SaslConfig, clock: Clock, random: Random, events: Even
         )
     validator = ClientJwtValidator(oauth_bearer.scope_claim_name, oauth_bearer.sub_claim_name)
     url = oauth_bearer.token_endpoint_url
-    if url.lower().startswith("file:"):
+    if url is not None and url.lower().startswith("file:"):
         return FileLogin(url, validator, clock, events)
-    retriever = HttpJwtRetriever(oauth_bearer, OAuthCredentials(config, oauth_bearer, events))
+    retriever: JwtRetriever
+    if oauth_bearer.token_provider is not None:
+        retriever = ProviderJwtRetriever(oauth_bearer.token_provider)
+    else:
+        retriever = HttpJwtRetriever(oauth_bearer, OAuthCredentials(config, oauth_bearer, events))
     return OAuthBearerLogin(oauth_bearer, retriever, validator, clock, random, events)
 
 

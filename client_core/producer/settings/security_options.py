@@ -18,6 +18,7 @@ from client_core.producer.settings.config_def import (
     LIST,
     LONG,
     PASSWORD,
+    PROVIDER,
     SHORT,
     STRING,
     URL,
@@ -237,6 +238,14 @@ TOKEN_ENDPOINT_URL: Final = Option(
     "Where OAUTHBEARER's token comes from: https, or file:// and a file that holds one.",
     taken=Rule("https, http or file URL", _token_endpoint_complaint),
 )
+TOKEN_PROVIDER: Final = Option(
+    "sasl.oauthbearer.token.provider",
+    PROVIDER,
+    None,
+    None,
+    "module:attribute of a callable that returns tokens; the library also takes the callable itself.",
+    is_ours=True,
+)
 OAUTH_CLIENT_ID: Final = Option(
     "sasl.oauthbearer.client.credentials.client.id",
     STRING,
@@ -347,9 +356,20 @@ SSL_OPTIONS: Final = (
     ENDPOINT_IDENTIFICATION,
 )
 
+#: Those of a request to a token endpoint.
+TOKEN_REQUEST_OPTIONS: Final = (
+    OAUTH_CLIENT_ID,
+    OAUTH_CLIENT_SECRET,
+    OAUTH_SCOPE,
+    OAUTH_HEADER_URLENCODE,
+    LOGIN_CONNECT_TIMEOUT_MS,
+    LOGIN_READ_TIMEOUT_MS,
+)
+
 #: Those that only OAUTHBEARER reads.
 OAUTH_OPTIONS: Final = (
     TOKEN_ENDPOINT_URL,
+    TOKEN_PROVIDER,
     OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET,
     OAUTH_SCOPE,

@@ -7,6 +7,7 @@ Kafka 4.3.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from client_core.errors import ConfigError
@@ -48,7 +49,9 @@ def security_shown(given: GivenSettings, security: SecurityConfig) -> tuple[str,
     if security.ssl is not None:
         in_force.extend(options.SSL_OPTIONS)
     if security.sasl is not None and security.sasl.oauth_bearer is not None:
-        in_force.extend(options.OAUTH_OPTIONS)
+        asks = security.sasl.oauth_bearer.token_provider is None
+        unread = () if asks else options.TOKEN_REQUEST_OPTIONS
+        in_force.extend(option for option in options.OAUTH_OPTIONS if option not in unread)
     shown = (given.shown(o) for o in options.SECURITY_OPTIONS if o in in_force or o in given)
     return tuple(text for text in shown if text is not None)
 
@@ -120,11 +123,17 @@ def _sasl(given: GivenSettings) -> SaslConfig:
 def _oauth_bearer(given: GivenSettings) -> SaslConfig:
     where = f"with sasl.mechanism={options.OAUTHBEARER}"
     _unused(given, (options.SASL_USERNAME, options.SASL_PASSWORD), where)
+    _not_both(given, options.TOKEN_ENDPOINT_URL, options.TOKEN_PROVIDER)
+    provider = given.optional(options.TOKEN_PROVIDER)
     url = given.optional(options.TOKEN_ENDPOINT_URL)
+    if provider is not None:
+        _unused(given, options.TOKEN_REQUEST_OPTIONS, f"with {options.TOKEN_PROVIDER.name}")
+        login = replace(_login(given), token_provider=provider)
+        return SaslConfig(options.OAUTHBEARER, given.secret(options.JAAS_CONFIG), oauth_bearer=login)
     if url is None:
         raise ConfigError(
             f"{options.TOKEN_ENDPOINT_URL.name} must be given {where}: where to ask for a token, or "
-            "file:// and the path of a file that holds one",
+            f"file:// and the path of a file that holds one; or {options.TOKEN_PROVIDER.name}",
             name=options.TOKEN_ENDPOINT_URL.name,
         )
     if url.startswith("http:"):
@@ -137,11 +146,19 @@ def _oauth_bearer(given: GivenSettings) -> SaslConfig:
             f"set {options.OAUTH_CLIENT_ID.name} and {options.OAUTH_CLIENT_SECRET.name}, or sasl.jaas.config",
             name=options.OAUTH_CLIENT_ID.name,
         )
-    oauth_bearer = OAuthBearerConfig(
+    oauth_bearer = replace(
+        _login(given),
         token_endpoint_url=url,
         client_id=client_id,
         client_secret=given.secret(options.OAUTH_CLIENT_SECRET),
         scope=given.optional(options.OAUTH_SCOPE),
+    )
+    return SaslConfig(options.OAUTHBEARER, jaas_config, oauth_bearer=oauth_bearer)
+
+
+def _login(given: GivenSettings) -> OAuthBearerConfig:
+    """Returns the config without a source of tokens."""
+    return OAuthBearerConfig(
         scope_claim_name=given.value(options.OAUTH_SCOPE_CLAIM_NAME),
         sub_claim_name=given.value(options.OAUTH_SUB_CLAIM_NAME),
         header_urlencode=given.value(options.OAUTH_HEADER_URLENCODE),
@@ -154,7 +171,6 @@ def _oauth_bearer(given: GivenSettings) -> SaslConfig:
         refresh_min_period_s=given.value(options.LOGIN_REFRESH_MIN_PERIOD_S),
         refresh_buffer_s=given.value(options.LOGIN_REFRESH_BUFFER_S),
     )
-    return SaslConfig(options.OAUTHBEARER, jaas_config, oauth_bearer=oauth_bearer)
 
 
 # -- combinations --------------------------------------------------------------------------------------------

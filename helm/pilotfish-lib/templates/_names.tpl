@@ -128,6 +128,7 @@
 - sasl.password
 - sasl.password.file
 - sasl.oauthbearer.token.endpoint.url
+- sasl.oauthbearer.token.provider
 - sasl.oauthbearer.client.credentials.client.id
 - sasl.oauthbearer.client.credentials.client.id.file
 - sasl.oauthbearer.client.credentials.client.secret

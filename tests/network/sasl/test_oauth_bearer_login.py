@@ -288,6 +288,7 @@ class SteppingClock(MockClock):
 class FakeRetriever:
     """Gives what a test puts in; a question waits for it."""
 
+    setting = URL_SETTING
     shown = "https://idp/token"
 
     def __init__(self, steps: queue.Queue[str]) -> None:

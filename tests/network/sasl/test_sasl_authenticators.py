@@ -20,7 +20,7 @@ from client_core.network.sasl import SaslAuthenticators
 from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
-from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from client_core.network.security_config import OAuthBearerConfig, SaslConfig, TokenProvider
 from client_core.network.selectable import ChannelStateName
 from tests.network.sasl.jwts import jwt_of
 from tests.network.sasl.sasl_rig import (
@@ -225,6 +225,29 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         )
 
 
+def provided(provider: TokenProvider, jaas: str | None = None) -> SaslConfig:
+    return SaslConfig(
+        "OAUTHBEARER",
+        jaas_config=None if jaas is None else SecretSource("sasl.jaas.config", text=jaas),
+        oauth_bearer=OAuthBearerConfig(token_provider=provider),
+    )
+
+
+def test_oauth_bearer_with_a_callable() -> None:
+    """A token that is no JWT, and extensions of the JAAS config."""
+    clock, events = MockClock(), NextEvents()
+    server = SaslServer(clock, ("OAUTHBEARER",), tokens={"opaque": "alice"})
+    provider = TokenProvider.of(lambda: ("opaque", clock.wall_ms() + 600_000))
+    authenticators = made(provided(provider, f'{OAUTH_MODULE} required extension_a="1";'), clock, events)
+    authenticator = authenticators.authenticator("localhost")
+    assert events.next() == SecretReloaded("sasl.oauthbearer.token.provider", None)
+    conversation = server.connect()
+    converse(authenticator, conversation)
+    assert (conversation.principal, server.extensions) == ("alice", {"a": "1"})
+    assert authenticators.version() == 1
+    authenticators.close()
+
+
 def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None:
     def in_jaas(text: str) -> SaslConfig:
         return oauth("https://idp", f"{OAUTH_MODULE} required {text};")
@@ -238,6 +261,11 @@ def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None
         (password_config("DIGEST-MD5"), "sasl.mechanism", "sasl.mechanism=DIGEST-MD5 is unknown"),
         (SaslConfig("PLAIN"), "sasl.username", "sasl.username is missing"),
         (SaslConfig("OAUTHBEARER"), URL_SETTING, "is missing"),
+        (
+            provided(TokenProvider("not_there:token")),
+            "sasl.oauthbearer.token.provider",
+            "there is no module not_there",
+        ),
         (oauth("nonsense", client_id="a", client_secret="b"), URL_SETTING, "https"),
         (oauth("https://idp"), f"{credentials}.id", "set it, or clientId in sasl.jaas.config"),
         (in_jaas("clientId=a"), f"{credentials}.secret", "set it, or clientSecret in sasl.jaas.config"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from client_core.network.security_config import (
     SecurityConfig,
     SecurityProtocol,
     SslConfig,
+    TokenProvider,
 )
 from client_core.producer.kafka_producer import KafkaProducer
 from client_core.producer.settings.config import ProducerConfig
@@ -262,6 +264,57 @@ def test_a_token_in_a_file_needs_no_credentials_and_the_options_defaults_are_tho
     assert sasl == SaslConfig("OAUTHBEARER", oauth_bearer=expected)
 
 
+PROVIDER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+PROVIDED = "sasl.oauthbearer.token.provider"
+
+
+def test_a_callable_provides_tokens_or_its_place_does() -> None:
+    def kafka_token() -> str:
+        raise AssertionError("it is not called here")
+
+    place = "billing.tokens:Source.kafka_token"
+    for given, provider in (
+        (kafka_token, TokenProvider(f"{__name__}:{kafka_token.__qualname__}", kafka_token)),
+        (f" {place} ", TokenProvider(place)),
+    ):
+        built = ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **PROVIDER, PROVIDED: given})
+        expected = OAuthBearerConfig(token_provider=provider)
+        assert built.security.sasl == SaslConfig("OAUTHBEARER", oauth_bearer=expected)
+        assert f" {PROVIDED}={provider.place} " in repr(built)
+        assert built.remarks == ()
+
+
+def test_a_callable_is_shown_without_what_it_holds() -> None:
+    given: dict[str, object] = {"bootstrap.servers": "a:1", **PROVIDER, PROVIDED: partial(str, PASSWORD)}
+    built = ProducerConfig.from_mapping(given)
+    assert f" {PROVIDED}=functools:partial " in repr(built)
+    assert PASSWORD not in f"{built!r} {built.security!r}"
+
+
+async def _async_token() -> str:
+    return PASSWORD
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (PASSWORD, "Must be module:attribute, such as"),
+        (f"a:b:{PASSWORD}", "Must be module:attribute, such as"),
+        (f"a b:{PASSWORD}", "Must be module:attribute, such as"),
+        ("a:", "Must be module:attribute, such as"),
+        (":b", "Must be module:attribute, such as"),
+        ("", "Must be module:attribute, such as"),
+        (7, "Expected value to be a callable or module:attribute, but it was a int"),
+        (_async_token, "Must be a plain function, which may block; this one is async"),
+    ],
+)
+def test_what_is_neither_a_callable_nor_its_place_is_refused_unseen(given: object, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **PROVIDER, PROVIDED: given})
+    assert caught.value.name == PROVIDED
+    assert caught.value.message.startswith(f"Invalid value {HIDDEN} for configuration {PROVIDED}: {said}")
+
+
 ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 CREDENTIALS = "sasl.oauthbearer.client.credentials"
 SASL_REFUSED = [
@@ -291,6 +344,7 @@ SASL_REFUSED = [
         ENDPOINT,
         "must be given with sasl.mechanism=OAUTHBEARER",
     ),
+    ({**OAUTH, PROVIDED: "a:b"}, PROVIDED, f"{ENDPOINT} and {PROVIDED} are both given; choose one"),
     (OAUTH, f"{CREDENTIALS}.client.id", "needs credentials for"),
     ({**OAUTH, f"{CREDENTIALS}.client.id": "me"}, f"{CREDENTIALS}.client.secret", "they go together"),
     ({**OAUTH, ENDPOINT: "idp.example/token"}, ENDPOINT, "Must be an https or http URL, or file://"),
@@ -336,6 +390,14 @@ WARNED_OF = {
         **OAUTH,
         ENDPOINT: "file:///t",
         "sasl.username": "u",
+    },
+    f"{CREDENTIALS}.client.id, sasl.oauthbearer.scope, sasl.login.read.timeout.ms have no effect with "
+    f"{PROVIDED}": {
+        **PROVIDER,
+        PROVIDED: "a:b",
+        f"{CREDENTIALS}.client.id": "me",
+        "sasl.oauthbearer.scope": "x",
+        "sasl.login.read.timeout.ms": "1",
     },
     "ssl.key.password has no effect without ssl.keystore.location or ssl.keystore.key": {
         **TLS,
