@@ -76,17 +76,40 @@ class TokenProvider:
 
 
 @dataclass(frozen=True, slots=True)
+class AssertionConfig:
+    """The JWT by which a token endpoint knows us: that of `file`, or else one that `private_key` signs.
+
+    `template` is a JSON file of headers and claims. Claims that are None are left out.
+    """
+
+    file: SecretSource | None = None
+    private_key: SecretSource | None = None
+    passphrase: SecretSource | None = None
+    template: SecretSource | None = None
+    algorithm: str = "RS256"
+    audience: str | None = None
+    issuer: str | None = None
+    subject: str | None = None
+    lifetime_s: int = 300
+    not_before_s: int = 60
+    has_jti: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class OAuthBearerConfig:
     """The source of OAUTHBEARER's token, and when to fetch it again.
 
     `token_endpoint_url` is an https or http address for the client-credentials grant, or file:// and the path
     of a token file; None with a `token_provider`. The JAAS config may hold client id and secret instead.
+    An `assertion` replaces the client's secret; with `is_jwt_bearer` it is the grant itself.
     """
 
     token_endpoint_url: str | None = field(default=None, repr=False)  # may hold a secret in its query
     client_id: SecretSource | None = None
     client_secret: SecretSource | None = None
     scope: str | None = None
+    assertion: AssertionConfig | None = None
+    is_jwt_bearer: bool = False
     token_provider: TokenProvider | None = None
     scope_claim_name: str = "scope"
     sub_claim_name: str = "sub"

@@ -33,6 +33,7 @@ from client_core.network.sasl.sasl_client_authenticator import (
 )
 from client_core.network.sasl.scram_messages import ServerFinalMessage, ServerFirstMessage
 from client_core.network.sasl.scram_sasl_client import ScramMechanism, ScramSaslClient
+from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from client_core.producer.settings.config import ProducerConfig
@@ -217,14 +218,15 @@ class _Endpoint:
         )
         sasl = SaslConfig("OAUTHBEARER", oauth_bearer=config)
         credentials = OAuthCredentials(sasl, config, NO_EVENTS)
-        self._credentials = credentials.read()
-        self._retriever = HttpJwtRetriever(config, credentials)
+        requests = ClientSecretRequestFormatter(credentials, header_urlencode=False)
+        self._request = requests.format()
+        self._retriever = HttpJwtRetriever(config, requests)
 
     def token(self, data: bytes) -> str:
         return self._retriever._token(data)
 
     def refusal(self, data: bytes) -> None:
-        said = str(self._retriever._refusal(400, data, self._credentials))
+        said = str(self._retriever._refusal(400, data, self._request))
         said.encode()
         assert len(said) < 1_000
         assert said.isprintable(), said

@@ -1,6 +1,6 @@
-"""Requests a token from an OAuth token endpoint: client credentials, RFC 6749 section 4.4.
+"""Requests a token from an OAuth token endpoint. `token_requests.py` formats the requests.
 
-    POST /token                                            Authorization: Basic base64(id:secret)
+    POST /token
     grant_type=client_credentials&scope=...
                                           200 {"access_token": "...", ...}
 
@@ -10,12 +10,11 @@ SaslAuthenticationError. Errors never show a response, because it may hold token
 an error JSON's code and description are shown. No proxies, no redirects. https is verified against the
 system's authorities (OpenSSL's SSL_CERT_FILE counts).
 
-Source: HttpJwtRetriever, ClientSecretRequestFormatter, JwtResponseParser, Kafka 4.3.
+Source: HttpJwtRetriever, JwtResponseParser, Kafka 4.3.
 """
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import os
@@ -25,7 +24,7 @@ import ssl
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 from client_core import forks
 from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
@@ -33,7 +32,7 @@ from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
+    from client_core.network.sasl.token_requests import RequestFormatter, TokenRequest
     from client_core.network.security_config import OAuthBearerConfig
 
 TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the name of a setting
@@ -77,10 +76,10 @@ class HttpJwtRetriever:
 
     setting: Final = TOKEN_ENDPOINT_URL
 
-    def __init__(self, config: OAuthBearerConfig, credentials: OAuthCredentials) -> None:
+    def __init__(self, config: OAuthBearerConfig, requests: RequestFormatter) -> None:
         """Raises ConfigError when the address is invalid."""
         self._config = config
-        self._credentials = credentials
+        self._requests = requests
         self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url or "")
         #: The endpoint for people: an address may hold secrets in its query.
         self.shown = _without_query(self._is_https, self._host, self._port, self._target)
@@ -93,9 +92,9 @@ class HttpJwtRetriever:
 
     def retrieve(self) -> str:
         """Returns the token, unvalidated. Raises DisconnectError, SaslAuthenticationError."""
-        credentials = self._credentials.read()
+        request = self._requests.format()
         try:
-            status, body = self._ask(credentials)
+            status, body = self._ask(request)
         except ssl.SSLCertVerificationError as error:
             raise SaslAuthenticationError(
                 f"the certificate of {self.shown} was refused: {error.verify_message}"
@@ -109,7 +108,7 @@ class HttpJwtRetriever:
                 f"{self.shown} does not speak HTTP ({type(error).__name__})"
             ) from None
         if status not in _OK:
-            raise self._refusal(status, body, credentials)
+            raise self._refusal(status, body, request)
         return self._token(body)
 
     def cancel(self) -> None:
@@ -127,12 +126,12 @@ class HttpJwtRetriever:
                 # Not SSLSocket's shutdown, which would remove the TLS object of the reading thread.
                 socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
-    def _ask(self, credentials: ClientCredentials) -> tuple[int, bytes]:
+    def _ask(self, request: TokenRequest) -> tuple[int, bytes]:
         try:
             with self._within(2 * self._config.connect_timeout_ms):  # TCP, then TLS
                 connection = self._connect()
             with self._within(self._config.read_timeout_ms):
-                return self._exchange(connection, credentials)
+                return self._exchange(connection, request)
         finally:
             with self._lock:
                 opened, self._inherited.socket = self._inherited.socket, None
@@ -163,12 +162,10 @@ class HttpJwtRetriever:
             if self._is_cancelled:
                 raise DisconnectError("the client is closing")
 
-    def _exchange(
-        self, connection: http.client.HTTPConnection, credentials: ClientCredentials
-    ) -> tuple[int, bytes]:
+    def _exchange(self, connection: http.client.HTTPConnection, request: TokenRequest) -> tuple[int, bytes]:
         """Returns status and body of the response."""
         connection.sock.settimeout(self._config.read_timeout_ms / 1000)
-        connection.request("POST", self._target, self._body(credentials), self._headers(credentials))
+        connection.request("POST", self._target, request.body, request.headers)
         self._ensure_not_cancelled()
         response = connection.getresponse()
         try:
@@ -206,30 +203,11 @@ class HttpJwtRetriever:
             timer.cancel()
             timer.join()
 
-    def _body(self, credentials: ClientCredentials) -> bytes:
-        scope = credentials.scope
-        if scope is None:
-            return b"grant_type=client_credentials"
-        if self._config.header_urlencode:
-            scope = quote_plus(scope)
-        return f"grant_type=client_credentials&scope={scope}".encode()
-
-    def _headers(self, credentials: ClientCredentials) -> dict[str, str]:
-        client_id, client_secret = credentials.client_id, credentials.client_secret
-        if self._config.header_urlencode:
-            client_id, client_secret = quote_plus(client_id), quote_plus(client_secret)
-        basic = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
-        return {
-            "Accept": "application/json",
-            "Authorization": f"Basic {basic}",
-            "Cache-Control": "no-cache",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-
     def _refusal(
-        self, status: int, body: bytes, credentials: ClientCredentials
+        self, status: int, body: bytes, request: TokenRequest
     ) -> DisconnectError | SaslAuthenticationError:
-        said = credentials.masked(_explanation(body))
+        # Shortened last: of a secret that was cut in two, a half would be shown.
+        said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
         text = f"{self.shown} answered {status}{f' ({said})' if said else ''}"
         if 300 <= status < 400:
             return SaslAuthenticationError(f"{text}: redirects are not followed; set {TOKEN_ENDPOINT_URL}")
@@ -291,7 +269,7 @@ def _explanation(body: bytes) -> str:
         said = [answer[member] for member in members if isinstance(answer.get(member), str)]
         if said:
             text = " - ".join(str(part) for part in said)
-            return "".join(c if c.isprintable() else " " for c in text)[:_SHOWN_CHARACTERS]
+            return "".join(c if c.isprintable() else " " for c in text)
     return ""
 
 

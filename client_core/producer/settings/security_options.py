@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from client_core.producer.settings.config_def import (
     ANY_LIST,
     BOOLEAN,
+    CLASS,
     DOUBLE,
     INT,
     LIST,
@@ -83,6 +84,23 @@ def _token_endpoint_complaint(value: str) -> str | None:
     if url.scheme != "file" and not url.hostname:
         return "The URL names no host"
     return None
+
+
+_JAVAS: Final = "org.apache.kafka.common.security.oauthbearer."
+DEFAULT_RETRIEVER: Final = f"{_JAVAS}DefaultJwtRetriever"
+CLIENT_CREDENTIALS_RETRIEVER: Final = f"{_JAVAS}ClientCredentialsJwtRetriever"
+FILE_RETRIEVER: Final = f"{_JAVAS}FileJwtRetriever"
+JWT_BEARER_RETRIEVER: Final = f"{_JAVAS}JwtBearerJwtRetriever"
+_RETRIEVERS: Final = (DEFAULT_RETRIEVER, CLIENT_CREDENTIALS_RETRIEVER, FILE_RETRIEVER, JWT_BEARER_RETRIEVER)
+
+
+def _retriever_complaint(value: str) -> str | None:
+    if value in _RETRIEVERS:
+        return None
+    return (
+        f"Java's classes can't be loaded; what these do is built in: {', '.join(_RETRIEVERS)}. "
+        f"{TOKEN_PROVIDER.name} takes a Python callable"
+    )
 
 
 _PEM: Final = Rule("[PEM]", _store_type_complaint)
@@ -262,6 +280,84 @@ OAUTH_CLIENT_SECRET: Final = Option(
     "Client secret of the token request.",
     may_be_file=True,
 )
+JWT_RETRIEVER_CLASS: Final = Option(
+    "sasl.oauthbearer.jwt.retriever.class",
+    CLASS,
+    DEFAULT_RETRIEVER,
+    None,
+    "The grant, by Java's class names; the default is client credentials, or a file with file://.",
+    taken=Rule(f"[{', '.join(_RETRIEVERS)}]", _retriever_complaint),
+)
+ASSERTION_FILE: Final = Option(
+    "sasl.oauthbearer.assertion.file",
+    STRING,
+    None,
+    None,
+    "A file with a ready assertion, which replaces the client's secret. Read again when it changes.",
+)
+ASSERTION_PRIVATE_KEY_FILE: Final = Option(
+    "sasl.oauthbearer.assertion.private.key.file",
+    STRING,
+    None,
+    None,
+    "A file with the PEM key that signs assertions (extra oauth). Read again when it changes.",
+)
+ASSERTION_PASSPHRASE: Final = Option(
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    PASSWORD,
+    None,
+    None,
+    "What that key is encrypted with, if it is.",
+    may_be_file=True,
+)
+ASSERTION_TEMPLATE_FILE: Final = Option(
+    "sasl.oauthbearer.assertion.template.file",
+    STRING,
+    None,
+    None,
+    'A JSON file of an assertion\'s "header" and "payload". Read again when it changes.',
+)
+ASSERTION_ALGORITHM: Final = Option(
+    "sasl.oauthbearer.assertion.algorithm",
+    STRING,
+    "RS256",
+    one_of_any_case("ES256", "RS256"),
+    "How assertions are signed: by an RSA key, or by one on the curve P-256.",
+)
+ASSERTION_AUD: Final = Option(
+    "sasl.oauthbearer.assertion.claim.aud", STRING, None, None, "An assertion's audience."
+)
+ASSERTION_ISS: Final = Option(
+    "sasl.oauthbearer.assertion.claim.iss",
+    STRING,
+    None,
+    None,
+    "An assertion's issuer. With client credentials it is what makes assertions be signed here.",
+)
+ASSERTION_SUB: Final = Option(
+    "sasl.oauthbearer.assertion.claim.sub", STRING, None, None, "An assertion's subject."
+)
+ASSERTION_EXP_S: Final = Option(
+    "sasl.oauthbearer.assertion.claim.exp.seconds",
+    INT,
+    "300",
+    between(0, 86400),
+    "How long an assertion is valid.",
+)
+ASSERTION_NBF_S: Final = Option(
+    "sasl.oauthbearer.assertion.claim.nbf.seconds",
+    INT,
+    "60",
+    between(0, 3600),
+    "How long before now it becomes valid, for clocks that differ.",
+)
+ASSERTION_JTI: Final = Option(
+    "sasl.oauthbearer.assertion.claim.jti.include",
+    BOOLEAN,
+    "false",
+    None,
+    "Whether each assertion has an id of its own.",
+)
 OAUTH_SCOPE: Final = Option(
     "sasl.oauthbearer.scope", STRING, None, None, "Which scope to ask for, if the token's issuer wants one."
 )
@@ -356,10 +452,27 @@ SSL_OPTIONS: Final = (
     ENDPOINT_IDENTIFICATION,
 )
 
+#: Those of an assertion that is signed here.
+SIGNED_ASSERTION_OPTIONS: Final = (
+    ASSERTION_PRIVATE_KEY_FILE,
+    ASSERTION_PASSPHRASE,
+    ASSERTION_TEMPLATE_FILE,
+    ASSERTION_ALGORITHM,
+    ASSERTION_AUD,
+    ASSERTION_ISS,
+    ASSERTION_SUB,
+    ASSERTION_EXP_S,
+    ASSERTION_NBF_S,
+    ASSERTION_JTI,
+)
+ASSERTION_OPTIONS: Final = (ASSERTION_FILE, *SIGNED_ASSERTION_OPTIONS)
+
 #: Those of a request to a token endpoint.
 TOKEN_REQUEST_OPTIONS: Final = (
+    JWT_RETRIEVER_CLASS,
     OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET,
+    *ASSERTION_OPTIONS,
     OAUTH_SCOPE,
     OAUTH_HEADER_URLENCODE,
     LOGIN_CONNECT_TIMEOUT_MS,
@@ -370,8 +483,10 @@ TOKEN_REQUEST_OPTIONS: Final = (
 OAUTH_OPTIONS: Final = (
     TOKEN_ENDPOINT_URL,
     TOKEN_PROVIDER,
+    JWT_RETRIEVER_CLASS,
     OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET,
+    *ASSERTION_OPTIONS,
     OAUTH_SCOPE,
     OAUTH_SCOPE_CLAIM_NAME,
     OAUTH_SUB_CLAIM_NAME,

@@ -8,10 +8,11 @@ Kafka 4.3.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from client_core.errors import ConfigError
 from client_core.network.security_config import (
+    AssertionConfig,
     OAuthBearerConfig,
     SaslConfig,
     SecurityConfig,
@@ -23,6 +24,10 @@ from client_core.producer.settings import security_options as options
 if TYPE_CHECKING:
     from client_core.producer.settings.config_def import Option
     from client_core.producer.settings.given_settings import GivenSettings
+
+
+#: What the JWT-bearer grant does not send.
+_CREDENTIALS: Final = (options.OAUTH_CLIENT_ID, options.OAUTH_CLIENT_SECRET, options.OAUTH_HEADER_URLENCODE)
 
 
 def security_config(given: GivenSettings) -> SecurityConfig:
@@ -50,7 +55,8 @@ def security_shown(given: GivenSettings, security: SecurityConfig) -> tuple[str,
         in_force.extend(options.SSL_OPTIONS)
     if security.sasl is not None and security.sasl.oauth_bearer is not None:
         asks = security.sasl.oauth_bearer.token_provider is None
-        unread = () if asks else options.TOKEN_REQUEST_OPTIONS
+        signs = asks and security.sasl.oauth_bearer.assertion is not None
+        unread = () if signs else options.ASSERTION_OPTIONS if asks else options.TOKEN_REQUEST_OPTIONS
         in_force.extend(option for option in options.OAUTH_OPTIONS if option not in unread)
     shown = (given.shown(o) for o in options.SECURITY_OPTIONS if o in in_force or o in given)
     return tuple(text for text in shown if text is not None)
@@ -136,24 +142,101 @@ def _oauth_bearer(given: GivenSettings) -> SaslConfig:
             f"file:// and the path of a file that holds one; or {options.TOKEN_PROVIDER.name}",
             name=options.TOKEN_ENDPOINT_URL.name,
         )
+    retriever = _retriever(given, url)
     if url.startswith("http:"):
         given.warn(f"{options.TOKEN_ENDPOINT_URL.name} is http: the client's secret is sent unencrypted")
-    _together(given, options.OAUTH_CLIENT_ID, options.OAUTH_CLIENT_SECRET)
-    client_id, jaas_config = given.secret(options.OAUTH_CLIENT_ID), given.secret(options.JAAS_CONFIG)
-    if client_id is None and jaas_config is None and not url.startswith("file:"):
-        raise ConfigError(
-            f"sasl.mechanism={options.OAUTHBEARER} needs credentials for {options.TOKEN_ENDPOINT_URL.name}: "
-            f"set {options.OAUTH_CLIENT_ID.name} and {options.OAUTH_CLIENT_SECRET.name}, or sasl.jaas.config",
-            name=options.OAUTH_CLIENT_ID.name,
+    assertion = _assertion(given, retriever)
+    jaas_config = given.secret(options.JAAS_CONFIG)
+    if retriever == options.JWT_BEARER_RETRIEVER:
+        _unused(given, _CREDENTIALS, f"with the retriever {retriever.rpartition('.')[2]}")
+    elif assertion is not None:
+        _unused(
+            given,
+            (options.OAUTH_CLIENT_SECRET, options.OAUTH_HEADER_URLENCODE),
+            "with an assertion, which replaces the client's secret",
         )
+    else:
+        _together(given, options.OAUTH_CLIENT_ID, options.OAUTH_CLIENT_SECRET)
+        if retriever != options.FILE_RETRIEVER and jaas_config is None:
+            _need_credentials(given)
     oauth_bearer = replace(
         _login(given),
         token_endpoint_url=url,
-        client_id=client_id,
-        client_secret=given.secret(options.OAUTH_CLIENT_SECRET),
+        client_id=given.secret(options.OAUTH_CLIENT_ID),
+        client_secret=None if assertion is not None else given.secret(options.OAUTH_CLIENT_SECRET),
+        assertion=assertion,
+        is_jwt_bearer=retriever == options.JWT_BEARER_RETRIEVER,
         scope=given.optional(options.OAUTH_SCOPE),
     )
     return SaslConfig(options.OAUTHBEARER, jaas_config, oauth_bearer=oauth_bearer)
+
+
+def _retriever(given: GivenSettings, url: str) -> str:
+    """Returns the class that Java would use, never the default one. Raises ConfigError."""
+    retriever = given.value(options.JWT_RETRIEVER_CLASS)
+    is_file = url.lower().startswith("file:")
+    if retriever == options.DEFAULT_RETRIEVER:
+        return options.FILE_RETRIEVER if is_file else options.CLIENT_CREDENTIALS_RETRIEVER
+    if is_file != (retriever == options.FILE_RETRIEVER):
+        needed = "an https or http URL" if is_file else "file:// and the path of a file"
+        raise ConfigError(
+            f"{options.JWT_RETRIEVER_CLASS.name}={retriever} needs {needed} in "
+            f"{options.TOKEN_ENDPOINT_URL.name}",
+            name=options.TOKEN_ENDPOINT_URL.name,
+        )
+    return retriever
+
+
+def _assertion(given: GivenSettings, retriever: str) -> AssertionConfig | None:
+    """Returns the assertion that is sent, if one is. Raises ConfigError when its settings are incomplete."""
+    if retriever == options.FILE_RETRIEVER:
+        _unused(given, options.ASSERTION_OPTIONS, "with a token that lies in a file")
+        return None
+    file = given.file(options.ASSERTION_FILE)
+    if file is not None:
+        _unused(given, options.SIGNED_ASSERTION_OPTIONS, f"with {options.ASSERTION_FILE.name}")
+        return AssertionConfig(file)
+    is_signed = options.ASSERTION_ISS in given or retriever == options.JWT_BEARER_RETRIEVER
+    if not is_signed:
+        either = f"{options.ASSERTION_ISS.name} or {options.ASSERTION_FILE.name}"
+        _unused(given, options.SIGNED_ASSERTION_OPTIONS, f"without {either}")
+        return None
+    private_key = given.file(options.ASSERTION_PRIVATE_KEY_FILE)
+    if private_key is None:
+        raise ConfigError(
+            f"{options.ASSERTION_PRIVATE_KEY_FILE.name} must be given: an assertion is signed with it. "
+            f"Or set {options.ASSERTION_FILE.name} to a ready one",
+            name=options.ASSERTION_PRIVATE_KEY_FILE.name,
+        )
+    return AssertionConfig(
+        private_key=private_key,
+        passphrase=given.secret(options.ASSERTION_PASSPHRASE),
+        template=given.file(options.ASSERTION_TEMPLATE_FILE),
+        algorithm=given.value(options.ASSERTION_ALGORITHM).upper(),
+        audience=_claim(given, options.ASSERTION_AUD),
+        issuer=_claim(given, options.ASSERTION_ISS),
+        subject=_claim(given, options.ASSERTION_SUB),
+        lifetime_s=given.value(options.ASSERTION_EXP_S),
+        not_before_s=given.value(options.ASSERTION_NBF_S),
+        has_jti=given.value(options.ASSERTION_JTI),
+    )
+
+
+def _claim(given: GivenSettings, option: Option[str]) -> str | None:
+    value = given.optional(option)
+    if value == "":
+        raise ConfigError(f"{option.name} is empty; leave it out", name=option.name)
+    return value
+
+
+def _need_credentials(given: GivenSettings) -> None:
+    if options.OAUTH_CLIENT_ID not in given:
+        raise ConfigError(
+            f"sasl.mechanism={options.OAUTHBEARER} needs credentials for {options.TOKEN_ENDPOINT_URL.name}: "
+            f"set {options.OAUTH_CLIENT_ID.name} and {options.OAUTH_CLIENT_SECRET.name}, or "
+            f"sasl.jaas.config, or {options.ASSERTION_FILE.name}",
+            name=options.OAUTH_CLIENT_ID.name,
+        )
 
 
 def _login(given: GivenSettings) -> OAuthBearerConfig:

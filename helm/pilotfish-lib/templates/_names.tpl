@@ -129,10 +129,23 @@
 - sasl.password.file
 - sasl.oauthbearer.token.endpoint.url
 - sasl.oauthbearer.token.provider
+- sasl.oauthbearer.jwt.retriever.class
 - sasl.oauthbearer.client.credentials.client.id
 - sasl.oauthbearer.client.credentials.client.id.file
 - sasl.oauthbearer.client.credentials.client.secret
 - sasl.oauthbearer.client.credentials.client.secret.file
+- sasl.oauthbearer.assertion.file
+- sasl.oauthbearer.assertion.private.key.file
+- sasl.oauthbearer.assertion.private.key.passphrase
+- sasl.oauthbearer.assertion.private.key.passphrase.file
+- sasl.oauthbearer.assertion.template.file
+- sasl.oauthbearer.assertion.algorithm
+- sasl.oauthbearer.assertion.claim.aud
+- sasl.oauthbearer.assertion.claim.iss
+- sasl.oauthbearer.assertion.claim.sub
+- sasl.oauthbearer.assertion.claim.exp.seconds
+- sasl.oauthbearer.assertion.claim.nbf.seconds
+- sasl.oauthbearer.assertion.claim.jti.include
 - sasl.oauthbearer.scope
 - sasl.oauthbearer.scope.claim.name
 - sasl.oauthbearer.sub.claim.name
@@ -155,4 +168,5 @@
 - sasl.jaas.config
 - sasl.password
 - sasl.oauthbearer.client.credentials.client.secret
+- sasl.oauthbearer.assertion.private.key.passphrase
 {{- end -}}

@@ -16,6 +16,7 @@ from client_core.errors import ConfigError, DisconnectError, KafkaError, SaslAut
 from client_core.events import NO_EVENTS
 from client_core.network.sasl.http_jwt_retriever import HttpJwtRetriever, _Inherited
 from client_core.network.sasl.oauth_credentials import OAuthCredentials
+from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from tests.support.certificates import Authority
@@ -46,7 +47,9 @@ def retriever(
         read_timeout_ms=read_timeout_ms,
     )
     credentials = OAuthCredentials(SaslConfig("OAUTHBEARER", oauth_bearer=config), config, NO_EVENTS)
-    return HttpJwtRetriever(config, credentials)
+    return HttpJwtRetriever(
+        config, ClientSecretRequestFormatter(credentials, header_urlencode=header_urlencode)
+    )
 
 
 class HttpAnswers:

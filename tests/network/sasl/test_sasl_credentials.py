@@ -19,6 +19,7 @@ from client_core.events import NO_EVENTS, SecretReloaded
 from client_core.network.sasl.jaas_config import JaasConfig
 from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
 from client_core.network.sasl.sasl_credentials import PasswordLogin
+from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from tests.support.recorded_events import RecordedEvents
@@ -302,9 +303,16 @@ def test_a_secret_file_that_changes_counts_for_the_next_token(tmp_path: Path) ->
 
 
 def test_a_text_is_masked_of_everything_that_was_sent() -> None:
-    sent = ClientCredentials("pilot", "f:sh", None)
     basic = base64.b64encode(b"pilot:f:sh").decode()
-    assert sent.masked(f"{basic} is pilot with f:sh") == "[hidden] is [hidden] with [hidden]"
+    encoded = base64.b64encode(b"pilot:f%3Ash").decode()
+    for header_urlencode, text in (
+        (False, f"{basic} is pilot with f:sh"),
+        (True, f"{encoded} is pilot with f%3Ash"),
+    ):
+        ours = credentials(client_id="pilot", secret=SecretSource(SECRET, text="f:sh"))
+        sent = ClientSecretRequestFormatter(ours, header_urlencode=header_urlencode).format()
+        assert sent.masked(text) == "[hidden] is [hidden] with [hidden]"
+        assert repr(sent) == "<TokenRequest [hidden]>"
 
 
 def test_repr_shows_nothing_of_what_an_endpoint_is_asked_with() -> None:

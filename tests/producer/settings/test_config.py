@@ -64,6 +64,8 @@ def in_kafkas_spelling(option: Option[Any]) -> dict[str, str | None]:
         default = "<required>"
     elif default in (None, "none") and option.name != "compression.type":
         default = "null"
+    elif option.kind.name == "CLASS":
+        default = f"class {default}"
     elif option.kind.name == "LIST" and default is not None:
         default = f"[{default.replace(',', ', ')}]"
     valid = None if option.valid is None else option.valid.text
@@ -275,9 +277,9 @@ REMEDIES: Final = {
     "ssl.engine.factory.class": "names a Java class",
     "ssl.provider": "this client has OpenSSL's",
     "sasl.kerberos.service.name": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER are",
-    "sasl.login.callback.handler.class": "names a Java class",
+    "sasl.login.callback.handler.class": "sasl.oauthbearer.token.provider takes a Python callable",
     "sasl.oauthbearer.jwks.endpoint.url": "is for brokers",
-    "sasl.oauthbearer.assertion.private.key.file": "the client-credentials grant is",
+    "sasl.oauthbearer.jwt.validator.class": "names a Java class",
 }
 
 

@@ -12,6 +12,7 @@ from client_core.errors import ConfigError
 from client_core.network.secret import HIDDEN, SecretSource
 from client_core.network.security_config import (
     PLAINTEXT,
+    AssertionConfig,
     OAuthBearerConfig,
     SaslConfig,
     SecurityConfig,
@@ -264,6 +265,86 @@ def test_a_token_in_a_file_needs_no_credentials_and_the_options_defaults_are_tho
     assert sasl == SaslConfig("OAUTHBEARER", oauth_bearer=expected)
 
 
+ASSERTION = "sasl.oauthbearer.assertion"
+RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
+JAVAS = "org.apache.kafka.common.security.oauthbearer"
+BEARER = {RETRIEVER: f"{JAVAS}.JwtBearerJwtRetriever"}
+SIGNED = {f"{ASSERTION}.claim.iss": "me", f"{ASSERTION}.private.key.file": "/key.pem"}
+KEY = SecretSource(f"{ASSERTION}.private.key.file", path="/key.pem")
+
+
+def oauth_bearer(*layers: dict[str, str]) -> OAuthBearerConfig:
+    sasl = security(*layers).sasl
+    assert sasl is not None
+    assert sasl.oauth_bearer is not None
+    return sasl.oauth_bearer
+
+
+def test_an_assertion_replaces_the_clients_secret() -> None:
+    file = SecretSource(f"{ASSERTION}.file", path="/assertion")
+    client_id = SecretSource("sasl.oauthbearer.client.credentials.client.id", text="me")
+    for given, expected in (
+        ({f"{ASSERTION}.file": "/assertion"}, AssertionConfig(file)),
+        (SIGNED, AssertionConfig(private_key=KEY, issuer="me")),
+        (
+            {
+                **SIGNED,
+                f"{ASSERTION}.private.key.passphrase.file": "/passphrase",
+                f"{ASSERTION}.template.file": "/template",
+                f"{ASSERTION}.algorithm": "es256",
+                f"{ASSERTION}.claim.aud": "aud",
+                f"{ASSERTION}.claim.sub": "sub",
+                f"{ASSERTION}.claim.exp.seconds": "1",
+                f"{ASSERTION}.claim.nbf.seconds": "2",
+                f"{ASSERTION}.claim.jti.include": "true",
+            },
+            AssertionConfig(
+                private_key=KEY,
+                passphrase=SecretSource(f"{ASSERTION}.private.key.passphrase.file", path="/passphrase"),
+                template=SecretSource(f"{ASSERTION}.template.file", path="/template"),
+                algorithm="ES256",
+                audience="aud",
+                issuer="me",
+                subject="sub",
+                lifetime_s=1,
+                not_before_s=2,
+                has_jti=True,
+            ),
+        ),
+    ):
+        url = "https://idp.example/token"
+        assert oauth_bearer(OAUTH, given) == OAuthBearerConfig(url, assertion=expected)
+        built = oauth_bearer(OAUTH, given, {client_id.name: "me"})
+        assert built == OAuthBearerConfig(url, client_id, assertion=expected)
+
+
+def test_the_jwt_bearer_grant_needs_a_key_or_a_file_and_no_issuer() -> None:
+    for given, expected in (
+        ({f"{ASSERTION}.private.key.file": "/key.pem"}, AssertionConfig(private_key=KEY)),
+        ({f"{ASSERTION}.file": "/a"}, AssertionConfig(SecretSource(f"{ASSERTION}.file", path="/a"))),
+    ):
+        assert oauth_bearer(OAUTH, BEARER, given) == OAuthBearerConfig(
+            "https://idp.example/token", assertion=expected, is_jwt_bearer=True
+        )
+
+
+def test_javas_names_of_what_asks_for_tokens_mean_what_they_mean_there() -> None:
+    credentials = {f"{CREDENTIALS}.client.id": "me", f"{CREDENTIALS}.client.secret": PASSWORD}
+    in_file = {ENDPOINT: "file:///token"}
+    by_default = oauth_bearer(OAUTH, credentials)
+    for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever"):
+        assert oauth_bearer(OAUTH, credentials, {RETRIEVER: f"{JAVAS}.{name}"}) == by_default
+    for name in ("DefaultJwtRetriever", "FileJwtRetriever"):
+        config_of_file = OAuthBearerConfig("file:///token")
+        assert oauth_bearer(OAUTH, in_file, {RETRIEVER: f"{JAVAS}.{name}"}) == config_of_file
+
+
+def test_defaults_of_assertions_are_shown_with_assertions_only() -> None:
+    default = f" {ASSERTION}.claim.exp.seconds=300 "
+    assert default in repr(config(OAUTH, SIGNED))
+    assert default not in repr(config(OAUTH, {ENDPOINT: "file:///t"}))
+
+
 PROVIDER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
 PROVIDED = "sasl.oauthbearer.token.provider"
 
@@ -344,6 +425,28 @@ SASL_REFUSED = [
         ENDPOINT,
         "must be given with sasl.mechanism=OAUTHBEARER",
     ),
+    ({**OAUTH, **BEARER}, f"{ASSERTION}.private.key.file", "must be given: an assertion is signed with it"),
+    ({**OAUTH, f"{ASSERTION}.claim.iss": "me"}, f"{ASSERTION}.private.key.file", "must be given"),
+    ({**OAUTH, **SIGNED, f"{ASSERTION}.claim.iss": " "}, f"{ASSERTION}.claim.iss", "is empty; leave it out"),
+    ({**OAUTH, **SIGNED, f"{ASSERTION}.claim.sub": ""}, f"{ASSERTION}.claim.sub", "is empty; leave it out"),
+    ({**OAUTH, f"{ASSERTION}.file": ""}, f"{ASSERTION}.file", "is empty; it must name a file"),
+    ({**OAUTH, f"{ASSERTION}.algorithm": "HS256"}, f"{ASSERTION}.algorithm", "String must be one of"),
+    ({**OAUTH, f"{ASSERTION}.private.key.file": "/k"}, f"{CREDENTIALS}.client.id", f"or {ASSERTION}.file"),
+    (
+        {**OAUTH, **BEARER, ENDPOINT: "file:///t"},
+        ENDPOINT,
+        "JwtBearerJwtRetriever needs an https or http URL",
+    ),
+    (
+        {**OAUTH, RETRIEVER: f"{JAVAS}.FileJwtRetriever"},
+        ENDPOINT,
+        "FileJwtRetriever needs file:// and the path of a file",
+    ),
+    (
+        {**OAUTH, RETRIEVER: "com.example.Retriever"},
+        RETRIEVER,
+        f"Java's classes can't be loaded; what these do is built in: {JAVAS}.DefaultJwtRetriever, ",
+    ),
     ({**OAUTH, PROVIDED: "a:b"}, PROVIDED, f"{ENDPOINT} and {PROVIDED} are both given; choose one"),
     (OAUTH, f"{CREDENTIALS}.client.id", "needs credentials for"),
     ({**OAUTH, f"{CREDENTIALS}.client.id": "me"}, f"{CREDENTIALS}.client.secret", "they go together"),
@@ -390,6 +493,33 @@ WARNED_OF = {
         **OAUTH,
         ENDPOINT: "file:///t",
         "sasl.username": "u",
+    },
+    f"{ASSERTION}.private.key.file, {ASSERTION}.claim.iss have no effect with {ASSERTION}.file": {
+        **OAUTH,
+        **SIGNED,
+        f"{ASSERTION}.file": "/a",
+    },
+    f"{ASSERTION}.private.key.file has no effect without {ASSERTION}.claim.iss or {ASSERTION}.file": {
+        **OAUTH,
+        f"{ASSERTION}.private.key.file": "/key.pem",
+        f"{CREDENTIALS}.client.id": "me",
+        f"{CREDENTIALS}.client.secret": PASSWORD,
+    },
+    f"{ASSERTION}.file has no effect with a token that lies in a file": {
+        **OAUTH,
+        ENDPOINT: "file:///t",
+        f"{ASSERTION}.file": "/a",
+    },
+    f"{CREDENTIALS}.client.secret has no effect with an assertion, which replaces the client's secret": {
+        **OAUTH,
+        **SIGNED,
+        f"{CREDENTIALS}.client.secret": PASSWORD,
+    },
+    f"{CREDENTIALS}.client.id has no effect with the retriever JwtBearerJwtRetriever": {
+        **OAUTH,
+        **BEARER,
+        f"{ASSERTION}.file": "/a",
+        f"{CREDENTIALS}.client.id": "me",
     },
     f"{CREDENTIALS}.client.id, sasl.oauthbearer.scope, sasl.login.read.timeout.ms have no effect with "
     f"{PROVIDED}": {
