@@ -35,6 +35,9 @@ _LEAST_MS: Final = 10**11
 #: Java's 64 bits.
 _MOST_MS: Final = 2**63 - 1
 
+#: Modules that our own callables need, and the extras that bring them.
+_EXTRAS: Final = {"aws_msk_iam_sasl_signer": "msk-iam"}
+
 _SHAPE: Final = "return a JWT, or (token, expires_at_ms) or (token, expires_at_ms, principal)"
 
 
@@ -146,7 +149,13 @@ def _missing(place: str, module_name: str, missing: str) -> ConfigError:
             place,
             f"there is no module {missing}; install it, or add its folder to PYTHONPATH",
         )
-    return _refused(place, f"{module_name} needs the module {missing}, which is not there; install it")
+    extra = _EXTRAS.get(missing)
+    remedy = (
+        "install it"
+        if extra is None
+        else f"pip install 'pilotfish[{extra}]', or 'pilotfish-client[{extra}]' for the library alone"
+    )
+    return _refused(place, f"{module_name} needs the module {missing}, which is not there; {remedy}")
 
 
 def _refused(place: str, what: str) -> ConfigError:
