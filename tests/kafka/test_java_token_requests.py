@@ -87,6 +87,7 @@ GRANTS: Final[Mapping[str, Settings]] = {
 @pytest.mark.parametrize(
     ("assertion", "algorithm"), [(_signed, "RS256"), (_signed, "ES256"), (_ready, "RS256")]
 )
+@pytest.mark.behaviour("CRED-02")
 def test_the_request_is_javas_and_the_token_lets_in(
     secured_kafka: SecuredKraft,
     kafka_home: KafkaHome,

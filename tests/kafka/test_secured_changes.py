@@ -144,6 +144,7 @@ def test_tokens_are_fetched_anew_before_they_end_even_if_the_endpoint_fails_for_
         assert len(events.of(NodeDisconnected)) == before
 
 
+@pytest.mark.behaviour("CRED-01")
 def test_a_hundred_tokens_of_a_callable_expire_and_no_record_fails(
     secured_kafka: SecuredKraft, topic: str
 ) -> None:

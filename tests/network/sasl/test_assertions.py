@@ -129,6 +129,7 @@ def test_claims_of_the_settings_and_their_times(files: Files) -> None:
     assert before["iat"] == now_s - 10
 
 
+@pytest.mark.behaviour("CRED-02")
 def test_a_template_goes_before_the_settings_and_behind_what_is_made_for_each_assertion(files: Files) -> None:
     template = {
         "header": {"kid": "key-1", "alg": "none", "typ": "other", "x5t": "thumb"},

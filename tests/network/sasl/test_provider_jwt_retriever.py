@@ -279,6 +279,7 @@ def _raises() -> object:
     raise RuntimeError(SECRET)
 
 
+@pytest.mark.behaviour("CRED-01")
 def test_exceptions_back_off_to_the_longest_pause_and_a_token_ends_that(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -312,6 +313,7 @@ def test_a_token_that_has_expired_is_refused_until_there_is_another() -> None:
     it.login.close()
 
 
+@pytest.mark.behaviour("CRED-01")
 def test_one_that_hangs_keeps_nobody_waiting_and_close_does_not_wait_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -164,6 +164,7 @@ class Client:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+@pytest.mark.behaviour("CRED-02")
 def test_an_endpoint_grants_a_token_for_each_assertion(tmp_path: Path, algorithm: str) -> None:
     key = rsa_key() if algorithm == "RS256" else ec_key()
     with OAuthEndpoint({}, keys={"pilot": key.public_key()}) as endpoint:
