@@ -282,6 +282,10 @@ WRONG: Final[dict[str, tuple[str, ...]]] = {
     "a Java store's password": (f"ssl.truststore.password={SECRET}",),
     "a token endpoint with a user": (*_OAUTH, f"{_ENDPOINT}me:{SECRET}@idp.example/token", _CLIENT_SECRET),
     "a client secret without id": (*_OAUTH, f"{_ENDPOINT}idp.example/token", _CLIENT_SECRET),
+    "an assertion without a key": (
+        *(*_OAUTH, f"{_ENDPOINT}idp.example/token", "sasl.oauthbearer.assertion.claim.iss=me"),
+        f"sasl.oauthbearer.assertion.private.key.passphrase={SECRET}",
+    ),
     "a number beside a secret": (*SASL, "sasl.username=a", f"sasl.password={SECRET}", "batch.size=many"),
 }
 

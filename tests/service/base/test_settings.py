@@ -212,7 +212,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("API_PORT", "tcp://10.0.0.1:80", r"PILOTFISH_API_PORT: .*Kubernetes.*enableServiceLinks"),
         # The file of what is not taken is refused unread.
         ("KAFKA_SSL_KEYSTORE_PASSWORD_FILE", "/none", "this client reads PEM stores, which have none"),
-        ("KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE", "/none", "is for the JWT-bearer grant"),
+        ("KAFKA_SASL_KERBEROS_SERVICE_NAME_FILE", "/none", r"is for GSSAPI \(Kerberos\)"),
         ("KAFKA_SASL_PASWORD_FILE", "/none", r"did you mean sasl\.password\.file"),
         ("CONFIG", "/no/such", "there is no file /no/such"),
         ("INTERNAL", "{}", "PILOTFISH_INTERNAL: unknown setting"),
