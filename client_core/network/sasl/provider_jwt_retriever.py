@@ -6,9 +6,10 @@ The callable takes no arguments, may block, and returns one of
     (token, expires_at_ms)                  any other token; the time is milliseconds since 1970
     (token, expires_at_ms, principal)       without a principal, all its tokens count as one principal's
 
-It is called on the login's own thread. An exception is a temporary failure; the log has its type and never
-its text, which may hold secrets. A callable that hangs keeps its thread; connections end by their own
-timeout, and `close` does not wait for it. Unusable results are refused, and never shown.
+It is called on the login's own thread; several clients may call it at once. An exception is a temporary
+failure; the log has its type and never its text, which may hold secrets. A callable that hangs keeps its
+thread; connections end by their own timeout, and `close` waits for it for two seconds at most. Unusable
+results are refused, and never shown.
 
 A callable given by its place is imported when the client is built. No Java counterpart; Java loads a class
 (sasl.login.callback.handler.class).

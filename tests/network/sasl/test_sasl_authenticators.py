@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import jwt
 import pytest
 
 from client_core.errors import ConfigError, DisconnectError, InvalidReceiveError, SaslAuthenticationError
@@ -20,7 +21,12 @@ from client_core.network.sasl import SaslAuthenticators
 from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
-from client_core.network.security_config import OAuthBearerConfig, SaslConfig, TokenProvider
+from client_core.network.security_config import (
+    AssertionConfig,
+    OAuthBearerConfig,
+    SaslConfig,
+    TokenProvider,
+)
 from client_core.network.selectable import ChannelStateName
 from tests.network.sasl.jwts import jwt_of
 from tests.network.sasl.sasl_rig import (
@@ -37,6 +43,7 @@ from tests.network.sasl.sasl_rig import (
 from tests.support.mock_clock import MockClock
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.sasl_server import SaslServer
+from tests.support.signing_keys import rsa_key
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, receive_frame, stay_silent
 from tests.support.waiting import patient
 
@@ -223,6 +230,26 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         assert not any(
             thread.is_alive() for thread in started if thread.name == "pilotfish-oauthbearer-login"
         )
+
+
+@pytest.mark.parametrize("is_jwt_bearer", [False, True])
+def test_oauth_bearer_with_an_assertion(tmp_path: Path, is_jwt_bearer: bool) -> None:
+    with OAuthEndpoint({}, keys={"pilot": rsa_key().public_key()}) as endpoint:
+        claims = {"iss": "pilot", "sub": "pilot", "aud": endpoint.url, "exp": 2**31}
+        file = tmp_path / "assertion"
+        file.write_text(jwt.encode(claims, rsa_key(), "RS256"))
+        source = SecretSource("sasl.oauthbearer.assertion.file", path=str(file))
+        config = OAuthBearerConfig(
+            endpoint.url, assertion=AssertionConfig(source), is_jwt_bearer=is_jwt_bearer
+        )
+        events = NextEvents()
+        authenticators = made(SaslConfig("OAUTHBEARER", oauth_bearer=config), events=events)
+        authenticator = authenticators.authenticator("localhost")
+        assert events.next() == SecretReloaded(URL_SETTING, None)
+        assert authenticator.authenticate(None, 0) is not None
+        authenticators.close()
+        grant = "urn:ietf:params:oauth:grant-type:jwt-bearer" if is_jwt_bearer else "client_credentials"
+        assert endpoint.requests[0].form["grant_type"] == grant
 
 
 def provided(provider: TokenProvider, jaas: str | None = None) -> SaslConfig:
