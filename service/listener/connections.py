@@ -41,7 +41,7 @@ _IDLE_S: Final = 1.0
 #: Part of all connections closed at once, since finding them means checking all.
 _MAKE_ROOM_FOR: Final = 0.01
 
-#: Minimum time between log lines about reaching max_connections.
+#: Minimum time between log lines about reaching the limit.
 _REPORT_S: Final = 60.0
 
 #: Why we end connections.
@@ -66,10 +66,10 @@ class Limits(NamedTuple):
     def of(cls, settings: Settings) -> Limits:
         """Returns the limits from the settings."""
         return cls(
-            settings.max_connections,
-            settings.request_timeout_ms / 1000,
+            settings.internal.max_connections,
+            settings.internal.request_timeout_ms / 1000,
             KEEP_ALIVE_S,
-            settings.stall_timeout_ms / 1000,
+            settings.internal.stall_timeout_ms / 1000,
             settings.internal.max_unsent_bytes,
         )
 
@@ -122,9 +122,7 @@ class Connections(Collector):
         """
         if self._reported_s is None or now_s - self._reported_s >= _REPORT_S:
             self._reported_s = now_s
-            _log.warning(
-                "%d connections are open, and no more are taken (max_connections) until some end", self.open
-            )
+            _log.warning("%d connections are open, and no more are taken until some end", self.open)
         waiting = [
             (since_s, id(connection), connection)
             for connection in self._served

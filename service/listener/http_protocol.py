@@ -459,7 +459,7 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _say_too_slow(self) -> None:
         within_ms = round(self._connections.limits.head_s * 1000)
-        detail = f"no whole head of a request came within {within_ms} ms (request_timeout_ms)"
+        detail = f"no whole head of a request came within {within_ms} ms"
         self._say(Problem(408, detail, retriable=True, written="no"))
 
 

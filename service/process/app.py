@@ -375,7 +375,9 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
     producer, lookups, table = sidecar.producer, sidecar.lookups, sidecar.table
     max_block_ms = sidecar.config.max_block_ms
     watch_times = WatchTimes(
-        sidecar.settings.watch_heartbeat_ms, sidecar.settings.stall_timeout_ms, max_block_ms
+        sidecar.settings.internal.watch_heartbeat_ms,
+        sidecar.settings.internal.stall_timeout_ms,
+        max_block_ms,
     )
     routers = (
         MetadataRoutes(

@@ -270,7 +270,7 @@ class _Conversation:
         ]
 
     def _too_long(self, index: int) -> BodyError:
-        detail = f"the line is longer than {self._max_line_bytes} bytes (stream_max_line_bytes)"
+        detail = f"the line is longer than {self._max_line_bytes} bytes"
         return BodyError(413, f"records[{index}]", detail)
 
     async def _count_what_is_held(self) -> Problem | None:

@@ -83,9 +83,9 @@ class StreamLimits(NamedTuple):
             settings.internal.stream_open_records,
             settings.internal.stream_open_bytes,
             settings.max_streams,
-            settings.stream_max_line_bytes,
+            settings.stream_line_bytes,
             settings.stream_idle_timeout_ms,
-            settings.stall_timeout_ms,
+            settings.internal.stall_timeout_ms,
         )
 
 

@@ -80,12 +80,19 @@ def build_sidecar(
         settings.max_waiting_bytes,
         shared_bytes=config.buffer_memory,
     )
-    unknown = UnknownTopics(settings.internal.unknown_topic_memory_ms, settings.unknown_topics_per_second)
+    unknown = UnknownTopics(
+        settings.internal.unknown_topic_memory_ms, settings.internal.unknown_topics_per_second
+    )
     http = HttpMetrics(exemplars=settings.exemplars)
     drain, slices = Drain(), Slices()
     retry_after = RetryAfter(producer.clock, room, drain, config, settings)
     lookups = Lookups(
-        producer, config, boot=boot, lookup_wait_ms=settings.lookup_wait_ms, room=room, unknown=unknown
+        producer,
+        config,
+        boot=boot,
+        lookup_wait_ms=settings.internal.lookup_wait_ms,
+        room=room,
+        unknown=unknown,
     )
     feed = make_feed(producer, lookups, drain, settings, boot, notice)
     aside = BodyThreads()
@@ -93,7 +100,7 @@ def build_sidecar(
     return Sidecar(
         settings=settings,
         config=config,
-        limits=BodyLimits.of(settings.max_records_per_request, config.max_request_size),
+        limits=BodyLimits.of(settings.internal.max_records_per_request, config.max_request_size),
         aside=aside,
         producer=producer,
         boot=boot,
@@ -102,8 +109,8 @@ def build_sidecar(
         lookups=lookups,
         listing=Listing(
             producer,
-            max_age_ms=settings.listing_max_age_ms,
-            wait_ms=settings.lookup_wait_ms,
+            max_age_ms=settings.internal.listing_max_age_ms,
+            wait_ms=settings.internal.lookup_wait_ms,
             slices=slices,
         ),
         configs=ConfigsOfTopics(

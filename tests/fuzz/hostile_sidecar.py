@@ -49,10 +49,8 @@ _KAFKA: Final[Mapping[str, str]] = {
     "socket.connection.setup.timeout.ms": "300",
     "metadata.recovery.rebootstrap.trigger.ms": "500",
 }
-_FLAGS: Final = (
-    *("--lookup-wait-ms", str(_BLOCK_MS), "--unknown-topic-wait-ms", str(_BLOCK_MS), "--log-level", "error"),
-    *("--unknown-topics-per-second", "100000"),
-)
+_FLAGS: Final = ("--unknown-topic-wait-ms", str(_BLOCK_MS), "--log-level", "error")
+_LIMITS: Final = {"lookup_wait_ms": _BLOCK_MS, "unknown_topics_per_second": 100_000}
 
 #: What the document of the API allows beside success. A 500 is an error of a broker's that nobody may retry:
 #: it has its name in it.
@@ -76,7 +74,11 @@ def survive(seed: int, seconds: float, folder: Path) -> Endured:
         cluster.create_topic(TOPIC, partitions=3, replication_factor=3)
         addresses = [cluster.address(broker_id) for broker_id in cluster.broker_ids]
         with Sidecar(
-            folder, bootstrap_servers=cluster.bootstrap_servers, kafka=_KAFKA, flags=_FLAGS
+            folder,
+            bootstrap_servers=cluster.bootstrap_servers,
+            kafka=_KAFKA,
+            flags=_FLAGS,
+            limits=_LIMITS,
         ) as sidecar:
             hostility = Hostility(seed, lasting=False, addresses=addresses)
             cluster.disturb(hostility)

@@ -23,14 +23,17 @@ from tests.fuzz.mutation import mutated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-#: Settings under which who must be ended is ended at once. For `RunningServer`, and as flags.
-SETTINGS: Final[dict[str, Any]] = {
+#: Limits under which who must be ended is ended at once.
+LIMITS: Final[dict[str, int]] = {
     "request_timeout_ms": 1_000,
     "stall_timeout_ms": 1_000,
     "lookup_wait_ms": 20,
-    "unknown_topic_wait_ms": 20,
     "unknown_topics_per_second": 100_000,
 }
+#: How long a produce waits for an unknown topic: a setting.
+UNKNOWN_TOPIC_WAIT_MS: Final = 20
+#: All of them, for `RunningServer`.
+SETTINGS: Final[dict[str, Any]] = {**LIMITS, "unknown_topic_wait_ms": UNKNOWN_TOPIC_WAIT_MS}
 KAFKA: Final = {
     "max.block.ms": "300",
     "request.timeout.ms": "8000",

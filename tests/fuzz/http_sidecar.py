@@ -19,7 +19,8 @@ from client_core.testing import FakeCluster
 from tests.fuzz.hostile_sidecar import memory_mb
 from tests.fuzz.http_listener import (
     KAFKA,
-    SETTINGS,
+    LIMITS,
+    UNKNOWN_TOPIC_WAIT_MS,
     HttpFaultError,
     bodies_hold,
     mutations_hold,
@@ -43,9 +44,7 @@ _SLOW_CALLERS: Final = 60
 #: In a row: mutated requests, and cases of each operation.
 _MUTATIONS: Final = 500
 _CASES: Final = 4
-_FLAGS: Final = tuple(
-    word for name, value in SETTINGS.items() for word in (f"--{name.replace('_', '-')}", str(value))
-)
+_FLAGS: Final = ("--unknown-topic-wait-ms", str(UNKNOWN_TOPIC_WAIT_MS), "--log-level", "error")
 
 
 @dataclass(slots=True)
@@ -92,7 +91,8 @@ def endure(seed: int, *, until_s: float, folder: Path) -> Endured:
             folder,
             bootstrap_servers=cluster.bootstrap_servers,
             kafka=KAFKA,
-            flags=(*_FLAGS, "--log-level", "error"),
+            flags=_FLAGS,
+            limits=LIMITS,
         ) as sidecar:
             before_mb = memory_mb(sidecar)
             asyncio.run(_probe(sidecar, endured))

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 #: Waits as short as they can be: hardly any topic that is made up exists.
 WAIT_MS: Final = 50
-FLAGS: Final = (
-    *("--lookup-wait-ms", str(WAIT_MS), "--unknown-topic-wait-ms", str(WAIT_MS)),
-    *("--unknown-topics-per-second", "100000", "--log-level", "warning"),
-)
+FLAGS: Final = ("--unknown-topic-wait-ms", str(WAIT_MS), "--log-level", "warning")
+LIMITS: Final = {"lookup_wait_ms": WAIT_MS, "unknown_topics_per_second": 100_000}
 #: The topic that the document's examples speak of.
 TOPIC: Final = "orders"
 _PATIENCE_S: Final = 30

@@ -168,10 +168,9 @@ def _sidecar(
             "PILOTFISH_EVENTS_TOPIC": events,
             "PILOTFISH_SIDECAR_ID": name,
             "PILOTFISH_SERVICE_NAME": service,
-            "PILOTFISH_EVENTS_WINDOW_MS": "1000",
-            "PILOTFISH_EVENTS_HEARTBEAT_MS": "1000",
             "PILOTFISH_WARM_TOPICS": ",".join(topics),
         },
+        limits={"events_window_ms": 1_000, "events_heartbeat_ms": 1_000},
     )
 
 

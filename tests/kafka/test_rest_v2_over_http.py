@@ -42,9 +42,9 @@ def shared_sidecar(
     kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SharedSidecar]:
     settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
-    flags = ("--max-body-bytes", str(MAX_BODY_BYTES), "--listing-max-age-ms", "0")
+    flags, limits = ("--max-body-bytes", str(MAX_BODY_BYTES)), {"listing_max_age_ms": 0}
     folder = tmp_path_factory.mktemp("rest_v2")
-    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags) as shared:
+    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags, limits=limits) as shared:
         yield shared
 
 

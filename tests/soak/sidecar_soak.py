@@ -80,15 +80,8 @@ _KAFKA: Final[Mapping[str, str]] = {
 }
 _SASL_ALONE: Final[Mapping[str, str]] = {"security.protocol": "SASL_PLAINTEXT"}
 _FLAGS: Final[Mapping[str, str]] = {
-    "request-timeout-ms": "1000",
-    "stall-timeout-ms": "1000",
     "unknown-topic-wait-ms": "100",
-    "listing-max-age-ms": "200",
-    "watch-heartbeat-ms": "500",
     "idempotency-memory-ms": "3000",
-    "events-window-ms": "1000",
-    "events-heartbeat-ms": "1000",
-    "events-file-max-age-ms": "1000",
     "events-files": "3",
 }
 _LIMITS: Final[Mapping[str, int]] = {
@@ -99,6 +92,13 @@ _LIMITS: Final[Mapping[str, int]] = {
     "watch_look_up_ms": 500,
     "idempotency_max_keys": 50,
     "topic_metrics_limit": 20,
+    "request_timeout_ms": 1_000,
+    "stall_timeout_ms": 1_000,
+    "listing_max_age_ms": 200,
+    "watch_heartbeat_ms": 500,
+    "events_window_ms": 1_000,
+    "events_heartbeat_ms": 1_000,
+    "events_file_max_age_ms": 1_000,
 }
 
 #: Series, but for the exposition's own comments.

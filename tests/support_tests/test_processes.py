@@ -266,8 +266,10 @@ class SomeBrokers:
 class FakeSidecar:
     """One that runs as long as it is entered, or until it is terminated."""
 
-    def __init__(self, folder: Path, *, bootstrap_servers: str, kafka: object, flags: object) -> None:
-        self.given = (folder.name, bootstrap_servers, kafka, flags)
+    def __init__(
+        self, folder: Path, *, bootstrap_servers: str, kafka: object, flags: object, limits: object
+    ) -> None:
+        self.given = (folder.name, bootstrap_servers, kafka, flags, limits)
         self.is_running = False
 
     def __enter__(self) -> Self:
@@ -283,7 +285,7 @@ def test_a_shared_sidecar_is_started_again_only_where_it_ended_or_brokers_were_d
 ) -> None:
     monkeypatch.setattr("tests.support.shared_sidecar.Sidecar", FakeSidecar)
     brokers, settings = SomeBrokers(), {"acks": "all"}
-    with SharedSidecar(tmp_path, brokers, settings=settings, flags=("--a",)) as shared:
+    with SharedSidecar(tmp_path, brokers, settings=settings, flags=("--a",), limits={"b": 1}) as shared:
         started: list[Any] = [shared.running(), shared.running()]
         started[0].is_running = False
         started.append(shared.running())
@@ -291,7 +293,8 @@ def test_a_shared_sidecar_is_started_again_only_where_it_ended_or_brokers_were_d
         started += [shared.running(), shared.running()]
         assert [sidecar.is_running for sidecar in started] == [False, False, False, True, True]
         assert [sidecar.given for sidecar in started] == [
-            (f"sidecar-{number}", "kafka.test:9092", settings, ("--a",)) for number in (1, 1, 2, 3, 3)
+            (f"sidecar-{number}", "kafka.test:9092", settings, ("--a",), {"b": 1})
+            for number in (1, 1, 2, 3, 3)
         ]
     assert not started[-1].is_running
 

@@ -181,7 +181,7 @@ def without_time(record: dict[str, Any]) -> dict[str, Any]:
 
 def write_events(tree: Tree, scratch: Path) -> list[str]:
     """The lines of a tree's event topic, of every type."""
-    flags = ("--events-topic", EVENTS_TOPIC, "--events-window-ms", "1000", "--events-heartbeat-ms", "1000")
+    flags = ("--events-topic", EVENTS_TOPIC)
     with FakeCluster(2) as cluster:
         cluster.create_topic(TOPIC, partitions=3, replication_factor=2)
         cluster.create_topic(EVENTS_TOPIC)

@@ -56,7 +56,7 @@ def records_of_batch(topic: str, body: bytes, limits: BodyLimits) -> list[Produc
     """
     events = items_of_body(body, limits)
     if len(events) > limits.records:
-        raise BodyError(413, "", f"more than {limits.records} events (max_records_per_request)")
+        raise BodyError(413, "", f"more than {limits.records} events")
     return [_record(topic, bytes(event), f"[{index}]") for index, event in enumerate(events)]
 
 

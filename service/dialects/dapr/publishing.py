@@ -23,7 +23,14 @@ from service.admission.caller import caller_of
 from service.base.settings import Settings
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
-from service.dialects.dapr.envelope import CLOUD_EVENT, DEFAULT_CONTENT_TYPE, JSON, Trace, is_media_type
+from service.dialects.dapr.envelope import (
+    CLOUD_EVENT,
+    DEFAULT_CONTENT_TYPE,
+    JSON,
+    Trace,
+    app_id,
+    is_media_type,
+)
 from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.observe.http_metrics import HttpMetrics
@@ -64,7 +71,7 @@ class Publishing:
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
-        self._app_id = settings.dapr_app_id
+        self._app_id = app_id(settings)
         self._pubsubs = frozenset(settings.dapr_pubsub_names)
         self._max_bytes = settings.max_waiting_bytes
 

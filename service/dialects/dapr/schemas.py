@@ -14,7 +14,7 @@ from service.wire.strict_json import MAX_INT32
 class HealthQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    appid: str | None = Field(None, description="Answers 500 where this is not dapr_app_id.")
+    appid: str | None = Field(None, description="Answers 500 where this is not service_name.")
 
 
 class ErrorDetail(BaseModel):

@@ -20,6 +20,7 @@ from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.base.version import pilotfish_version
 from service.dialects.dapr import errors
+from service.dialects.dapr.envelope import app_id
 from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
 from service.wire.errors import refused
@@ -114,8 +115,8 @@ def add_info(
     @router.get("/v1.0/healthz", status_code=204, responses=dapr_errors(422, 500))
     async def healthz(query: Annotated[HealthQuery, Query()]) -> Response:
         """Whether the sidecar takes requests on."""
-        if query.appid is not None and query.appid != settings.dapr_app_id:
-            raise errors.fault(errors.OTHER_APP, f"dapr app-id does not match {settings.dapr_app_id}")
+        if query.appid is not None and query.appid != app_id(settings):
+            raise errors.fault(errors.OTHER_APP, f"dapr app-id does not match {app_id(settings)}")
         _check_serving(producer, drain, errors.NOT_READY)
         return Response(status_code=204)
 
@@ -134,7 +135,7 @@ def _metadata(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
     version = pilotfish_version()
     names = [name for name in settings.dapr_pubsub_names if name != "*"] or [_USUAL_NAME]
     return {
-        "id": settings.dapr_app_id,
+        "id": app_id(settings),
         "runtimeVersion": version,
         "enabledFeatures": [],
         "actors": [],

@@ -29,8 +29,8 @@ def dialect(sidecar: Sidecar) -> Dialect:
         room=sidecar.room,
         body_threads=sidecar.aside,
         metrics=sidecar.http,
-        max_records=settings.max_records_per_request,
-        max_record_bytes=settings.stream_max_line_bytes,
+        max_records=settings.internal.max_records_per_request,
+        max_record_bytes=settings.stream_line_bytes,
     )
     records = RecordsRoute(
         producer=producer,
@@ -41,10 +41,10 @@ def dialect(sidecar: Sidecar) -> Dialect:
         body_threads=sidecar.aside,
         drain=sidecar.drain,
         limits=PostLimits(
-            max_record_bytes=settings.stream_max_line_bytes,
+            max_record_bytes=settings.stream_line_bytes,
             max_body_bytes=settings.max_body_bytes,
             idle_timeout_ms=settings.stream_idle_timeout_ms,
-            stall_timeout_ms=settings.stall_timeout_ms,
+            stall_timeout_ms=settings.internal.stall_timeout_ms,
         ),
     )
     batch = BatchRoute(

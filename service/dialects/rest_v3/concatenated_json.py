@@ -217,7 +217,7 @@ class ConcatenatedJson:
         if self.held_bytes <= self._max_record_bytes:
             self._begun += chunk[self._from : end]
             return
-        detail = f"a record is larger than {self._max_record_bytes} bytes (stream_max_line_bytes)"
+        detail = f"a record is larger than {self._max_record_bytes} bytes"
         self._forget()
         self._passes_over = True
         self._found.append(BodyError(413, "", detail))

@@ -120,7 +120,7 @@ class PostedBodies:
         for start in range(0, len(body), PIECE_BYTES):
             found += records.feed(body[start : start + PIECE_BYTES])
             if len(found) > self._max_records:
-                detail = f"the body has more than {self._max_records} records (max_records_per_request)"
+                detail = f"the body has more than {self._max_records} records"
                 raise refused(413, f"{detail}; as a stream, of unknown length, it may have any number")
         return found + records.end()
 

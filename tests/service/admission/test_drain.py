@@ -277,9 +277,10 @@ def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     folder = tmp_path / "events"
-    flags = ["--drain-timeout-ms", "500", "--events-folder", str(folder), "--events-heartbeat-ms", "3600000"]
+    flags = ["--drain-timeout-ms", "500", "--events-folder", str(folder)]
+    limits = {"events_heartbeat_ms": 3_600_000}
     with (
-        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags, limits=limits) as sidecar,
         ExitStack() as ends,
     ):
         cluster.hold_next(ApiKey.PRODUCE, times=1_000)

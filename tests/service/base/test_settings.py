@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,15 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from service.__main__ import main
-from service.base.settings import OWN_NAMES, REMOVED, Settings, kafka_settings_table, settings_table
+from service.base.settings import (
+    NOT_IN_A_SIDECAR,
+    OWN_NAMES,
+    REMOVED,
+    Settings,
+    kafka_settings_table,
+    removed,
+    settings_table,
+)
 from service.base.settings_sources import SettingsError, load_settings
 from service.base.version import pilotfish_version, version_of_the_checkout
 from service.process.app import create_app
@@ -249,16 +258,41 @@ def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do(
 ) -> None:
     usage = CliRunner().invoke(main, ["serve", "--help"]).output
     for name in REMOVED:
-        said = f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
+        said = removed(name)
         variable, flag = f"PILOTFISH_{name.upper()}", f"--{name.replace('_', '-')}"
-        with pytest.raises(SettingsError, match=f"^{variable}: {said}"):
+        with pytest.raises(SettingsError, match=f"^{variable}: {re.escape(said)}"):
             load(monkeypatch, {variable: "1"})
         monkeypatch.delenv(variable)
-        with pytest.raises(SettingsError, match=f"^{name} .*: {said}"):
+        with pytest.raises(SettingsError, match=f"^{name} .*: {re.escape(said)}"):
             load(monkeypatch, file=f"{name} = 1", tmp_path=tmp_path)
         ended = CliRunner().invoke(main, ["serve", "--kafka", *BOOTSTRAP, flag, "1"])
         assert (ended.exit_code, f"{flag}: {said}" in ended.output) == (2, True), name
         assert flag not in usage
+
+
+def test_a_setting_of_the_library_alone_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, reason in NOT_IN_A_SIDECAR.items():
+        for value in ("true", "1"):
+            said = f"^kafka: {re.escape(name)}: is no longer a setting, {reason}; remove it$"
+            with pytest.raises(SettingsError, match=said):
+                load(monkeypatch, kafka=(*BOOTSTRAP, f"{name}={value}"))
+        assert f"`{name}`" not in kafka_settings_table()
+    assert Settings(kafka={"bootstrap.servers": "a:1"}).producer_config().idempotence_restart_enable
+
+
+def test_the_longest_line_of_a_stream_grows_with_the_largest_request_up_to_a_body() -> None:
+    mib = 1024 * 1024
+    for request_bytes, body_bytes, line_bytes in (
+        (mib, 16 * mib, 4 * mib),
+        (1_000, 16 * mib, 4 * mib),
+        (2 * mib, 16 * mib, 8 * mib),
+        (8 * mib, 16 * mib, 16 * mib),
+        (8 * mib, 64 * mib, 32 * mib),
+        (8 * mib, 1_000, 4 * mib),
+    ):
+        kafka = {"bootstrap.servers": "a:1", "max.request.size": str(request_bytes)}
+        settings = Settings(kafka=kafka, max_body_bytes=body_bytes)
+        assert settings.stream_line_bytes == line_bytes, (request_bytes, body_bytes)
 
 
 def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,10 +142,10 @@ def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in
 ) -> None:
     folder = tmp_path / "events"
     flags = ["--events-folder", str(folder), "--sidecar-id", "pod-1", "--service-name", "shop"]
-    flags += ["--events-window-ms", "1000"]
+    limits = {"events_window_ms": 1_000}
     with (
         EmbeddedCluster(topics=("orders",)) as cluster,
-        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags, limits=limits) as sidecar,
     ):
         assert sidecar.produce("orders", [{"value": "x"}] * 3).status_code == 200
         wait_until(
@@ -185,7 +185,7 @@ def test_a_folder_that_can_not_be_used_ends_the_start_with_2(tmp_path: Path) -> 
 
 
 def test_a_wrong_setting_of_events_is_named() -> None:
-    for flag, value in (("events-topic", "a/b"), ("sidecar-id", "a b"), ("events-heartbeat-ms", "1")):
+    for flag, value in (("events-topic", "a/b"), ("sidecar-id", "a b"), ("events-files", "0")):
         words = ["serve", "--kafka", "bootstrap.servers=broker:9092", f"--{flag}", value]
         ended = CliRunner().invoke(main, words)
         assert ended.exit_code == 2, flag

@@ -58,7 +58,7 @@ def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_wit
         assert connections_that_fit(wanted) == fit, (soft, hard, wanted)
         assert limit[0] == (raised, UNLIMITED if hard is None else hard), (soft, hard, wanted)
         reported = f"{wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
-        assert caplog.messages == ([f"max_connections: {reported}"] if fit != wanted else []), (
+        assert caplog.messages == ([f"connections: {reported}"] if fit != wanted else []), (
             soft,
             hard,
             wanted,
@@ -79,10 +79,9 @@ def test_the_limit_of_files_is_raised_in_a_process() -> None:
 def test_the_limits_of_connections_are_those_of_the_settings() -> None:
     given = Settings(
         kafka={"bootstrap.servers": "localhost:9092"},
-        max_connections=7,
-        request_timeout_ms=3_000,
-        stall_timeout_ms=5_000,
-        internal=InternalLimits(max_unsent_bytes=2**20),
+        internal=InternalLimits(
+            max_connections=7, request_timeout_ms=3_000, stall_timeout_ms=5_000, max_unsent_bytes=2**20
+        ),
     )
     assert Limits.of(given) == Limits(7, 3.0, 75.0, 5.0, 2**20)
     assert [limits(**{name: 8.0}).look_s for name in ("head_s", "keep_alive_s", "stall_s")] == [2.0] * 3

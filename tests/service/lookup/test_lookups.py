@@ -269,7 +269,7 @@ def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) 
     assert (reported["phase"], reported["waited_ms"]) == ("metadata", 120)
     asked = web.producer.calls[0][1]
     assert (asked["create"], asked["settle"]) == (False, True)
-    assert asked["deadline_ms"] == web.producer.clock.now_ms() + web.settings.lookup_wait_ms
+    assert asked["deadline_ms"] == web.producer.clock.now_ms() + web.settings.internal.lookup_wait_ms
 
 
 def test_with_max_block_a_look_up_waits_for_the_topic_to_appear(web: HttpApp) -> None:

@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 
 from client_core.testing import FakeCluster
-from tests.fuzz.openapi_cases import FLAGS, TOPIC, WAIT_MS, Operation, ask, operations
+from tests.fuzz.openapi_cases import FLAGS, LIMITS, TOPIC, WAIT_MS, Operation, ask, operations
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -30,7 +30,11 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
         folder: Path = tmp_path_factory.mktemp("sidecar")
         kafka = {"max.block.ms": str(WAIT_MS), "client.id": "openapi"}
         with Sidecar(
-            folder, bootstrap_servers=cluster.bootstrap_servers, kafka=kafka, flags=FLAGS
+            folder,
+            bootstrap_servers=cluster.bootstrap_servers,
+            kafka=kafka,
+            flags=FLAGS,
+            limits=LIMITS,
         ) as running:
             yield running
 

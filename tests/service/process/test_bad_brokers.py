@@ -175,8 +175,9 @@ def test_a_sidecar_whose_brokers_have_no_name_yet_says_so_and_is_ready_when_they
             environment=dns.environment(),
             flags=(
                 *("--events-topic", "events", "--spool-folder", str(tmp_path / "spool")),
-                *("--startup-max-wait-ms", "400", "--events-heartbeat-ms", "1000"),
+                *("--startup-max-wait-ms", "400"),
             ),
+            limits={"events_heartbeat_ms": 1_000},
         ) as sidecar:
             node = wait_for_error(sidecar, "Name or service not known")
             assert node["host"] == HOST

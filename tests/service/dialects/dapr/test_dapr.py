@@ -125,7 +125,7 @@ def test_the_trace_context_of_the_request_is_in_the_envelope() -> None:
 
 
 def test_the_app_id_is_the_source() -> None:
-    app = web(dapr_app_id="checkout")
+    app = web(service_name="checkout")
     assert envelope(record_of(app, publish(app)))["source"] == "checkout"
 
 
@@ -394,7 +394,7 @@ def test_metadata_is_what_the_javascript_sdk_declares_it_to_be() -> None:
 
 
 def test_metadata_names_the_pubsubs_that_can_be_published_to() -> None:
-    app = web(dapr_pubsub_names="a,b", dapr_app_id="checkout")
+    app = web(dapr_pubsub_names="a,b", service_name="checkout")
     said = app.get("/v1.0/metadata").json()
     assert ([component["name"] for component in said["components"]], said["id"]) == (["a", "b"], "checkout")
 
@@ -476,6 +476,6 @@ def test_a_sidecar_that_ends_and_a_client_that_has_failed_are_not_healthy() -> N
 
 
 def test_health_can_be_asked_of_one_app() -> None:
-    app = web(dapr_app_id="checkout")
+    app = web(service_name="checkout")
     assert app.get("/v1.0/healthz?appid=checkout").status_code == 204
     assert refusal(app, app.get("/v1.0/healthz?appid=other"), 500) == "ERR_HEALTH_APPID_NOT_MATCH"
