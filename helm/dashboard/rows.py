@@ -349,8 +349,11 @@ def process() -> Panels:
         graph(
             "Turns of the poll loop",
             "An idle sidecar has a few in a minute.",
-            (f"rate({chosen('pilotfish_poll_loop_iterations_total')}[$__rate_interval])", _POD),
-            (rate("pilotfish_poll_loop_failed_iterations_total"), "ended with a bug"),
+            (
+                f"rate({chosen('pilotfish_poll_loop_iteration_duration_seconds_count')}[$__rate_interval])",
+                _POD,
+            ),
+            (rate("pilotfish_loop_failed_turns_total", by=["loop"]), "{{loop}}: ended with a bug"),
             unit="ops",
         ),
         graph(

@@ -163,11 +163,6 @@ class EventLog:
         """Events that were numbered, but never reached a sink."""
         return sum(outbox.dropped for _, outbox in self._channels)
 
-    @property
-    def files_deleted(self) -> int:
-        """Finished files that were deleted for newer ones."""
-        return sum(sink.deleted for sink, _ in self._channels)
-
     # -- the thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:

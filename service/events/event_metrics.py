@@ -35,12 +35,6 @@ class CountedLog(Protocol):
     @property
     def channels(self) -> Sequence[Channel]: ...
 
-    @property
-    def files_deleted(self) -> int: ...
-
-    @property
-    def failed_turns(self) -> int: ...
-
 
 class EventMetrics(Collector):
     """A collector for an event log, or for none."""
@@ -57,10 +51,6 @@ class EventMetrics(Collector):
         waiting = GaugeMetricFamily(
             "pilotfish_events_waiting_bytes", "Bytes of events that wait for a sink.", labels=("sink",)
         )
-        deleted = _counter("events_files_deleted", "Finished files that gave way to newer ones.")
-        failed = _counter(
-            "events_failed_turns", "Turns of the event log that ended with an unexpected exception."
-        )
         if self._log is not None:
             for kind, count in self._log.queued.items():
                 events.add_metric((kind,), count)
@@ -70,9 +60,7 @@ class EventMetrics(Collector):
                 waiting.add_metric((sink.name,), outbox.waiting_bytes + sink.in_flight_bytes)
             for what, count in self._log.left_out._asdict().items():
                 left_out.add_metric((what,), count)
-            deleted.add_metric((), self._log.files_deleted)
-            failed.add_metric((), self._log.failed_turns)
-        yield from (events, dropped, written, left_out, waiting, deleted, failed)
+        yield from (events, dropped, written, left_out, waiting)
 
 
 def _counter(name: str, help_text: str, *labels: str) -> CounterMetricFamily:

@@ -80,7 +80,6 @@ class EventTopic:
     """A sink that sends to a topic."""
 
     name: Final = "topic"
-    deleted: Final = 0
 
     def __init__(
         self,

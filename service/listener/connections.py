@@ -196,9 +196,4 @@ class Connections(Collector):
         yield GaugeMetricFamily(
             "pilotfish_http_connections", "Connections to the API that are open.", value=self.open
         )
-        yield GaugeMetricFamily(
-            "pilotfish_http_unsent_bytes",
-            "Bytes of answers beyond the sockets' buffers whose callers do not take them.",
-            value=self.unsent_bytes,
-        )
         yield counter_family(self._ended)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from client_core import LoopWork, NodeStatus
@@ -70,11 +70,6 @@ class StatusCollector(Collector):
         yield gauge("buffer_pool_size_bytes", "buffer.memory.", buffer.total_bytes)
         yield gauge("buffer_pool_available_bytes", "What of it is free.", buffer.available_bytes)
         yield gauge("buffer_pool_waiters", "Callers that wait for it.", buffer.waiters)
-        yield CounterMetricFamily(
-            "pilotfish_poll_loop_iterations",
-            "Turns of the poll loop.",
-            value=status.loop_turns,
-        )
         yield from _loop_metrics(self._producer.loop_work())
         yield gauge(
             "poll_loop_max_sleep_seconds",
@@ -95,12 +90,7 @@ class StatusCollector(Collector):
 
 
 def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
-    """Yields the client's own counters of loop turns, so that a turn needs no event."""
-    yield CounterMetricFamily(
-        "pilotfish_poll_loop_failed_iterations",
-        "Turns of the poll loop that ended with an unexpected exception; the log has the stack.",
-        value=work.failed_turns,
-    )
+    """Yields the client's own histogram of loop turns, so that a turn needs no event."""
     bounds = [*(str(bound_ms / 1000) for bound_ms in work.bounds_ms), "+Inf"]
     yield HistogramMetricFamily(
         "pilotfish_poll_loop_iteration_duration_seconds",

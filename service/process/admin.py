@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -67,6 +67,28 @@ class _CallersCollector(Collector):
         ]
 
 
+class _FailedTurns(Collector):
+    """A collector of turns that failed: of the client's poll loop, the event log and the spool's delivery."""
+
+    def __init__(self, app: App) -> None:
+        self._producer = app.sidecar.producer
+        self._event_log = app.event_log
+        self._spool = app.spool
+
+    def collect(self) -> list[Metric]:
+        family = CounterMetricFamily(
+            "pilotfish_loop_failed_turns",
+            "Turns of a loop that ended with an unexpected exception; the log has the stack.",
+            labels=("loop",),
+        )
+        family.add_metric(("poll",), self._producer.loop_work().failed_turns)
+        if self._event_log is not None:
+            family.add_metric(("event_log",), self._event_log.failed_turns)
+        if self._spool is not None:
+            family.add_metric(("spool",), self._spool.delivery.failed_turns)
+        return [family]
+
+
 def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRegistry:
     """Returns a registry with all metrics of this app, its server and the process."""
     sidecar = app.sidecar
@@ -82,6 +104,7 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
     )
     registry.register(sidecar.http)
     registry.register(_CallersCollector(sidecar))
+    registry.register(_FailedTurns(app))
     registry.register(app.advice)
     registry.register(app.event_metrics)
     registry.register(app.spool_metrics)

@@ -174,11 +174,8 @@ class AdviceAtStart(Collector):
     # -- the admin thread ------------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the gauges for Prometheus."""
+        """Yields the gauge for Prometheus."""
         info = GaugeMetricFamily("pilotfish_advice_info", "What became of the advice.", labels=("outcome",))
         if self.outcome is not None:
             info.add_metric((self.outcome.value,), 1)
         yield info
-        yield GaugeMetricFamily(
-            "pilotfish_advice_topics", "Topics kept known on advice.", value=self.topics_kept
-        )

@@ -36,7 +36,6 @@ class SpoolMetrics(Collector):
         aside = _counter("set_aside_records", "Records that became dead letters, by reason.", "reason")
         lost = _counter("lost_records", "Spooled records that a damaged file held.")
         failures = _counter("disk_failures", "Groups of records that the disk did not take.", "operation")
-        turns = _counter("failed_turns", "Turns of the delivery that ended with an unexpected exception.")
         fsync = HistogramMetricFamily(
             "pilotfish_spool_fsync_duration_seconds", "How long an fsync of the spool took.", labels=()
         )
@@ -58,11 +57,10 @@ class SpoolMetrics(Collector):
             lost.add_metric((), delivery.lost)
             failures.add_metric(("write",), writer.write_failures)
             failures.add_metric(("fsync",), writer.fsync_failures)
-            turns.add_metric((), delivery.failed_turns)
             histogram = writer.fsync_seconds
             fsync.add_metric((), buckets=histogram.buckets(), sum_value=histogram.sum)
         yield from (records, held, limit, age, lying, damaged, spooled, delivered, aside, lost, failures)
-        yield from (turns, fsync, refused)
+        yield from (fsync, refused)
 
 
 def _gauge(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:

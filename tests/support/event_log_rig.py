@@ -44,7 +44,6 @@ class KeptLines:
         self.closed_by_ms: int | None = None
         self.in_flight_bytes = 0
         self.written = 0
-        self.deleted = 0
 
     def begin(self) -> None:
         self.begun += 1

@@ -154,7 +154,7 @@ def test_whoever_is_behind_longest_is_cut_off_and_the_last_one_never() -> None:
 
     def state() -> tuple[float, list[bool]]:
         cut = [each.ends == ["abort"] for each in (first, second, third)]
-        return values(connections)["pilotfish_http_unsent_bytes"], cut
+        return connections.unsent_bytes, cut
 
     connections.fell_behind(first, 30)
     connections.fell_behind(second, 70)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -17,6 +17,9 @@ from service.process.admin import make_registry
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
 
@@ -311,8 +314,19 @@ def test_turns_of_the_poll_loop_are_told_by_how_long_they_worked(web: HttpApp) -
     assert value(web, f"{turns}_sum") == 90.041
     assert value(web, f"{turns}_bucket", le="0.001") == 2
     assert value(web, f"{turns}_bucket", le="0.05") == 3
-    assert value(web, "poll_loop_failed_iterations_total") == 3
+    assert value(web, "loop_failed_turns_total", loop="poll") == 3
     assert value(web, "poll_loop_max_sleep_seconds") == 30
+
+
+def test_turns_that_failed_are_told_of_each_loop_there_is(web: HttpApp, tmp_path: Path) -> None:
+    assert [value(web, "loop_failed_turns_total", loop=loop) for loop in ("spool", "event_log")] == [None] * 2
+    (tmp_path / "spool").mkdir()
+    folders = {"spool_folder": str(tmp_path / "spool"), "events_folder": str(tmp_path / "events")}
+    both = HttpApp(**folders)
+    assert both.app.spool is not None
+    both.app.spool.delivery.failed_turns = 7
+    assert value(both, "loop_failed_turns_total", loop="spool") == 7
+    assert value(both, "loop_failed_turns_total", loop="event_log") == 0
 
 
 def test_metadata_and_buffer_are_gauges(web: HttpApp) -> None:

@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 
 def metrics(app: App) -> list[str]:
-    """The lines about advice, and about the interval."""
+    """The lines about advice, about the interval, and how many topics advice keeps known."""
     text = generate_latest(make_registry(app)).decode()
     names = ("pilotfish_advice", "pilotfish_metadata_max_age")
-    return [line.removeprefix("pilotfish_") for line in text.splitlines() if line.startswith(names)]
+    lines = [line.removeprefix("pilotfish_") for line in text.splitlines() if line.startswith(names)]
+    return [*lines, f"topics kept: {app.advice.topics_kept}"]
 
 
 class Started:
@@ -122,7 +123,7 @@ def test_when_the_cluster_is_known_topics_are_looked_up_and_the_interval_is_lowe
     assert metrics(started.web.app) == [
         "metadata_max_age_seconds 60.0",
         'advice_info{outcome="used"} 1.0',
-        "advice_topics 1.0",
+        "topics kept: 1",
     ]
     assert log.messages == [
         f"advice: {started.path}: advice[0], computed at 2023-11-14T22:00:00.000Z: 1 of 2 topics exist "
@@ -137,7 +138,7 @@ def test_metadata_that_came_before_the_app_began_is_as_good(tmp_path: Path) -> N
     async def scenario() -> None:
         await until(lambda: started.asked)
         await turns()
-        assert "advice_topics 2.0" in metrics(started.web.app)
+        assert "topics kept: 2" in metrics(started.web.app)
 
     started.run(scenario)
 
@@ -159,7 +160,7 @@ def test_advised_topics_are_kept_known_for_as_long_as_they_are_there(tmp_path: P
         started.refresh(orders=3, others=1)
         await turns()
         assert uses["orders"].touched
-        assert "advice_topics 1.0" in metrics(started.web.app)
+        assert "topics kept: 1" in metrics(started.web.app)
         assert len(started.asked) == 1
 
     started.run(scenario)
@@ -224,7 +225,7 @@ def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
     assert metrics(started.web.app) == [
         "metadata_max_age_seconds 300.0",
         f'advice_info{{outcome="{outcome}"}} 1.0',
-        "advice_topics 0.0",
+        "topics kept: 0",
     ]
     (line,) = log.messages
     assert line.startswith("advice: " + reported.format(path=started.path))
@@ -239,7 +240,7 @@ def test_a_folder_or_a_pipe_in_the_place_of_the_file_holds_nothing_up(tmp_path: 
 
 def test_without_the_setting_nothing_is_read_and_nothing_told(log: pytest.LogCaptureFixture) -> None:
     app = HttpApp().app
-    assert metrics(app) == ["metadata_max_age_seconds 300.0", "advice_topics 0.0"]
+    assert metrics(app) == ["metadata_max_age_seconds 300.0", "topics kept: 0"]
     assert log.messages == []
 
 

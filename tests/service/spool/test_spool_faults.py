@@ -452,7 +452,6 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
     rig.spool_in([*records(4), *records(6, "payments")])
     rig.deliver()
     rig.clock.advance(5_500)
-    rig.spool.delivery.failed_turns = 7
     fsyncs = rig.spool.writer.fsync_seconds
     families = list(SpoolMetrics(rig.spool).collect())
     samples = {
@@ -475,7 +474,6 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
         ("lost_records_total",): 2,
         ("disk_failures_total", "write"): 1,
         ("disk_failures_total", "fsync"): 2,
-        ("failed_turns_total",): 7,
         ("fsync_duration_seconds_count",): fsyncs.count,
     }
     without = list(SpoolMetrics(None).collect())
