@@ -54,11 +54,3 @@ def test_every_name_of_java_is_in_the_table_and_no_other(
     group: str, names_in_java: dict[str, set[str]]
 ) -> None:
     assert names_in_docs(group) == names_in_java[group]
-
-
-def test_names_that_the_other_tables_give_java_are_javas(names_in_java: dict[str, set[str]]) -> None:
-    before = DOCS.split("## From Java's names")[0]
-    last_cells = re.findall(r"^\| `pilotfish_.*\| ([^|]*) \|$", before, re.MULTILINE)
-    named = {name for cell in last_cells for name in re.findall(r"`([a-z-]+)`", cell)} - set(GROUPS)
-    assert named
-    assert named <= set().union(*names_in_java.values())
