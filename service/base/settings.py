@@ -382,7 +382,7 @@ def settings_table() -> str:
 
 def kafka_settings_table() -> str:
     """Returns the supported Kafka settings, by Kafka's names, as a Markdown table."""
-    lines = ["| name | type | default | valid | what it does |", "|---|---|---|---|---|"]
+    lines = ["| name | default | valid | what it does |", "|---|---|---|---|"]
     for option in SIDECAR_OPTIONS:
         kafkas = option.default if option.kafka_default is None else option.kafka_default
         default = SIDECAR_DEFAULTS.get(option.name, option.default)
@@ -392,7 +392,7 @@ def kafka_settings_table() -> str:
         rule = option.taken or option.valid
         valid = "" if rule is None else rule.text
         name = f"`{option.name}`" if option.file_name is None else f"`{option.name}`, `{option.file_name}`"
-        lines.append(f"| {name} | {option.kind.name.lower()} | {shown} | {valid} | {option.doc} |")
+        lines.append(f"| {name} | {shown} | {valid} | {option.doc} |")
     return "\n".join(lines)
 
 

@@ -340,9 +340,9 @@ def test_every_setting_is_described_and_has_a_flag() -> None:
 
 def test_kafkas_table_tells_companions_and_other_defaults_than_kafkas() -> None:
     table = kafka_settings_table()
-    assert "| `sasl.password`, `sasl.password.file` | password | none |" in table
-    assert "| `ssl.truststore.type` | string | PEM (Kafka: JKS) | [PEM] |" in table
-    assert "| `bootstrap.servers` | list | must be given |" in table
+    assert "| `sasl.password`, `sasl.password.file` | none |" in table
+    assert "| `ssl.truststore.type` | PEM (Kafka: JKS) | [PEM] |" in table
+    assert "| `bootstrap.servers` | must be given |" in table
 
 
 def test_a_wrong_setting_ends_the_command_with_2_and_its_name() -> None:
