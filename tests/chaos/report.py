@@ -69,7 +69,8 @@ def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
     of = {name: sum(row[name] for row in rows) for name in ("requests", "acknowledged", "lost")}
     most_mb = max((row["after_mb"] for row in rows if row["after_mb"] is not None), default=None)
     return (
-        f"{of['requests']:,} requests, {of['acknowledged']:,} records acknowledged, {of['lost']:,} of them lost. "
+        f"{of['requests']:,} requests, {of['acknowledged']:,} records acknowledged, "
+        f"{of['lost']:,} of them lost. "
         f"The sidecar's memory (RSS) was {_whole(most_mb)} MB at most."
     )
 

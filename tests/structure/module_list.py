@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "docs" / "modules.md"
 _TOPS: Final = ("client_core", "service", "pipeline", "helm", "benchmarks", "tests")
 _GENERATED: Final = "client_core/protocol/messages"
-_WORDS: Final = 12
+_WORDS: Final = 10
 #: Their modules are listed by name only.
 _NAMED_ONLY: Final = ("benchmarks", "tests")
 _COLUMNS: Final = 128
@@ -59,7 +59,7 @@ def _package(folder: Path) -> str:
     if not modules:
         return ""
     if folder.relative_to(ROOT).parts[0] in _NAMED_ONLY:
-        lines = _wrapped(", ".join(f"`{path.stem}`" for path in modules))
+        lines = _wrapped(", ".join(f"`{path.name}`" for path in modules))
     else:
         lines = "".join(f"- `{path.name}`: {summary(path)}\n" for path in modules)
     head = f"\n## `{folder.relative_to(ROOT).as_posix()}/`\n\n"
@@ -87,7 +87,7 @@ def first_line(path: Path) -> str:
 
 
 def summary(path: Path) -> str:
-    """The first sentence of a module's docstring, cut to 12 words, at a mark where there is one."""
+    """The first sentence of a module's docstring, cut to 10 words, at a mark where there is one."""
     words = first_sentence(docstring(path)).split()
     if len(words) <= _WORDS:
         return " ".join(words)
