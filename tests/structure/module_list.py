@@ -1,10 +1,10 @@
-"""docs/modules.md: every module by its package, the product's with the first words of their docstrings.
+"""docs/modules.md: every module by its package, the sidecar's with the first words of their docstrings.
 
     python -m tests.structure.module_list            writes it
     python -m tests.structure.module_list --check    exits 1 where it is out of date
 
 Left out are the messages of Kafka's protocol, which are generated, and files of tests, whose names say what
-is in them. Helpers of tests, and benchmarks, are named only: benchmarks/README.md describes the latter.
+is in them. Modules of the pipeline, the charts, benchmarks and helpers of tests are named only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOPS: Final = ("client_core", "service", "pipeline", "helm", "benchmarks", "tes
 _GENERATED: Final = "client_core/protocol/messages"
 _WORDS: Final = 10
 #: Their modules are listed by name only.
-_NAMED_ONLY: Final = ("benchmarks", "tests")
+_NAMED_ONLY: Final = ("benchmarks", "helm", "pipeline", "tests")
 _COLUMNS: Final = 128
 _HEAD: Final = """# Modules
 
