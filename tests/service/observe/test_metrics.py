@@ -321,8 +321,7 @@ def test_turns_of_the_poll_loop_are_told_by_how_long_they_worked(web: HttpApp) -
 def test_turns_that_failed_are_told_of_each_loop_there_is(web: HttpApp, tmp_path: Path) -> None:
     assert [value(web, "loop_failed_turns_total", loop=loop) for loop in ("spool", "event_log")] == [None] * 2
     (tmp_path / "spool").mkdir()
-    folders = {"spool_folder": str(tmp_path / "spool"), "events_folder": str(tmp_path / "events")}
-    both = HttpApp(**folders)
+    both = HttpApp(spool_folder=str(tmp_path / "spool"), events_folder=str(tmp_path / "events"))
     assert both.app.spool is not None
     both.app.spool.delivery.failed_turns = 7
     assert value(both, "loop_failed_turns_total", loop="spool") == 7
