@@ -46,17 +46,19 @@ class _CallersCollector(Collector):
     """A collector of waiting requests, watchers and open streams."""
 
     def __init__(self, sidecar: Sidecar) -> None:
-        self._room = sidecar.room
+        self._admission = sidecar.admission
         self._feed = sidecar.feed
         self._streams = sidecar.streams
 
     def collect(self) -> list[Metric]:
         return [
-            GaugeMetricFamily("pilotfish_waiting_requests", "Requests that wait.", value=self._room.requests),
+            GaugeMetricFamily(
+                "pilotfish_waiting_requests", "Requests that wait.", value=self._admission.requests
+            ),
             GaugeMetricFamily(
                 "pilotfish_waiting_bytes",
                 "Bytes of bodies that wait to be delivered.",
-                value=self._room.bytes,
+                value=self._admission.bytes,
             ),
             GaugeMetricFamily("pilotfish_watchers", "Callers of /v1/watch.", value=self._feed.watchers),
             GaugeMetricFamily(

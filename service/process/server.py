@@ -171,7 +171,7 @@ class SidecarServer:
         admin = start_admin(
             self._app, self._admin_socket, lambda: self._api.started, [self._connections], self._embedded
         )
-        garbage = Garbage(loop, lambda: self._app.sidecar.room.requests)
+        garbage = Garbage(loop, lambda: self._app.sidecar.admission.requests)
         garbage.begin()
         map_large_blocks()
         serving = loop.create_task(self._api.serve())

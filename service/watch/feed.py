@@ -203,7 +203,7 @@ class ChangeFeed:
         try:
             yield subscription
         finally:
-            self._drain.leave(subscription.end)
+            self._drain.unlisten(subscription.end)
             self._topics.remove(readable)
             self._subscriptions.discard(subscription)
             self._by_caller[caller.name] -= 1

@@ -296,7 +296,7 @@ def test_others_are_served_while_large_bodies_are_understood(cluster: FakeCluste
             answered.append(name)
 
         large = [asyncio.create_task(post("large", body)) for _ in range(3)]
-        await until(lambda: sidecar.app.sidecar.room.bytes >= 3 * len(body))
+        await until(lambda: sidecar.app.sidecar.admission.bytes >= 3 * len(body))
         gc.collect(1)
         await asyncio.sleep(0)  # that turn was the collector's
         sidecar.loop.forget()

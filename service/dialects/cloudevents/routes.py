@@ -144,14 +144,14 @@ class Events:
         *,
         clock: Clock,
         producing: Producing,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
     ) -> None:
         self._clock = clock
         self._producing = producing
-        self._room = room
+        self._admission = admission
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
@@ -170,9 +170,9 @@ class Events:
             self._producing.check(topic, caller)
             check_encoding(header(scope, b"content-encoding"))
             media_type = _envelope_type(header(scope, b"content-type"))
-            with self._room.enter(announced_bytes(scope), caller) as place:
+            with self._admission.acquire(announced_bytes(scope), caller) as permit:
                 body = await read_body(
-                    request.scope, request.receive, place, self._producing.times.timeout_ms
+                    request.scope, request.receive, permit, self._producing.times.timeout_ms
                 )
                 records = await self._body_threads.read(
                     partial(self._records, topic, media_type, scope["headers"]), body
@@ -181,7 +181,7 @@ class Events:
                     return answer_of(topic, (), _ACCEPTED)
                 times = self._producing.dialect_times(topic, since_ms=since_ms)
                 result = await self._producing.deliver(
-                    topic, records, times, since_ms=since_ms, place=place, receive=request.receive
+                    topic, records, times, since_ms=since_ms, permit=permit, receive=request.receive
                 )
         except BodyError as e:
             raise ProblemError(problem_of_body(e)) from e

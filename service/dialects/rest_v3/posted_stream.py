@@ -185,7 +185,7 @@ def _called_at_drain(drain: Drain, listener: Callable[[], None]) -> Iterator[Non
     try:
         yield
     finally:
-        drain.leave(listener)
+        drain.unlisten(listener)
 
 
 def _end_now(patience: asyncio.Timeout) -> None:

@@ -316,7 +316,7 @@ def test_each_of_those_who_listen_is_told_once_that_the_drain_begins() -> None:
         drain.listen(partial(reported.update, [name]))
     left = partial(reported.update, ["gone"])
     drain.listen(left)
-    drain.leave(left)
+    drain.unlisten(left)
     drain.begin()
     drain.begin()
     assert reported == {"a stream": 1, "a watch": 1, "another stream": 1}

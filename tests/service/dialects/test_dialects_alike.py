@@ -101,17 +101,17 @@ async def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_the
 ) -> None:
     web = app()
     web.producer.holds_records = True
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     async with web.client() as client:
         asked = asyncio.ensure_future(way.post(client))
         await until(lambda: web.producer.waiting)
-        assert room.requests == 1
+        assert admission.requests == 1
         asked.cancel()
         await asyncio.wait([asked])
-    assert (room.requests, web.app.sidecar.http.in_progress) == (0, 0)
-    assert room.bytes >= len(way.body)
+    assert (admission.requests, web.app.sidecar.http.in_progress) == (0, 0)
+    assert admission.bytes >= len(way.body)
     web.producer.deliver(web.producer.undelivered[0])
-    assert room.bytes == 0
+    assert admission.bytes == 0
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.path != _V3], ids=_name)  # there it is a stream
@@ -126,7 +126,7 @@ async def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes(way: 
         answers = [await way.post(client), await way.post(client, body=in_pieces())]
     assert [way.code(answer) for answer in answers] == [(413, way.too_large)] * 2
     assert web.producer.submitted == []
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
 async def test_a_topic_that_nobody_knows_is_waited_for_and_not_created() -> None:

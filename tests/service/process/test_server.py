@@ -69,7 +69,7 @@ async def test_a_caller_who_hangs_up_frees_its_place_over_tcp() -> None:
         with pytest.raises(httpx.ReadTimeout):
             await api.post(PATH, content=ONE, headers=JSON, timeout=httpx.Timeout(5, read=0.05))
         await until(lambda: not running.producer.waiting)
-        await until(lambda: running.app.sidecar.room.requests == 0)
+        await until(lambda: running.app.sidecar.admission.requests == 0)
 
 
 async def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with_0() -> None:

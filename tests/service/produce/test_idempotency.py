@@ -232,11 +232,11 @@ async def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(w
     web.producer.holds_records = True
     async with web.client() as client:
         asked = [asyncio.create_task(ask(client)) for _ in range(3)]
-        await until(lambda: web.app.sidecar.room.requests == 3)
+        await until(lambda: web.app.sidecar.admission.requests == 3)
         web.producer.acknowledge(web.producer.waiting[0])
         answers = await asyncio.gather(*asked)
     assert_one_was_written(web, answers)
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
 def assert_one_was_written(web: HttpApp, answers: Sequence[httpx.Response]) -> None:
@@ -258,7 +258,7 @@ async def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(
     answers_with(web, NOT_WRITTEN)
     async with web.client() as client:
         asked = [asyncio.create_task(ask(client)) for _ in range(2)]
-        await until(lambda: web.app.sidecar.room.requests == 2)
+        await until(lambda: web.app.sidecar.admission.requests == 2)
         web.producer.acknowledge(web.producer.waiting[0])
         answers = await asyncio.gather(*asked)
     assert [answer.status_code for answer in answers] == [503, 503]
@@ -291,10 +291,10 @@ async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp)
     ):
         for caller in (first, second, third):
             caller.end(ONE)
-        await until(lambda: web.app.sidecar.room.requests == 3)
+        await until(lambda: web.app.sidecar.admission.requests == 3)
         second.leave()
         first.leave()
-        await until(lambda: web.app.sidecar.room.requests == 1)
+        await until(lambda: web.app.sidecar.admission.requests == 1)
         web.producer.acknowledge(web.producer.waiting[0])
         await asyncio.shield(third.request)
         assert (first.status, second.status) == (None, None)
@@ -313,11 +313,11 @@ async def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_
         caller.leave()
         await asyncio.shield(caller.request)
         assert caller.status is None
-    room, ticket = web.app.sidecar.room, web.producer.waiting[0]
+    admission, ticket = web.app.sidecar.admission, web.producer.waiting[0]
     assert not ticket.cancelled, "what was asked for under a key is delivered"
-    assert (room.requests, room.bytes) == (0, len(ONE))
+    assert (admission.requests, admission.bytes) == (0, len(ONE))
     web.producer.acknowledge(ticket)
-    assert room.bytes == 0
+    assert admission.bytes == 0
     async with web.client() as client:
         again = await ask(client)
     assert (again.status_code, is_replay(again)) == (200, True)
@@ -346,7 +346,7 @@ async def test_a_retry_of_what_answered_504_waits_for_the_truth(
 ) -> None:
     async with ended_with(web, ONE, UNKNOWN) as (client, first, ticket):
         retry = asyncio.create_task(ask(client))
-        await until(lambda: web.app.sidecar.room.requests)
+        await until(lambda: web.app.sidecar.admission.requests)
         assert not retry.done()
         settle(ticket, truth)
         answers = [first, await retry, await ask(client)]

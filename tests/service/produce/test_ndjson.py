@@ -245,7 +245,7 @@ async def test_a_short_line_that_has_begun_takes_no_place_in_the_waiting_room(we
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b'{"value":0}\n{"val')
         assert (await caller.line())["index"] == 0
-        assert web.app.sidecar.room.bytes == 0
+        assert web.app.sidecar.admission.bytes == 0
 
 
 # -- refused by its head -------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ async def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: Http
             assert (await caller.line())["index"] == number
         caller.end()
         assert await caller.rest() == [summary(3)]
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
 
 
 async def test_what_is_known_at_once_is_written_at_once(web: HttpApp) -> None:
@@ -343,7 +343,7 @@ async def test_a_caller_who_takes_nothing_of_its_answer_is_cut_off() -> None:
         caller.send(b'{"value":1}\n')
         await asyncio.shield(caller.request)
         assert caller.chunks == []
-    assert (web.app.sidecar.streams.open_now, web.app.sidecar.room.requests) == (0, 0)
+    assert (web.app.sidecar.streams.open_now, web.app.sidecar.admission.requests) == (0, 0)
 
 
 async def test_a_stream_that_brings_nothing_for_long_ends_and_says_so() -> None:
@@ -384,15 +384,15 @@ async def test_of_a_caller_who_leaves_what_was_submitted_is_delivered_and_nothin
             assert caller.chunks == []
         [ticket] = web.producer.waiting
         assert not ticket.cancelled
-        assert (sidecar.room.requests, sidecar.room.bytes) == (0, len(line) - 1)
+        assert (sidecar.admission.requests, sidecar.admission.bytes) == (0, len(line) - 1)
         web.producer.acknowledge(ticket)
-        assert (sidecar.room.bytes, sidecar.streams.open_now, sidecar.http.in_progress) == (0, 0, 0)
+        assert (sidecar.admission.bytes, sidecar.streams.open_now, sidecar.http.in_progress) == (0, 0, 0)
 
 
 async def test_a_long_line_that_finds_no_room_fails_and_the_stream_goes_on() -> None:
     web = app(max_waiting_bytes=1_000)
     async with StreamCaller(web.app, PATH, "timeout_ms=0") as caller:
-        with web.app.sidecar.room.enter(950):
+        with web.app.sidecar.admission.acquire(950):
             caller.send(b'{"value":0}\n{"value":"' + b"x" * 70_000)
             first, bad = await caller.line(), await caller.line()
         caller.send(b'"}\n{"value":2}\n')
@@ -400,7 +400,7 @@ async def test_a_long_line_that_finds_no_room_fails_and_the_stream_goes_on() -> 
         last, end = await caller.rest()
     assert (first["index"], last["index"], end) == (0, 2, summary(3, failed=1))
     assert (bad["index"], bad["error"]["retriable"]) == (1, True)
-    assert web.app.sidecar.room.bytes == 0
+    assert web.app.sidecar.admission.bytes == 0
 
 
 # -- over a socket -------------------------------------------------------------------------------------------
@@ -555,7 +555,7 @@ def test_a_stream_whose_head_can_not_be_sent_is_let_go(web: HttpApp, how: str) -
 
     run(scenario())
     sidecar = web.app.sidecar
-    assert (sidecar.streams.open_now, sidecar.room.requests) == (0, 0)
+    assert (sidecar.streams.open_now, sidecar.admission.requests) == (0, 0)
 
 
 def test_a_line_of_many_small_parts_takes_little_more_than_its_bytes() -> None:

@@ -60,7 +60,7 @@ def test_the_next_produce_is_served(web: HttpApp) -> None:
     assert web.post("/v1/topics/orders/records", json=BODY).status_code == 500
     web.producer.refuses = None
     assert web.post("/v1/topics/orders/records", json=BODY).status_code == 200
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
 
 
 @pytest.mark.parametrize("records", [1, FEW_RECORDS + 1])

@@ -145,14 +145,14 @@ async def test_a_record_that_is_too_large_fails_alone() -> None:
     outcomes = await told_of(web, [record(0), BAD, record(2), record(3), record(4)])
     assert statuses(outcomes) == [0, 422, 413, 413, 0]
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"4"]]
-    assert (web.app.sidecar.room.bytes, web.app.sidecar.room.requests) == (0, 0)
+    assert (web.app.sidecar.admission.bytes, web.app.sidecar.admission.requests) == (0, 0)
 
 
 async def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
     web = app()
     web.producer.state = "closed"
     assert statuses(await told_of(web, [record(0), record(1)])) == [503, 503]
-    assert web.app.sidecar.room.bytes == 0
+    assert web.app.sidecar.admission.bytes == 0
 
 
 async def test_the_topic_may_be_unknown_and_is_counted_as_such_until_the_outcome() -> None:
@@ -239,22 +239,22 @@ async def test_what_alone_is_too_much_fits_alone() -> None:
 async def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
     web = app(max_waiting_bytes=100)
     web.producer.holds_records = True
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     with open_stream(web) as stream:
-        with room.enter(90):
+        with admission.acquire(90):
             async with task_of(stream.put([record(0)], 50)) as putting:
                 await asyncio.sleep(0.03)
                 assert not putting.done()
                 assert web.producer.submitted == []
         await stream.put([record(1)], 50)
-        assert room.bytes == 50
+        assert admission.bytes == 50
 
 
 async def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() -> None:
     web = app(max_waiting_bytes=100)
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     with open_stream(web, times=Times(max_block_ms=500, timeout_ms=500)) as stream:
-        with room.enter(90):
+        with admission.acquire(90):
             async with task_of(stream.put([record(0), BAD], 50)) as putting:
                 await asyncio.sleep(0)
                 web.producer.clock.advance(501)
@@ -262,7 +262,7 @@ async def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes
         await stream.put([record(2)], 50)
         stream.finish()
         assert statuses(await all_told(stream)) == [429, 422, 0]
-    assert room.bytes == 0
+    assert admission.bytes == 0
 
 
 async def test_a_caller_whose_token_allows_one_request_may_have_one_stream() -> None:
@@ -295,14 +295,14 @@ async def test_a_caller_whose_streams_have_ended_leaves_nothing_behind() -> None
 
 async def test_what_has_come_of_a_long_item_counts_in_the_waiting_room() -> None:
     web = app(max_waiting_bytes=100)
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     seen: list[object] = []
-    with open_stream(web, times=Times(0, 0)) as stream, room.enter(20):
+    with open_stream(web, times=Times(0, 0)) as stream, admission.acquire(20):
         for held_bytes in (30, 70, 10, 90, 0):
             problem = await stream.hold(held_bytes)
-            seen.append((problem and problem.status, room.bytes - 20))
+            seen.append((problem and problem.status, admission.bytes - 20))
     assert seen == [(None, 30), (None, 70), (None, 10), (429, 10), (None, 0)]
-    assert (room.bytes, room.requests) == (0, 0)
+    assert (admission.bytes, admission.requests) == (0, 0)
 
 
 # -- how it ends ---------------------------------------------------------------------------------------------
@@ -334,20 +334,20 @@ async def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(setting
                 await putting
         web.producer.acknowledge(web.producer.waiting[0])
         assert len(await all_told(stream)) == 1
-    assert (len(web.producer.submitted), web.app.sidecar.room.bytes) == (1, 0)
+    assert (len(web.producer.submitted), web.app.sidecar.admission.bytes) == (1, 0)
 
 
 async def test_what_was_submitted_is_delivered_though_nobody_listens_any_more() -> None:
     web = app()
     web.producer.holds_records = True
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     with open_stream(web) as stream:
         await stream.put([record(0)], 40)
     [ticket] = web.producer.waiting
     assert not ticket.cancelled
-    assert (room.requests, room.bytes) == (0, 40)
+    assert (admission.requests, admission.bytes) == (0, 40)
     web.producer.acknowledge(ticket)
-    assert room.bytes == 0
+    assert admission.bytes == 0
 
 
 async def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
@@ -447,4 +447,4 @@ async def test_what_reading_or_telling_raises_ends_the_conversation(who: str) ->
     stream = open_stream(web)
     with stream, pytest.raises(ValueError, match=who):
         await converse(stream, web.app.sidecar.drain, Line(web).receive, read, report)
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0

@@ -243,7 +243,7 @@ def test_refusals_may_be_read_too(web: HttpApp) -> None:
 def test_an_answer_that_says_too_many_may_be_read_with_its_retry_after() -> None:
     app = HttpApp(allowed_origins=ORIGIN, max_waiting_requests=1)
     headers = {"origin": ORIGIN, "content-type": "application/json"}
-    with app.app.sidecar.room.enter(0):
+    with app.app.sidecar.admission.acquire(0):
         answer = app.post(PRODUCE, content=RECORDS, headers=headers)
     assert answer.status_code == 429
     assert answer.headers["access-control-allow-origin"] == ORIGIN

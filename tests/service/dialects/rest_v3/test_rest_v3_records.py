@@ -210,13 +210,13 @@ def test_a_record_that_is_too_large_fails_alone(http: HttpApp) -> None:
     body = records(*(f'{{"value":{{"type":"STRING","data":"{text}"}}}}' for text in written))
     assert codes(http, body) == [200, 413, 200, 413]
     assert [record.value for record in sent(http)] == [b"a", b"b"]
-    assert http.app.sidecar.room.bytes == 0
+    assert http.app.sidecar.admission.bytes == 0
 
 
 def test_where_the_client_takes_nothing_each_record_says_so(http: HttpApp) -> None:
     http.producer.state = "closed"
     assert set(codes(http, b"{}{}{bad}")) == {50302, 400}
-    assert http.app.sidecar.room.bytes == 0
+    assert http.app.sidecar.admission.bytes == 0
 
 
 def test_a_partition_that_the_topic_lacks_is_40402_and_not_waited_for_as_long_as_memory(

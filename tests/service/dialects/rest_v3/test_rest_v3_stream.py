@@ -57,7 +57,7 @@ async def refusal(stream: StreamCaller) -> tuple[int | None, int]:
 
 def nothing_is_left(http: HttpApp) -> bool:
     sidecar = http.app.sidecar
-    return (sidecar.streams.open_now, sidecar.room.requests, sidecar.room.bytes) == (0, 0, 0)
+    return (sidecar.streams.open_now, sidecar.admission.requests, sidecar.admission.bytes) == (0, 0, 0)
 
 
 async def one_shot(http: HttpApp, *pieces: bytes) -> list[dict[str, Any]]:
@@ -192,7 +192,7 @@ async def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_
     http = app(kafka={"max.block.ms": "0"})
     async with caller(http) as stream:
         assert await told(stream, value(0)) == 200
-        with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
+        with http.app.sidecar.admission.acquire(http.settings.max_waiting_bytes):
             assert await told(stream, value(1)) == 429
         assert await told(stream, value(2)) == 200
 
@@ -200,7 +200,7 @@ async def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_
 async def test_a_long_record_that_finds_no_room_is_429_in_its_place_and_the_stream_goes_on() -> None:
     http = app(kafka={"max.block.ms": "0"})
     async with caller(http) as stream:
-        with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
+        with http.app.sidecar.admission.acquire(http.settings.max_waiting_bytes):
             assert await told(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 70_000) == 429
         assert await told(stream, b'"}}' + value(1)) == 200
         stream.end()
@@ -294,7 +294,7 @@ async def test_a_caller_that_leaves_frees_its_stream(http: HttpApp) -> None:
             assert http.app.sidecar.streams.open_now == 0, begun
         for ticket in list(http.producer.waiting):
             http.producer.acknowledge(ticket)
-        assert http.app.sidecar.room.requests == 0, begun
+        assert http.app.sidecar.admission.requests == 0, begun
 
 
 async def test_a_topic_that_is_not_known_fails_record_by_record_each_in_its_own_second(http: HttpApp) -> None:
