@@ -220,7 +220,7 @@ class BackgroundResolver:
                 look_up.found = tuple((address, host) for address in self._resolver.resolve(host))
         except OSError as error:
             look_up.error = error
-        except Exception as error:  # noqa: BLE001 -- nobody is above, and a node waits
+        except Exception as error:  # noqa: BLE001 -- no caller above, and a node waits
             look_up.error = OSError(f"{host} can't be looked up: {error!r}")
         look_up.is_done = True
         self._wakeup()

@@ -136,7 +136,7 @@ class KafkaProducer(Generic[K, V]):
         not split if a broker finds it too large. They are written or refused together, so that no record
         gets ahead of an earlier refused one. Java's producer has no such mode.
 
-        `keeps_metrics`: False where nobody reads `metrics()`, which is then empty.
+        `keeps_metrics`: False where `metrics()` is not used; it is then empty.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions

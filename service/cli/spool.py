@@ -133,12 +133,12 @@ def _text(contents: Contents, limit: int) -> str:
     if contents.topics:
         rows = [(topic, count, _at(oldest_ms)) for topic, count, oldest_ms in contents.topics]
         parts.append(render(("topic", "records", "oldest accepted"), rows))
-    if contents.aside:
-        reasons = Counter(one.reason for one in contents.aside)
+    if contents.dead_letters:
+        reasons = Counter(one.reason for one in contents.dead_letters)
         said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-        parts.append(f"{len(contents.aside)} records set aside: {said}")
-        head = ("number", "topic", "reason", "set aside", "detail")
-        listed = [(o.sequence, o.topic, o.reason, _at(o.at_wall_ms), o.detail) for o in contents.aside]
+        parts.append(f"{len(contents.dead_letters)} dead letters: {said}")
+        head = ("number", "topic", "reason", "dead since", "detail")
+        listed = [(o.sequence, o.topic, o.reason, _at(o.at_wall_ms), o.detail) for o in contents.dead_letters]
         parts.append(render(head, listed[:limit]))
         if len(listed) > limit:
             parts.append(f"and {len(listed) - limit} more: --limit lists them")
@@ -160,7 +160,7 @@ def _document(contents: Contents) -> dict[str, Any]:
                 "detail": one.detail,
                 "at_wall_ms": one.at_wall_ms,
             }
-            for one in contents.aside
+            for one in contents.dead_letters
         ],
         "damaged_files": [{"name": name, "bytes": size} for name, size in contents.damaged],
     }

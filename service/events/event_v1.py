@@ -79,7 +79,7 @@ class PartitionEvent(Event, kw_only=True):
 
 class TopicEvent(Event, kw_only=True):
     """A change of a topic. gone: the brokers say that it does not exist. forgotten: the sidecar no longer
-    follows it, because nobody here uses it any more, or it is no longer authorized to see it.
+    follows it, because it is no longer used here, or it is no longer authorized to see it.
     """
 
     type: Literal["metadata.topic"] = "metadata.topic"

@@ -22,12 +22,12 @@ from service.wire.schemas import (
 from service.wire.strict_json import MAX_INT32
 
 #: As in spool/dead_letters.py, which is not loaded without a spool. Unreadable entries can't be requeued.
-SetAsideReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
+DeadLetterReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
 
 
 class RequeueQuery(WaitQuery):
     topic: str | None = Field(None, description="Only records of this topic.")
-    reason: SetAsideReason | None = Field(None, description="Only dead letters with this reason.")
+    reason: DeadLetterReason | None = Field(None, description="Only dead letters with this reason.")
 
 
 class LookupQuery(WaitQuery):

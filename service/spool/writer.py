@@ -319,4 +319,4 @@ def _report(group: Sequence[_Waiting], outcomes: Sequence[Spooled | SpoolFault])
             waiting.on_done(outcome)
         except Exception:  # noqa: BLE001
             # An exception in one callback must not cost the others their answers.
-            _log.exception("spool: telling of a request failed")
+            _log.exception("spool: a request's callback failed")

@@ -107,7 +107,7 @@ class WatchedTopics:
 
     async def _ask(self, missing: list[str]) -> None:
         try:
-            await self._lookups.know(missing, NO_DEMANDS, _nobody_leaves)
+            await self._lookups.know(missing, NO_DEMANDS, _never_disconnects)
         except ProblemError as e:
             _log.debug("topics that are watched could not be looked up: %s", e.problem.detail)
         finally:
@@ -115,10 +115,10 @@ class WatchedTopics:
             self._ask_later()  # also after a failure: nothing else repeats the look-up
 
 
-async def _nobody_leaves() -> Message:
+async def _never_disconnects() -> Message:
     """A caller that never disconnects: the look-up is for all watchers, which come and go."""
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody sets that future")
+    raise AssertionError("unreachable: the future never completes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
     Errors.INVALID_RECORD: 422,
     Errors.INVALID_TIMESTAMP: 422,
     Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT: 422,
-    # The brokers rejected the sidecar's identity: nobody can produce until the operator fixes that.
+    # The brokers rejected the sidecar's identity: no caller can produce until the operator fixes that.
     Errors.SASL_AUTHENTICATION_FAILED: 503,
     Errors.UNSUPPORTED_SASL_MECHANISM: 503,
     Errors.ILLEGAL_SASL_STATE: 503,

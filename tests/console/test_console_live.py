@@ -139,7 +139,7 @@ def test_a_sidecar_that_hangs_counts_as_gone_though_its_connection_stands(
         sidecar.process.send_signal(signal.SIGCONT)
     console.until(lambda: console.link == "Live")
     assert sidecar.terminate() == 0
-    console.until(lambda: "It said goodbye" in console.banner)
+    console.until(lambda: "It announced its end" in console.banner)
 
 
 def test_a_sidecar_that_has_watchers_enough_says_so(

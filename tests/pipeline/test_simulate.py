@@ -188,7 +188,7 @@ def test_an_epoch_is_missed_for_two_intervals_exactly_where_a_sidecar_was_held_b
         for sidecar in run.truth["sidecars"]
         if late[sidecar["sidecar_id"]] > 2 * sidecar["metadata_max_age_ms"] / 1_000
     }
-    assert beyond == {s["sidecar_id"] for s in run.truth["sidecars"] if s["held_back"]} != set()
+    assert beyond == {s["sidecar_id"] for s in run.truth["sidecars"] if s["delayed"]} != set()
 
 
 def test_one_sidecar_falls_silent_and_one_service_is_deployed_again(run: Run) -> None:

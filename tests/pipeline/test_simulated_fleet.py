@@ -90,7 +90,7 @@ def test_what_never_came_is_counted_and_the_silent_and_the_wrong_clock_are_named
     suspect = {row["sidecar_id"]: row["clock_offset_ms"] for row in quality if row["is_clock_suspect"]}
     (wrong,) = wrong_clocks(fleet)
     intervals = {s["sidecar_id"]: s["metadata_max_age_ms"] for s in fleet.truth["sidecars"]}
-    assert suspect.keys() - {wrong} <= {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["held_back"]}
+    assert suspect.keys() - {wrong} <= {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["delayed"]}
     assert 600_000 - intervals[wrong] - 60_000 < suspect[wrong] < 600_000 + 60_000
 
 
@@ -161,10 +161,10 @@ def test_a_wrong_clock_changes_neither_history_nor_shortages_nor_advice(
 
 
 def test_only_who_was_held_back_is_later_than_twice_its_interval(fleet: Fleet) -> None:
-    held_back = {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["held_back"]}
+    delayed = {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["delayed"]}
     rows = fleet.tables.rows(tables.GOLD_STALENESS)
     beyond = {row["sidecar_id"] for row in rows if row["is_beyond_twice_the_interval"]}
-    assert beyond - wrong_clocks(fleet) == held_back != set()
+    assert beyond - wrong_clocks(fleet) == delayed != set()
 
 
 def test_the_columns_are_those_that_the_report_is_tested_with(fleet: Fleet) -> None:

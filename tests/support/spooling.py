@@ -291,7 +291,7 @@ def acknowledged(rig: SpoolRig) -> list[str]:
     return found
 
 
-def aside(rig: SpoolRig) -> list[tuple[str, str]]:
-    """Value and reason of each record that was set aside."""
+def dead_letters_of(rig: SpoolRig) -> list[tuple[str, str]]:
+    """Value and reason of each dead letter."""
     found = [one for file in dead_letters_in(rig.folder) for one in file.records]
     return [((one.entry.record.value or b"").decode() if one.entry else "", one.reason) for one in found]

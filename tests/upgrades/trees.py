@@ -110,7 +110,7 @@ def _seen(cluster: FakeCluster, topic: str) -> list[dict[str, Any]]:
 
 
 def write_spool(tree: Tree, folder: Path, scratch: Path) -> SpoolState:
-    """Have a tree's sidecar deliver some records, set others aside, and leave the rest in its spool folder.
+    """Have a tree's sidecar deliver some records, make others dead letters, and leave the rest in its folder.
 
     What waits is found out by delivering a copy of the requests directly: the records must be the same.
     """

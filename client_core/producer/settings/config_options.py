@@ -287,5 +287,5 @@ PRODUCER_OPTIONS: Final = (
 #: Every setting that is honoured.
 OPTIONS: Final = (*PRODUCER_OPTIONS, *SECURITY_OPTIONS)
 
-#: Their names, and those of the files that may stand in for them.
+#: Their names, and those of the files that may replace them.
 NAMES: Final = frozenset(name for option in OPTIONS for name in (option.name, option.file_name) if name)

@@ -42,7 +42,7 @@ the merged values, prints nothing.
 {{- end }}
 {{- end }}
 {{- if and .image.digest (not (regexMatch "^[a-z0-9+._-]+:[0-9a-fA-F]{32,}$" .image.digest)) }}
-{{- fail (printf "pilotfish.image.digest: %q is none; give it as sha256:…, as the registry tells it" .image.digest) }}
+{{- fail (printf "pilotfish.image.digest: %q is not a digest; give it as sha256:…, as the registry shows it" .image.digest) }}
 {{- end }}
 {{- end -}}
 

@@ -83,9 +83,7 @@ def _metadata(name: str, schema: dict[str, Any], description: str) -> dict[str, 
 
 
 _PARAMETERS: Final = [
-    _metadata(
-        "rawPayload", {"enum": [*BOOLEANS, ""]}, "Whether the body goes on the wire without an envelope."
-    ),
+    _metadata("rawPayload", {"enum": [*BOOLEANS, ""]}, "Whether the body is sent without an envelope."),
     _metadata("partitionKey", {"type": "string"}, "The record's key."),
     _metadata(
         "partitionNumber",

@@ -202,7 +202,7 @@ def test_a_send_that_blocks_is_ended_by_close_while_what_is_parked_goes_on() -> 
             with ThreadPoolExecutor(2) as pool:
                 sent = pool.submit(producer.send, ProducerRecord("orders", large(99), partition=0))
                 blocked = producer._parked.gate
-                wait_until(lambda: bool(blocked._topics["orders"].places), what="the send waits")
+                wait_until(lambda: bool(blocked._topics["orders"].waiters), what="the send waits")
                 closed = pool.submit(producer.close, PATIENCE_MS)
                 with pytest.raises(ProducerClosedError):
                     sent.result(PATIENCE_S)
@@ -457,7 +457,7 @@ def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() ->
         error = sent.result(PATIENCE_S).exception(0)
     assert isinstance(error, BufferExhaustedError)
     assert "within the configured max blocking time 500 ms" in str(error)
-    assert not rig.producer._parked.gate._topics["orders"].places
+    assert not rig.producer._parked.gate._topics["orders"].waiters
 
 
 def test_what_a_send_has_waited_behind_a_parked_request_is_not_waited_for_memory_again() -> None:
@@ -581,7 +581,7 @@ def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_a
             condition.release()
             behind, last = request(), request()
             gate.block_again("orders")
-            gate.leave(last)
+            gate.remove(last)
             assert behind.blocks_others
             condition.acquire()
             return predicate()

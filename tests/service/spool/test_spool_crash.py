@@ -14,7 +14,7 @@ import pytest
 from client_core import IllegalStateError, RecordMetadata, TopicAuthorizationError
 from service.base.disk import Disk
 from service.base.settings_sources import SettingsError
-from service.spool import dead_letters as aside_module
+from service.spool import dead_letters as dead_letters_module
 from service.spool.dead_letters import FILE_BYTES, dead_letters_in
 from service.spool.delivery import PAUSE_MS
 from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
@@ -23,7 +23,7 @@ from service.spool.writer import Spooled, SpoolFault, SpoolFullError
 from tests.support.crash_disk import SHORT, CrashDisk, State
 from tests.support.log_lines import log_lines
 from tests.support.mock_clock import MockClock
-from tests.support.spooling import SpoolRig, aside, failure, record, records
+from tests.support.spooling import SpoolRig, dead_letters_of, failure, record, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,11 +83,11 @@ def test_dead_letters_are_there_after_a_power_cut(rig: SpoolRig) -> None:
     rig.settle()
     rig = after_the_cut(rig)
     rig.deliver()
-    assert (rig.sent, rig.spool.aside.records) == ([], 3)
-    assert [value for value, _ in aside(rig)] == ["orders-0", "orders-1", "orders-2"]
+    assert (rig.sent, rig.spool.dead_letters.records) == ([], 3)
+    assert [value for value, _ in dead_letters_of(rig)] == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_requeued_is_aside_no_more_after_a_power_cut(rig: SpoolRig) -> None:
+def test_what_was_requeued_is_no_dead_letter_after_a_power_cut(rig: SpoolRig) -> None:
     forbidden(rig)
     rig.producer.outcome_of = None
     ends: list[Requeued] = []
@@ -99,17 +99,17 @@ def test_what_was_requeued_is_aside_no_more_after_a_power_cut(rig: SpoolRig) -> 
     rig.settle()
     rig = after_the_cut(rig)
     rig.deliver()
-    assert (rig.sent, [value for value, _ in aside(rig)]) == ([], ["orders-1"])
+    assert (rig.sent, [value for value, _ in dead_letters_of(rig)]) == ([], ["orders-1"])
 
 
 def test_a_file_of_dead_letters_that_was_taken_away_stays_away(rig: SpoolRig) -> None:
     forbidden(rig)
-    rig.spool.aside.close()
+    rig.spool.dead_letters.close()
     (file,) = dead_letters_in(rig.folder)
-    rig.spool.aside.leave_only(file, [])
+    rig.spool.dead_letters.keep_only(file, [])
     rig.settle()
     rig = after_the_cut(rig)
-    assert (rig.spool.aside.records, list(dead_letters_in(rig.folder))) == (0, [])
+    assert (rig.spool.dead_letters.records, list(dead_letters_in(rig.folder))) == (0, [])
 
 
 def test_a_torn_tail_that_was_cut_stays_cut(rig: SpoolRig) -> None:
@@ -198,7 +198,7 @@ def test_a_file_of_dead_letters_is_held_open_while_it_is_written_to_and_no_longe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file_bytes in (1, FILE_BYTES):
-        monkeypatch.setattr(aside_module, "FILE_BYTES", file_bytes)
+        monkeypatch.setattr(dead_letters_module, "FILE_BYTES", file_bytes)
         rig = SpoolRig(tmp_path / f"{file_bytes}")
         for fault in ("fsync", "write", "sync_folder", "create"):
             forbidden(rig, 1)
@@ -206,7 +206,7 @@ def test_a_file_of_dead_letters_is_held_open_while_it_is_written_to_and_no_longe
             forbidden(rig, 1)
         held = [path for path in open_files(rig.folder) if "/aside/" in path]
         assert len(held) == 1
-        rig.spool.aside.leave_files()
+        rig.spool.dead_letters.finished_files()
         assert [path for path in open_files(rig.folder) if "/aside/" in path] == []
         rig.let_go()
 
@@ -302,7 +302,7 @@ _ERRORS: Final[Mapping[str, Sequence[int]]] = {
     "unlink": (),
     "size": (),
 }
-#: These are sent with one that brokers refuse, so the mark does not go past them until it is set aside.
+#: These are sent with one that brokers refuse, so the mark does not go past them until it is a dead letter.
 _SENT_WITH_REFUSED: Final = frozenset({"b3", "c1"})
 
 
@@ -407,7 +407,7 @@ class Life:
         raise AssertionError(f"refused twice: {self.said}")
 
     def settle(self, *, wait: bool = False) -> None:
-        """Delivers and writes the mark; `wait`: until refused records are set aside. A failed turn pauses."""
+        """Delivers and writes the mark; `wait`: until refused ones are dead letters. A failed turn pauses."""
         for _ in range(8 if wait else 3):
             with self._paused():
                 self.rig.deliver()
@@ -471,7 +471,7 @@ def _after(folder: Path, promised: Promised) -> Life:
 
 def _violations(promised: Promised, after: Life) -> Iterator[str]:
     """What was promised and is not so."""
-    dead = [value for value, _ in aside(after.rig)]
+    dead = [value for value, _ in dead_letters_of(after.rig)]
     delivered = [value for value, _ in (*promised.delivered, *after.delivered)]
     there = {*delivered, *dead}
     for value in promised.accepted:
@@ -491,8 +491,8 @@ def _violations(promised: Promised, after: Life) -> Iterator[str]:
 def _wrong_numbers(rig: SpoolRig) -> Iterator[str]:
     """Numbers of the process that are not those of its folder."""
     spool, folder = rig.spool, rig.folder
-    if spool.aside.records != len(aside(rig)):
-        yield f"{spool.aside.records} records are said to lie aside, and {len(aside(rig))} do"
+    if spool.dead_letters.records != len(dead_letters_of(rig)):
+        yield f"{spool.dead_letters.records} dead letters are counted, {len(dead_letters_of(rig))} are stored"
     held = sum(path.stat().st_size for path in (*folder.glob("*.segment"), *(folder / "aside").iterdir()))
     if spool.bytes != held:
         yield f"{spool.bytes} bytes are said to lie there, and {held} do"
@@ -505,7 +505,7 @@ def _with_fault(folder: Path, call: int, error: int) -> Iterator[str]:
     with log_lines("service.spool", logging.WARNING) as said:
         life.play()
     wrong = list(_wrong_numbers(life.rig))
-    if life.rig.spool.delivery.lost or life.rig.spool.aside.damaged_files:
+    if life.rig.spool.delivery.lost or life.rig.spool.dead_letters.damaged_files:
         wrong.append("records are said to be lost")
     life.settle()
     if error != SHORT and not (life.said or any(said)):

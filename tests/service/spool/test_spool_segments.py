@@ -116,7 +116,7 @@ def test_whatever_is_written_over_a_file_nothing_is_sent_that_was_not_spooled(da
         assert sent == sorted(set(sent) & {f"orders-{n}" for n in range(6)})
 
 
-def test_a_damaged_file_is_set_aside_and_does_not_hold_up_the_next(tmp_path: Path) -> None:
+def test_a_damaged_file_is_moved_away_and_does_not_hold_up_the_next(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     rig = SpoolRig(folder)
     rig.spool_in(records(3))
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_set_aside_and_does_not_hold_up_the_next(tmp_path: Pat
     assert (folder / "aside" / f"{first.name}.damaged").read_bytes() == bytes(damaged)
     assert not first.exists()
     assert rig.spool.status(lambda _: True)["damaged_files"] == 1
-    assert rig.again().spool.aside.damaged_files == 1
+    assert rig.again().spool.dead_letters.damaged_files == 1
 
 
 def test_a_file_that_is_gone_is_told_and_does_not_hold_up_the_next(
@@ -391,7 +391,7 @@ def test_a_frame_of_one_file_is_none_in_another_and_both_halves_of_the_salt_are_
         assert frame_at(bytes(other), frame_of(salt, 1, STOLEN), 0) is None
 
 
-def test_a_frame_in_a_value_is_not_put_back_from_what_was_set_aside(rig: SpoolRig) -> None:
+def test_a_frame_in_a_value_of_a_dead_letter_is_not_requeued(rig: SpoolRig) -> None:
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     frame = frame_of(bytes(SALT_BYTES), 1, STOLEN)
     rig.spool_in([holding(frame), record("second")])
@@ -412,7 +412,7 @@ def test_what_a_broker_says_is_kept_in_short(rig: SpoolRig) -> None:
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError("no" * 5_000))
     rig.spool_in([record(f"{n}") for n in range(3)])
     rig.wait_out()
-    assert rig.spool.aside.total_bytes < 1_500
+    assert rig.spool.dead_letters.total_bytes < 1_500
 
 
 def test_a_value_holds_no_heads_of_frames(rig: SpoolRig) -> None:
@@ -437,11 +437,11 @@ def test_no_log_tells_the_salt(rig: SpoolRig, caplog: pytest.LogCaptureFixture) 
     assert salt.hex() not in caplog.text
 
 
-def test_however_many_records_and_topics_are_set_aside_they_lie_in_few_files(rig: SpoolRig) -> None:
+def test_any_number_of_dead_letters_and_topics_takes_few_files(rig: SpoolRig) -> None:
     topics = {f"topic-{number}": 1 for number in range(300)}
     rig.producer.set_topics(topics)
     rig.producer.outcome_of = lambda *_: failure(InvalidRecordError())
     rig.spool_in([record("x", topic) for topic in topics])
     rig.wait_out()
-    assert rig.spool.aside.records == 300
+    assert rig.spool.dead_letters.records == 300
     assert len(list((rig.folder / "aside").iterdir())) == 1

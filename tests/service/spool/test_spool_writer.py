@@ -256,7 +256,7 @@ def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytes
     reported = rig.submit([record("b")])
     rig.spool.writer.turn()
     assert reported == [Spooled(2, 1)]
-    assert "telling of a request failed" in caplog.text
+    assert "a request's callback failed" in caplog.text
 
 
 def test_two_never_share_a_folder_and_one_that_can_not_be_made_is_named_with_the_remedy(
