@@ -173,7 +173,7 @@ class MetadataReader:
     def finish(self) -> MetadataResponse:
         """Returns the response, after the last byte."""
         if self._response is None:
-            raise self._reader.wrong("the response is not whole")
+            raise self._reader.wrong("the response is incomplete")
         return self._response
 
 

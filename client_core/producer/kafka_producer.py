@@ -559,7 +559,7 @@ class KafkaProducer(Generic[K, V]):
         failed = self._accumulator.failed
         if self.io_thread.is_current:
             if timeout_ms > 0:
-                _log.warning("close(%d) inside a callback waits for nothing: it is close(0)", timeout_ms)
+                _log.warning("close(%d) in a callback does not wait: it acts as close(0)", timeout_ms)
             self.io_thread.force_close()
             return failed.report(self.io_thread.still_open())
         self._submissions.close()
@@ -581,9 +581,7 @@ class KafkaProducer(Generic[K, V]):
             self.io_thread.initiate_close()
             if self.io_thread.join(timeout_ms):
                 return
-        _log.info(
-            "Not all was acknowledged within %s ms, or nothing was waited for: giving it up", timeout_ms
-        )
+        _log.info("Not all records were acknowledged within %s ms; the others fail now", timeout_ms)
         self._give_up()
 
     def _give_up(self) -> None:

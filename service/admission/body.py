@@ -35,7 +35,7 @@ async def read_body(scope: Scope, receive: Receive, permit: Permit, within_ms: i
         async with asyncio.timeout(within_ms / 1000):
             return await _read(receive, permit)
     except TimeoutError as e:
-        detail = f"the body did not come within {within_ms} ms"
+        detail = f"the body did not arrive within {within_ms} ms"
         raise refused(408, detail, CLOSE, retriable=True) from e
     except MemoryError as e:
         raise out_of_memory() from e
@@ -46,7 +46,7 @@ async def _read(receive: Receive, permit: Permit) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise CallerGoneError("the caller closed the connection within its body")
+            raise CallerGoneError("the caller closed the connection before the end of its body")
         chunk: bytes = message.get("body", b"")
         permit.grow_to(len(body) + len(chunk))
         more = message.get("more_body", False)

@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     api_host: str = Field(
         default="127.0.0.1", description="Address of the API. Loopback admits only this machine or pod."
     )
-    api_port: Port = Field(default=8085, description="The API's port; 0 takes a free one.")
+    api_port: Port = Field(default=8085, description="The API's port; 0 chooses a free one.")
     admin_host: str = Field(
         default="127.0.0.1", description="Address of probes and metrics; 0.0.0.0 in the chart."
     )
@@ -109,13 +109,13 @@ class Settings(BaseSettings):
     )
     api_socket: str = Field(
         default="",
-        description="A Unix domain socket on which the API listens as well, as a path; none if empty.",
+        description="Path of a Unix domain socket on which the API also listens; none if empty.",
     )
     api_socket_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = Field(
         default="0600", description="File mode of api_socket: who may connect."
     )
     api_tls_certificate_file: str = Field(
-        default="", description="PEM certificates with which the API's port speaks TLS; plain HTTP if empty."
+        default="", description="PEM certificates for TLS on the API's port; plain HTTP if empty."
     )
     api_tls_key_file: str = Field(default="", description="The PEM key of api_tls_certificate_file.")
     api_tls_client_ca_file: str = Field(
@@ -127,11 +127,11 @@ class Settings(BaseSettings):
     )
     quit_token_file: str = Field(
         default="",
-        description="A file with the token with which POST /quitquitquit ends the sidecar; 404 if empty.",
+        description="File with the token for POST /quitquitquit, which ends the sidecar; 404 if empty.",
     )
     dialects: Annotated[
         tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
-    ] = Field(default=DIALECTS, description="Foreign APIs that are served besides the native one.")
+    ] = Field(default=DIALECTS, description="Other APIs to serve besides the native one.")
     dapr_app_id: str = Field(
         default="pilotfish",
         min_length=1,
@@ -154,14 +154,14 @@ class Settings(BaseSettings):
     )
     auto_create_topics: bool = Field(
         default=False,
-        description="Whether a produce may make the brokers create an unknown topic. Look-ups never do.",
+        description="Whether produce requests may create unknown topics. Look-ups never do.",
     )
     warm_topics: Names = Field(
         default=(), description="Topics that are known from the start and never forgotten."
     )
     service_name: str = Field(
         default="",
-        description="The service of this sidecar; events and advice are matched by it.",
+        description="Name of the service beside this sidecar, for events and advice.",
     )
     advice: str = Field(
         default="",
@@ -216,7 +216,8 @@ class Settings(BaseSettings):
         default=30_000, description="How long a caller may take to send the head of a request."
     )
     stall_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
-        default=30_000, description="How long a caller may read nothing of its answer before it is cut off."
+        default=30_000,
+        description="How long a caller may read nothing of its answer before its connection is closed.",
     )
     max_watchers: int = Field(default=100, ge=0, description="Callers that may watch metadata at once.")
     watch_heartbeat_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
@@ -224,7 +225,7 @@ class Settings(BaseSettings):
     )
     max_streams: int = Field(default=100, ge=0, description="Open streams of records.")
     stream_max_line_bytes: int = Field(
-        default=4 * 1024 * 1024, ge=1, description="The largest record of a stream, as it is written there."
+        default=4 * 1024 * 1024, ge=1, description="The largest record of a stream, in bytes as sent."
     )
     stream_idle_timeout_ms: Annotated[int, Field(ge=1, le=86_400_000)] = Field(
         default=300_000, description="How long a stream may send nothing before it is ended."
@@ -236,11 +237,11 @@ class Settings(BaseSettings):
     )
     idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         default=600_000,
-        description="How long such an answer is kept if there is room; at least twice delivery.timeout.ms.",
+        description="How long such an answer is kept, memory permitting; at least twice delivery.timeout.ms.",
     )
     spool_folder: str = Field(
         default="",
-        description="The folder of the spool (docs/spool.md), on a disk that survives; no spool if empty.",
+        description="The folder of the spool (docs/spool.md), on a persistent disk; no spool if empty.",
     )
     spool_max_bytes: int = Field(
         default=256 * 1024 * 1024,

@@ -98,14 +98,14 @@ def _ask(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) 
 def discard_command(folder: Path, topic: str | None, reason: str | None, of_all: bool) -> None:
     """Delete dead letters for good. The sidecar must not run meanwhile."""
     if of_all == (topic is not None or reason is not None):
-        raise click.UsageError("say which: --topic, --reason or both, or else --all")
+        raise click.UsageError("give --topic, --reason or both, or else --all")
     try:
         taken = _doing(lambda: discard(folder, _choice(topic, reason)))
     except FolderInUseError as e:
         raise click.ClickException(str(e)) from e
     if not taken:
         raise click.ClickException("nothing to discard: there is no such dead letter")
-    click.echo(f"{taken} records are gone from {folder}")
+    click.echo(f"{taken} dead letters are deleted from {folder}")
 
 
 def _choice(topic: str | None, reason: str | None) -> Callable[[DeadLetter], bool]:

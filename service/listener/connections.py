@@ -105,7 +105,9 @@ class Connections(Collector):
         self._behind: dict[Connection, int] = {}
         self.unsent_bytes = 0
         self._reported_s: float | None = None
-        self._ended = counters("pilotfish_http_connections_ended", "Connections ended by us.", "reason")
+        self._ended = counters(
+            "pilotfish_http_connections_ended", "Connections that the sidecar closed.", "reason"
+        )
         for reason in REASONS:
             self._ended.child(reason)
 
@@ -123,7 +125,7 @@ class Connections(Collector):
         if self._reported_s is None or now_s - self._reported_s >= _REPORT_S:
             self._reported_s = now_s
             _log.warning(
-                "%d connections are open, and no more are taken (max_connections) until some end", self.open
+                "%d connections are open (max_connections); no more are accepted until some end", self.open
             )
         waiting = [
             (since_s, id(connection), connection)
@@ -200,7 +202,7 @@ class Connections(Collector):
         )
         yield GaugeMetricFamily(
             "pilotfish_http_unsent_bytes",
-            "Bytes of answers beyond the sockets' buffers whose callers do not take them.",
+            "Bytes of answers that callers have not read, beyond the sockets' buffers.",
             value=self.unsent_bytes,
         )
         yield counter_family(self._ended)

@@ -211,7 +211,7 @@ class Lookups:
         except ValueError as e:
             raise refused(422, str(e), place="query.min_version") from e
         if boot != self._boot:
-            detail = f"{min_version} is of another process, this one is {self._boot}"
+            detail = f"{min_version} belongs to another process; this one is {self._boot}"
             raise refused(412, detail, place="query.min_version")
         return number
 
@@ -253,5 +253,5 @@ def missing(cache: MetadataCache, topic: str, partition: int | None) -> KafkaErr
     """Returns the error for a topic without the requested partition, or for a topic that is gone."""
     count = cache.partition_count(topic)
     if count is None or partition is None:
-        return UnknownTopicOrPartitionError(f"topic {topic} is gone")
+        return UnknownTopicOrPartitionError(f"topic {topic} no longer exists")
     return UnknownTopicOrPartitionError(f"topic {topic} has no partition {partition}, it has {count}")

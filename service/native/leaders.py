@@ -84,7 +84,7 @@ def parse_lookups(body: bytes) -> list[LeaderLookup]:
     except msgspec.ValidationError as e:
         raise misfit(e) from e
     if not 1 <= len(raws) <= MAX_LOOKUPS:
-        raise BodyError(422, "lookups", f"from 1 to {MAX_LOOKUPS} look-ups, not {len(raws)}")
+        raise BodyError(422, "lookups", f"must have 1 to {MAX_LOOKUPS} look-ups, not {len(raws)}")
     return [_parse_item(raw, f"lookups[{index}]") for index, raw in enumerate(raws)]
 
 
@@ -113,7 +113,7 @@ def _key(item: _Item, form: Format, place: str) -> bytes:
     except ValueError as e:
         raise BodyError(422, f"{place}.key", str(e)) from e
     if key is None:
-        raise BodyError(422, f"{place}.key", "a null key has no partition of its own")
+        raise BodyError(422, f"{place}.key", "a null key has no fixed partition")
     return key
 
 

@@ -53,7 +53,9 @@ class _CallersCollector(Collector):
     def collect(self) -> list[Metric]:
         return [
             GaugeMetricFamily(
-                "pilotfish_waiting_requests", "Requests that wait.", value=self._admission.requests
+                "pilotfish_waiting_requests",
+                "Requests that wait for metadata, memory or acknowledgements.",
+                value=self._admission.requests,
             ),
             GaugeMetricFamily(
                 "pilotfish_waiting_bytes",
@@ -118,7 +120,7 @@ class AdminApp:
         if scope["type"] != "http":
             return
         if not self._is_known_host(scope):
-            detail = b"this Host is not one that the sidecar answers to (allowed_hosts)\n"
+            detail = b"this Host is not allowed; allowed_hosts lists those that are\n"
             await respond_with(send, 421, _TEXT, detail, [])
             return
         site = header(scope, SITE)

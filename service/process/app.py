@@ -349,8 +349,8 @@ def _make_traces(settings: Settings) -> Traces:
         if e.name is None or not e.name.startswith("opentelemetry"):
             raise
         raise SettingsError(
-            f"tracing: {settings.tracing} needs OpenTelemetry ({e.name} is not there): "
-            "install pilotfish with its extra otel"
+            f"tracing: {settings.tracing} needs OpenTelemetry ({e.name} is not installed): install "
+            "pilotfish with its extra otel"
         ) from e
     return make_span_traces(settings)
 

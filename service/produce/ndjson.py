@@ -156,7 +156,7 @@ class NdjsonProduce:
         )
         check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), NDJSON)
         if header(scope, b"idempotency-key") is not None:
-            detail = "is for requests that are answered as a whole, not for a stream"
+            detail = "is not supported for a stream"
             raise refused(400, detail, place="Idempotency-Key")
         body = AskedBody(scope, receive)
         stream = self._streams.open(topic, caller, lambda: times)

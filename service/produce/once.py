@@ -187,7 +187,7 @@ async def outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: R
         return answer_of_problem(
             Problem(
                 504,
-                "the first request under this key has no outcome yet; ask again, under the same key",
+                "the first request under this key has no outcome yet; retry with the same key",
                 retriable=True,
                 written="unknown",
                 phase=Phase.DELIVERY.value,

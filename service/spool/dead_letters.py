@@ -258,7 +258,7 @@ class DeadLetterFolder:
                 # Otherwise a disk that keeps failing would fill with empty files.
                 self._disk.unlink(opened.path)
         except OSError as e:
-            _log.warning("spool: %s can't be cut: %s", _FOLDER, e.strerror or e)
+            _log.warning("spool: %s can't be truncated: %s", _FOLDER, e.strerror or e)
         finally:
             self._disk.close(opened.descriptor)
 
@@ -292,7 +292,7 @@ class DeadLetterFolder:
             self._number = max(self._number, int(file.path.name.partition("-")[0]))
             if file.unsound_bytes:
                 _log.error(
-                    "spool: %s/%s is damaged: %d bytes of it are passed over",
+                    "spool: %s/%s is damaged: %d bytes of it are skipped",
                     _FOLDER,
                     file.path.name.partition("-")[0],
                     file.unsound_bytes,

@@ -368,7 +368,7 @@ class Delivery:
             self._written = mark
             self._take_away(mark)
         except OSError as e:
-            self._report(f"can't tidy up: {e.strerror or e}")
+            self._report(f"can't write the mark or delete files: {e.strerror or e}")
 
     def _take_away(self, mark: Mark) -> None:
         for segment in self._segments.wholly_before(mark.low):

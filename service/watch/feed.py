@@ -223,11 +223,14 @@ class ChangeFeed:
     def _check_room(self, caller: Caller) -> None:
         most, own = self._limits.max_watchers, caller.max_waiting_requests
         if len(self._subscriptions) >= most:
-            raise _full(f"{most} watch already (max_watchers)")
+            raise _full(f"{most} watchers are connected already (max_watchers)")
         if own is not None and self._by_caller[caller.name] >= own:
-            raise _full(f"{own} of {caller.name} watch already")
+            raise _full(f"{own} watchers of {caller.name} are connected already")
         if is_one_too_many(caller, self._by_caller[caller.name], len(self._subscriptions), most):
-            raise _full(f"{self._by_caller[caller.name]} of {caller.name} watch already: {FAIR_SHARE}")
+            raise _full(
+                f"{self._by_caller[caller.name]} watchers of {caller.name} are connected already: "
+                f"{FAIR_SHARE}"
+            )
 
     def _wake_up(self) -> None:
         if self._rest is not None:

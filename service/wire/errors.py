@@ -212,7 +212,7 @@ def refused(
 
 def out_of_memory() -> ProblemError:
     """Returns the error: the request does not fit into the free memory; nothing was accepted."""
-    return refused(503, "memory ran out while the request was taken in; send less at once", retriable=True)
+    return refused(503, "memory ran out while the request was read; send less at once", retriable=True)
 
 
 def problem_of_bug(written: str | None = None) -> Problem:

@@ -125,7 +125,7 @@ def test_a_name_that_leads_to_an_address_that_is_not_allowed_is_not_connected_to
     bench.poll()
     (status,) = bench.client.node_statuses(bench.now_ms)
     assert status.last_error == (
-        f"{NODE.host} leads to {METADATA_SERVICE}, which is not in allowed.broker.hosts"
+        f"{NODE.host} resolves to {METADATA_SERVICE}, which is not in allowed.broker.hosts"
     )
 
 

@@ -192,7 +192,7 @@ def test_the_systems_resolver_answers_a_literal_with_itself_once_and_knows_its_o
     for literal in ("127.0.0.1", "::1"):
         assert system.resolve(literal) == (literal,)
     for name in ("a" * 64 + ".example", "a..example"):
-        with pytest.raises(OSError, match="is no host name"):
+        with pytest.raises(OSError, match="is not a host name"):
             system.resolve(name)
     assert system.canonical_name("127.0.0.1")
 

@@ -301,7 +301,7 @@ def test_another_correlation_id_is_named_with_the_request_and_a_frame_that_nobod
     assert caught.value.message == (
         "Correlation id for response (4) does not match request (5), Produce v12 request 5"
     )
-    with pytest.raises(ProtocolError, match=r"^3 bytes came that no request had asked for$"):
+    with pytest.raises(ProtocolError, match=r"^3 bytes arrived without a request$"):
         parse_response(b"abc", None)
 
 

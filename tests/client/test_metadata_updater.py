@@ -409,7 +409,7 @@ def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     bench.poll()
     assert metadata.rebootstraps == 1
     [failed] = [event for event in bench.sink.events if isinstance(event, MetadataRefreshFailed)]
-    assert failed.detail == "the broker asked to begin again with bootstrap.servers"
+    assert failed.detail == "the broker requested a restart from bootstrap.servers"
     assert metadata.fetch().is_bootstrap_configured
     assert not metadata.fetch().topics  # the body of such a response is not used
     assert not bench.selector.is_open(node_id)
@@ -537,9 +537,7 @@ def test_that_nobody_can_be_asked_is_a_warning_once_until_a_refresh_works(report
     news = RefreshLogLimiter()
     for now_ms in range(1_000, 60_000, 50):
         news.no_node(now_ms)
-    assert reported() == [
-        ("WARNING", "No broker can be connected to; metadata is not refreshed until one can")
-    ]
+    assert reported() == [("WARNING", "No broker is reachable; metadata is not refreshed until one is")]
     news.refreshed(61_000)
     news.refreshed(62_000)
     assert reported() == [("INFO", "Metadata is refreshed again, 60000 ms after that first failed")]

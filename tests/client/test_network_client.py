@@ -659,7 +659,7 @@ def test_an_unreadable_answer_and_one_that_nobody_asked_for_end_the_connection()
         (b"", "unreadable response to Produce v13 request 1"),
         (b"\0\0\0\1\0\xff\xff\xff\xff\x0f", "unreadable response to Produce v13"),  # a huge count
         (b"\0\0\0\1", "unreadable response to Produce v13 request 1"),
-        (b"surprise", "8 bytes came that no request had asked for"),
+        (b"surprise", "8 bytes arrived without a request"),
     ):
         bench = Bench()
         bench.ready()

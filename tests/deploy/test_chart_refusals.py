@@ -80,9 +80,9 @@ def test_a_secret_among_the_settings_is_refused_with_what_to_do_and_not_shown() 
 @pytest.mark.parametrize(
     ("pilotfish", "said"),
     [
-        ({"bootstrapServers": ""}, "pilotfish.bootstrapServers: name the brokers, as HOST:PORT"),
-        ({"bootstrapServers": "kafka"}, 'pilotfish.bootstrapServers: "kafka" is no HOST:PORT'),
-        ({"bootstrapServers": "a:1,,b:2"}, 'pilotfish.bootstrapServers: "" is no HOST:PORT'),
+        ({"bootstrapServers": ""}, "pilotfish.bootstrapServers: give the brokers as HOST:PORT"),
+        ({"bootstrapServers": "kafka"}, 'pilotfish.bootstrapServers: "kafka" is not HOST:PORT'),
+        ({"bootstrapServers": "a:1,,b:2"}, 'pilotfish.bootstrapServers: "" is not HOST:PORT'),
         ({"nativSidecar": True}, "pilotfish.nativSidecar: there is no such value; there are appContainer,"),
         ({"settings": ["a"]}, "pilotfish.settings: must be a map of names and values, got slice"),
         ({"settings": {"api_prt": 1}}, "pilotfish.settings.api_prt: unknown setting; `pilotfish settings`"),

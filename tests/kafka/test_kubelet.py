@@ -32,7 +32,7 @@ def _end_in_order(kubelet: Kubelet, play: Play) -> None:
     assert kubelet.reported == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
     assert kubelet.failures == []
     assert kubelet.probes_answered > 0
-    assert "everything that was accepted is acknowledged" in kubelet.log("pilotfish")
+    assert "all accepted records are acknowledged" in kubelet.log("pilotfish")
     assert len(play.acknowledged()) >= before + LAST_RECORDS
 
 

@@ -346,4 +346,4 @@ def test_a_token_endpoint_that_nobody_serves_is_named_when_the_wait_is_over(
     nowhere = with_token_endpoint(url, _CLIENT, _CLIENT_SECRET)
     error = _refusal(on(secured_kafka, "SASL_PLAINTEXT") | nowhere, block_in_ms=500)
     assert isinstance(error, TimeoutError)
-    assert f"{url} can't be asked: connection refused" in str(error.__cause__)
+    assert f"{url} can't be reached: connection refused" in str(error.__cause__)

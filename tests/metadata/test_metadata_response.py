@@ -381,5 +381,5 @@ def test_the_longest_text_is_read_and_one_character_more_is_refused(
 
 def test_a_response_that_ends_early_is_refused() -> None:
     reader = MetadataReader(100, 13)
-    with pytest.raises(SchemaError, match="the response is not whole"):
+    with pytest.raises(SchemaError, match="the response is incomplete"):
         reader.finish()

@@ -285,7 +285,7 @@ def test_versions_that_meet_connect_and_others_do_not(clients: Sequence[str]) ->
         common = set(servers) & set(clients)
         if not common:
             error = assert_refused(config, context)
-            assert "speaks none of the versions of ssl.enabled.protocols" in error.message
+            assert "supports none of the versions of ssl.enabled.protocols" in error.message
             continue
         with TlsPeer(context, echo) as peer, selector_over(tls(config)) as selector:
             connect(selector, 0, peer)
@@ -304,7 +304,7 @@ def test_cipher_suites_that_do_not_meet() -> None:
     for servers, clients, ours, said in (
         (TLS12, TLS12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ssl.cipher.suites"),
         (TLS13, TLS13, "TLS_AES_128_CCM_SHA256", "ssl.cipher.suites"),
-        (TLS12, TLS13, "TLS_AES_128_GCM_SHA256", "speaks none of the versions"),
+        (TLS12, TLS13, "TLS_AES_128_GCM_SHA256", "supports none of the versions"),
     ):
         context = server_context(RSA_BROKER, protocols=[servers], ciphers="ECDHE-RSA-AES256-GCM-SHA384")
         config = ssl_config(AUTHORITY.certificate, protocols=[clients], ciphers=[ours])

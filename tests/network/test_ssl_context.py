@@ -227,7 +227,7 @@ def test_a_weak_certificate_is_refused_in_openssls_words() -> None:
     identity = weak("client")
     error = complaint(identified(identity.key, identity.chain))
     assert error.message == (
-        "ssl.keystore.certificate.chain: OpenSSL does not take our certificate: ee key too small"
+        "ssl.keystore.certificate.chain: OpenSSL rejects our certificate: ee key too small"
     )
 
 
@@ -387,4 +387,4 @@ def test_a_key_that_can_not_be_handed_over_is_told_so(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "memfd_create", no_descriptor)
     error = complaint(identified(CLIENT.key, CLIENT.chain))
-    assert error.message == "ssl.keystore.key: can't hand it to OpenSSL: Too many open files"
+    assert error.message == "ssl.keystore.key: can't pass it to OpenSSL: Too many open files"

@@ -161,9 +161,9 @@ def _encoded_or_refusal(message: Any, version: int) -> bytes | str:
 def test_a_version_that_is_not_spoken_is_refused(message: GeneratedMessage) -> None:
     default = message.type()
     for version in (message.versions.start - 1, message.versions.stop):
-        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not spoken here"):
+        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not supported"):
             default.encode(version)
-        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not spoken here"):
+        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not supported"):
             message.type.decode(b"", version)
 
 

@@ -13,7 +13,7 @@ the merged values, prints nothing.
 {{- include "pilotfish.checkKinds" . }}
 {{- range $broker := splitList "," (.bootstrapServers | default "") }}
 {{- if and $.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]{1,5}$" (trim $broker))) }}
-{{- fail (printf "pilotfish.bootstrapServers: %q is no HOST:PORT; give one or more of those, with commas between" $broker) }}
+{{- fail (printf "pilotfish.bootstrapServers: %q is not HOST:PORT; give one or more, separated by commas" $broker) }}
 {{- end }}
 {{- end }}
 {{- include "pilotfish.checkNames" . }}

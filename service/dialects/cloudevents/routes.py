@@ -79,7 +79,7 @@ _HEADERS: Final = (
     ("ce-specversion", "1.0", "In binary mode every event has ce-specversion, ce-id, ce-source and ce-type."),
     ("ce-id", "A234-1234-1234", "Values are percent-encoded UTF-8."),
     ("ce-source", "/mycontext", "A URI-reference."),
-    ("ce-type", "com.example.someevent", "Any other attribute has its header likewise: ce-subject, ce-time."),
+    ("ce-type", "com.example.someevent", "Other attributes have headers, too: ce-subject, ce-time."),
     ("ce-partitionkey", "customer-7", "Becomes the record's key."),
 )
 
@@ -209,9 +209,9 @@ def _envelope_type(content_type: bytes | None) -> str | None:
     media_type, _, parameters = said.partition(";")
     media_type = media_type.rstrip()
     if media_type not in (_STRUCTURED, _BATCH):
-        raise refused(415, f"of CloudEvents, the JSON formats are read: {_STRUCTURED} and {_BATCH}")
+        raise refused(415, f"only the JSON formats of CloudEvents are supported: {_STRUCTURED} and {_BATCH}")
     for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
-            raise refused(415, f"{media_type} is read in UTF-8 and in no other charset")
+            raise refused(415, f"{media_type}: the charset must be UTF-8")
     return media_type

@@ -146,7 +146,7 @@ def _check_query(query: bytes) -> None:
         return
     if query.startswith(b"async=") and b"&" not in query:
         raise refused(400, "must be true or false", place="query.async")
-    raise refused(422, "the only parameter is async, once", place="query")
+    raise refused(422, "the only parameter is async, given once", place="query")
 
 
 def _answer(outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:

@@ -66,7 +66,7 @@ class BatchRoute:
             "/v3/clusters/{cluster_id}/topics/{topic}/records:batch",
             status_code=_MULTI_STATUS,
             response_model=BatchAnswer,
-            response_description="What became of each entry, by its id.",
+            response_description="The outcome of each entry, by its id.",
             responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
             openapi_extra={"requestBody": BATCH_BODY},
         )(self.post_batch)

@@ -121,7 +121,7 @@ class PostedBodies:
             found += records.feed(body[start : start + PIECE_BYTES])
             if len(found) > self._max_records:
                 detail = f"the body has more than {self._max_records} records (max_records_per_request)"
-                raise refused(413, f"{detail}; as a stream, of unknown length, it may have any number")
+                raise refused(413, f"{detail}; a stream without Content-Length may have any number")
         return found + records.end()
 
 

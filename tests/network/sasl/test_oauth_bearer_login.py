@@ -72,12 +72,12 @@ def test_what_is_no_token_is_refused_with_what_is_wrong() -> None:
     said = dict.fromkeys(["", "  ", "a.b", "a.b.c.d", "a..c", ".b.", "a. .c", "hunter2"], sections)
     for character in ("\x01", " ", "\r\n", "é", ","):  # it would end its field
         token = f"{header}.{payload}.{signature[:3]}{character}{signature[3:]}"
-        said[token] = f"{malformed}it holds characters that no token has"
+        said[token] = f"{malformed}it has invalid characters"
     for body in ("a+b/", "abcde"):
         said[f"e30.{body}.c2ln"] = f"{invalid}malformed Base64 URL encoded value"
     for claims in (b"{", b"\xff\xfe\xfd", b'{"exp": NaN}', b'{"exp": Infinity}', b"[" * 100_000):
         said[f"e30.{base64url(claims)}.c2ln"] = f"{invalid}malformed JSON"
-    said[f"e30.{base64url(b'[1]')}.c2ln"] = f"{invalid}its claims are no JSON object"
+    said[f"e30.{base64url(b'[1]')}.c2ln"] = f"{invalid}its claims are not a JSON object"
     # One of 4,300 digits is read, and a thousandfold it can't be spelled, not even in an error.
     for number in (b"1e999", b"9" * 4_300, b"-" + b"9" * 4_299, b"9223372036854776"):
         beyond = base64url(b'{"sub":"a","exp":%s}' % number)
@@ -164,7 +164,7 @@ def test_what_is_no_token_leaves_the_last_one_in_force_and_is_told_once(tmp_path
     failures = [event.failure for event in events.of(SecretReloaded)]
     assert failures[0] is None  # the file was read
     assert failures[1] == (
-        f"{URL_SETTING}: {file} holds no token that a broker could accept: Malformed JWT provided; expected"
+        f"{URL_SETTING}: {file} has no usable token: Malformed JWT provided; expected"
         " three sections (header, payload, and signature)"
     )
     assert "hunter2" not in str(failures)
@@ -181,7 +181,7 @@ def test_a_file_without_a_token_and_an_address_without_an_absolute_path_are_conf
     with pytest.raises(ConfigError, match="can't read"):
         login(file, MockClock())
     file.write_text("hunter2")
-    with pytest.raises(ConfigError, match="holds no token that a broker could accept") as caught:
+    with pytest.raises(ConfigError, match="has no usable token") as caught:
         login(file, MockClock())
     assert caught.value.name == URL_SETTING
     assert "hunter2" not in str(caught.value)
@@ -474,7 +474,7 @@ def test_a_token_that_is_none_is_a_refusal_that_does_not_show_it_and_one_from_th
 def test_a_bug_does_not_end_the_thread() -> None:
     with rig() as it:
         it.answer(KeyError("hunter2"))
-        with pytest.raises(SaslAuthenticationError, match="https://idp/token can't be asked: KeyError"):
+        with pytest.raises(SaslAuthenticationError, match="https://idp/token can't be reached: KeyError"):
             it.login.token()
         it.clock.advance(10_000)
         it.answer(it.token("alice", 100 * MINUTE_MS))

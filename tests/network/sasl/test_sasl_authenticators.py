@@ -190,7 +190,7 @@ def test_an_endpoint_that_is_down_is_waited_for() -> None:
     events = NextEvents()
     authenticators = made(pilot(url), events=events)
     waiting = authenticators.authenticator("localhost")
-    assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be asked: connection refused")
+    assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be reached: connection refused")
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
         waiting.authenticate(None, 0)
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
@@ -313,10 +313,10 @@ def test_a_channel_waits_for_its_credentials_and_goes_on_by_itself(tls: bool) ->
 @OVER
 def test_a_failure_to_get_them_ends_the_connection_with_the_reason(tls: bool) -> None:
     with waiting_channel(tls) as (_, credentials, selector):
-        credentials.failure = DisconnectError("https://idp can't be asked")
+        credentials.failure = DisconnectError("https://idp can't be reached")
         state = wait_for_channel_close(selector)
         assert state.name is ChannelStateName.AUTHENTICATE
-        assert state.detail == "https://idp can't be asked"
+        assert state.detail == "https://idp can't be reached"
 
 
 def test_waiting_costs_no_turns_whatever_the_peer_does_meanwhile() -> None:

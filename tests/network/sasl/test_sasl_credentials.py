@@ -82,8 +82,8 @@ def test_what_can_not_be_sent_is_a_config_error() -> None:
     for username, password, setting, said in (
         (None, "secret", "sasl.username", "sasl.username is missing"),
         ("alice", None, "sasl.password", "sasl.password is missing"),
-        ("hunter\0two", "secret", "sasl.username", "sasl.username holds a NUL character"),
-        ("alice", "hunter\0two", "sasl.password", "sasl.password holds a NUL character"),
+        ("hunter\0two", "secret", "sasl.username", "sasl.username contains a NUL character"),
+        ("alice", "hunter\0two", "sasl.password", "sasl.password contains a NUL character"),
         ("alice", "hunter\ud800two", "sasl.password", "sasl.password is not Unicode text"),
     ):
         with pytest.raises(ConfigError, match=said) as caught:

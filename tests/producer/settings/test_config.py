@@ -259,7 +259,7 @@ REFUSED_NAMES: Final = {
     ),
     "ssl.ca.location": "ssl.ca.location is librdkafka's name; Kafka's is ssl.truststore.location",
     "sasl.mechanisms": "sasl.mechanisms is librdkafka's name; Kafka's is sasl.mechanism",
-    "linger.ms.file": "linger.ms.file is not taken: linger.ms holds no secret, and is given by its value",
+    "linger.ms.file": "linger.ms.file is not supported: linger.ms is not a secret; give its value directly",
 }
 
 
@@ -273,7 +273,7 @@ REMEDIES: Final = {
     "ssl.truststore.password": "this client reads PEM stores, which have none",
     "ssl.keystore.password": "ssl.key.password is for an encrypted private key",
     "ssl.engine.factory.class": "names a Java class",
-    "ssl.provider": "this client has OpenSSL's",
+    "ssl.provider": "this client uses OpenSSL",
     "sasl.kerberos.service.name": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER are",
     "sasl.login.callback.handler.class": "names a Java class",
     "sasl.oauthbearer.jwks.endpoint.url": "is for brokers",

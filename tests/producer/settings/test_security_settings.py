@@ -341,8 +341,8 @@ WARNED_OF = {
         **TLS,
         "ssl.key.password": "p",
     },
-    "sasl.mechanism=PLAIN sends its secret as it is, and with security.protocol=SASL_PLAINTEXT nothing "
-    "encrypts it; SASL_SSL does": {
+    "sasl.mechanism=PLAIN sends its secret unencrypted with security.protocol=SASL_PLAINTEXT; SASL_SSL "
+    "encrypts it": {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "u",

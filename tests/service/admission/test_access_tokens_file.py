@@ -81,12 +81,12 @@ def test_what_is_not_right_is_told_with_its_place_and_a_remedy() -> None:
         (entry(produce="[1]"), ": token 'billing': produce: must be a list of strings"),
         (entry(read='["a*b"]'), ": token 'billing': read: 'a*b' has a star that is not at its end"),
         (entry(read='["**"]'), ": token 'billing': read: '**' has a star that is not at its end"),
-        (entry(read='["a", ""]'), ": token 'billing': read: '' can be no topic's name"),
-        (entry(produce='["ä"]'), ": token 'billing': produce: 'ä' can be no topic's name"),
-        (entry(produce='["' + "a" * 250 + '"]'), "can be no topic's name"),
+        (entry(read='["a", ""]'), ": token 'billing': read: '' can't be a topic's name"),
+        (entry(produce='["ä"]'), ": token 'billing': produce: 'ä' can't be a topic's name"),
+        (entry(produce='["' + "a" * 250 + '"]'), "can't be a topic's name"),
         (
             entry(max_waiting_bytes=0),
-            ": token 'billing': max_waiting_bytes: must be a whole number, at least 1",
+            ": token 'billing': max_waiting_bytes: must be a whole number of at least 1",
         ),
         (
             entry(max_waiting_requests="true"),
@@ -97,7 +97,7 @@ def test_what_is_not_right_is_told_with_its_place_and_a_remedy() -> None:
             ": token 'billing': max_waiting_requests: must be a whole number",
         ),
         (entry() + entry(sha256=f'"{OTHER}"'), ": token 'billing': duplicate name"),
-        (entry() + entry(name='"audit"'), ": token 'audit': its sha256 is also that of 'billing'"),
+        (entry() + entry(name='"audit"'), ": token 'audit': has the same sha256 as 'billing'"),
         ("token = [1]", ": token 1: must be a table"),
         ("[token]\nname = 'a'", " has no [[token]] entries"),
         ("", " has no [[token]] entries; `pilotfish token NAME` prints one"),
@@ -178,7 +178,7 @@ def test_what_would_not_be_taken_is_not_made() -> None:
     for words, said in (
         (("a b",), "a name has 1 to 64 letters"),
         (("a", "--read", "*a"), "'*a' has a star that is not at its end"),
-        (("a", "--produce", ""), "'' can be no topic's name"),
+        (("a", "--produce", ""), "'' can't be a topic's name"),
         ((), "Missing argument 'NAME'"),
     ):
         refused = CliRunner().invoke(main, ["token", *words])

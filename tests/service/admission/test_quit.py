@@ -210,7 +210,7 @@ def test_a_sigterm_that_follows_is_no_second_one(sidecar: Sidecar) -> None:
     """The pod is deleted while its sidecar drains: what was accepted is delivered all the same."""
     assert sidecar.api.post(QUIT, headers=showing(TOKEN)).status_code == 200
     sidecar.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: "SIGTERM: shutting down, as was asked for before" in sidecar.log(), what="the signal")
+    wait_until(lambda: "SIGTERM: shutting down, as requested before" in sidecar.log(), what="the signal")
     assert sidecar.process.wait(timeout=patient(30)) == 0
     assert "ending at once" not in sidecar.log()
 

@@ -166,10 +166,10 @@ def test_what_nobody_caught_is_a_line_as_any_other_and_so_are_warnings() -> None
         "warnings.warn('old')\nclass A:\n  def __del__(self): 1 / 0\nA()\n"
         "raise ValueError('bad')"
     )
-    assert (uncaught["level"], uncaught["msg"]) == ("critical", "ended by an uncaught error")
+    assert (uncaught["level"], uncaught["msg"]) == ("critical", "ended with an uncaught exception")
     assert uncaught["stack"].endswith("ValueError: bad")
     assert in_a_thread["level"] == "critical"
-    assert in_a_thread["msg"] == "thread worker ended by an uncaught error"
+    assert in_a_thread["msg"] == "thread worker ended with an uncaught exception"
     assert "ZeroDivisionError" in in_a_thread["stack"]
     assert (warned["logger"], "UserWarning: old" in warned["msg"]) == ("py.warnings", True)
     assert (unraisable["level"], "ZeroDivisionError" in unraisable["stack"]) == ("error", True)

@@ -231,8 +231,8 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         ("api_port = " + "{a=" * 900, r"not TOML"),  # nests deeply
         ("api_port = " + "9" * 5_000, r"not TOML"),  # more digits than Python reads
         ("api_port = 0x" + "f" * 5_000, r"api_port: "),  # more digits than Python writes
-        (f"[kafka]\n{dots}", "nest too deeply"),
-        (f"[kafka]\na = [{{{dots}}}]", "nest too deeply"),
+        (f"[kafka]\n{dots}", "nested too deeply"),
+        (f"[kafka]\na = [{{{dots}}}]", "nested too deeply"),
         ("[kafka]\nretries = 0x" + "f" * 5_000, r"retries"),
         ("kafka = 1", r"kafka: must be a table"),
         ("[kafka]\nlingr.ms = 1", r"lingr\.ms"),

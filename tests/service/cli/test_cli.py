@@ -208,7 +208,7 @@ def test_a_server_that_takes_a_request_and_says_nothing_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         said = Cli(port, port).refused("healthcheck", "--timeout", "0.05")
-        assert f"127.0.0.1:{port} took the request and has not answered for 0.05 s" in said
+        assert f"127.0.0.1:{port} accepted the request and has not answered for 0.05 s" in said
 
 
 def test_listening_everywhere_is_asked_on_loopback() -> None:
@@ -249,7 +249,7 @@ def test_a_line_that_can_not_be_sent_is_named_with_what_went_before_it(cli: Cli)
     said = cli.refused("produce", DEMO_TOPIC, stdin=b"a\n" * 500 + b"\xff\n")
     assert said == "line 501 is not UTF-8; 500 records before line 501 were acknowledged, none after"
     said = cli.refused("produce", DEMO_TOPIC, "--key-separator", ":", stdin="a:1\nb\n")
-    assert said.startswith("line 2 has no ':', so it is not clear which part is its key")
+    assert said.startswith("line 2 has no ':', so it has no key")
     said = cli.refused("produce", DEMO_TOPIC, "--json-values", "1", "{bad")
     assert said.startswith("value 2 is not JSON: Expecting property name")
 
@@ -269,7 +269,7 @@ def test_what_the_sidecar_says_of_a_record_is_told_with_its_line() -> None:
     problem = {"detail": "no answer", "kafka_error": "REQUEST_TIMED_OUT", "written": "unknown"}
     with foreign_server(504, json.dumps(problem).encode()) as cli:
         said = cli.refused("produce", DEMO_TOPIC, "x")
-    assert said == "no answer [REQUEST_TIMED_OUT] (it may have been written all the same)"
+    assert said == "no answer [REQUEST_TIMED_OUT] (it may still have been written)"
 
 
 def test_some_failed_records_are_named_and_the_others_go_through() -> None:
@@ -299,7 +299,7 @@ def test_a_wrong_call_is_said_before_anything_is_sent(cli: Cli) -> None:
     for words, said in (
         (("--key", "a", "--key-separator", ":"), "give either --key or --key-separator"),
         (("--key-separator", ""), "--key-separator must not be empty"),
-        (("--header", "x"), "--header wants NAME=VALUE, not 'x'"),
+        (("--header", "x"), "--header must be NAME=VALUE, not 'x'"),
         (("value", "--file", "-"), "give either VALUES or --file"),
         (("--file", "/no/such/file"), "Invalid value for '--file': '/no/such/file': No such file"),
         (("\udcff",), "it is not UTF-8; send other bytes as base64 over HTTP"),

@@ -175,7 +175,7 @@ def test_a_file_that_another_process_is_writing_is_left_alone(
     first.write("one")
     second = Desk(tmp_path, ORIGIN._replace(boot_id=0xB008))
     assert first.names() == [f".{STEM}-000001.jsonl"]
-    assert "two sidecars have one sidecar_id" in caplog.text
+    assert "two sidecars have the same sidecar_id" in caplog.text
     second.write("two")
     for desk in (first, second):
         desk.files.close(desk.outbox, 0)
@@ -436,7 +436,7 @@ def test_a_missing_topic_is_told_of_once_with_what_to_do_and_once_when_it_is_the
     for _ in range(3):
         desk.producer.clock.advance(PAUSE_MS)
         desk.turn()
-    assert caplog.text.count("it is not there: make it (docs/events.md says how); events wait") == 1
+    assert caplog.text.count("it does not exist: create it (docs/events.md); events wait") == 1
     desk.producer.outcome_of = None
     desk.producer.clock.advance(PAUSE_MS)
     desk.turn()

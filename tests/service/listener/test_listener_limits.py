@@ -57,8 +57,8 @@ def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_wit
         limit[:] = [(soft, UNLIMITED)] * 2 if hard is None else [(soft, hard)]
         assert connections_that_fit(wanted) == fit, (soft, hard, wanted)
         assert limit[0] == (raised, UNLIMITED if hard is None else hard), (soft, hard, wanted)
-        reported = f"{wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
-        assert caplog.messages == ([f"max_connections: {reported}"] if fit != wanted else []), (
+        reported = f"{wanted}, but only {fit} fit into the limit of {raised} open files (ulimit -n)"
+        assert caplog.messages == ([f"max_connections is {reported}"] if fit != wanted else []), (
             soft,
             hard,
             wanted,
@@ -232,7 +232,7 @@ async def test_a_listener_without_a_file_for_a_connection_says_so_once_and_waits
             assert (await caller.answer())[0] == 200
             accepted = served.protocols[0].transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert caplog.messages == ["full: can't take a connection: Too many open files"]
+    assert caplog.messages == ["full: can't accept a connection: Too many open files"]
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

@@ -78,7 +78,7 @@ async def test_a_head_that_does_not_come_whole_is_answered_408_and_closed() -> N
             *before, last = (await caller.until_closed()).split(b"HTTP/1.1 ")[1:]
             assert [part[:3] for part in before] == ([b"200"] if written.startswith(GET) else [])
             assert last.startswith(b"408"), written
-            assert b"no whole head of a request came within 50 ms (request_timeout_ms)" in last
+            assert b"no complete request head arrived within 50 ms (request_timeout_ms)" in last
             assert b"connection: close" in last
             assert b'"written":"no"' in last
         assert ended(served.connections, "slow_head") == len(begun)
@@ -249,7 +249,7 @@ async def test_who_has_been_idle_longest_makes_room(caplog: pytest.LogCaptureFix
         assert served.connections.open == 3
         assert ended(served.connections, "made_room") == 1
     assert [said for said in caplog.messages if "max_connections" in said] == [
-        "3 connections are open, and no more are taken (max_connections) until some end"
+        "3 connections are open (max_connections); no more are accepted until some end"
     ]
 
 

@@ -172,7 +172,7 @@ async def test_plain_http_at_the_tls_port_is_told_so(files: Files, caplog: pytes
         said = await caller.until_closed()
         await until(lambda: not served.connections.open)
     assert said.startswith(b"HTTP/1.1 400")
-    assert b"this port speaks TLS (api_tls_certificate_file); ask it with https://" in said
+    assert b"this port speaks TLS (api_tls_certificate_file); use https://" in said
     assert not caplog.records
 
 
@@ -346,10 +346,10 @@ async def test_what_can_not_be_used_is_told_once_and_changes_nothing(
 def test_what_goes_together_is_given_together() -> None:
     certificate, key, ca = "api_tls_certificate_file", "api_tls_key_file", "api_tls_client_ca_file"
     for given, named in (
-        ({certificate}, f"{key}: {certificate} is given and this is not"),
-        ({key}, f"{certificate}: {key} is given and this is not"),
-        ({ca}, f"{certificate}: {ca} is given and this"),
-        ({certificate, ca}, f"{key}: {certificate} is given and this is not"),
+        ({certificate}, f"{key}: missing, but {certificate} is given"),
+        ({key}, f"{certificate}: missing, but {key} is given"),
+        ({ca}, f"{certificate}: missing, but {ca} is given"),
+        ({certificate, ca}, f"{key}: missing, but {certificate} is given"),
     ):
         paths: dict[str, Any] = dict.fromkeys(given, "tls.pem")
         with pytest.raises(FileFaultError, match=named):
@@ -389,7 +389,7 @@ def wrong(files: Files, how: str) -> str:
         return f"{files.key}: the key can't be read: it is damaged"
     if how == "weak":
         files.put(weak("localhost"))
-        return "OpenSSL does not take it with .*: ee key too small"
+        return "OpenSSL rejects it with .*: ee key too small"
     if how == "no authority":
         write_pem(files.client_ca, good.key)
         return f"{files.client_ca} holds no PEM certificate"

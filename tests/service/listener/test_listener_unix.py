@@ -126,9 +126,9 @@ def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) 
 
 def test_a_path_that_is_too_long_is_named_with_how_long_it_may_be(tmp_path: Path) -> None:
     too_long = "é" * 54
-    with pytest.raises(OSError, match=rf"{too_long} takes 108 bytes, and a socket's path may take 107"):
+    with pytest.raises(OSError, match=rf"{too_long} has 108 bytes, but a socket's path may have 107"):
         bind_unix_socket(too_long, 0o600, 16)
-    with pytest.raises(OSError, match="a path can't hold a zero byte"):
+    with pytest.raises(OSError, match="a path can't contain a zero byte"):
         bind_unix_socket("\0abstract", 0o600, 16)
 
 

@@ -168,12 +168,15 @@ def test_what_a_node_is_busy_with_or_failed_with_is_told_in_the_finding() -> Non
     gone = node(state="disconnected", last_error="Connection refused", last_error_age_ms=457_000)
     pausing = picture(node(throttle_left_ms=1_200), backlog=backlog({2: waiting(2_000)}))
     for of, said in (
-        (picture(node(state="connecting"), backlog=queued), "is being connected to (connecting)"),
+        (
+            picture(node(state="connecting"), backlog=queued),
+            "a connection to b2:9092 is being set up (connecting)",
+        ),
         (
             picture(node(state="checking_api_versions"), backlog=queued),
-            "is being connected to (checking_api_versions)",
+            "a connection to b2:9092 is being set up (checking_api_versions)",
         ),
-        (picture(node(state="authentication_failed"), backlog=queued), "does not accept who we are"),
+        (picture(node(state="authentication_failed"), backlog=queued), "rejects our credentials"),
         (pausing, "asked for a pause (a quota), of which 1.2 s are left"),
         (
             picture(gone, backlog=backlog({2: waiting(1_000)})),
@@ -199,7 +202,7 @@ def test_what_the_whole_client_waits_for_is_told() -> None:
         "memory": (
             picture(node(), backlog=full, linger_ms=0),
             "2 buffer: buffer.memory (33,554,432 bytes) is full: 12 requests wait for it, the oldest "
-            "for 2.1 s; most of what fills it waits for node 2 (1,200 records of 14 partitions)",
+            "for 2.1 s; most of its records wait for node 2 (1,200 records of 14 partitions)",
         ),
         "the first answer of a broker": (
             picture(down, metadata={"age_ms": None}, waiting_for_metadata=40),
@@ -208,8 +211,8 @@ def test_what_the_whole_client_waits_for_is_told() -> None:
         ),
         "metadata": (
             picture(metadata=stale),
-            "None metadata: metadata can't be refreshed (no node is available, 0.5 s ago): what is "
-            "known is 42.0 s old; leaders may have moved since",
+            "None metadata: metadata can't be refreshed (no node is available, 0.5 s ago): it is 42.0 s "
+            "old, and leaders may have moved",
         ),
     }
     assert {name: told(of) for name, (of, _) in cases.items()} == {
@@ -253,7 +256,7 @@ def test_topics_that_requests_wait_for_are_told_as_far_as_the_caller_may_read_th
     )
     found = judge(picture(backlog=backlog(topic_waits=waits), may_read=lambda topic: topic != "secret"))
     assert [finding.detail for finding in found] == [
-        "3 requests wait for topic nope, which the brokers do not show us, the oldest for 2.1 s",
+        "3 requests wait for topic nope, which the brokers do not list, the oldest for 2.1 s",
         "1 request waits for a partition that topic short does not have, the oldest for 5.0 s",
         "9 requests wait for 1 other topic",
     ]

@@ -130,7 +130,7 @@ def test_without_the_extra_the_start_says_how_to_install_it() -> None:
 def test_a_limit_of_the_queue_that_is_wrong_ends_the_start() -> None:
     ended = run(*SERVE, "--tracing", "otlp", OTEL_BSP_MAX_QUEUE_SIZE="often")
     assert ended.returncode == 2
-    assert "OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number from 1 on, got 'often'" in ended.stderr
+    assert "OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number of at least 1, got 'often'" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -133,7 +133,7 @@ def test_failures_are_counted_and_told_when_they_begin_and_end(
     queue.close(0)
     why = "HTTP status 503" if outcome is SpanExportResult.FAILURE else "ValueError"
     assert [record.getMessage() for record in caplog.records] == [
-        f"spans can't be sent, and are dropped until they can: {why}",
+        f"spans can't be sent and are dropped: {why}",
         "spans are sent again",
     ]
     assert (queue.dropped["export_failed"], queue.exported) == (3, 1)
@@ -238,7 +238,7 @@ def test_the_sdks_variables_set_the_limits() -> None:
 def test_a_limit_that_is_none_is_refused_by_name() -> None:
     for value in ("0", "-1", "many", "9" * 5_000, "1.5"):
         with pytest.raises(
-            SettingsError, match=r"^OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number from 1 on"
+            SettingsError, match=r"^OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number of at least 1"
         ):
             QueueLimits.of({"OTEL_BSP_MAX_QUEUE_SIZE": value})
 

@@ -193,7 +193,7 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(tmp_path: Path) 
         (
             document(entry(service="search")),
             "other_service",
-            "{path}: advice: holds none for service 'billing'",
+            "{path}: advice: has none for service 'billing'",
         ),
         (
             document(entry(cluster_id="west")),
@@ -361,7 +361,7 @@ def test_what_is_broken_is_named_by_its_place() -> None:
         (document(entry(warm_topics=[".."])), "advice[0].warm_topics[0]: a topic can't be named '..'"),
         (
             document(entry(), entry()),
-            "advice[1]: advises service 'billing' on cluster 'cluster' a second time",
+            "advice[1]: second entry for service 'billing' on cluster 'cluster'",
         ),
         (b'{"version":1,"advice":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "the document: "),
     ):
@@ -377,14 +377,14 @@ def test_more_topics_than_one_request_may_ask_for_are_too_many() -> None:
     )
     outcome, message = ignored(document(entry(warm_topics=names)))
     assert outcome is Outcome.TOO_LARGE
-    assert message == "advice[0].warm_topics: 1001 topics, at most 1000 are taken"
+    assert message == "advice[0].warm_topics: 1001 topics; at most 1000 are allowed"
 
 
 def test_advice_for_other_services_is_none() -> None:
     for content in (document(), b'{"version":1,"advice":[]}'):
         assert ignored(content, "search") == (
             Outcome.OTHER_SERVICE,
-            "advice: holds none for service 'search'",
+            "advice: has none for service 'search'",
         ), content
 
 

@@ -122,8 +122,8 @@ def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) 
 
 def test_a_drain_that_delivered_all_says_what_had_failed_before(caplog: pytest.LogCaptureFixture) -> None:
     for failed_earlier, reported in (
-        (0, "everything that was accepted is acknowledged"),
-        (3, "everything that was still open is acknowledged; 3 records had failed before the drain"),
+        (0, "all accepted records are acknowledged"),
+        (3, "all open records are acknowledged; 3 records had failed before the drain"),
     ):
         caplog.clear()
         with caplog.at_level("INFO"):

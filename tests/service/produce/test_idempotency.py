@@ -276,7 +276,7 @@ async def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: Ht
     outcomes = late.json()
     said = [outcomes[name] for name in ("status", "written", "phase", "waited_ms", "retriable")]
     assert said == [504, "unknown", "delivery", 10, True]
-    assert "ask again, under the same key" in outcomes["detail"]
+    assert "retry with the same key" in outcomes["detail"]
     assert first.status_code == 200
     assert is_replay(again)
 

@@ -163,7 +163,7 @@ def test_chosen_dead_letters_are_discarded_and_the_choice_has_to_be_given(
     assert rig.spool.dead_letters.records == 2
     rig.let_go()
     ended = spool("discard", "--folder", folder, "--topic", "payments", "--reason", "forbidden")
-    assert (ended.exit_code, ended.output) == (0, f"2 records are gone from {folder}\n")
+    assert (ended.exit_code, ended.output) == (0, f"2 dead letters are deleted from {folder}\n")
     rig = rig.again()
     rig.settle()
     assert sorted(rig.sent) == ["orders-0", "orders-1"]

@@ -459,7 +459,10 @@ def test_the_mark_is_kept_by_topic(rig: SpoolRig) -> None:
 def test_a_mark_that_is_damaged_has_all_delivered_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, said in (("cut", "mark.json is damaged"), ("other", "is damaged (its checksum is another)")):
+    for name, said in (
+        ("cut", "mark.json is damaged"),
+        ("other", "is damaged (its checksum does not match)"),
+    ):
         caplog.clear()
         rig = SpoolRig(tmp_path / name)
         rig.spool_in(records(2))
@@ -549,7 +552,7 @@ def test_a_mark_whose_write_failed_is_logged_and_written_when_the_delivery_wakes
     rig.clock.advance(MARK_EVERY_MS)
     due_ms = rig.spool.delivery.turn(rig.clock.now_ms())
     assert read_mark(rig.folder, rig.disk) == Mark()
-    assert "can't tidy up: no create here; records wait" in caplog.text
+    assert "can't write the mark or delete files: no create here; records wait" in caplog.text
     assert due_ms == rig.clock.now_ms() + MARK_EVERY_MS
     rig.clock.advance(due_ms - rig.clock.now_ms())
     assert rig.spool.delivery.turn(due_ms) == FOREVER_MS

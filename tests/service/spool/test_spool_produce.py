@@ -169,7 +169,7 @@ def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) 
     for answer in answers:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         reported = answer.json()
-        assert reported["detail"] == "the spool could not take the records: fsync: no fsync here"
+        assert reported["detail"] == "the spool could not store the records: fsync: no fsync here"
         assert (reported["written"], reported["retriable"]) == ("no", True)
     assert turned(web).json()["first_sequence"] == 1
 

@@ -404,7 +404,7 @@ def test_a_disk_that_takes_nothing_is_a_503_that_says_how_many_went_back(
     disk.fails["fsync"] = 1  # type: ignore[attr-defined]
     answer = posted(web, PATH, tokens.of("all"))
     assert answer.status_code == 503
-    assert answer.json()["detail"].startswith("0 records were put back, and no more: ")
+    assert answer.json()["detail"].startswith("0 records were requeued, the others failed: ")
     assert answer.json()["retriable"] is True
 
 

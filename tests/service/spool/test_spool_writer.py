@@ -114,7 +114,7 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
     rig.disk.room_bytes, before = 100, rig.disk.fsyncs
     with caplog.at_level(logging.INFO):
         reported = refused(rig.spool_in(records(30)))
-        assert reported == SpoolFault("the spool could not take the records: the disk is full", "no")
+        assert reported == SpoolFault("the spool could not store the records: the disk is full", "no")
         assert (rig.segments[0].stat().st_size, rig.disk.fsyncs - before) == (
             size,
             1,
@@ -133,7 +133,7 @@ def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:
     assert "the disk is full" in refused(rig.spool_in([record("a")])).detail
     rig.disk.errno = errno.EIO
     fail(rig.disk, sync_folder=1)
-    said = "the spool could not take the records: begin a file: no sync_folder here"
+    said = "the spool could not store the records: begin a file: no sync_folder here"
     assert refused(rig.spool_in([record("b")])) == SpoolFault(said, "no")
     assert (rig.segments, rig.disk.open_files) == ([], 0)
     assert rig.spool_in([record("c")]) == Spooled(1, 1)

@@ -336,7 +336,9 @@ async def _never(_scope: Scope, _receive: Receive, _send: Send) -> None:
     "entry", ["*", "null", "ops.example", "https://ops.example/", "https://ops.example/x", "https://", "a b"]
 )
 def test_an_entry_that_is_no_origin_is_refused_with_its_remedy(entry: str) -> None:
-    with pytest.raises(SettingsError, match=r"allowed_origins: .* is no origin; write scheme, host and port"):
+    with pytest.raises(
+        SettingsError, match=r"allowed_origins: .* is not an origin; write scheme, host and port"
+    ):
         HttpApp(allowed_origins=entry)
 
 

@@ -155,7 +155,7 @@ def test_a_partial_failure_is_200_and_says_which_record_failed_and_why(
 def test_a_record_that_may_have_been_written_says_so(web: HttpApp) -> None:
     fail_with(web, timed_out(Written.UNKNOWN), timed_out(Written.NO), None)
     unknown, not_written, _ = post(web, THREE).json()["offsets"]
-    assert unknown["error"] == "too late; it may have been written all the same"
+    assert unknown["error"] == "too late; it may still have been written"
     assert not_written["error"] == "too late"
 
 
@@ -376,4 +376,4 @@ def test_a_request_that_failed_as_a_whole_is_told_for_each_record(web: HttpApp) 
     sent = {"content": THREE, "headers": JSON}
     answer = web.post("/topics/orders", ends=lambda ticket: web.producer.finish(ticket, closed), **sent)
     assert code_of(answer) == (500, 50003)
-    assert answer.json()["message"] == "closed; it may have been written all the same"
+    assert answer.json()["message"] == "closed; it may still have been written"

@@ -203,7 +203,7 @@ def test_headers_that_are_none_are_refused_by_their_place() -> None:
 def test_schemas_are_harmless_as_null_and_else_refused() -> None:
     for name in ("key_schema", "key_schema_id", "value_schema", "value_schema_id"):
         assert len(parse(f'{{"{name}":null,"records":[{{"value":1}}]}}').records) == 1
-        message = f"{name}: must be null: this proxy knows no schema registry"
+        message = f"{name}: must be null: a schema registry is not supported"
         for written in ("1", '"{}"', "{}", "0", '""'):
             found = fault(f'{{"records":[{{"value":1}}],"{name}":{written}}}')
             assert found == (422, 42205, message), written
@@ -382,7 +382,7 @@ def test_a_format_that_needs_a_registry_and_an_encoded_body_are_refused() -> Non
         media_type = f"application/vnd.kafka.{name}.v2+json"
         assert refused(format_of, f"{media_type}; charset=utf-8".encode(), None) == (
             415,
-            f"{media_type} needs a schema registry, and this proxy knows none; "
+            f"{media_type} needs a schema registry, which is not supported; "
             "its formats are json, binary and text",
         )
     assert refused(format_of, b"application/vnd.kafka.json.v2+json", b"gzip")[0] == 415

@@ -120,12 +120,12 @@ def test_a_batch_that_is_none_says_what_is_wrong(http: HttpApp) -> None:
     messages = {
         b"": "Request body is empty. Data is required.",
         b"{}": "entries: at least one entry is needed",
-        b'{"entries":[]}': "entries: there must be 1 to 10 of them, and there are none",
-        eleven: "entries: there must be 1 to 10 of them, and there are more",
+        b'{"entries":[]}': "entries: must have 1 to 10 entries, and has none",
+        eleven: "entries: must have 1 to 10 entries, and has more",
         b'{"entries":[{"id":"1"},{"id":"1"}]}': "entries: their ids must be distinct",
         b'{"entries":[{"id":"1"},{}]}': f"entries[1].id: {name}",
         b'{"entries":{}}': "entries: must be an array of entries",
-        b'{"entries":[],"acks":1}': "acks: unknown member; there is entries",
+        b'{"entries":[],"acks":1}': "acks: unknown member; the only one is entries",
     }
     answers = {body: http.post(PATH, content=body, headers=JSON).json() for body in messages}
     assert {body: answer["message"] for body, answer in answers.items()} == messages

@@ -110,7 +110,7 @@ def test_where_nothing_tells_how_to_go_on_the_stream_ends() -> None:
 def test_a_fault_says_at_which_byte_of_the_stream_it_stands() -> None:
     assert split([b"{} ", b"{", b"]"]) == [
         b"{}",
-        (400, "not JSON: ']' closes nothing that is open (byte 4); the stream ends"),
+        (400, "not JSON: unexpected ']': nothing is open (byte 4); the stream ends"),
     ]
     assert split([b"  ", b" x"]) == [(400, "not JSON: no record begins at byte 3")]
 
