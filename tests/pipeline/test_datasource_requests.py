@@ -84,7 +84,7 @@ def test_an_option_that_makes_no_sense_is_refused_with_a_sentence() -> None:
         ({"table": "topics", "splits": "0"}, "a whole number from 1 to 1000, not '0'"),
         ({"table": "topics", "timeout_ms": "1e3"}, "a whole number from 100"),
         ({"table": "topics", "token": "a", "token_file": "b"}, "both given"),
-        ({"table": "topics", "token": "a b"}, "is no token"),
+        ({"table": "topics", "token": "a b"}, "is not a token"),
         ({"table": "topics", "path": "x"}, "takes no path"),
         ({"table": "topics", "topic": "x"}, "a read has no option topic; it has url"),
     ]

@@ -142,8 +142,8 @@ def _port_faults(spec: Object, sidecar: Sidecar) -> Iterator[Fault]:
                 what, setting = taken[number]
                 yield Fault(
                     path,
-                    f"container {item['name']} uses port {number}, as the sidecar's {what} does; "
-                    f"containers of a pod share its ports: give the sidecar another by --set {setting}=PORT",
+                    f"container {item['name']} uses port {number}, that of the sidecar's {what}; "
+                    f"a pod's containers share ports: give the sidecar another by --set {setting}=PORT",
                 )
             if port.get("name") == PORT_NAME:
                 yield Fault(

@@ -255,7 +255,7 @@ def test_what_is_no_token_is_not_sent_and_not_shown(tmp_path: Path) -> None:
         assert not text or "cret" not in refused.stderr, text
         if isinstance(text, str):
             refused = CliRunner().invoke(main, ["topics"], env={"PILOTFISH_TOKEN": text})
-            assert (refused.exit_code, "PILOTFISH_TOKEN: is no token" in refused.stderr) == (2, True), text
+            assert (refused.exit_code, "PILOTFISH_TOKEN: is not a token" in refused.stderr) == (2, True), text
 
 
 def test_a_token_is_in_no_repr() -> None:

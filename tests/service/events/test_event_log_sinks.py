@@ -473,7 +473,7 @@ def test_a_line_that_no_broker_takes_is_lost_alone(caplog: pytest.LogCaptureFixt
     desk.send("one", "two", "three")
     desk.turn()
     assert (desk.topic.written, len(desk.outbox), desk.outbox.dropped) == (2, 0, 1)
-    assert "an event is lost" in caplog.text
+    assert "an event was refused and is lost" in caplog.text
 
 
 class Narrow(FakeProducer):

@@ -170,11 +170,11 @@ def test_what_a_node_is_busy_with_or_failed_with_is_told_in_the_finding() -> Non
     for of, said in (
         (
             picture(node(state="connecting"), backlog=queued),
-            "a connection to b2:9092 is being set up (connecting)",
+            "a connection to node 2 (kafka-2:9092) is being set up (connecting)",
         ),
         (
             picture(node(state="checking_api_versions"), backlog=queued),
-            "a connection to b2:9092 is being set up (checking_api_versions)",
+            "a connection to node 2 (kafka-2:9092) is being set up (checking_api_versions)",
         ),
         (picture(node(state="authentication_failed"), backlog=queued), "rejects our credentials"),
         (pausing, "asked for a pause (a quota), of which 1.2 s are left"),

@@ -198,7 +198,7 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(tmp_path: Path) 
         (
             document(entry(cluster_id="west")),
             "other_cluster",
-            "{path}: advice: for cluster west, and this one",
+            "{path}: advice: is for cluster west, but this is",
         ),
         (document(entry(ttl_ms=1)), "stale", "{path}: advice[0]: stale, computed at 2023-11-14T22:00"),
         (

@@ -233,7 +233,7 @@ def test_a_fault_beside_a_sidecar_is_told_with_the_line_that_it_has_now() -> Non
     for words in ((), ("--legacy",)):
         text = injected(DEPLOYMENT, *words).replace("containerPort: 8080", "containerPort: 8085")
         line = text.splitlines().index("            - containerPort: 8085") + 1
-        said = f"document 1 (Deployment/web), line {line}: container web has port 8085"
+        said = f"document 1 (Deployment/web), line {line}: container web uses port 8085"
         assert said in refused(text, *words)
 
 
@@ -348,7 +348,7 @@ def test_what_can_t_be_read_is_refused_with_its_place_and_a_remedy() -> None:
         ("# nothing\n---\n", "standard input: has no Kubernetes object"),
         ("a: b\n---\nhello\n", "standard input, document 2, line 3: is not a Kubernetes object but a text"),
         ("- kind: Pod\n", "document 1, line 1: is not a Kubernetes object but a list"),
-        ("kind: Pod\n---\na: [\n", "document 2, line 4: is no YAML"),
+        ("kind: Pod\n---\na: [\n", "document 2, line 4: is not YAML"),
         ("a: b: c\n", "document 1, line 1: is not YAML: mapping values are not allowed here"),
         ("{{- if .Values.web }}\nkind: Pod\n", "looks like a template: render it first, helm template"),
         (tabs, "line 3: is not YAML: found character '\\t' that cannot start"),
@@ -375,7 +375,7 @@ def test_what_is_no_utf_8_is_refused_with_its_line() -> None:
 
 
 def test_a_pod_that_must_not_get_it_is_named_with_document_and_line() -> None:
-    port = "which is that of the sidecar's"
+    port = "that of the sidecar's"
     mounts = "which this call does not add"
     ours = "a container is named pilotfish already, and inject did not put it there; rename it"
     grace = "terminationGracePeriodSeconds must be a whole number of seconds, 0 or more"
@@ -388,7 +388,7 @@ def test_a_pod_that_must_not_get_it_is_named_with_document_and_line() -> None:
         ("spec:\n  containers:\n  - image: a\n", 6, "containers[0] has no string as its name"),
         (f"{of_a}  volumes: x\n", 7, "volumes must be a list"),
         (f"{of_a}  - name: pilotfish\n", 7, ours),
-        (f"{of_a}    ports:\n    - containerPort: 9464\n", 8, f"container a has port 9464, {port} probes"),
+        (f"{of_a}    ports:\n    - containerPort: 9464\n", 8, f"container a uses port 9464, {port} probes"),
         (
             f"{of_a}    ports:\n    - name: x\n    - containerPort: 8085\n",
             9,
@@ -620,7 +620,7 @@ def test_what_holds_itself_or_too_much_is_refused_by_its_line() -> None:
 
 def test_a_port_whose_protocol_is_null_is_one_of_tcp() -> None:
     text = DEPLOYMENT.replace("containerPort: 8080", "containerPort: 8085\n              protocol: null")
-    assert "uses port 8085, as the sidecar's API does" in refused(text)
+    assert "uses port 8085, that of the sidecar's API" in refused(text)
 
 
 def test_the_remedy_is_that_of_the_line_that_is_wrong() -> None:
