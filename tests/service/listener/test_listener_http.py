@@ -581,10 +581,10 @@ def test_a_target_that_is_none_is_refused() -> None:
         (b"GET", LONGEST + b"a", 414, "longer than 32768 bytes"),
         (b"CONNECT", b"b:443#x", 400, "fragment"),
         (b"GET", b"/#", 400, "fragment"),
-        (b"GET", b"*", 400, "no URL"),
-        (b"OPTIONS", b"**", 400, "no URL"),
-        (b"GET", b"http://u@b/", 400, "no URL"),
-        (b"GET", b"b:443", 400, "no URL"),
+        (b"GET", b"*", 400, "not a URL"),
+        (b"OPTIONS", b"**", 400, "not a URL"),
+        (b"GET", b"http://u@b/", 400, "not a URL"),
+        (b"GET", b"b:443", 400, "not a URL"),
     ):
         headers = [(b"host", b"a")]
         status, detail = refusal(lambda: settled(target, method, headers))  # noqa: B023 - called at once

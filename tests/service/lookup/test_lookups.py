@@ -475,7 +475,7 @@ def test_too_many_in_one_request_are_refused() -> None:
     most = json.dumps({"lookups": [{"topic": "a", "partition": 0}] * MAX_LOOKUPS}).encode()
     assert len(parse_lookups(most)) == 1_000
     body = json.dumps({"lookups": [{"topic": "a", "partition": 0}] * (MAX_LOOKUPS + 1)}).encode()
-    with pytest.raises(BodyError, match="from 1 to 1000"):
+    with pytest.raises(BodyError, match="must have 1 to 1000 look-ups"):
         parse_lookups(body)
 
 
