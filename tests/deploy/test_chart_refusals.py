@@ -155,7 +155,7 @@ def test_a_demo_of_two_pods_with_one_spool_is_refused() -> None:
 
 
 def test_a_demo_without_brokers_is_refused_and_the_rest_is_not() -> None:
-    assert "pilotfish.bootstrapServers: name the brokers" in complaint("pilotfish", _DEMO)
+    assert "pilotfish.bootstrapServers: give the brokers" in complaint("pilotfish", _DEMO)
     monitor = {"podMonitor": {"enabled": True}}
     assert of_kind(render("pilotfish", values=monitor), "PodMonitor")
 
