@@ -276,7 +276,7 @@ def test_what_is_held_is_let_go_where_they_change_again_and_those_are_tried_firs
     assert bench.client.is_ready(NODE, bench.now_ms), "while nobody knows whether they are any good"
 
 
-def test_what_the_broker_refuses_costs_no_connection_and_is_told_once() -> None:
+def test_a_refused_renewal_costs_no_connection_and_is_logged_once() -> None:
     bench = RenewalBench()
     bench.selector.never_ready(TRIAL_NODE_ID)
     bench.change()

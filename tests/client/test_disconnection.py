@@ -107,7 +107,7 @@ def ended_requests(bench: Bench) -> list[str]:
 
 
 @pytest.mark.behaviour("NET-13", "UPD-09")
-def test_a_lost_connection_is_told_to_callers_and_to_the_updater(bench: Bench) -> None:
+def test_a_lost_connection_is_reported_to_callers_and_to_the_updater(bench: Bench) -> None:
     bench.selector.disconnect(NODE.id)
     [response] = bench.poll()
     assert response.disconnected
@@ -118,7 +118,7 @@ def test_a_lost_connection_is_told_to_callers_and_to_the_updater(bench: Bench) -
 
 
 @pytest.mark.behaviour("NET-18", "UPD-09")
-def test_a_timeout_is_told_to_the_updater_as_one(bench: Bench) -> None:
+def test_a_timeout_is_reported_to_the_updater_as_one(bench: Bench) -> None:
     bench.clock.advance(1_001)
     responses = bench.poll()
     assert [response.timed_out for response in responses] == [True, True]
@@ -149,7 +149,7 @@ REFUSED = Disconnection("refused", "connection refused", WARNING)
 CLOSED = Disconnection("closed", "the peer closed the connection", INFO)
 
 
-def test_a_node_that_cannot_be_connected_to_is_told_once_and_what_is_otherwise_wrong_again() -> None:
+def test_a_node_that_cannot_be_connected_to_is_logged_once_and_another_failure_again() -> None:
     news = ConnectionLogLimiter()
     assert [news.ended(1, REFUSED, was_up=False) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
     other = Disconnection("refused", "no route to host", WARNING)
@@ -162,7 +162,7 @@ def test_a_node_that_cannot_be_connected_to_is_told_once_and_what_is_otherwise_w
     assert [news.ended(4, way, was_up=False) for way in ways].count(WARNING) == 8
 
 
-def test_when_it_is_ready_that_is_told_with_how_often_it_failed_and_failures_are_news_again() -> None:
+def test_a_ready_node_is_logged_with_its_failures_and_later_failures_are_logged_again() -> None:
     news = ConnectionLogLimiter()
     for _ in range(7):
         news.ended(1, REFUSED, was_up=False)
@@ -172,7 +172,7 @@ def test_when_it_is_ready_that_is_told_with_how_often_it_failed_and_failures_are
     assert news.ready(1) == (INFO, 1)
 
 
-def test_a_node_that_accepts_and_hangs_up_again_and_again_is_told_once() -> None:
+def test_a_node_that_accepts_and_hangs_up_again_and_again_is_logged_once() -> None:
     news = ConnectionLogLimiter()
     reported = []
     for _ in range(5):
@@ -190,7 +190,7 @@ def test_a_node_that_has_served_is_news_when_it_goes() -> None:
         assert news.ended(1, REFUSED, was_up=False) == WARNING
 
 
-def test_the_client_tells_a_bootstrap_server_by_its_address_and_its_failure_once(
+def test_the_client_logs_a_bootstrap_server_by_its_address_and_its_failure_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(can_connect=lambda _: False)

@@ -139,7 +139,7 @@ def test_a_known_host_keeps_its_name_an_unknown_one_is_left_out_and_only_unknown
 
 
 @pytest.mark.java("ClientUtilsTest.ParseAndValidateAddressesWithReverseLookup")
-def test_canonical_names_take_the_place_of_the_name_behind_which_they_stand(
+def test_canonical_names_take_the_place_of_the_name_that_they_follow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def resolved(resolver: MockResolver, host: str = "example.com") -> list[tuple[str, int]]:

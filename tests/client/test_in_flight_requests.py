@@ -153,7 +153,7 @@ def test_a_pause_gives_every_request_of_that_node_more_time() -> None:
 
 
 @pytest.mark.behaviour("INF-09")
-def test_load_tells_how_busy_a_connection_is() -> None:
+def test_load_shows_how_busy_a_connection_is() -> None:
     requests = InFlightRequests(max_per_connection=5)
     assert requests.load(NODE) == InFlightLoad(0, None)
     requests.add(make_in_flight(NODE, 1, sent_ms=11))
@@ -215,7 +215,7 @@ def test_correlation_ids_count_from_zero_step_over_sasls_and_go_round() -> None:
     assert new_ids(make_sender(-2), 4) == [-2, -1, 0, 1]
 
 
-def test_a_request_has_the_clients_timeout_unless_told_otherwise(bench: Bench) -> None:
+def test_a_request_has_the_clients_timeout_unless_it_brings_its_own(bench: Bench) -> None:
     make = partial(bench.client.new_client_request, 1, PlainBuilder(), 7)
     request = make(expect_response=False)
     assert (request.request_timeout_ms, request.created_ms, request.expect_response) == (1_000, 7, False)

@@ -355,7 +355,7 @@ def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> N
     assert bench.client.connection_delay_ms(bootstrap, bench.now_ms) == 10_000
 
 
-def test_a_lost_connection_does_not_end_a_refusal_that_nobody_was_told_of_yet() -> None:
+def test_a_lost_connection_does_not_end_a_refusal_that_nobody_has_received_yet() -> None:
     metadata = make_metadata()
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
     updater.handle_server_disconnect(0, -1, SaslAuthenticationError("who are you"))
@@ -547,7 +547,7 @@ def test_that_nobody_can_be_asked_is_a_warning_once_until_a_refresh_works(report
     assert [level for level, _ in reported()] == ["WARNING"]
 
 
-def test_each_way_of_failing_is_told_once_and_not_more_than_a_few(reported: Reported) -> None:
+def test_each_kind_of_failure_is_logged_once_and_only_a_few_of_them(reported: Reported) -> None:
     news = RefreshLogLimiter()
     for _ in range(3):
         news.failed("expired", "timeout", "no answer", 0)
@@ -577,7 +577,7 @@ def test_topics_that_callers_make_up_are_a_line_in_ten_seconds_and_remembered_in
     assert len(news._reported_topics) == 1_000
 
 
-def test_what_could_not_be_told_then_is_told_when_it_is_met_again(reported: Reported) -> None:
+def test_a_failure_that_the_limiter_held_back_is_logged_when_it_is_met_again(reported: Reported) -> None:
     news = RefreshLogLimiter()
     news.response_came(read(3, errors={"a": UNKNOWN}), 1, now_ms=0)
     news.response_came(read(3, errors={"b": UNKNOWN}), 2, now_ms=1)

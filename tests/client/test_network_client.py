@@ -566,7 +566,7 @@ def test_disconnect_begins_a_backoff_once_and_none_for_a_node_that_was_never_tri
 
 
 @pytest.mark.java("NetworkClientTest.ClientDisconnectAfterInternalApiVersionRequest")
-def test_a_disconnection_while_versions_are_asked_for_is_not_told_to_callers() -> None:
+def test_a_disconnection_while_versions_are_asked_for_is_not_reported_to_callers() -> None:
     bench = Bench()
     bench.connect()
     assert bench.client.has_in_flight_requests(NODE.id)

@@ -406,7 +406,7 @@ def test_brokers_that_moved_altogether_are_found_again() -> None:
     assert bench.selector.attempts[-1].host == "new-0"
 
 
-def test_a_refresh_that_no_node_could_be_asked_for_is_told_with_its_reason() -> None:
+def test_a_refresh_that_no_node_could_be_asked_for_is_reported_with_its_reason() -> None:
     metadata = Metadata(MetadataConfig(100, 1_000, 300_000), Random(0))
     metadata.bootstrap([("bootstrap", 9092)])
     bench = Bench(metadata=metadata, can_connect=lambda _: False)

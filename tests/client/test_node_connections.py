@@ -260,7 +260,7 @@ def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> N
     assert alone.shown() == [ConnectionState.CONNECTING], "of what was left nothing is kept"
 
 
-def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
+def test_a_pause_that_a_node_asked_for_is_kept_shown_and_emitted() -> None:
     alone = Alone()
     alone.ready()
     alone.shown()
@@ -322,7 +322,9 @@ def test_who_closes_before_the_first_answer_may_want_sasl() -> None:
         assert alone.connections.explained(NODE.id, ended, in_flight) == ended, "that was the last connection"
 
 
-def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_connection_is_logged_with_its_level_and_its_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     for node_id, level, called in (
         (0, logging.INFO, "Node 0"),
@@ -346,7 +348,7 @@ def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture)
         assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
 
 
-def test_the_same_end_is_told_again_once_the_node_was_at_work(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_end_is_logged_again_once_the_node_was_at_work(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for how in ("", "served", "leave", "forget"):
         alone = Alone()
@@ -370,7 +372,7 @@ def states(bench: Bench) -> list[ConnectionState]:
     return [status.state for status in bench.client.node_statuses(bench.now_ms)]
 
 
-def test_a_status_tells_state_load_and_waits_and_events_the_life_of_a_connection() -> None:
+def test_a_status_has_state_load_and_waits_and_events_the_life_of_a_connection() -> None:
     bench = Bench()
     assert bench.client.node_statuses(bench.now_ms) == ()
     bench.ready()

@@ -197,7 +197,7 @@ def flags_of(command: str) -> list[str]:
     return [word for flag in re.findall(r"--set (\S+)", command) for word in ("--set", flag)]
 
 
-def test_the_readme_of_a_chart_tells_of_all_that_it_has() -> None:
+def test_the_readme_of_a_chart_describes_all_that_it_has() -> None:
     readme = (HELM_FOLDER / "pilotfish" / "README.md").read_text()
     values = yaml.safe_load((HELM_FOLDER / "pilotfish" / "values.yaml").read_text())
     assert [name for name in values if f"`{name}`" not in readme] == []
@@ -265,7 +265,7 @@ def test_the_api_is_no_port_of_the_container() -> None:
             assert [port["name"] for port in sidecar_of(pod)["ports"]] == ["pf-admin"], name
 
 
-def test_an_admin_port_of_choice_is_told_to_all_who_go_by_it() -> None:
+def test_a_chosen_admin_port_is_passed_to_all_who_need_it() -> None:
     manifests = render("pilotfish", "everything")
     sidecar = sidecar_of(pod_of(manifests))
     assert sidecar["ports"][0]["containerPort"] == 9470
@@ -371,7 +371,7 @@ def test_the_grace_period_of_the_older_form_has_room_for_the_delay_that_it_sets(
     assert workload(nativeSidecar=False)["spec"]["terminationGracePeriodSeconds"] == 30 + 30 + 20 + 5
 
 
-def test_a_job_beside_the_older_form_tells_the_sidecar_to_quit() -> None:
+def test_a_job_beside_the_older_form_calls_quit_on_the_sidecar() -> None:
     pod = pod_of(render("pilotfish", "job-legacy"), "Job")
     app = pod["spec"]["containers"][-1]
     assert "pilotfish quit --token-file /etc/pilotfish/secrets/quit/token" in app["args"][0]

@@ -87,11 +87,11 @@ def test_what_others_may_write_is_named(root: Path) -> None:
     )
 
 
-def test_distributions_are_told_by_pips_form_of_their_names(root: Path) -> None:
+def test_distributions_are_reported_by_pips_form_of_their_names(root: Path) -> None:
     assert contents.installed(root) == {"pilotfish": "0.1.0", "ruamel-yaml": "0.19"}
 
 
-def test_a_missing_a_superfluous_and_another_distribution_are_told_apart() -> None:
+def test_a_missing_an_extra_and_another_distribution_are_distinguished() -> None:
     assert contents.differences({"a": "1", "b": "2"}, {"a": "2", "c": "3"}) == [
         "a is 1, and should be 2",
         "b is 2, and should be missing",
@@ -205,7 +205,7 @@ def test_system_calls_of_other_processors_are_left_out() -> None:
     assert len(without_capabilities(_profile(of_arm), "arm64")["syscalls"]) == 1
 
 
-def test_a_program_that_fails_is_told_with_its_call_its_code_and_its_last_words() -> None:
+def test_a_failed_program_is_reported_with_its_call_its_code_and_its_last_words() -> None:
     with pytest.raises(ProgramFailedError, match=r"`sh -c echo told; exit 3` ended with 3:\ntold"):
         output_of(("sh", "-c", "echo told; exit 3"))
 

@@ -157,7 +157,7 @@ def test_each_explanation_says_what_to_look_at_and_what_to_do() -> None:
             assert part in sections[name], (name, part)
 
 
-def test_metrics_that_the_explanations_name_are_told_of() -> None:
+def test_metrics_that_the_explanations_name_are_documented() -> None:
     explained = (ROOT / "docs" / "metrics.md").read_text()
     named = set(re.findall(r"pilotfish_\w+", (ROOT / "docs" / "alerts.md").read_text()))
     assert named

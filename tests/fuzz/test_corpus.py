@@ -104,7 +104,7 @@ def test_an_input_is_made_smaller_while_it_breaks_the_same() -> None:
     assert smaller(target, b"sound") == b"sound"
 
 
-def test_a_run_keeps_some_of_each_kind_of_fault_goes_on_to_its_time_and_tells_what_makes_it_again() -> None:
+def test_a_run_keeps_some_of_each_kind_of_fault_lasts_its_time_and_prints_how_to_repeat_it() -> None:
     target = Target("seven", lambda random: random.randbytes(60), _read, ())
     part = decoders("group", [target], "5", 0.001, lambda: None)
     assert len(part.faults) > len(part.findings) == 3

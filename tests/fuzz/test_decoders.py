@@ -55,7 +55,7 @@ def _kept(data: bytes) -> None:
     assert len(bytearray(int(data))) == int(data)
 
 
-def test_a_decoder_that_breaks_its_promise_is_told_of() -> None:
+def test_a_decoder_that_raises_another_error_is_reported() -> None:
     refusing = Target("refusing", lambda _: b"", _refusing, (ValueError,))
     assert judge(refusing, b"x") is DeliveryOutcome.REFUSED
     with pytest.raises(FaultError, match="can't be shown"):

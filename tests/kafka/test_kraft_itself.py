@@ -117,7 +117,7 @@ def test_a_stopped_broker_hands_its_partitions_over_first(kafka: KraftCluster, n
     kafka.wait_until_fenced(3)
 
 
-def test_whoever_is_killed_the_others_go_on(kafka: KraftCluster, new_topic: NewTopic) -> None:
+def test_when_any_broker_is_killed_the_others_go_on(kafka: KraftCluster, new_topic: NewTopic) -> None:
     topic = new_topic(assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     before = kafka.disturbances
     kafka.kill(1)

@@ -290,7 +290,7 @@ def test_an_open_stream_ends_in_good_order_when_the_sidecar_is_stopped(
 # -- batches -------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_written_and_told_of_by_ids(
+def test_a_batch_is_written_and_each_entry_is_answered_by_its_id(
     kafka: KraftCluster, topic: str, sidecar: Sidecar, root: str
 ) -> None:
     entries: list[dict[str, Any]] = [

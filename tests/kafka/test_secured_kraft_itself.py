@@ -132,7 +132,7 @@ def test_a_mechanism_that_a_listener_has_not_is_named_with_those_that_it_has(
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SSL_12", "SSL_13"])
-def test_a_listener_with_tls_serves_whoever_trusts_it(
+def test_a_listener_with_tls_serves_everyone_who_trusts_it(
     secured_kafka: SecuredKraft, new_topic: NewTopic, listener: str
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
@@ -192,7 +192,7 @@ def test_a_right_is_taken_and_given_back(secured_kafka: SecuredKraft, new_topic:
     again.close()
 
 
-def test_whoever_has_no_right_where_somebody_has_one_is_denied(
+def test_a_user_without_a_right_that_another_has_is_denied(
     secured_kafka: SecuredKraft, new_topic: NewTopic
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)

@@ -76,7 +76,7 @@ def leader_of(event: ServerSentEvent) -> Any:
     return found["leader"]
 
 
-def test_a_leader_that_is_killed_is_told_with_its_successor_and_explains_a_produce_that_waits_for_it(
+def test_a_killed_leader_is_sent_with_its_successor_and_explains_a_produce_that_waits_for_it(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
     """Another topic has acks=all and replication factor 1: there nobody can take over."""
@@ -133,7 +133,7 @@ def test_a_watcher_that_comes_again_hears_what_it_missed(
         assert len(foreign.next("snapshot").data["topics"][0]["partitions"]) == 3
 
 
-def test_a_topic_that_is_created_later_is_told_and_so_is_its_end(
+def test_a_topic_that_is_created_later_is_sent_and_so_is_its_end(
     kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar
 ) -> None:
     topic = topic_name()

@@ -137,7 +137,7 @@ def test_greater_epochs_are_progress_and_equal_ones_are_not(seen: LastSeenEpochs
 
 
 @pytest.mark.parametrize("is_compared", [True, False])
-def test_the_readers_comparison_changes_no_verdict(is_compared: bool) -> None:
+def test_the_readers_comparison_changes_no_decision(is_compared: bool) -> None:
     for new in (
         leaders((1, 5)),
         leaders((1, 6)),
@@ -243,7 +243,7 @@ def test_a_missing_epoch_takes_the_seen_one_away(seen: LastSeenEpochs, cached: T
 
 
 @pytest.mark.behaviour("META-14")
-def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: TopicTable) -> None:
+def test_the_last_seen_epoch_is_what_counts(seen: LastSeenEpochs, cached: TopicTable) -> None:
     seen.put("t", 0, 7)
     believed, _ = seen.accept(leaders((2, 6), (1, 5)), cached, topic_id_changed=False)
     assert believed.leader_epoch(0) == 5
@@ -253,7 +253,7 @@ def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: Top
     assert not progressed
 
 
-def test_an_epoch_that_was_told_before_any_table_is_kept() -> None:
+def test_an_epoch_that_was_seen_before_any_table_is_kept() -> None:
     seen = LastSeenEpochs()
     seen.put("t", 1, 7)
     seen.accept(leaders((0, 5)), None, topic_id_changed=False)
@@ -261,7 +261,7 @@ def test_an_epoch_that_was_told_before_any_table_is_kept() -> None:
 
 
 @pytest.mark.behaviour("META-22")
-def test_a_leader_named_after_an_epoch_was_told_sets_the_last_seen_one(
+def test_a_leader_named_after_an_epoch_was_seen_sets_the_last_seen_one(
     seen: LastSeenEpochs, cached: TopicTable
 ) -> None:
     seen.put("t", 0, 6)

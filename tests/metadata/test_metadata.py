@@ -283,7 +283,7 @@ def test_a_fatal_error_is_raised_once(metadata: Metadata) -> None:
 # -- telling, and threads ------------------------------------------------------------------------------------
 
 
-def test_listeners_are_told_of_updates_fatal_errors_and_close_without_the_lock(metadata: Metadata) -> None:
+def test_listeners_are_called_for_updates_fatal_errors_and_close_without_the_lock(metadata: Metadata) -> None:
     reported: list[int] = []
 
     def listen() -> None:
@@ -417,7 +417,7 @@ def test_who_waits_for_all_topics_sees_which_full_request_was_answered(metadata:
     assert metadata.full_requests == (1, 1)
 
 
-def test_until_metadata_expires_each_turn_is_told_what_is_left(metadata: Metadata) -> None:
+def test_until_metadata_expires_each_turn_gets_the_time_left(metadata: Metadata) -> None:
     answer(metadata, now_ms=0)
     assert [metadata.time_to_next_update(now_ms) for now_ms in (0, 0, 1)] == [1_000, 1_000, 999]
     assert metadata.time_to_next_update(CONFIG.max_age_ms) == 0

@@ -280,7 +280,7 @@ def test_each_topic_knows_when_it_was_refreshed(metadata: ProducerMetadata, cloc
     assert [metadata.cache.refreshed_wall_ms(name) for name in "ab"] == [wall_ms - 25, wall_ms]
 
 
-def test_a_topic_that_expired_is_not_told_to_be_gone(clock: MockClock) -> None:
+def test_a_topic_that_expired_is_not_reported_as_gone(clock: MockClock) -> None:
     reported: list[object] = []
 
     class Sink:
@@ -545,7 +545,7 @@ def test_a_topic_that_no_broker_was_asked_about_is_not_discarded(metadata: Produ
     assert metadata.topics == {"t"}, "forbidden is not missing"
 
 
-def test_why_the_last_connection_ended_is_told_with_its_age(
+def test_the_end_of_the_last_connection_is_reported_with_its_age(
     metadata: ProducerMetadata, clock: MockClock
 ) -> None:
     assert metadata.last_disconnection is None

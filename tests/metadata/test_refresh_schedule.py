@@ -248,7 +248,7 @@ def test_without_a_need_the_reason_is_the_first_request_and_then_expiry(schedule
     assert schedule.take_reason() == "expired"
 
 
-def test_the_gravest_reason_is_told(schedule: RefreshSchedule) -> None:
+def test_the_gravest_reason_is_taken(schedule: RefreshSchedule) -> None:
     reasons: list[RefreshReason] = ["manual", "disconnect", "leader_error", "topic_missing"]
     for reason in reasons:
         schedule.need_full(reason)
@@ -267,7 +267,7 @@ _ASCENDING: list[RefreshReason] = [
 
 
 @pytest.mark.parametrize(("lesser", "graver"), list(itertools.pairwise(_ASCENDING)))
-def test_of_two_reasons_the_graver_is_told_whichever_came_first(
+def test_of_two_reasons_the_graver_is_taken_whichever_came_first(
     schedule: RefreshSchedule, lesser: RefreshReason, graver: RefreshReason
 ) -> None:
     for order in ((lesser, graver), (graver, lesser)):
@@ -302,7 +302,7 @@ def test_a_reason_that_a_failure_brought_back_goes_before_new_topics(schedule: R
     assert schedule.reason == "expired"
 
 
-def test_a_reason_is_told_once(schedule: RefreshSchedule) -> None:
+def test_a_reason_is_taken_once(schedule: RefreshSchedule) -> None:
     schedule.need_full("leader_error")
     assert schedule.take_reason() == "leader_error"
     schedule.succeeded(0, False, 0)

@@ -174,7 +174,7 @@ def test_a_channel_waits_for_its_connect_and_then_for_bytes() -> None:
     assert channel.state == ChannelState(ChannelStateName.READY, None, "10.0.0.1:9092", None)
 
 
-def test_write_interest_stands_only_while_the_system_has_not_taken_all_of_a_send() -> None:
+def test_the_channel_asks_for_writes_only_until_the_system_has_taken_all_of_a_send() -> None:
     channel = ready(FakeTransport(takes=[3]))
     channel.set_send(NetworkSend(0, [b"abc"]))
     assert channel.interest == EVENT_READ
@@ -315,9 +315,7 @@ def test_a_session_is_not_renewed_without_a_send_nor_amid_one_nor_on_a_muted_cha
 
 
 @pytest.mark.behaviour("SASL-06")
-def test_answers_to_earlier_requests_are_set_aside_one_at_a_time_and_the_beginning_of_one_is_not_lost() -> (
-    None
-):
+def test_answers_to_earlier_requests_are_kept_one_at_a_time_and_the_beginning_of_one_is_not_lost() -> None:
     begun = frame(b"answer 0")
     rest = begun[6:] + frame(b"answer 1") + frame(b"answer 2") + frame(b"welcome back")
     channel = in_session(FakeTransport([frame(b"welcome"), begun[:6], rest]))

@@ -34,7 +34,7 @@ def test_a_file_holds_the_secret_without_the_line_end_that_editors_leave(
     assert not events.events
 
 
-def test_a_changed_file_is_read_again_and_told_once_unless_its_text_is_the_same(
+def test_a_changed_file_is_read_again_and_reported_once_unless_its_text_is_the_same(
     tmp_path: Path, events: RecordedEvents
 ) -> None:
     path, other = tmp_path / "password", tmp_path / "other"
@@ -142,7 +142,7 @@ def test_it_is_made_anew_when_the_text_changed_and_only_then() -> None:
     assert (number.now(), number.now(), given.made) == (2, 2, 2)
 
 
-def test_what_will_not_do_is_told_once_and_the_last_good_one_stays() -> None:
+def test_an_unusable_secret_is_reported_once_and_the_last_good_one_stays() -> None:
     given, events = Given("1"), RecordedEvents()
     number = InForce(given.read, given.make, events)
     given.text = "one"

@@ -209,7 +209,7 @@ def test_another_password_is_noticed_without_any_connection_and_the_same_mounted
     assert rig.failures() == [None]
 
 
-def test_a_password_that_will_not_do_or_is_gone_changes_nothing_and_is_told_once(rig: Rig) -> None:
+def test_an_unusable_or_missing_password_changes_nothing_and_is_reported_once(rig: Rig) -> None:
     credentials = rig.with_password(username="erin", password=FIRST)
     rig.swap(username="erin", password="")
     assert (credentials(), credentials()) == (CredentialsVersion(), CredentialsVersion())

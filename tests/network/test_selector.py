@@ -204,7 +204,7 @@ def immediately(
 
 @pytest.mark.java("SelectorTest.ExistingConnectionId")
 @pytest.mark.behaviour("SEL-01")
-def test_a_connect_is_told_once_when_it_is_done_and_an_existing_connection_id_is_a_bug(
+def test_a_connect_is_returned_once_when_it_is_done_and_an_existing_connection_id_is_a_bug(
     selector: Selector, peer: TcpPeer
 ) -> None:
     connect(selector, 7, peer)
@@ -344,7 +344,7 @@ def test_a_channel_is_ready_after_authentication_and_connected_before(
 
 
 @pytest.mark.behaviour("SEL-18")
-def test_a_refused_log_in_is_told_and_logged_as_such(
+def test_a_refused_log_in_is_reported_and_logged_as_such(
     clock: MockClock, peer: TcpPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     refusal = SaslAuthenticationError("invalid credentials")
@@ -569,7 +569,7 @@ def test_graceful_close(selector: Selector, peer: TcpPeer) -> None:
 
 
 @pytest.mark.behaviour("SEL-12")
-def test_close_of_a_connection_is_not_told_and_drops_what_is_pending(
+def test_close_of_a_connection_is_not_reported_and_drops_what_is_pending(
     selector: Selector, peer: TcpPeer
 ) -> None:
     server = accepted(selector, 0, peer)
@@ -592,7 +592,7 @@ def test_close_of_a_connection_is_not_told_and_drops_what_is_pending(
 
 
 @pytest.mark.behaviour("SEL-13")
-def test_a_failure_while_sending_is_told_and_drops_unread_frames(clock: MockClock, peer: TcpPeer) -> None:
+def test_a_failure_while_sending_is_reported_and_drops_unread_frames(clock: MockClock, peer: TcpPeer) -> None:
     class Unwritable(PlaintextTransportLayer):
         def write(self, pieces: object) -> int:
             raise DisconnectError("the peer closed the connection")
@@ -625,7 +625,7 @@ def test_channel_close_while_processing_receives(selector: Selector, peer: TcpPe
     assert not selector.disconnected
 
 
-def test_a_bug_in_a_channel_goes_up_and_its_connection_is_told_as_ended_by_the_next_poll(
+def test_an_exception_in_a_channel_is_raised_and_the_next_poll_returns_the_disconnect(
     clock: MockClock, peer: TcpPeer
 ) -> None:
     class Buggy(PlaintextTransportLayer):

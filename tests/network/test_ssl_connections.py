@@ -401,7 +401,7 @@ def ended(peer: ScriptedPeer) -> ChannelState:
 
 
 @pytest.mark.behaviour("SSL-03")
-def test_a_plaintext_broker_closes_a_connection_that_begins_with_tls_and_http_is_told_from_a_refusal() -> (
+def test_a_broker_that_closes_when_tls_begins_and_one_that_speaks_http_are_distinguished_from_a_refusal() -> (
     None
 ):
     def close_on_a_huge_size(connection: socket.socket) -> None:

@@ -63,7 +63,7 @@ def test_a_text_without_a_certificate_says_what_it_has_instead() -> None:
         assert caught.value.name == NAME
 
 
-def test_a_certificate_that_is_not_base64_is_told_by_its_place() -> None:
+def test_a_certificate_that_is_not_base64_is_reported_with_its_place() -> None:
     broken = CERTIFICATE.replace("M", "!", 1)
     with pytest.raises(ConfigError, match=f"^{NAME}: certificate 2 of 2 is not base64"):
         ssl_pem.certificates(CERTIFICATE + broken, NAME)

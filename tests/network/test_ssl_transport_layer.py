@@ -173,7 +173,7 @@ def test_an_end_behind_the_last_bytes_needs_no_select() -> None:
         transport.read(KIB)
 
 
-def test_a_record_that_was_tampered_with_ends_the_connection_and_tells_the_peer() -> None:
+def test_a_tampered_record_ends_the_connection_and_sends_the_peer_an_alert() -> None:
     transport, pipe = connected()
     pipe.send(b"good")
     assert transport.read(KIB) == b"good"
@@ -214,7 +214,7 @@ def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake_to_a_read
         transport.write([b"a request"])
 
 
-def test_a_write_that_fails_for_no_reason_told_and_a_failure_once_bytes_came_are_disconnections() -> None:
+def test_a_write_that_fails_without_an_error_and_a_failure_after_bytes_came_are_disconnections() -> None:
     transport, pipe = connected()
     pipe.send(b"an answer that nobody will read")
     pipe.end()

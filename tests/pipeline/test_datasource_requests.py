@@ -200,7 +200,7 @@ def test_a_row_becomes_the_json_that_the_http_api_takes() -> None:
     assert {record.topic for record in records_of(columns_of(schema, "c"), "c", batch, 0)} == {"c"}
 
 
-def test_a_string_that_is_no_utf8_is_told_with_its_place() -> None:
+def test_a_string_that_is_no_utf8_is_reported_with_its_place() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"\xff"]).view(pa.string())], names=["value"])
     with pytest.raises(DeliveryFailedError, match=r"column value, among rows 10 to 11 .* cast the column"):
         list(records_of(COLUMNS, "orders", batch, 10))
@@ -229,7 +229,7 @@ def test_chunks_hold_every_row_once_in_order_within_their_bounds(
         assert len(chunk.records) == 1 or sum(map(len, chunk.records)) <= max_bytes
 
 
-def test_a_row_without_a_topic_is_told() -> None:
+def test_a_row_without_a_topic_is_an_error() -> None:
     with pytest.raises(DeliveryFailedError, match="row 1 of the task names no topic"):
         list(chunks_of([Record("a", b"{}"), Record(None, b"{}")], 10, 10))
 
@@ -435,7 +435,7 @@ def test_a_read_gives_up_sooner_than_a_write() -> None:
     assert write_options({}).access.retry_timeout_ms == 300_000
 
 
-def test_a_commit_tells_the_sums_over_tasks(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_reports_the_sums_over_tasks(caplog: pytest.LogCaptureFixture) -> None:
     writer = RecordsWriter(write_options({"topic": "t"}), VALUE, overwrite=False)
     messages: Sequence[Delivered | None] = [
         Delivered(Counts(records=2, requests=1)),

@@ -79,7 +79,7 @@ def test_a_line_that_stays_is_a_sign_of_life() -> None:
     assert run.lines == ["    9.0 s  batch 0"]
 
 
-def test_each_batch_is_told_once_with_its_rate() -> None:
+def test_each_batch_is_logged_once_with_its_rate() -> None:
     run = Run(io.StringIO())
     run.progress.read(0, 100)
     run.progress.batches([finished(0, 2.0), finished(0, 2.0), finished(7, 1.0)])
@@ -91,7 +91,7 @@ def test_each_batch_is_told_once_with_its_rate() -> None:
     ]
 
 
-def test_nothing_is_told_where_nobody_asked() -> None:
+def test_nothing_is_printed_where_nobody_asked() -> None:
     for stream in (Terminal(), io.StringIO()):
         run = Run(stream, shows=False)
         run.progress.doing("gold_churn")

@@ -193,7 +193,7 @@ def test_a_table_has_its_columns_and_one_row_a_key(tables: Tables) -> None:
         assert not [key for key in keys if None in key], table.name
 
 
-def test_a_table_stands_behind_its_source() -> None:
+def test_a_table_lags_behind_its_source() -> None:
     there = {"bronze_events"}
     for table in SILVER:
         assert table.source in there

@@ -48,7 +48,7 @@ def test_the_arguments_are_ones_that_the_command_takes() -> None:
         assert context.params["source"] == "kafka"
 
 
-def test_no_secret_stands_in_the_manifest() -> None:
+def test_no_secret_is_in_the_manifest() -> None:
     reported = yaml.safe_dump(APPLICATION)
     for word in ("password", "jaas", "token"):
         assert word not in reported.lower()

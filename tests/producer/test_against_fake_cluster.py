@@ -160,7 +160,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
         assert reported.offsets() == [1]
 
 
-def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
+def test_a_broker_with_stale_metadata_is_not_believed() -> None:
     with producing(brokers=3, replication_factor=3) as (cluster, producer):
         assert submit(producer, "orders", [b"0"], partition=0).offsets() == [0]
         cluster.freeze_metadata(3)
@@ -315,7 +315,7 @@ def test_a_list_is_not_answered_by_what_a_broker_was_asked_before() -> None:
         assert "later" in listed.topics
 
 
-def test_a_look_up_that_is_cancelled_is_not_told_even_if_its_answer_is_on_the_way() -> None:
+def test_a_look_up_that_is_cancelled_is_not_reported_even_if_its_answer_is_on_the_way() -> None:
     with producing() as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.create_topic("later")
@@ -369,7 +369,7 @@ def denied(answer: MetadataResponse) -> MetadataResponse:
 
 
 @pytest.mark.parametrize("stale", [1, 2])
-def test_a_topic_that_one_broker_denies_after_its_start_is_told_by_the_other(stale: int) -> None:
+def test_a_topic_that_one_broker_denies_after_its_start_is_returned_by_the_other(stale: int) -> None:
     with producing(brokers=2, partitions=2) as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.change_next(ApiKey.METADATA, denied, times=10_000, broker_id=stale)
@@ -380,7 +380,7 @@ def test_a_topic_that_one_broker_denies_after_its_start_is_told_by_the_other(sta
             assert found.cache.partition_count("orders") == 2
 
 
-def test_a_topic_that_is_deleted_is_told_to_be_missing_once_both_brokers_deny_it() -> None:
+def test_a_deleted_topic_is_reported_as_missing_once_both_brokers_deny_it() -> None:
     with producing(brokers=2, partitions=2) as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.delete_topic("orders")

@@ -131,7 +131,7 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
         assert producer.status().waiting_for_metadata == 0
 
 
-def test_a_cancelled_ticket_is_not_told_and_frees_its_place() -> None:
+def test_a_cancelled_ticket_is_not_reported_and_frees_its_place() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
         first, second, third = (submit(producer, "orders", [b"%d" % n]) for n in range(3))
         second.cancel()
@@ -362,7 +362,7 @@ def test_close_sends_what_was_appended_and_reports_nothing() -> None:
             submit(producer, "orders", [b"late"])
 
 
-def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behind() -> None:
+def test_close_with_everything_in_flight_completes_every_call_and_leaves_nothing_behind() -> None:
     with FakeCluster(brokers=2) as cluster:
         cluster.create_topic("orders", partitions=2)
         threads_before, descriptors_before = threading.active_count(), open_descriptors()
@@ -400,7 +400,7 @@ def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behin
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: int) -> None:
+def test_close_may_run_into_callers_of_every_kind_and_each_gets_one_result(seed: int) -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
         reported: list[Outcome] = []

@@ -118,7 +118,7 @@ def test_a_request_has_one_outcome_per_record_in_order(producer: KafkaProducer) 
         assert outcome.partition == partition_for_key(record.key or b"", count)
 
 
-def test_a_look_up_tells_leaders_and_a_missing_topic(producer: KafkaProducer) -> None:
+def test_a_look_up_returns_leaders_and_a_missing_topic(producer: KafkaProducer) -> None:
     producer.send(ProducerRecord("orders", b"exists now")).result(PATIENCE_S)
     done = Waiter()
     deadline_ms = producer.clock.now_ms() + PATIENCE_MS
@@ -162,7 +162,7 @@ def test_many_threads_share_one_producer(producer: KafkaProducer) -> None:
     assert counts == [200] * 4
 
 
-def test_the_status_tells_of_ready_nodes(producer: KafkaProducer) -> None:
+def test_the_status_has_the_ready_nodes(producer: KafkaProducer) -> None:
     producer.send(ProducerRecord("orders", b"connected")).result(PATIENCE_S)
     status = producer.status()
     assert status.state == "running"

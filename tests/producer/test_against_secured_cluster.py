@@ -126,7 +126,7 @@ def test_a_broker_that_has_answered_and_goes_away_is_not_suspected_to_want_sasl(
     assert not [end for end in ended if "SASL" in end.detail]
 
 
-def test_a_client_with_sasl_is_not_told_to_use_it() -> None:
+def test_a_client_with_sasl_is_not_advised_to_use_it() -> None:
     events = RecordedEvents()
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -172,7 +172,7 @@ def test_records_go_on_over_tls_while_both_sides_change_their_certificates(tmp_p
         assert [record.value for record in cluster.records("orders")] == [b"a", b"b", b"c"]
 
 
-def test_who_speaks_no_tls_is_told_nothing_by_a_cluster_that_does() -> None:
+def test_a_client_without_tls_is_answered_nothing_by_a_cluster_that_requires_it() -> None:
     with FakeCluster(brokers=1, tls=server_context(Authority().issue("127.0.0.1"))) as cluster:
         with live_producer(cluster.bootstrap_servers) as producer:
             assert look_up(producer, "orders", deadline_in_ms=300).result(MetadataResult).error is not None

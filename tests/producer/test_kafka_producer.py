@@ -196,7 +196,7 @@ def test_sending_renews_the_topics_idle_expiry() -> None:
     assert not rig.metadata.contains_topic("idle")
 
 
-def test_partitions_are_told_when_the_topic_is_known() -> None:
+def test_partitions_are_returned_when_the_topic_is_known() -> None:
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.partitions_for("orders")) as reported:
         rig.know({"orders": 3})
@@ -432,7 +432,7 @@ def test_close_sends_what_was_appended_first() -> None:  # SND-13
     assert rig.producer.status().state == "closed"
 
 
-def test_close_gives_up_what_is_not_acknowledged_in_time_and_tells_what_it_was() -> None:
+def test_close_gives_up_what_is_not_acknowledged_in_time_and_reports_what_it_was() -> None:
     rig = ProducerRig(topics={"orders": 2})
     futures = [rig.producer.send(a_record(partition=partition)) for partition in (0, 0, 1)]
     parked = rig.submit("unknown", b"a", b"b")
@@ -548,7 +548,7 @@ def test_a_client_that_can_not_be_closed_is_logged_and_the_end_comes_all_the_sam
 # -- the whole -----------------------------------------------------------------------------------------------
 
 
-def test_the_status_tells_what_the_client_is_doing() -> None:
+def test_the_status_shows_what_the_client_is_doing() -> None:
     rig = ProducerRig(topics={"orders": 3})
     rig.submit("orders", b"a", turns=1)
     rig.clock.advance(40)
@@ -594,11 +594,11 @@ def test_a_wrong_address_is_refused_when_the_producer_is_made(address: str) -> N
         KafkaProducer(ProducerConfig.from_mapping({"bootstrap.servers": address}))
 
 
-def test_the_repr_tells_who_and_in_which_state() -> None:
+def test_the_repr_shows_its_client_id_and_its_state() -> None:
     assert repr(ProducerRig(client_id="orders").producer) == "<KafkaProducer orders STARTING>"
 
 
-def test_the_status_tells_how_long_ago_a_refresh_failed() -> None:
+def test_the_status_has_the_time_since_a_refresh_failed() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.producer._refreshes.emit(MetadataRefreshFailed("expired", "error", "no answer"))
     rig.clock.advance(30)

@@ -243,7 +243,7 @@ def test_a_topic_that_nobody_used_for_long_is_forgotten_even_if_a_broker_names_i
 
 @pytest.mark.behaviour("PROD-04")
 @pytest.mark.java("KafkaProducerTest.SendToInvalidTopic")
-def test_a_name_that_brokers_call_invalid_fails_the_future_and_stands_in_the_snapshot() -> None:
+def test_a_name_that_brokers_call_invalid_fails_the_future_and_is_in_the_snapshot() -> None:
     rig = Scripted(max_block_ms=15_000)
     rig.metadata.script = [Answer({}, errors={"topic abc": INVALID})]
     future = rig.producer.send(ProducerRecord("topic abc", b"HelloKafka"))
@@ -345,7 +345,7 @@ def test_a_producer_id_that_is_refused_fails_what_waits_and_may_be_granted_later
 
 
 @pytest.mark.java("KafkaProducerTest.FlushMeasureLatency")
-def test_how_long_a_flush_took_is_told() -> None:
+def test_the_duration_of_a_flush_is_measured() -> None:
     # Java has the sum of it as a metric; here each flush is an event.
     rig = ProducerRig(topics={"orders": 1}, linger_ms=60_000)
     rig.producer.send(a_record()._replace(topic="orders"))

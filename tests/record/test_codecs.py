@@ -114,7 +114,7 @@ def test_records_of_the_limit_are_unpacked_and_larger_ones_refused(compression: 
 
 
 @pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
-def test_a_small_batch_that_stands_for_gigabytes_is_refused_by_default(compression: Compression) -> None:
+def test_a_small_batch_that_unpacks_to_gigabytes_is_refused_by_default(compression: Compression) -> None:
     bomb = compression.compress(bytes(65 * 2**20))
     with pytest.raises(CorruptRecordError, match=f"{codec_name(compression)}: they are larger than 67108864"):
         compression.decompress(bomb)

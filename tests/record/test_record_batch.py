@@ -151,7 +151,7 @@ def test_the_records_of_a_batch_are_not_shown() -> None:
     assert "secret" not in shown
 
 
-def test_a_batch_may_stand_behind_another() -> None:
+def test_a_batch_may_follow_another() -> None:
     first, second = batch_of(RawRecord().encoded()), batch_of()
     data = first + second
     assert decode_record_batch(data).size_bytes == len(first)

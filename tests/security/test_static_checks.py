@@ -200,7 +200,7 @@ _NO_SECRET: Final = {
 }
 
 
-def test_no_secret_is_compared_by_a_way_whose_time_tells_how_much_of_it_is_right() -> None:
+def test_no_secret_is_compared_in_a_time_that_depends_on_the_secret() -> None:
     found = [
         place(path, node)
         for path, node in nodes()

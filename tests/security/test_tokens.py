@@ -113,7 +113,7 @@ def test_an_idempotency_key_replays_no_other_callers_answer(web: HttpApp, tokens
 
 
 @pytest.mark.parametrize("body", [RECORDS, b'{"records":[{"value":2}]}', b"nonsense"])
-def test_an_idempotency_key_tells_a_caller_without_the_right_nothing(
+def test_an_idempotency_key_reveals_nothing_to_a_caller_without_the_right(
     web: HttpApp, tokens: TokensFile, body: bytes
 ) -> None:
     headers = {**JSON, "idempotency-key": KEY}
@@ -235,7 +235,7 @@ def test_an_answer_that_was_prepared_for_another_caller_is_kept_from_who_may_not
             assert app.get(path, headers={**callers.of("part"), **headers}).status_code == 403
 
 
-def test_what_is_remembered_to_be_missing_tells_nothing_to_who_may_not_ask(
+def test_a_missing_topic_that_is_remembered_is_not_revealed_to_callers_without_the_right(
     shared: tuple[HttpApp, TokensFile],
 ) -> None:
     app, callers = shared

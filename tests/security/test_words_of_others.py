@@ -172,7 +172,7 @@ def headers_of_the_record(web: HttpApp) -> list[tuple[str, bytes | None]]:
     return list(record.headers)
 
 
-def test_an_attribute_of_an_event_becomes_one_header_whatever_stands_in_it(web: HttpApp) -> None:
+def test_an_attribute_of_an_event_becomes_one_header_whatever_it_contains(web: HttpApp) -> None:
     sent = {**EVENT, "ce-subject": "a%0D%0Ace-evil:%201", "content-type": "text/plain"}
     answer = web.post("/cloudevents/orders", content=b"x", headers=sent)
     names = [name for name, _ in headers_of_the_record(web)] if answer.is_success else []

@@ -118,7 +118,7 @@ def test_objects_are_counted_by_type_and_containers_of_ours_are_measured_all_ins
     assert f"{__name__}.Kept" not in take_inventory().objects
 
 
-def test_the_system_tells_the_sizes_of_a_process() -> None:
+def test_the_system_reports_the_sizes_of_a_process() -> None:
     sizes = sizes_of(os.getpid())
     assert sizes.rss_bytes >= sizes.uss_bytes > 0
     assert sizes.rss_bytes >= sizes.anonymous_bytes > 0
@@ -173,7 +173,7 @@ def table_of(folder: Path, found: dict[str, Any]) -> str:
     return soak_table(path)
 
 
-def test_a_row_tells_what_was_held_and_what_it_may_vary_by_and_below_is_what_they_lived_through(
+def test_a_row_of_the_results_table_has_the_growth_and_the_noise_and_below_it_are_the_circumstances(
     tmp_path: Path,
 ) -> None:
     table = table_of(tmp_path, results())
@@ -193,7 +193,7 @@ def test_what_grows_catches_the_eye(tmp_path: Path) -> None:
     assert "900 numbers judged, 1 grow" in table
 
 
-def test_of_the_soak_that_is_told_in_the_docs_nothing_grew() -> None:
+def test_the_soak_in_the_docs_shows_no_growth() -> None:
     found = json.loads(RESULTS.read_text())
     assert found["minutes"] >= 5
     assert not found["sidecar"]["grows"] + found["simulated"]["grows"]

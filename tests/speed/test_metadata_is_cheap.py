@@ -177,7 +177,7 @@ def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_where_nobody_li
     assert in_wide <= in_narrow + SOME_CALLS
 
 
-def test_a_broker_that_is_down_is_told_of_once_a_topic() -> None:
+def test_a_broker_that_is_down_is_reported_once_a_topic() -> None:
     reported = Outcome()
     refreshed = Refreshed(10, 300, reported)
     refreshed.refresh(refreshed.answer())

@@ -158,7 +158,7 @@ def test_an_acknowledged_batch_enters_few_functions_per_future_and_takes_few_loc
     assert all(future.done() for future in futures)
 
 
-def test_an_acknowledged_ticket_is_told_once_and_costs_nothing_per_record() -> None:
+def test_an_acknowledged_ticket_is_reported_once_and_costs_nothing_per_record() -> None:
     """About 110 functions for a thousand records, and one post."""
     rig = rig_with_producer_id()
     waiting = submitted_together(rig)

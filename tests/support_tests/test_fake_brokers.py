@@ -156,7 +156,7 @@ def test_a_failure_that_nobody_noticed_changes_nothing() -> None:
     assert cluster.partition(2) == PartitionState(1, 0, (1, 2), (1, 2), 1)
 
 
-def test_a_broker_that_comes_back_is_told_everything() -> None:
+def test_a_broker_that_comes_back_receives_every_change() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("before")
     cluster.controller.broker_failed(3)
@@ -166,7 +166,7 @@ def test_a_broker_that_comes_back_is_told_everything() -> None:
     assert cluster.controller.alive == {1, 2, 3}
 
 
-def test_a_frozen_broker_tells_yesterday_until_it_thaws() -> None:
+def test_a_frozen_broker_answers_with_old_metadata_until_it_thaws() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("t", assignment=[[1, 2]])
     cluster.controller.freeze(3)
@@ -187,7 +187,7 @@ def test_a_topic_deleted_and_made_again_has_another_id() -> None:
     assert cluster.controller.create_topic("t").topic_id != first.topic_id
 
 
-def test_a_deletion_is_told_to_all_brokers_before_the_topic_is_gone() -> None:
+def test_all_brokers_get_a_deletion_before_the_topic_is_gone() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("t", partitions=2)
     cluster.controller.begin_deletion("t", 1)

@@ -239,7 +239,7 @@ def test_a_frozen_broker_names_the_old_leader(cluster: FakeCluster) -> None:
     assert _metadata(cluster, "orders", broker_id=3).topics[0].partitions[0].leader_id == 2
 
 
-def test_a_partition_being_deleted_is_told_of_by_nobody_and_can_not_be_written_to(
+def test_no_broker_reports_a_partition_being_deleted_and_none_accepts_its_records(
     cluster: FakeCluster,
 ) -> None:
     cluster.begin_deletion("orders", 1)
@@ -252,7 +252,7 @@ def test_a_partition_being_deleted_is_told_of_by_nobody_and_can_not_be_written_t
     assert _metadata(cluster).topics == ()
 
 
-def test_racks_are_told() -> None:
+def test_racks_are_returned() -> None:
     with FakeCluster(brokers=2, racks=["a", "b"]) as cluster:
         assert [broker.rack for broker in _metadata(cluster).brokers] == ["a", "b"]
 
@@ -542,7 +542,7 @@ def test_a_wrong_size_is_announced(cluster: FakeCluster) -> None:
             assert int.from_bytes(wire.socket.recv(4), signed=True) == size
 
 
-def test_a_disconnect_stands_for_an_answer_with_or_without_the_deed(cluster: FakeCluster) -> None:
+def test_a_disconnect_replaces_the_answer_whether_or_not_the_request_is_applied(cluster: FakeCluster) -> None:
     for asked, (applied, stored) in enumerate(((False, 0), (True, 1)), 1):
         cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=applied))
         with pytest.raises(ConnectionError):
@@ -594,7 +594,7 @@ def test_a_killed_broker_ends_its_connections_and_refuses_new_ones(cluster: Fake
     assert _metadata(cluster, broker_id=2).brokers
 
 
-def test_a_client_that_sees_a_brokers_end_is_told_the_new_leader_at_once(cluster: FakeCluster) -> None:
+def test_a_client_that_sees_a_broker_end_gets_the_new_leader_at_once(cluster: FakeCluster) -> None:
     """It asked between the end and the election at times, and nobody asked again for five minutes."""
     stale = 0
     for _ in range(50):
@@ -664,7 +664,7 @@ def test_closing_ends_what_is_held_and_silent() -> None:
 # -- another client's opinion --------------------------------------------------------------------------------
 
 
-def test_another_client_is_told_the_configs_of_a_topic_or_refused_as_by_a_broker(
+def test_another_client_gets_the_configs_of_a_topic_or_is_refused_as_by_a_broker(
     cluster: FakeCluster,
 ) -> None:
     from confluent_kafka import KafkaError, KafkaException

@@ -68,7 +68,7 @@ def test_it_is_a_selectable(selector: MockSelector) -> None:
     assert selectable.poll(0) == 0
 
 
-def test_a_connect_is_told_by_the_next_poll_alone(selector: MockSelector) -> None:
+def test_a_connect_is_returned_by_the_next_poll_alone(selector: MockSelector) -> None:
     connect(selector, 1)
     assert not selector.connected
     selector.poll(0)
@@ -215,7 +215,7 @@ def test_what_became_due_while_the_test_turned_the_clock_happens_at_once(
     assert list(selector.disconnected) == [1]
 
 
-def test_a_disconnect_is_told_by_the_next_poll_and_the_id_is_free(selector: MockSelector) -> None:
+def test_a_disconnect_is_returned_by_the_next_poll_and_the_id_is_free(selector: MockSelector) -> None:
     connected(selector, 1)
     selector.send(1, [b"x"])
     selector.disconnect(1)
@@ -235,7 +235,7 @@ def test_a_connection_that_connects_and_ends_before_a_poll_has_only_ended(select
     assert list(selector.disconnected) == [1]
 
 
-def test_closing_a_connection_is_not_told(selector: MockSelector) -> None:
+def test_closing_a_connection_is_not_reported(selector: MockSelector) -> None:
     connected(selector, 1)
     selector.receive(1, b"x")
     selector.close_connection(1)
@@ -311,7 +311,7 @@ def test_it_is_what_the_sender_asks_for() -> None:
     assert not client.active
 
 
-def test_a_prepared_response_is_taken_by_the_next_request_and_told_by_the_next_poll() -> None:
+def test_a_prepared_response_is_taken_by_the_next_request_and_returned_by_the_next_poll() -> None:
     bench = Bench()
     bench.client.prepare_response("one")
     assert bench.client.awaiting_responses == 1
@@ -414,7 +414,7 @@ def test_a_request_that_is_too_old_takes_its_connection_with_it() -> None:
     assert not bench.client.is_connected(NODE.id)
 
 
-def test_time_stands_still_in_poll_unless_asked_to_advance() -> None:
+def test_time_does_not_advance_in_poll_unless_asked_to() -> None:
     bench = Bench()
     bench.poll(100)
     assert bench.clock.now_ms() == 1_000

@@ -337,7 +337,7 @@ def test_a_peer_is_started_asked_and_ended(tmp_path: Path) -> None:
     assert reported[0] == "set max.block.ms 5"
 
 
-def test_a_peer_that_ends_by_itself_is_told_with_its_complaint(tmp_path: Path) -> None:
+def test_a_peer_that_ends_by_itself_is_reported_with_its_complaint(tmp_path: Path) -> None:
     with pytest.raises(JavaPeerError, match="no such class"), _peer(tmp_path, "echo no such class >&2"):
         raise AssertionError("it is ready")
 

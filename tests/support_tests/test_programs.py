@@ -181,7 +181,7 @@ def test_packages_are_installed_once_for_a_lock_and_scripts_are_always_the_newes
     assert npm_packages.install(project, cache) != home
 
 
-def test_npm_is_asked_again_and_its_last_words_are_told(
+def test_npm_is_asked_again_and_its_last_words_are_reported(
     alone: Programs, project: Path, tmp_path: Path
 ) -> None:
     alone.make("npm", f"echo once >> {alone.calls}; echo no network >&2; exit 1")

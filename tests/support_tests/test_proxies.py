@@ -61,14 +61,14 @@ def _wait_until_swallowed(proxy: FaultyProxy, count: int) -> None:
     wait_until(lambda: proxy.swallowed_bytes == count, what="it is swallowed", every_s=0.001)
 
 
-def test_it_passes_plainly_until_it_is_told_otherwise_and_counts() -> None:
+def test_it_passes_plainly_by_default_and_counts() -> None:
     with _echoing() as proxy, _connect(proxy) as client:
         assert _is_echoed(client, frame(b"x" * 300_000))
         wait_until(lambda: proxy.answer_bytes == 300_004, what="all answers are counted", every_s=0.001)
         assert (proxy.accepted, proxy.resets, proxy.request_bytes) == (1, 0, 300_004)
 
 
-def test_it_listens_where_it_is_told_to_can_refuse_and_listens_again() -> None:
+def test_it_listens_at_the_given_address_can_refuse_and_listens_again() -> None:
     (port,) = free_ports(1)
     with ScriptedPeer(echo) as peer, FaultyProxy(peer.address, port=port) as proxy:
         assert proxy.address == ("127.0.0.1", port)

@@ -152,7 +152,7 @@ def test_the_file_is_read_again_once_it_has_changed_and_an_expired_token_is_a_re
     source.close()
 
 
-def test_what_is_no_token_leaves_the_last_one_in_force_and_is_told_once(tmp_path: Path) -> None:
+def test_an_invalid_token_leaves_the_last_one_in_force_and_is_reported_once(tmp_path: Path) -> None:
     clock, file, events = MockClock(), tmp_path / "token", RecordedEvents()
     file.write_text(token(clock, "alice"))
     source = login(file, clock, events)

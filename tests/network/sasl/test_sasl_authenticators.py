@@ -225,7 +225,7 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         )
 
 
-def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None:
+def test_a_missing_or_wrong_setting_is_reported_before_anything_is_connected() -> None:
     def in_jaas(text: str) -> SaslConfig:
         return oauth("https://idp", f"{OAUTH_MODULE} required {text};")
 

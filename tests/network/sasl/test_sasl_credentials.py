@@ -110,7 +110,7 @@ def test_a_password_file_that_changes_counts_for_the_next_authentication(tmp_pat
     assert login.read().password == "newer"
 
 
-def test_a_jaas_file_that_makes_no_sense_any_more_is_told_once_and_not_used(
+def test_a_jaas_file_that_becomes_invalid_is_reported_once_and_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, events = tmp_path / "jaas.conf", RecordedEvents()

@@ -75,7 +75,7 @@ def test_requests_for_an_unknown_topic_are_counted_since_the_oldest_came() -> No
     assert wait == TopicWait("nope", Phase.METADATA, requests=2, oldest_submitted_ms=first_ms)
 
 
-def test_requests_for_a_partition_that_is_not_there_and_those_that_wait_for_memory_are_told_apart() -> None:
+def test_requests_for_a_missing_partition_and_those_that_wait_for_memory_are_distinguished() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.submit("orders", to("orders", 7), turns=1)
     (wait,) = rig.producer.backlog().topic_waits

@@ -233,7 +233,7 @@ def test_closing_wakes_all_blocked_threads(full: Rig) -> None:
     assert full.left == (500, 0)
 
 
-def test_closing_tells_parked_requests_nothing(full: Rig) -> None:
+def test_closing_completes_no_parked_request(full: Rig) -> None:
     reported: list[bool] = []
     waiter = full.pool.wait_for(100, lambda: reported.append(True))
     full.pool.close()
@@ -465,5 +465,5 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.behaviour("BUF-01", "BUF-02")
-def test_whoever_waits_is_served_in_turn_and_no_byte_is_lost() -> None:
+def test_waiting_threads_are_served_in_turn_and_no_byte_is_lost() -> None:
     run_state_machine_as_test(PoolMachine, settings=settings(max_examples=50, stateful_step_count=40))

@@ -357,7 +357,7 @@ def test_records_that_unpack_to_more_than_any_reader_allows_by_default_are_split
 
 
 @packing_codecs
-def test_what_was_sent_is_told_packed_and_plain(compression: Compression) -> None:
+def test_the_events_of_a_sent_batch_have_its_packed_and_plain_sizes(compression: Compression) -> None:
     rig = SenderRig(compression=compression)
     rig.send(value=bytes(1000), count=5)
     rig.answer(produced(ORDERS_0, offset=0))

@@ -474,7 +474,7 @@ def leader_of(partition: int) -> int:
     return (0, 0, 1)[partition]
 
 
-def test_what_has_no_key_and_was_not_sent_is_given_to_others_and_told_of_where_it_went() -> None:
+def test_records_without_a_key_that_were_not_sent_move_to_another_partition_and_report_it() -> None:
     bench, owner = bench_of(), Owner()
     lost = sticky_partition(bench)
     bench.append(numbered(3), partition=None, owner=owner)

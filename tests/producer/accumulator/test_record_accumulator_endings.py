@@ -196,7 +196,7 @@ def test_a_partition_that_backs_off_is_passed_over_until_its_backoff_is_over() -
 
 @pytest.mark.behaviour("ACC-08")
 @pytest.mark.java("RecordAccumulatorTest.ExponentialRetryBackoffLeaderChange")
-def test_the_backoff_grows_whoever_leads_the_partition() -> None:
+def test_the_backoff_grows_regardless_of_the_partitions_leader() -> None:
     bench = Bench(linger_ms=(2**31 - 1) // 16, delivery_timeout_ms=2**31 - 1)
     moved = Leaders((1, 0, 1))
     now_ms = bench.now_ms

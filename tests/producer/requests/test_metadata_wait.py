@@ -98,7 +98,7 @@ def test_where_nobody_ever_answered_that_is_the_cause() -> None:
     assert isinstance(error.__cause__, NoBrokersError)
 
 
-def test_where_no_broker_has_answered_the_end_of_the_last_connection_is_told() -> None:
+def test_where_no_broker_has_answered_the_error_has_the_end_of_the_last_connection() -> None:
     nobody = MetadataCache.bootstrap([("localhost", 9092)])
     error = metadata_timeout(nobody, "orders", None, 5, None, "localhost:9092 refused the connection")
     assert str(error.__cause__) == (

@@ -589,7 +589,7 @@ def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_a
     assert not gate.wait_behind("orders", Meanwhile(), 0)
 
 
-def test_what_stands_aside_holds_up_nobody_else() -> None:
+def test_a_request_for_another_partition_holds_up_nobody_else() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000, max_block_ms=0)
     rig.submit("orders", ProducerRecord("orders", b"a", partition=1), turns=1)
     rig.submit("orders", b"b")

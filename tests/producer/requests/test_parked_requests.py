@@ -251,7 +251,7 @@ def test_the_next_deadline_bounds_the_sleep() -> None:
     assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 700
 
 
-def test_a_cancelled_request_frees_its_place_and_tells_nobody() -> None:
+def test_a_cancelled_request_frees_its_place_and_reports_to_nobody() -> None:
     rig = full_buffer_rig()
     waiting = rig.submit("other", b"y" * 800, turns=1)
     waiting.cancel()
@@ -361,7 +361,7 @@ def test_a_request_cancelled_as_it_is_looked_at_holds_nobody_up() -> None:
     assert values_of(rig) == [b"b"]
 
 
-def test_how_long_a_wait_took_is_told() -> None:
+def test_the_duration_of_a_wait_is_reported() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a")
     rig.learn({}, errors={"orders": UNKNOWN})
@@ -427,7 +427,7 @@ class Spoilt(bytes):
         return super().__len__()
 
 
-def test_a_bug_ends_the_request_that_it_struck_and_those_behind_it_go_on() -> None:
+def test_an_exception_ends_only_the_request_that_raised_it() -> None:
     rig = ProducerRig(topics={})
     value = Spoilt(b"a")
     struck = rig.submit("orders", value)

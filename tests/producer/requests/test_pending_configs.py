@@ -75,7 +75,7 @@ def test_configs_come_with_how_long_they_took() -> None:
     assert repr(reported(waiting)) == "<TopicConfigsResult configs=1 error=None waited_ms=40>"
 
 
-def test_one_request_is_for_all_who_wait_and_each_topic_stands_once_in_it() -> None:
+def test_one_request_is_for_all_who_wait_and_has_each_topic_once() -> None:
     rig = ProducerRig(topics={"orders": 1})
     cache = rig.producer.cache
     waiting = [ask(rig, "orders"), ask(rig, "audit"), ask(rig, "orders")]
@@ -162,7 +162,7 @@ def test_a_request_that_was_lost_is_made_again() -> None:
     assert reported(waiting).configs == CONFIGS
 
 
-def test_a_broker_that_can_not_be_asked_is_told_of() -> None:
+def test_a_broker_that_can_not_be_asked_is_reported() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = ask(rig)
     rig.client.prepare_unsupported_version_response()

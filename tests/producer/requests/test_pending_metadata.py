@@ -25,7 +25,7 @@ UNKNOWN, INVALID = 3, 17
 # -- topics --------------------------------------------------------------------------------------------------
 
 
-def test_a_known_topic_is_told_in_one_turn() -> None:
+def test_a_known_topic_is_returned_in_one_turn() -> None:
     rig = ProducerRig(topics={"orders": 2})
     waiting = rig.look_up("orders")
     assert waiting.reported == []
@@ -197,7 +197,7 @@ def test_the_answer_to_a_question_before_it_ends_no_refresh() -> None:
     assert waiting.looked_up.error is None
 
 
-def test_what_is_new_enough_is_told_without_asking_anybody() -> None:
+def test_metadata_that_is_new_enough_is_returned_without_asking_anybody() -> None:
     rig = ProducerRig(topics={"orders": 1})
     version = rig.producer.cache.update_version
     rig.clock.advance(50)

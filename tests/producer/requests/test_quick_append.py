@@ -98,7 +98,7 @@ def test_all_but_the_first_and_the_last_records_of_a_batch_go_that_way() -> None
     assert counts(rig) == [1 + went.count(True)]
 
 
-def test_the_record_is_told_of_like_any_other() -> None:
+def test_the_record_is_reported_like_any_other() -> None:
     rig = rig_of()
     rig.producer.send(SMALL)
     future = rig.producer.send(SMALL)

@@ -99,7 +99,7 @@ RUNS: Final[dict[str, tuple[int, list[BatchSpan | FailedSpan], list[Acknowledged
 }
 
 
-def test_what_was_acknowledged_is_told_in_runs_of_one_batch_unless_anything_failed_or_alternates() -> None:
+def test_acknowledged_records_are_reported_as_runs_unless_any_failed_or_partitions_alternate() -> None:
     results = {name: ProduceResult(count, spans, 1) for name, (count, spans, _) in RUNS.items()}
     assert {name: result.acknowledged_runs() for name, result in results.items()} == {
         name: runs for name, (_, _, runs) in RUNS.items()
@@ -203,7 +203,7 @@ def ignore(result: Result) -> None:
     """Nobody listens."""
 
 
-def test_what_was_added_is_posted_together_and_in_order_and_after_the_end_by_whoever_adds() -> None:
+def test_results_are_posted_together_and_in_order_and_after_the_end_by_the_adding_thread() -> None:
     sink = Posts()
     completions = Completions(sink)
     completions.post()
@@ -367,7 +367,7 @@ def test_each_record_of_a_batch_has_its_own_error() -> None:
     assert [str(future.exception(0)) for future in futures] == ["zero", "one"]
 
 
-def test_the_repr_tells_its_state() -> None:
+def test_the_repr_shows_its_state() -> None:
     future = FutureRecordMetadata()
     assert repr(future) == "<FutureRecordMetadata pending>"
     future.fail(KafkaError("no"))

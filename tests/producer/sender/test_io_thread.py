@@ -105,7 +105,7 @@ def test_a_forced_close_ends_the_pause_of_a_broken_thread() -> None:
     assert rig.producer.status().state == "closed"
 
 
-def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_each_turn_is_followed_by_a_pause(
+def test_an_exception_of_every_turn_is_logged_once_with_its_stack_and_each_turn_is_followed_by_a_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
@@ -119,7 +119,7 @@ def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_each_turn_is_follow
     assert "4 times since it was last logged" in caplog.text
 
 
-def test_repetitions_of_a_bug_that_is_over_are_told_by_a_good_turn_when_the_minute_is_over(
+def test_repetitions_of_a_past_exception_are_logged_by_a_good_turn_when_the_minute_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
@@ -182,7 +182,7 @@ def test_a_bug_at_the_end_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.behaviour("BAT-01")
-def test_a_thread_that_dies_says_so_and_tells_who_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_dies_logs_it_and_completes_pending_calls(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
     break_turns(rig, 10**9)
@@ -486,7 +486,9 @@ def test_an_end_without_a_fault_logs_none(caplog: pytest.LogCaptureFixture) -> N
     assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
 
-def test_a_bug_that_comes_again_after_a_minute_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_that_comes_again_after_a_minute_is_logged_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rig = ProducerRig(topics={"orders": 1})
     _NoPauses(rig)
     for pause_ms in (0, 60_000, 1_000):

@@ -134,7 +134,7 @@ def test_a_partition_has_one_batch_of_magic_2() -> None:
                 builder(batch(0, batch_bytes)).encode(version)
 
 
-def test_a_request_tells_the_names_behind_its_ids_its_sizes_and_no_data() -> None:
+def test_the_repr_of_a_request_has_the_names_behind_its_ids_its_sizes_and_no_data() -> None:
     asked = builder(batch(0, b"abc"), batch(1, b"de"))
     assert asked.topic_names() == {ORDERS: "orders"}
     assert repr(asked) == "<Produce acks=all partitions=2 bytes=5>"
@@ -157,7 +157,7 @@ def said_in(
     return said
 
 
-def test_a_success_tells_offset_and_time_and_none_where_the_broker_does_not_know() -> None:
+def test_a_success_has_offset_and_time_and_none_where_the_broker_does_not_know() -> None:
     answered = response(wire.PartitionProduceResponse(3, 0, 42, 1000, 5))
     told = PartitionResponse(Errors.NONE, base_offset=42, log_append_time_ms=1000, log_start_offset=5)
     assert list(partition_responses(answered, {})) == [(TopicPartition("orders", 3), told)]
@@ -167,7 +167,7 @@ def test_a_success_tells_offset_and_time_and_none_where_the_broker_does_not_know
 
 
 @pytest.mark.java("ProduceResponseTest.produceResponseVersionTest")
-def test_a_response_of_any_version_tells_offset_and_throttle() -> None:
+def test_a_response_of_any_version_has_offset_and_throttle() -> None:
     made = response(wire.PartitionProduceResponse(0, 0, 10000, -1, 100), name="test", topic_id=ORDERS)
     assert made.throttle_time_ms == 0
     for version in VERSIONS:
@@ -183,7 +183,7 @@ def test_a_response_of_any_version_tells_offset_and_throttle() -> None:
 
 
 @pytest.mark.java("ProduceResponseTest.produceResponseRecordErrorsTest")
-def test_errors_of_single_records_and_the_message_are_told_from_version_8_on() -> None:
+def test_errors_of_single_records_and_the_message_are_returned_from_version_8_on() -> None:
     made = response(
         wire.PartitionProduceResponse(
             0,
@@ -207,7 +207,7 @@ def test_a_code_from_the_future_keeps_its_number() -> None:
     assert (said.error, said.code) == (Errors.UNKNOWN_SERVER_ERROR, 9999)
 
 
-def test_a_new_leader_is_told_with_its_address_unless_it_lacks_id_or_epoch() -> None:
+def test_a_new_leader_is_returned_with_its_address_unless_it_lacks_id_or_epoch() -> None:
     told = {}
     for leader in ((2, 8), (-1, 8), (2, -1)):
         moved = wire.PartitionProduceResponse(
@@ -217,7 +217,7 @@ def test_a_new_leader_is_told_with_its_address_unless_it_lacks_id_or_epoch() -> 
     assert told == {(2, 8): LeaderIdAndEpoch(2, 8), (-1, 8): None, (2, -1): None}
 
 
-def test_leaders_without_an_address_that_can_be_one_are_not_told() -> None:
+def test_leaders_without_a_valid_address_are_not_returned() -> None:
     addresses = (
         ("b2", 9092),
         ("", 9092),

@@ -182,7 +182,7 @@ def test_a_timed_out_request_says_so() -> None:
 
 
 @pytest.mark.behaviour("SND-02", "SND-05")
-def test_a_retry_is_told_and_waits_for_its_backoff() -> None:
+def test_a_retry_is_emitted_and_waits_for_its_backoff() -> None:
     rig, sleeps = recorded_rig()
     rig.send()
     rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS), turns=2)

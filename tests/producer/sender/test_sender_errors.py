@@ -203,7 +203,7 @@ def test_of_a_batch_that_was_split_nothing_is_left_behind() -> None:
     assert rig.pool.available_bytes == rig.pool.total_bytes
 
 
-def test_every_batch_that_ends_is_told_of_once() -> None:
+def test_every_batch_that_ends_is_reported_once() -> None:
     rig = SenderRig(retries=0)
     rig.append(0)
     rig.send(1)

@@ -188,7 +188,7 @@ def test_a_batch_without_sequence_is_not_tracked_and_resolves_nothing() -> None:
 
 
 @pytest.mark.behaviour("IDM-03")
-def test_the_lowest_unfinished_sequence_is_told() -> None:  # IDM-03
+def test_the_lowest_unfinished_sequence_is_returned() -> None:  # IDM-03
     made = manager()
     first, second = drain(made), drain(made)
     assert made.first_in_flight_sequence(ORDERS_0) == 0

@@ -295,7 +295,7 @@ def test_the_repr_names_every_setting_and_its_value() -> None:
     assert shown.endswith(" security.protocol=PLAINTEXT>")
 
 
-def test_the_repr_tells_what_is_in_force_and_not_only_what_was_given() -> None:
+def test_the_repr_shows_what_is_in_force_and_not_only_what_was_given() -> None:
     shown = repr(config(retries=0, linger_ms=100_000, request_timeout_ms=30_000))
     assert " enable.idempotence=False " in shown
     assert " delivery.timeout.ms=130000 " in shown

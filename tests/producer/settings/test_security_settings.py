@@ -190,7 +190,7 @@ def test_what_makes_no_sense_of_tls_names_the_setting_and_the_remedy() -> None:
 # -- SASL ----------------------------------------------------------------------------------------------------
 
 
-def test_user_and_password_may_stand_in_the_settings_or_in_files() -> None:
+def test_user_and_password_may_be_in_the_settings_or_in_files() -> None:
     password = SecretSource("sasl.password.file", path="/p")
     for given, username in (
         ({"sasl.username": "u"}, SecretSource("sasl.username", text="u")),

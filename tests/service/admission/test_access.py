@@ -119,7 +119,7 @@ def test_another_scheme_is_as_good_as_no_token(web: HttpApp) -> None:
         assert answer.headers["www-authenticate"] == 'Bearer realm="pilotfish"', said
 
 
-def test_authorization_may_not_stand_twice(web: HttpApp, tokens: TokensFile) -> None:
+def test_a_duplicate_authorization_header_is_refused(web: HttpApp, tokens: TokensFile) -> None:
     for order in (1, -1):
         both = [tokens.of("shop")["authorization"], tokens.of("audit")["authorization"]][::order]
         answer = web.get("/v1/topics/orders", headers=[("authorization", said) for said in both])
@@ -256,7 +256,7 @@ def test_a_look_up_that_is_not_allowed_leaves_no_trace_of_use(web: HttpApp, toke
     assert web.producer.cache.topics["hidden"].use.touched
 
 
-def test_whoever_may_read_a_topic_gets_the_answer_that_anyone_gets_without_tokens(
+def test_a_token_that_may_read_a_topic_gets_the_same_answer_as_without_tokens(
     web: HttpApp, tokens: TokensFile
 ) -> None:
     open_to_all = HttpApp(dialects=())
@@ -522,7 +522,7 @@ async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
         assert (answer.json()["retriable"], answer.json()["written"]) == (True, "no")
 
 
-async def test_what_became_of_records_is_told_though_the_token_is_gone(
+async def test_the_outcome_of_records_is_reported_though_the_token_is_gone(
     web: HttpApp, tokens: TokensFile, clock: Clock
 ) -> None:
     web.producer.holds_records = True

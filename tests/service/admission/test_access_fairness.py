@@ -310,7 +310,7 @@ async def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) ->
     assert modest == ["topic new is not there"]
 
 
-async def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
+async def test_a_cap_of_a_token_is_reported_as_its_own(tokens: TokensFile) -> None:
     web = HttpApp(dialects=(), tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True

@@ -79,7 +79,7 @@ class _Draining:
         self.running.producer.closing.set()
 
 
-async def test_in_the_drain_every_answer_tells_its_caller_not_to_come_again_on_this_connection() -> None:
+async def test_in_the_drain_every_answer_asks_its_caller_to_close_the_connection() -> None:
     draining = _Draining()
     async with draining.running.clients() as (api, _):
         before = (await api.get("/v1/topics/orders")).headers.get("connection")
@@ -211,7 +211,7 @@ def test_a_look_up_that_waits_for_its_topic_is_answered_and_does_not_hold_up_the
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_stream_of_records_is_told_of_each_and_that_there_are_no_more(
+def test_a_stream_answers_each_record_and_says_that_there_are_no_more(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     with (
@@ -273,7 +273,7 @@ def test_records_that_wait_for_memory_are_delivered_in_the_drain(
     assert len(cluster.records("orders")) == 12
 
 
-def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
+def test_the_last_heartbeat_is_written_though_the_producer_used_all_of_the_time(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     folder = tmp_path / "events"
@@ -310,7 +310,7 @@ def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
             assert process.wait(timeout=patient(30)) == 0, rest
 
 
-def test_each_of_those_who_listen_is_told_once_that_the_drain_begins() -> None:
+def test_each_listener_is_called_once_when_the_drain_begins() -> None:
     drain, reported = Drain(), Counter[str]()
     for name in ("a stream", "a watch", "another stream"):
         drain.listen(partial(reported.update, [name]))

@@ -306,7 +306,7 @@ def test_what_names_no_topic_leaves_out_those_that_are_not_allowed(site: Site) -
         assert seen["shop"].headers["vary"] == "Authorization", route
 
 
-def test_a_watch_tells_nothing_of_a_topic_that_is_not_allowed(site: Site) -> None:
+def test_a_watch_reveals_nothing_of_a_topic_that_is_not_allowed(site: Site) -> None:
     for accept in ("application/json", "text/event-stream"):
         site.guarded.producer.calls.clear()
         route, headers = Route("GET", "/v1/watch"), {"accept": accept}

@@ -125,7 +125,7 @@ def test_spellings_of_a_host_are_remembered_in_bounded_number() -> None:
     assert len(app.app._entry._known_hosts) <= 64
 
 
-def test_while_it_drains_look_ups_are_answered_and_nothing_else_is_taken_on() -> None:
+def test_while_it_drains_look_ups_are_answered_and_nothing_else_is_accepted() -> None:
     app = web()
     app.app.sidecar.drain.begun = True
     assert app.get("/v1/topics/orders").status_code == 200

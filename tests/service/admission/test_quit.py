@@ -93,7 +93,7 @@ def test_without_the_token_nothing_happens(web: HttpApp) -> None:
         assert not is_asked_to_end(web), headers
 
 
-def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
+def test_a_duplicate_header_is_refused(web: HttpApp) -> None:
     answer = web.post(QUIT, headers=[("authorization", f"Bearer {TOKEN}")] * 2)
     assert answer.status_code == 400
     assert not is_asked_to_end(web)

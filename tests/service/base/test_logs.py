@@ -140,7 +140,7 @@ class Stubborn:
         raise RuntimeError("no")
 
 
-def test_a_message_that_cannot_be_made_is_told_as_it_was_written() -> None:
+def test_a_message_that_cannot_be_formatted_is_logged_as_it_was_written() -> None:
     cases: list[tuple[str, tuple[object, ...]]]
     cases = [("it is %d", ("five",)), ("%s", (Stubborn(),)), ("%s %s", (1,))]
     for message, args in cases:
@@ -175,7 +175,7 @@ def test_what_nobody_caught_is_a_line_as_any_other_and_so_are_warnings() -> None
     assert (unraisable["level"], "ZeroDivisionError" in unraisable["stack"]) == ("error", True)
 
 
-def test_of_a_query_the_names_are_told_and_no_value() -> None:
+def test_of_a_query_the_names_are_logged_and_no_value() -> None:
     expected = {
         "": "",
         "partition=3": "partition=…",
@@ -317,7 +317,7 @@ def test_a_file_of_settings_or_tokens_that_is_none_is_named_without_a_line_of_it
         assert ("tokens_file" in said, SECRET in said) == (True, False), text
 
 
-def test_a_broker_that_refuses_the_password_is_told_without_it(tmp_path: Path) -> None:
+def test_a_broker_that_refuses_the_password_is_logged_without_it(tmp_path: Path) -> None:
     def is_told(mechanism: str, log_format: str) -> str:
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
         settings |= {"sasl.username": "me", "sasl.password": SECRET, "reconnect.backoff.max.ms": "100"}
@@ -340,7 +340,7 @@ def assert_told_once(log: str) -> None:
     assert len(errors) == 1, errors
 
 
-def test_a_sidecar_that_brokers_refuse_tells_it_without_the_password(tmp_path: Path) -> None:
+def test_a_sidecar_that_brokers_refuse_logs_it_without_the_password(tmp_path: Path) -> None:
     with FakeCluster(brokers=1) as brokers:
         brokers.demand_sasl(SaslDemand(("SCRAM-SHA-256",), passwords={"me": "another"}))
         settings = {

@@ -85,7 +85,7 @@ def test_a_file_that_the_browser_holds_is_not_sent_again(app: HttpApp) -> None:
         assert app.get(path, headers={"if-none-match": '"another"'}).status_code == 200, path
 
 
-def test_head_tells_of_a_page_without_sending_it(app: HttpApp) -> None:
+def test_head_describes_a_page_without_sending_it(app: HttpApp) -> None:
     page, head = app.get("/"), app.ask("HEAD", "/")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["etag"] == page.headers["etag"]
@@ -146,7 +146,7 @@ def test_where_the_console_is_off_there_is_none() -> None:
         assert answer.json()["status"] == 404, path
 
 
-def test_the_guards_stand_in_front_of_the_pages_and_no_path_leads_to_another_file(app: HttpApp) -> None:
+def test_the_guards_are_in_front_of_the_pages_and_no_path_leads_to_another_file(app: HttpApp) -> None:
     for path in ("/", "/console/main.js", "/docs"):
         assert app.get(path, headers={"host": "rebound.example"}).status_code == 421, path
         assert app.get(path, headers={"origin": "https://elsewhere.example"}).status_code == 403, path
@@ -178,7 +178,7 @@ def test_the_reference_needs_a_token_and_without_one_is_a_page_that_asks_for_it(
             assert guarded.get(path).status_code == 200
 
 
-def test_what_is_wrong_with_a_request_for_the_reference_is_told_as_elsewhere(app: HttpApp) -> None:
+def test_a_wrong_request_for_the_reference_is_answered_as_elsewhere(app: HttpApp) -> None:
     for answer in (app.get("/docs", headers={"host": "rebound.example"}), app.ask("POST", "/docs")):
         assert answer.headers["content-type"] == "application/problem+json"
 

@@ -81,7 +81,7 @@ def app(**settings: Any) -> HttpApp:
 
 
 @_each_way
-async def test_a_full_waiting_room_is_429_and_who_is_in_it_is_served(way: Way) -> None:
+async def test_a_full_admission_control_answers_429_and_serves_what_it_admitted(way: Way) -> None:
     web = app(max_waiting_requests=1)
     web.producer.holds_records = True
     async with web.client() as client:

@@ -226,7 +226,7 @@ def test_what_is_put_back_is_the_oldest_again() -> None:
     assert outbox.take(100) == [line("bb"), line("cc"), line("dd")]
 
 
-def test_the_topic_of_a_lost_line_is_told_once_there_is_room() -> None:
+def test_the_topic_of_a_lost_line_is_written_once_there_is_room() -> None:
     outbox = Outbox(6)
     for text, topic in (("aa", "orders"), ("bb", None), ("cc", "refunds"), ("dd", "orders")):
         outbox.put(line(text, topic))
@@ -237,7 +237,7 @@ def test_the_topic_of_a_lost_line_is_told_once_there_is_room() -> None:
     assert outbox.dropped == 2
 
 
-def test_where_lines_of_too_many_topics_were_lost_all_topics_are_told_anew() -> None:
+def test_where_lines_of_too_many_topics_were_lost_all_topics_are_written_anew() -> None:
     outbox = Outbox(6)
     outbox.lose(line("a", f"topic-{number}") for number in range(MOST_UNREPORTED + 1))
     assert not outbox._unreported

@@ -137,7 +137,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in_order(
+def test_lines_of_a_killed_sidecar_are_completed_by_the_next_and_that_one_ends_in_order(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "events"

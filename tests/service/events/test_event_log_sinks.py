@@ -81,7 +81,7 @@ def test_a_file_has_a_dot_while_it_is_written_and_none_at_the_end(desk: Desk) ->
     assert desk.files.written == 2
 
 
-def test_where_nothing_was_told_there_is_no_file(desk: Desk) -> None:
+def test_where_nothing_was_written_there_is_no_file(desk: Desk) -> None:
     desk.write()
     desk.files.close(desk.outbox, 0)
     assert desk.names() == []
@@ -238,7 +238,7 @@ def test_a_disk_that_stays_full_costs_the_oldest_events_only(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_taken_away_is_told_and_costs_no_turn(
+def test_a_folder_that_is_taken_away_is_logged_and_costs_no_turn(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.write("one")
@@ -426,7 +426,7 @@ def test_what_could_not_be_sent_goes_back_as_the_oldest_and_is_tried_again_after
     assert desk.values() == ["one", "two", "one", "two", "three"]
 
 
-def test_a_missing_topic_is_told_of_once_with_what_to_do_and_once_when_it_is_there(
+def test_a_missing_topic_is_logged_once_with_its_remedy_and_once_when_it_is_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

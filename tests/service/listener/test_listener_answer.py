@@ -91,7 +91,7 @@ async def test_it_is_the_same_in_one_piece_as_in_two() -> None:
 
 
 @on_each_loop
-async def test_what_the_caller_holds_is_told_so_either_way() -> None:
+async def test_an_unchanged_answer_is_304_either_way() -> None:
     (first,), _ = await said(request(LEADER), 1, short=True)
     again = request(LEADER, f"if-none-match: {first[1]['etag']}")
     status, _, body = await said_either_way(again, short=True)

@@ -158,7 +158,7 @@ async def test_what_is_no_http_is_refused_behind_the_answers_that_are_due() -> N
 
 
 @on_each_loop
-async def test_a_body_in_broken_chunks_is_refused_and_its_request_told_that_the_caller_left() -> None:
+async def test_a_body_in_broken_chunks_is_refused_and_its_handler_sees_a_disconnect() -> None:
     echo = Echo()
     assert statuses(await ask(echo, CHUNKED + b"\r\n3\r\nabc\r\nxyz\r\n")) == [400]
     assert echo.gone == 1
@@ -289,7 +289,7 @@ async def test_trailers_do_not_become_headers() -> None:
 
 
 @on_each_loop
-async def test_what_stands_between_chunks_and_behind_them_is_bounded() -> None:
+async def test_extensions_and_trailers_of_chunks_are_bounded() -> None:
     pieces = [b"a" * 8_192] * (MAX_HEAD_BYTES // 8_192 + 2)
     for begin in (b"3;x=", b"3\r\nabc\r\n0\r\nX: "):
         assert statuses(await ask(Echo(), CHUNKED + b"\r\n" + begin, *pieces)) == [431], begin
@@ -701,7 +701,7 @@ def test_other_methods_are_refused_with_those_that_are_allowed() -> None:
 
 
 @on_each_loop
-async def test_a_request_can_be_cut_off_by_whoever_serves_it() -> None:
+async def test_a_request_can_be_cut_off_by_its_server() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"begun", "more_body": True})

@@ -140,7 +140,7 @@ def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time() -> None:
         assert values(connections)["made_room"] == len(closed), max_connections
 
 
-def test_a_crowd_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crowd_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     connections = Connections(limits(max_connections=1))
     reported = []
     for now_s in (5.0, 64.9, 65.0, 124.9, 125.0):
@@ -149,7 +149,7 @@ def test_a_crowd_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> N
     assert reported == [1, 1, 2, 2, 3]
 
 
-def test_whoever_is_behind_longest_is_cut_off_and_the_last_one_never() -> None:
+def test_the_slowest_readers_are_cut_off_first_and_the_last_one_never() -> None:
     connections = Connections(limits(max_unsent_bytes=100))
     first, second, third = Idle(), Idle(), Idle()
 

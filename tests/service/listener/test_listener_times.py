@@ -464,7 +464,7 @@ async def test_the_answer_that_is_due_is_the_last() -> None:
             assert connected.wire.closing_at_s == 0.0, how
 
 
-async def test_whoever_has_no_request_is_closed_at_the_end_alone() -> None:
+async def test_a_connection_without_a_request_is_closed_only_at_the_end() -> None:
     for how, closing_at_s in ((ApiProtocol.shutdown, 0.0), (ApiProtocol.end_with_answer, None)):
         for asked in (b"", GET):
             with Connected() as connected:

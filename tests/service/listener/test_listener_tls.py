@@ -165,7 +165,9 @@ async def test_its_own_origin_is_https(files: Files) -> None:
 
 
 @on_each_loop
-async def test_plain_http_at_the_tls_port_is_told_so(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+async def test_plain_http_at_the_tls_port_is_answered_as_such(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
     async with over_tls(files.tls()) as served:
         caller = await served.call()
         caller.send(GET)
@@ -321,7 +323,7 @@ async def test_who_signs_clients_is_reloaded_with_the_rest(files: Files) -> None
 
 
 @on_each_loop
-async def test_what_can_not_be_used_is_told_once_and_changes_nothing(
+async def test_an_unusable_certificate_is_logged_once_and_changes_nothing(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.clear()

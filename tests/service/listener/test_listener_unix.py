@@ -166,7 +166,7 @@ def test_two_that_start_at_once_do_not_take_the_socket_from_each_other(path: str
     made[0].close()
 
 
-def test_whoever_holds_the_folders_lock_keeps_nobody_from_starting(path: str) -> None:
+def test_a_held_lock_of_the_folder_keeps_no_sidecar_from_starting(path: str) -> None:
     folder = os.open(".", os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

@@ -384,7 +384,7 @@ def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
     assert answer.json() == {"version": web.version, "waited_ms": 40}
 
 
-def test_status_tells_who_waits(web: HttpApp) -> None:
+def test_the_status_counts_who_waits(web: HttpApp) -> None:
     async def scenario() -> httpx.Response:
         async with web.client() as client:
             asked = asyncio.create_task(client.get("/v1/topics/unknown?max_block_ms=100"))

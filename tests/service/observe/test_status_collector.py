@@ -216,7 +216,7 @@ def test_memory_is_bounded_and_summaries_are_ordered(added: list[tuple[int, int]
     assert len(recent._slots) <= 13
 
 
-def test_seconds_that_are_over_are_told_oldest_first_quiet_ones_included() -> None:
+def test_seconds_that_are_over_are_returned_oldest_first_quiet_ones_included() -> None:
     seconds = PerSecond()
     seconds.at(100_500).records += 3
     seconds.at(102_100).records += 4
@@ -226,14 +226,14 @@ def test_seconds_that_are_over_are_told_oldest_first_quiet_ones_included() -> No
     assert [second.records for second in reported[-3:]] == [3, 0, 4]
 
 
-def test_the_second_that_runs_is_not_told_yet() -> None:
+def test_the_current_second_is_not_returned_yet() -> None:
     seconds = PerSecond()
     seconds.at(100_500).records += 3
     assert sum(second.records for second in seconds.whole_seconds(100_900)) == 0
     assert seconds.whole_seconds(101_000)[-1].records == 3
 
 
-def test_what_is_told_does_not_change_any_more() -> None:
+def test_seconds_that_were_returned_do_not_change_any_more() -> None:
     seconds = PerSecond()
     seconds.at(1_000).records = 1
     reported = seconds.whole_seconds(2_000)

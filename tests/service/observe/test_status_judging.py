@@ -89,7 +89,7 @@ def of_speeds(*p50_ms: int) -> Picture:
     return picture(*(node(id=i) for i in of_nodes), nodes=of_nodes)
 
 
-def test_what_is_not_slow_is_not_told() -> None:
+def test_without_slowness_there_is_no_finding() -> None:
     refused = node(state="disconnected", last_error="Connection refused")
     busy = node(in_flight_requests=5, oldest_in_flight_age_ms=900)
     cases = {
@@ -111,7 +111,7 @@ def test_what_is_not_slow_is_not_told() -> None:
 # -- what is told --------------------------------------------------------------------------------------------
 
 
-def test_a_node_is_told_with_what_is_wrong_and_what_waits_for_it() -> None:
+def test_a_finding_about_a_node_says_what_is_wrong_and_what_waits_for_it() -> None:
     slow = node(in_flight_requests=5, oldest_in_flight_age_ms=3_200)
     unanswered = node(id=-1, in_flight_requests=1, oldest_in_flight_age_ms=2_000)
     refused = node(state="disconnected", last_error="Connection refused", backoff_left_ms=400)
@@ -163,7 +163,7 @@ def test_a_node_is_told_with_what_is_wrong_and_what_waits_for_it() -> None:
     }
 
 
-def test_what_a_node_is_busy_with_or_failed_with_is_told_in_the_finding() -> None:
+def test_the_finding_names_the_request_that_a_node_is_busy_with_or_failed() -> None:
     queued = backlog({2: waiting(5_000)})
     gone = node(state="disconnected", last_error="Connection refused", last_error_age_ms=457_000)
     pausing = picture(node(throttle_left_ms=1_200), backlog=backlog({2: waiting(2_000)}))
@@ -183,7 +183,7 @@ def test_what_a_node_is_busy_with_or_failed_with_is_told_in_the_finding() -> Non
         assert said in the_finding(of).detail, said
 
 
-def test_what_the_whole_client_waits_for_is_told() -> None:
+def test_what_the_whole_client_waits_for_is_shown() -> None:
     partitions = tuple(TopicPartition("orders", p) for p in range(5))
     full = backlog(
         {}, by_node={2: waiting(900)}, topic_waits=(TopicWait("orders", Phase.BUFFER, 12, NOW_MS - 2_100),)
@@ -217,7 +217,7 @@ def test_what_the_whole_client_waits_for_is_told() -> None:
     }
 
 
-def test_the_newest_error_of_bootstrap_servers_is_told_with_its_age() -> None:
+def test_the_newest_error_of_bootstrap_servers_is_shown_with_its_age() -> None:
     old = node(id=-1, state="disconnected", last_error="Connection refused", last_error_age_ms=457_000)
     new = node(id=-2, state="disconnected", last_error="Name not known", last_error_age_ms=2_000)
     for nodes in ((old, new), (new, old)):
@@ -244,7 +244,7 @@ def test_partitions_of_topics_that_the_caller_may_not_read_are_counted_and_not_n
     assert the_finding(replace(seen, may_read=lambda _: False)).detail.endswith("a leader: 3 partitions")
 
 
-def test_topics_that_requests_wait_for_are_told_as_far_as_the_caller_may_read_them() -> None:
+def test_topics_that_requests_wait_for_are_shown_as_far_as_the_caller_may_read_them() -> None:
     waits = (
         TopicWait("nope", Phase.METADATA, 3, NOW_MS - 2_100),
         TopicWait("short", Phase.METADATA, 1, NOW_MS - 5_000, lacks_partition=True),
@@ -260,7 +260,7 @@ def test_topics_that_requests_wait_for_are_told_as_far_as_the_caller_may_read_th
     assert {finding.phase for finding in found} == {"metadata"}
 
 
-def test_no_more_than_some_topics_are_told_one_by_one() -> None:
+def test_only_some_topics_are_listed_one_by_one() -> None:
     waits = tuple(TopicWait(f"t{n}", Phase.METADATA, n, NOW_MS - 2_000) for n in range(1, 5_001))
     found = judge(picture(backlog=backlog(topic_waits=waits)))
     assert len(found) == 11
@@ -268,11 +268,11 @@ def test_no_more_than_some_topics_are_told_one_by_one() -> None:
     assert found[-1].detail.endswith("for 4,990 other topics")
 
 
-def test_what_has_waited_for_as_long_as_that_behind_its_lingering_is_told() -> None:
+def test_a_batch_that_has_waited_far_beyond_its_linger_is_a_finding() -> None:
     assert the_finding(picture(node(), backlog=backlog({2: waiting(1_005)}))).node == 2
 
 
-def test_a_missing_producer_id_is_told_where_one_is_needed() -> None:
+def test_a_missing_producer_id_is_a_finding_where_one_is_needed() -> None:
     waits = backlog({2: waiting(2_000)}, by_node={})
     without_id = picture(node(), backlog=waits, linger_ms=10_000, producer_id=None)
     assert "InitProducerId" in the_finding(without_id).detail

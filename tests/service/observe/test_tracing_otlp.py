@@ -71,7 +71,7 @@ def test_spans_of_a_produce_arrive_with_who_sent_them_and_the_record_names_the_s
         assert "hunter2" not in sidecar.log()
 
 
-def test_a_collector_that_is_away_costs_produce_nothing_and_is_told_of_once(tmp_path: Path) -> None:
+def test_a_collector_that_is_away_costs_produce_nothing_and_is_logged_once(tmp_path: Path) -> None:
     with OtlpReceiver() as gone:
         url = gone.url
     with traced_sidecar(tmp_path, url) as (sidecar, _):

@@ -118,7 +118,7 @@ def test_spans_that_are_not_sampled_are_nobodys() -> None:
 
 
 @pytest.mark.parametrize("outcome", [SpanExportResult.FAILURE, ValueError("Bearer hunter2")])
-def test_failures_are_counted_and_told_when_they_begin_and_end(
+def test_failures_are_counted_and_logged_when_they_begin_and_end(
     outcome: SpanExportResult | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -277,7 +277,7 @@ def test_at_the_start_it_says_what_the_sdk_found_wrong_but_no_header(
     assert any("'often'" in line for line in reported)
 
 
-def test_why_an_export_failed_is_told_by_status_and_kind_without_the_texts_of_others(sdk_log: SdkLog) -> None:
+def test_a_failed_export_is_logged_with_status_and_kind_without_the_texts_of_others(sdk_log: SdkLog) -> None:
     logger = logging.getLogger("opentelemetry.exporter.x")
     refused = requests.ConnectionError("Bearer hunter2")
     refused.__cause__ = ConnectionRefusedError(111, "Connection refused")

@@ -109,7 +109,7 @@ def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp
     assert ask(web, "/readyz").status_code == 503
 
 
-def test_it_is_not_ready_once_it_is_told_to_end(web: HttpApp) -> None:
+def test_it_is_not_ready_once_it_is_asked_to_end(web: HttpApp) -> None:
     web.app.sidecar.drain.announced = True
     assert ask(web, "/readyz").text == "shutting down\n"
 

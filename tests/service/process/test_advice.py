@@ -208,7 +208,7 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(tmp_path: Path) 
         ),
     ],
 )
-def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
+def test_unusable_advice_is_logged_in_one_line_and_the_sidecar_goes_on(
     tmp_path: Path, log: pytest.LogCaptureFixture, content: bytes | None, outcome: str, reported: str
 ) -> None:
     started = Started(tmp_path, content)
@@ -237,7 +237,7 @@ def test_a_folder_or_a_pipe_in_the_place_of_the_file_holds_nothing_up(tmp_path: 
     assert 'advice_info{outcome="unreadable"} 1.0' in metrics(Started(tmp_path, None).web.app)
 
 
-def test_without_the_setting_nothing_is_read_and_nothing_told(log: pytest.LogCaptureFixture) -> None:
+def test_without_the_setting_nothing_is_read_and_nothing_logged(log: pytest.LogCaptureFixture) -> None:
     app = HttpApp().app
     assert metrics(app) == ["metadata_max_age_seconds 300.0", "advice_topics 0.0"]
     assert log.messages == []

@@ -65,7 +65,7 @@ class Rig:
         self.collections += 1
 
 
-def test_the_start_is_set_aside_and_full_collections_are_no_longer_counted_out() -> None:
+def test_the_objects_of_the_start_are_frozen_and_full_collections_are_no_longer_counted_out() -> None:
     rig = Rig()
     rig.garbage.begin()
     assert rig.collections == 0  # it would hold the start up, for next to nothing

@@ -78,7 +78,7 @@ class Probed:
         }
 
 
-def test_the_stacks_of_a_standstill_are_told_once_however_often_it_is_probed(logged: list[str]) -> None:
+def test_the_stacks_of_a_stall_are_logged_once_however_often_it_is_probed(logged: list[str]) -> None:
     probed = Probed()
     for _ in range(3):
         assert probed.probe(poll=False) == "the poll loop did not turn within 50 ms"
@@ -90,7 +90,7 @@ def test_the_stacks_of_a_standstill_are_told_once_however_often_it_is_probed(log
     assert probed.counted() == {"poll": 1, "event": 0}
 
 
-def test_when_it_turns_that_is_told_and_the_next_standstill_is_told_anew(logged: list[str]) -> None:
+def test_the_end_of_a_stall_is_logged_and_the_next_stall_is_logged_anew(logged: list[str]) -> None:
     probed = Probed()
     probed.probe(poll=False)
     assert probed.probe(poll=True) is None
@@ -117,7 +117,7 @@ def test_each_loop_has_a_standstill_of_its_own(logged: list[str]) -> None:
     assert probed.counted() == {"poll": 1, "event": 1}
 
 
-def test_both_at_once_are_told_with_one_set_of_stacks(logged: list[str]) -> None:
+def test_both_at_once_are_logged_with_one_set_of_stacks(logged: list[str]) -> None:
     probed = Probed()
     probed.probe(poll=False, event=False)
     assert logged[0] == f"the poll loop and the event loop {HEAD}"
@@ -223,7 +223,7 @@ def test_what_runs_beside_the_listener_is_ended_with_it() -> None:
     assert ended.is_set()
 
 
-def test_an_admin_listener_that_can_not_begin_is_told_of_once_and_can_be_stopped(
+def test_an_admin_listener_that_can_not_begin_is_logged_once_and_can_be_stopped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bound = bound_socket("127.0.0.1", 0, "admin_port")

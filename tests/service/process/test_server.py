@@ -56,7 +56,7 @@ async def test_a_body_in_chunks_without_length_is_bounded_over_tcp_too() -> None
     assert reported == [413, 413]
 
 
-async def test_warm_topics_are_told_to_the_producer() -> None:
+async def test_warm_topics_are_passed_to_the_producer() -> None:
     running = RunningServer(warm_topics="a,b")
     async with running.clients():
         assert running.producer.configured == ["a", "b"]

@@ -109,7 +109,7 @@ RUNS = st.lists(
 
 
 @given(runs=RUNS)
-def test_runs_are_told_as_their_records_would_be(runs: list[AcknowledgedRun]) -> None:
+def test_runs_are_answered_as_their_records_would_be(runs: list[AcknowledgedRun]) -> None:
     receipts = [
         RecordMetadata("orders", partition, None if base is None else base + n, timestamp_ms)
         for records, partition, base, timestamp_ms in runs

@@ -152,7 +152,7 @@ def test_a_key_belongs_to_its_topic_and_to_its_caller(web: HttpApp) -> None:
     assert not is_replay(hers)
 
 
-def test_a_key_that_is_none_or_that_stands_twice_is_400(web: HttpApp) -> None:
+def test_a_key_that_is_none_or_a_duplicate_is_400(web: HttpApp) -> None:
     none = ("", '"', '""', "a b", '"a', 'a"', "a,b", "ü", "a\x7f", '"a"b', '"a";b=1', "x" * 256, "a\\b")
     for keys in (*([key] for key in none), ["a", "a"]):
         given = [(b"idempotency-key", key.encode()) for key in keys]
@@ -216,7 +216,7 @@ def test_what_was_sent_without_acknowledgements_is_kept() -> None:
     assert len(web.producer.submitted) == 1
 
 
-def test_what_is_refused_before_it_is_taken_on_is_tried_again(web: HttpApp) -> None:
+def test_a_request_that_is_refused_before_it_is_accepted_is_tried_again(web: HttpApp) -> None:
     assert post(web, b"{").status_code == 400
     web.producer.refuses = RecordTooLargeError("The message is too large")
     assert post(web, ONE).status_code == 413
@@ -253,7 +253,7 @@ async def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: Htt
     assert_one_was_written(web, answers)
 
 
-async def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(web: HttpApp) -> None:
+async def test_a_joined_request_of_which_nothing_was_written_gets_that_answer_too(web: HttpApp) -> None:
     web.producer.holds_records = True
     answers_with(web, NOT_WRITTEN)
     async with web.client() as client:

@@ -99,7 +99,7 @@ def test_each_line_is_a_record_and_is_answered_with_a_line(web: HttpApp) -> None
     ]
 
 
-def test_what_came_in_one_read_is_submitted_as_one_or_in_portions_so_that_others_have_their_turn(
+def test_lines_of_one_read_are_submitted_together_or_in_chunks_so_that_others_have_their_turn(
     web: HttpApp,
 ) -> None:
     for count, portions in ((500, [500]), (1_200, [500, 500, 200])):
@@ -120,7 +120,7 @@ def test_blank_lines_say_nothing_and_lines_end_with_lf_or_crlf_or_not(web: HttpA
         assert end == summary(count), body
 
 
-def test_formats_and_times_stand_in_the_query(web: HttpApp) -> None:
+def test_formats_and_times_are_in_the_query(web: HttpApp) -> None:
     query = "?key_format=base64&value_format=text&max_block_ms=10&timeout_ms=500"
     answer = post(web, b'{"key":"AAE=","value":"x"}\n', query)
     assert answer.status_code == 200
@@ -241,7 +241,7 @@ def test_nothing_else_may_be_larger_for_calling_itself_a_stream() -> None:
         assert not is_ndjson_stream(scope), (method, path)
 
 
-async def test_a_short_line_that_has_begun_takes_no_place_in_the_waiting_room(web: HttpApp) -> None:
+async def test_a_short_line_that_has_begun_takes_nothing_from_admission_control(web: HttpApp) -> None:
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b'{"value":0}\n{"val')
         assert (await caller.line())["index"] == 0
@@ -264,7 +264,7 @@ BAD_HEADS: list[tuple[str, dict[str, str], tuple[int, str | None]]] = [
 ]
 
 
-def test_what_the_head_tells_is_refused_as_a_problem(web: HttpApp) -> None:
+def test_a_fault_of_the_head_is_refused_as_a_problem(web: HttpApp) -> None:
     for number, (query, headers, said) in enumerate(BAD_HEADS, start=1):
         answer = post(web, b'{"value":1}', query, **headers)
         outcomes = answer.json()

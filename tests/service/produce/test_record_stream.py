@@ -105,7 +105,7 @@ async def test_an_item_that_is_no_record_keeps_its_place_and_is_not_submitted() 
     assert offsets(outcomes) == [(0, 100), (1, None), (2, 101), (3, None)]
 
 
-async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() -> None:
+async def test_outcomes_are_reported_in_order_though_later_ones_are_known_first() -> None:
     web = app()
     web.producer.holds_records = True
     with open_stream(web) as stream:
@@ -121,7 +121,7 @@ async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() ->
             assert [index for index, _ in await reporting] == [0, 1, 2]
 
 
-async def test_a_failure_is_told_and_the_stream_goes_on() -> None:
+async def test_a_failure_is_reported_and_the_stream_goes_on() -> None:
     web = app()
     failure = RecordFailure(error_for(Errors.MESSAGE_TOO_LARGE.code), Phase.DELIVERY, Written.NO, 5)
     web.producer.outcome_of = lambda index, one: failure if index == 0 else web.producer.receipt(index, one)
@@ -236,7 +236,7 @@ async def test_what_alone_is_too_much_fits_alone() -> None:
         assert len(await all_told(stream)) == 2
 
 
-async def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
+async def test_put_waits_for_admission_while_others_hold_all_permits() -> None:
     web = app(max_waiting_bytes=100)
     web.producer.holds_records = True
     room = web.app.sidecar.room
@@ -250,7 +250,7 @@ async def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
         assert room.bytes == 50
 
 
-async def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() -> None:
+async def test_admission_control_that_stays_full_is_reported_as_429_and_the_stream_goes_on() -> None:
     web = app(max_waiting_bytes=100)
     room = web.app.sidecar.room
     with open_stream(web, times=Times(max_block_ms=500, timeout_ms=500)) as stream:
@@ -293,7 +293,7 @@ async def test_a_caller_whose_streams_have_ended_leaves_nothing_behind() -> None
     assert web.app.sidecar.streams.open_by == {}
 
 
-async def test_what_has_come_of_a_long_item_counts_in_the_waiting_room() -> None:
+async def test_the_received_part_of_a_long_item_counts_in_admission_control() -> None:
     web = app(max_waiting_bytes=100)
     room = web.app.sidecar.room
     seen: list[object] = []
@@ -385,7 +385,7 @@ class Line:
             await converse(stream, self.drain, self.receive, read, report)
 
 
-async def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -> None:
+async def test_a_conversation_reports_while_it_reads_and_ends_after_the_last_result() -> None:
     web = app()
     line, stream = Line(web), open_stream(web)
     async with task_of(line.hold(stream)) as conversation:
@@ -398,7 +398,7 @@ async def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -
     assert stream.ended == COMPLETE
 
 
-async def test_a_shutdown_ends_a_conversation_once_all_that_was_taken_on_is_told() -> None:
+async def test_a_shutdown_ends_a_conversation_after_the_last_accepted_record_is_reported() -> None:
     web = app()
     web.producer.holds_records = True
     line, stream = Line(web), open_stream(web)
@@ -416,7 +416,7 @@ async def test_a_shutdown_ends_a_conversation_once_all_that_was_taken_on_is_told
     assert len(web.producer.submitted) == 1
 
 
-async def test_a_caller_who_leaves_before_all_is_told_ends_the_conversation() -> None:
+async def test_a_caller_who_leaves_before_the_last_result_ends_the_conversation() -> None:
     web = app()
     web.producer.holds_records = True
     line, stream = Line(web), open_stream(web)

@@ -138,7 +138,7 @@ def test_a_null_value_is_a_tombstone_and_a_null_key_is_none_and_no_other_value_i
         assert parse(f'{{"records":[{{"value":{value}}}]}}')[0].value == value.encode()
 
 
-def test_keys_are_text_unless_told_otherwise() -> None:
+def test_keys_are_text_by_default() -> None:
     assert parse('{"records": [{"key": "user-1", "value": 1}]}')[0].key == b"user-1"
     assert parse('{"records": [{"key": "user-1", "value": 1}], "key_format": "json"}')[0].key == b'"user-1"'
 

@@ -43,7 +43,7 @@ def rig(tmp_path: Path) -> SpoolRig:
     return rig
 
 
-def test_what_is_to_be_delivered_and_what_was_set_aside_is_listed(rig: SpoolRig) -> None:
+def test_records_to_be_delivered_and_dead_letters_are_listed(rig: SpoolRig) -> None:
     ended = spool("show", "--folder", str(rig.folder))
     assert ended.exit_code == 0, ended.output
     lines = ended.output.splitlines()
@@ -66,7 +66,7 @@ def test_what_is_to_be_delivered_and_what_was_set_aside_is_listed(rig: SpoolRig)
     assert ended.output.endswith("damaged file       bytes\nx.segment.damaged      5\n")
 
 
-def test_what_was_set_aside_is_put_back_and_delivered(rig: SpoolRig) -> None:
+def test_dead_letters_are_put_back_and_delivered(rig: SpoolRig) -> None:
     rig.let_go()
     ended = spool("requeue", "--folder", str(rig.folder))
     assert ended.exit_code == 0, ended.output
@@ -146,7 +146,7 @@ def test_a_folder_full_of_noise_is_no_bug(rig: SpoolRig) -> None:
         assert ended.output.splitlines()[-1].startswith(("0 records to deliver", "Error: nothing to"))
 
 
-def test_what_was_set_aside_can_be_chosen_to_be_taken_away_for_good_which_has_to_be_said(
+def test_dead_letters_can_be_deleted_but_only_with_an_explicit_flag(
     rig: SpoolRig,
 ) -> None:
     folder = str(rig.folder)

@@ -146,7 +146,7 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
     assert "5 bytes of it are passed over" in caplog.text
 
 
-def test_a_dead_letter_of_a_topic_that_lags_is_set_aside_once_though_the_mark_is_beyond(
+def test_a_dead_letter_of_a_topic_that_lags_is_written_once_though_the_mark_is_beyond(
     rig: SpoolRig,
 ) -> None:
     def refuse(rig: SpoolRig) -> None:

@@ -132,7 +132,7 @@ def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(t
         assert aside(rig) == [("orders-0", "forbidden")], error
 
 
-def test_what_a_wait_would_not_mend_is_set_aside_at_once(tmp_path: Path) -> None:
+def test_a_failure_that_waiting_cannot_fix_is_dead_lettered_at_once(tmp_path: Path) -> None:
     for error, reason in (
         (failure(SerializationError("no bytes")), "invalid"),  # this client never takes it
         (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),  # it has waited for it already

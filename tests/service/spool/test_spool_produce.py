@@ -279,7 +279,7 @@ def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web:
 # -- told ----------------------------------------------------------------------------------------------------
 
 
-def test_the_status_tells_of_the_spool(web: HttpApp) -> None:
+def test_the_status_includes_the_spool(web: HttpApp) -> None:
     turned(web)
     web.producer.clock.advance(5_000)
     web.spool_producer.holds_records = True

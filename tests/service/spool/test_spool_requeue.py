@@ -91,7 +91,7 @@ def test_they_keep_the_time_at_which_they_were_accepted_or_their_own(rig: SpoolR
     assert [one.timestamp_ms for chunk in rig.producer.submitted for one in chunk] == [accepted_ms, 17]
 
 
-def test_they_keep_their_order_whatever_they_were_set_aside_for(rig: SpoolRig) -> None:
+def test_they_keep_their_order_whatever_the_reason_of_the_dead_letter(rig: SpoolRig) -> None:
     """Of one key, refused for two reasons in turn."""
 
     def report(index: int, one: ProducerRecord) -> Outcome:
@@ -155,7 +155,7 @@ def test_many_files_go_back_one_after_the_other(rig: SpoolRig, monkeypatch: pyte
     assert [value[0] for value in rig.sent] == ["0", "1", "2", "3", "4"]
 
 
-def test_what_is_set_aside_meanwhile_is_not_lost(rig: SpoolRig) -> None:
+def test_what_is_dead_lettered_meanwhile_is_not_lost(rig: SpoolRig) -> None:
     set_aside(rig, *records(2))
     ends = asked(rig)
     rig.deliver()  # the file is read, and the disk has not answered
@@ -291,7 +291,7 @@ def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
     assert rig.spool.requeue(everything, lambda _: None)
 
 
-def test_those_who_wait_at_the_end_are_told(rig: SpoolRig) -> None:
+def test_those_who_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) -> None:
     set_aside(rig, *records(1))
     ends = asked(rig)
     rig.spool.delivery.close(10)
@@ -414,7 +414,7 @@ def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
     assert left_aside(web) == []
 
 
-def test_too_many_at_once_are_told_to_come_again(web: HttpApp, tokens: TokensFile) -> None:
+def test_too_many_at_once_are_asked_to_come_again(web: HttpApp, tokens: TokensFile) -> None:
     for _ in range(MOST_REQUEUES):
         assert spool_of(web).requeue(everything, lambda _: None)
     answer = posted(web, PATH, tokens.of("all"))

@@ -198,7 +198,7 @@ def test_each_request_wakes_the_writer_and_once_closed_it_takes_nothing(rig: Spo
         rig.submit([record("b")])
 
 
-def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is_unknown(
+def test_an_exception_ends_the_turn_and_its_group_gets_an_unknown_outcome(
     rig: SpoolRig,
 ) -> None:
     reported = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is
         rig.submit([record("x" * (QUEUE_BYTES // 2 - 200))])
 
 
-def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
+def test_results_are_reported_through_the_event_loop(rig: SpoolRig) -> None:
     calls: Queue[Callable[[], None]] = Queue()
     rig.spool.start(calls.put)
     reported = rig.submit(records(1))

@@ -100,7 +100,7 @@ async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web:
         Snapshot.model_validate(snapshot.data, strict=True)
 
 
-async def test_a_leader_that_changes_is_told_with_the_one_before(web: HttpApp) -> None:
+async def test_a_changed_leader_is_sent_with_the_one_before(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.set_topics([described("orders", [1, 2]), PAYMENTS])  # changes nothing, and tells nothing
@@ -112,14 +112,14 @@ async def test_a_leader_that_changes_is_told_with_the_one_before(web: HttpApp) -
         PartitionsChanged.model_validate(change.data, strict=True)
 
 
-async def test_a_leader_that_a_produce_answer_names_is_told_at_once(web: HttpApp) -> None:
+async def test_a_leader_that_a_produce_answer_names_is_sent_at_once(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.name_leader("orders", 1, leader_id=3, epoch=5)
         assert leaders(await watch.next("leader")) == [(1, 3, 2)]
 
 
-async def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: HttpApp) -> None:
+async def test_in_sync_replicas_that_change_are_distinguished_from_leaders(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.set_topics([described("orders", [1, 2], isr=[1]), PAYMENTS])
@@ -128,7 +128,7 @@ async def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: Htt
         assert leaders(change) == [(0, 1, 1), (1, 2, 2)]
 
 
-async def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpApp) -> None:
+async def test_topics_that_appear_grow_are_recreated_and_go_are_sent(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         known = [described("orders", [1, 2]), PAYMENTS]
@@ -156,7 +156,7 @@ async def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpAp
         assert (gone.data["partition_count"], gone.data["previous_partition_count"]) == (None, 1)
 
 
-async def test_brokers_that_join_move_and_leave_are_told(web: HttpApp) -> None:
+async def test_brokers_that_join_move_and_leave_are_sent(web: HttpApp) -> None:
     topics = [described("orders", [1, 2]), PAYMENTS]
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
@@ -199,7 +199,7 @@ async def test_a_watch_of_some_topics_hears_of_no_others(web: HttpApp) -> None:
         assert change.last_id == version(web, 3)
 
 
-async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_told_when_it_appears() -> None:
+async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_sent_when_it_appears() -> None:
     web = HttpApp(watch_look_up_ms=100)
     web.producer.set_topics([described("orders", [1, 2])])
     async with watching(web.app, "/v1/watch?topics=nope,orders") as watch:
@@ -366,7 +366,7 @@ def number(event: ServerSentEvent) -> int:
 # -- limits --------------------------------------------------------------------------------------------------
 
 
-async def test_a_watcher_that_falls_behind_is_dropped_and_told_why_and_can_come_again() -> None:
+async def test_a_watcher_that_falls_behind_is_dropped_with_the_reason_and_can_come_again() -> None:
     web = of_orders(watch_queue_events=2)
     async with watching(web.app, "/v1/watch") as slow, watching(web.app, "/v1/watch") as quick:
         await slow.next("snapshot")

@@ -50,7 +50,7 @@ def test_a_snapshot_differs_from_itself_in_nothing() -> None:
     assert reported(after, after) == []
 
 
-def test_many_partitions_of_a_topic_are_told_in_events_of_bounded_size() -> None:
+def test_many_partitions_of_a_topic_are_sent_in_events_of_bounded_size() -> None:
     before, after = two(topics(1, 1_250), topics(1, 1_250, leader=2, epoch=1))
     events = reported(before, after)
     assert {event for event, _ in events} == {"leader"}

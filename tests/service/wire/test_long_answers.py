@@ -227,7 +227,7 @@ async def test_a_long_topic_is_built_once_for_all_who_ask_and_for_who_stays() ->
     assert first.cancelled()
 
 
-async def test_a_long_topic_that_changes_while_it_is_built_is_told_as_old_as_it_is() -> None:
+async def test_a_long_topic_that_changes_while_it_is_built_has_the_age_of_its_snapshot() -> None:
     web = of_many_partitions()
     table, producer = web.app.sidecar.table, web.producer
     building = asyncio.ensure_future(table.topic("big"))

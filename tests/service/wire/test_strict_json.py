@@ -127,7 +127,7 @@ def test_what_is_no_text_is_said_of_large_bodies_too() -> None:
         assert message in refusal(b'"' + b"x" * SEARCHED_BYTES + b'"' + unfit)[2]
 
 
-def test_a_member_that_stands_twice_is_found_with_its_place() -> None:
+def test_a_duplicate_member_is_found_with_its_place() -> None:
     places = {
         b'{"a": 1, "a": 1}': "a",
         b'{"records": [{"value": 1}, {"value": 1, "value": 2}]}': "records[1].value",

@@ -229,7 +229,7 @@ def test_an_app_may_share_a_secret_with_its_sidecar() -> None:
     ]
 
 
-def test_a_fault_beside_a_sidecar_is_told_with_the_line_that_it_has_now() -> None:
+def test_a_fault_beside_a_sidecar_is_reported_with_its_present_line() -> None:
     for words in ((), ("--legacy",)):
         text = injected(DEPLOYMENT, *words).replace("containerPort: 8080", "containerPort: 8085")
         line = text.splitlines().index("            - containerPort: 8085") + 1
@@ -412,7 +412,7 @@ def test_a_pod_that_must_not_get_it_is_named_with_document_and_line() -> None:
         assert said in message, spec
 
 
-def test_every_fault_of_every_document_is_told_at_once() -> None:
+def test_every_fault_of_every_document_is_reported_at_once() -> None:
     wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n"
     message = refused(f"{wrong}---\n{DEPLOYMENT}---\n{wrong}")
     assert message.count("its pods have no containers") == 2
@@ -441,7 +441,7 @@ def test_a_legacy_job_must_have_a_way_to_end_its_sidecar() -> None:
 # -- what is said --------------------------------------------------------------------------------------------
 
 
-def test_a_summary_tells_of_each_object_on_standard_error() -> None:
+def test_a_summary_lists_each_object_on_standard_error() -> None:
     done = run("-f", "-", *BROKERS, "--summary", stdin=DEPLOYMENT + SERVICE)
     assert done.stderr.splitlines() == [
         "standard input, document 1 (Deployment/web), line 2: injected",

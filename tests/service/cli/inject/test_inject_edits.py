@@ -58,7 +58,7 @@ def test_what_goes_takes_its_lines_and_leaves_comments_that_are_not_its_own() ->
         assert changed(without_end, lambda document: [document.pop("b"), document.pop("c")]) == "a: 1"
 
 
-def test_items_with_a_name_are_changed_where_they_stand() -> None:
+def test_items_with_a_name_are_changed_in_place() -> None:
     def change(document: Any) -> None:
         document["l"][1]["v"] = 3
         document["l"].insert(0, {"name": "c"})
@@ -144,7 +144,7 @@ def test_what_is_new_is_written_as_its_neighbours_are() -> None:
     assert made == {name: after for name, (_, _, after) in BY_LINES.items()}
 
 
-def test_what_stands_in_brackets_is_changed_in_them() -> None:
+def test_values_in_brackets_are_changed_in_them() -> None:
     numbers = '{"l": [1, 2, 3]}'
     cases: list[tuple[str, Change, str]] = [
         ("l: [a]\n", first({"k": "yes"}), 'l: [{"k": "yes"}, a]\n'),
@@ -208,7 +208,7 @@ def test_a_text_that_yaml_reads_otherwise_is_escaped() -> None:
         assert data(parse(made)[0].root) == {"a": 1, "b": text}
 
 
-def test_a_text_that_is_no_yaml_is_told_by_document_and_line() -> None:
+def test_a_text_that_is_no_yaml_is_reported_by_document_and_line() -> None:
     for text, document, line in (("a: [", 1, 0), ("a: 1\n---\n- b\nc: 1\n", 2, 3), ("a: *x\n", 1, 0)):
         with pytest.raises(NotYamlError) as caught:
             parse(text)

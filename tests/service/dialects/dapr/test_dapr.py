@@ -155,7 +155,7 @@ def test_a_path_that_lacks_a_part_is_404_and_says_which() -> None:
         assert {path: refusal(app, answer, 404) for path, answer in answers.items()} == NO_PATHS
 
 
-def test_other_methods_are_told_the_right_ones() -> None:
+def test_other_methods_get_the_list_of_allowed_ones() -> None:
     app = web()
     answer = app.get(PUBLISH)
     assert refusal(app, answer, 405) == "ERR_METHOD_NOT_ALLOWED"
@@ -287,7 +287,7 @@ def test_an_unknown_topic_or_partition_is_waited_for_as_dialects_do() -> None:
 # -- the request's place -------------------------------------------------------------------------------------
 
 
-def test_while_it_drains_nothing_is_taken_on() -> None:
+def test_while_it_drains_nothing_is_accepted() -> None:
     app = web()
     app.app.sidecar.drain.begun = True
     assert refusal(app, publish(app), 503) == "ERR_HEALTH_NOT_READY"
@@ -373,7 +373,7 @@ def test_health_is_open_as_it_is_in_dapr(guarded: HttpApp) -> None:
     assert guarded.post("/v1.0/healthz").status_code == 401
 
 
-def test_the_token_stands_in_no_record(guarded: HttpApp, tokens: TokensFile) -> None:
+def test_the_token_is_in_no_record(guarded: HttpApp, tokens: TokensFile) -> None:
     (record,) = taken(guarded, publish_as(guarded, dapr(tokens, "shop")))
     assert tokens.token("shop") not in str(record)
     assert envelope(record)["data"] == "1"

@@ -212,7 +212,7 @@ def failing(app: HttpApp, *indices: int) -> None:
     app.producer.outcome_of = outcome
 
 
-def test_what_failed_of_a_bulk_is_told_by_id_in_the_callers_spelling_too() -> None:
+def test_failed_entries_of_a_bulk_are_reported_by_id_in_the_callers_spelling_too() -> None:
     """The JavaScript SDK looks for `entryID`, and without it takes a failure for none."""
     app = web()
     failing(app, 1)

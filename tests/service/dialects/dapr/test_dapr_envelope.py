@@ -81,7 +81,7 @@ DATA: dict[tuple[str, bytes], tuple[str, object]] = {
 }
 
 
-def test_the_content_type_decides_how_data_stands_in_the_envelope() -> None:
+def test_the_content_type_decides_how_data_is_written_in_the_envelope() -> None:
     assert {(content_type, data): wrap(data, content_type) for content_type, data in DATA} == {
         given: {**WRAPPED, "datacontenttype": given[0], member: value}
         for given, (member, value) in DATA.items()
@@ -160,7 +160,7 @@ def test_an_event_of_the_callers_own_that_is_none_is_refused() -> None:
     assert [event for event in events if is_taken(event)] == []
 
 
-def test_members_stand_in_the_order_of_their_names_as_go_writes_them() -> None:
+def test_members_are_in_the_order_of_their_names_as_go_writes_them() -> None:
     for envelope in (wrap(b"1", "application/json", TRACED, 1), complete(b'{"z":1,"a":2}', TRACED, 1)):
         assert list(envelope) == sorted(envelope)
 

@@ -89,7 +89,7 @@ def told(partition: int, offset: int | None) -> dict[str, object]:
 # -- acknowledged --------------------------------------------------------------------------------------------
 
 
-def test_acknowledged_records_are_told_in_order_and_in_confluents_shape(web: HttpApp) -> None:
+def test_acknowledged_records_are_reported_in_order_and_in_confluents_shape(web: HttpApp) -> None:
     answer = post(web, THREE)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == V2
@@ -370,7 +370,7 @@ def test_every_end_is_counted_once(web: HttpApp) -> None:
     assert produced(web) == {"success": 1, "partial": 1, "error": 3}
 
 
-def test_a_request_that_failed_as_a_whole_is_told_for_each_record(web: HttpApp) -> None:
+def test_a_request_that_failed_as_a_whole_has_a_result_for_each_record(web: HttpApp) -> None:
     web.producer.holds_records = True
     closed = FakeResult(error=TimeoutError("closed"))
     sent = {"content": THREE, "headers": JSON}

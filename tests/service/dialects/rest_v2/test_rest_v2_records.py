@@ -151,12 +151,12 @@ def test_two_partitions_that_contradict_each_other_are_refused() -> None:
     assert message == "records[1].partition: the path names partition 2, the record 1"
 
 
-def test_the_greatest_partition_is_told() -> None:
+def test_the_greatest_partition_is_returned() -> None:
     body = parse('{"records":[{"partition":3},{},{"partition":7},{"partition":0}]}')
     assert body.greatest_partition == 7
 
 
-def test_a_partition_may_stand_in_quotes_as_confluent_and_karapace_have_it() -> None:
+def test_a_partition_may_be_quoted_as_confluent_and_karapace_have_it() -> None:
     assert parse('{"records":[{"partition":"7"}]}').records[0].partition == 7
     for member in (
         '"partition":"7","partition":"7"',
@@ -281,7 +281,7 @@ def test_a_large_body_without_records_or_with_a_member_twice_is_refused() -> Non
     assert fault(twice, max_records=10 * _MANY)[2] == "value_schema: duplicate field"
 
 
-def test_the_greatest_partition_of_a_large_body_is_told() -> None:
+def test_the_greatest_partition_of_a_large_body_is_returned() -> None:
     for pair in ((5, 2), (2, 5), (5, None), (None, 5), (0, None), (None, None)):
         first, last = (json.dumps({} if number is None else {"partition": number}) for number in pair)
         parsed = parse(f'{{"records":[{first},{"{}," * _MANY}{last}]}}', max_records=10 * _MANY)
@@ -401,7 +401,7 @@ def test_who_can_read_json_is_answered() -> None:
         assert refused(check_accept, accept) == (0, ""), accept
 
 
-def test_who_can_not_is_told_what_there_is() -> None:
+def test_a_caller_who_can_not_is_answered_with_what_there_is() -> None:
     for accept in (
         *(b"text/plain", b"text/*", b"application/xml", b"application/octet-stream", b",", b"nonsense"),
         *(b"application/vnd.kafka.v1+json", b"application/vnd.kafka.v3+json", b"*/*;q=0"),

@@ -84,7 +84,7 @@ def test_brackets_and_quotes_in_strings_are_text() -> None:
     assert split([record * 2]) == [record, record]
 
 
-def test_what_stands_within_matching_brackets_is_for_others_to_judge() -> None:
+def test_text_within_matching_brackets_is_not_judged_here() -> None:
     for text in (b'{"a":nonsense}', b"{a}", b"{,}", b"{[1 2]}", b'{"a":1}'):
         assert split([text + b"{}"]) == [text, b"{}"]
 
@@ -94,7 +94,7 @@ def test_words_between_records_and_a_byte_order_mark_are_answered_once_and_passe
     assert statuses(b"\xef\xbb\xbf{}") == [400, b"{}"]
 
 
-def test_where_nothing_tells_how_to_go_on_the_stream_ends() -> None:
+def test_where_no_next_record_can_be_found_the_stream_ends() -> None:
     for bad in (b"[{}]", b"]", b"}", b'"{}"', b'{"a":[}]', b'{"a":"line\n{}"}', b'{"a":"\\\n"'):
         records = ConcatenatedJson(MAX_BYTES)
         first, fault = records.feed(b"{}" + bad + b'{"more":1}')
@@ -107,7 +107,7 @@ def test_where_nothing_tells_how_to_go_on_the_stream_ends() -> None:
         assert records.end() == [], bad
 
 
-def test_a_fault_says_at_which_byte_of_the_stream_it_stands() -> None:
+def test_a_fault_names_the_byte_of_the_stream_that_it_is_at() -> None:
     assert split([b"{} ", b"{", b"]"]) == [
         b"{}",
         (400, "not JSON: ']' closes nothing that is open (byte 4); the stream ends"),

@@ -216,7 +216,7 @@ def test_a_list_longer_than_one_go_is_whole(http: HttpApp) -> None:
     assert names == sorted(http.producer.on_brokers)
 
 
-def test_an_internal_topic_is_told_of_by_its_name(http: HttpApp) -> None:
+def test_an_internal_topic_is_returned_by_its_name(http: HttpApp) -> None:
     assert get(http, f"{C}/topics/__consumer_offsets")["is_internal"] is True
 
 

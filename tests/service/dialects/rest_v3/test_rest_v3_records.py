@@ -91,7 +91,7 @@ def test_a_record_is_reported_with_confluents_members_in_their_order(http: HttpA
     ]
 
 
-def test_a_null_has_minus_one_for_a_size_and_what_has_no_type_is_not_told_of(http: HttpApp) -> None:
+def test_a_null_has_size_minus_one_and_a_missing_type_is_not_reported(http: HttpApp) -> None:
     typed, untyped = post(http, b'{"key":{"type":"STRING"},"value":{"type":"JSON","data":null}} {}')
     assert typed["key"] == {"type": "STRING", "size": -1}
     assert typed["value"] == {"type": "JSON", "size": -1}
@@ -304,7 +304,7 @@ def test_a_record_that_is_longer_than_the_limit_is_413_in_its_place() -> None:
     assert codes(http, b'{}{"value":{"type":"STRING","data":"%s"}}{}' % (b"x" * 50)) == [200, 413, 200]
 
 
-def test_in_a_shutdown_nothing_is_taken_on(http: HttpApp) -> None:
+def test_in_a_shutdown_nothing_is_accepted(http: HttpApp) -> None:
     http.app.sidecar.drain.begin()
     assert refused(http, b"{}", content_type="application/json") == (503, 503)
 

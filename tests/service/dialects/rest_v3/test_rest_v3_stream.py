@@ -188,7 +188,7 @@ async def test_unacknowledged_records_of_a_stream_are_bounded() -> None:
         assert codes(await stream.rest()) == [200] * 20
 
 
-async def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_goes_on() -> None:
+async def test_where_admission_control_stays_full_records_are_429_and_the_stream_goes_on() -> None:
     http = app(kafka={"max.block.ms": "0"})
     async with caller(http) as stream:
         assert await told(stream, value(0)) == 200
@@ -263,7 +263,9 @@ async def test_a_stream_that_brings_nothing_for_too_long_ends_with_408() -> None
     assert http.app.sidecar.streams.open_now == 0
 
 
-async def test_in_a_shutdown_what_was_taken_is_told_and_the_last_object_says_why(http: HttpApp) -> None:
+async def test_in_a_shutdown_what_was_accepted_is_reported_and_the_last_object_says_why(
+    http: HttpApp,
+) -> None:
     http.producer.holds_records = True
     async with caller(http) as stream:
         stream.send(value(0))
