@@ -16,7 +16,7 @@ from tests.chaos.routes import by_proxies_with_short_requests
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.chaos.fault import Strike
+    from tests.chaos.fault import Injection
     from tests.chaos.harms import Harm
     from tests.chaos.scene import Scene
 
@@ -62,8 +62,8 @@ def endless(seed: int) -> Iterator[Fault]:
     return chain.from_iterable(combinations(20, seed + cycle) for cycle in count())
 
 
-def _at_once(drawn: list[Harm], seed: int) -> Strike:
-    def strike(scene: Scene) -> None:
+def _at_once(drawn: list[Harm], seed: int) -> Injection:
+    def inject(scene: Scene) -> None:
         random = Random(seed)
         # A leader is looked for while there is one: those of brokers come last.
         ends = []
@@ -76,4 +76,4 @@ def _at_once(drawn: list[Harm], seed: int) -> Strike:
             end()
             scene.hold(random.uniform(0.0, 0.5))
 
-    return strike
+    return inject

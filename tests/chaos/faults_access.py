@@ -13,7 +13,7 @@ from tests.chaos.routes import by_name_and_password, by_name_and_password_withou
 from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
-    from tests.chaos.fault import Route, Strike
+    from tests.chaos.fault import Injection, Route
     from tests.chaos.scene import Scene
 
 _GROUP: Final = "access and quotas"
@@ -24,12 +24,12 @@ _QUOTA_PERCENT: Final = 0.2
 
 def _access(
     name: str,
-    strike: Strike,
+    inject: Injection,
     route: Route = by_name_and_password_without_java,
     *,
     judges_gap: bool = True,
 ) -> Fault:
-    return Fault(name, _GROUP, strike, route, judges_gap=judges_gap)
+    return Fault(name, _GROUP, inject, route, judges_gap=judges_gap)
 
 
 def _take_and_give_the_right_to_write(scene: Scene) -> None:

@@ -29,7 +29,7 @@ from tests.support.plain_http import NO_TLS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.chaos.fault import Route, Strike
+    from tests.chaos.fault import Injection, Route
     from tests.chaos.scene import Scene
 
 _GROUP: Final = "the sidecar"
@@ -45,7 +45,7 @@ _NOBODYS_ADDRESS: Final = "127.9.9.9"
 
 def _own(
     name: str,
-    strike: Strike,
+    inject: Injection,
     *,
     route: Route = without_java,
     kills_sidecar: bool = False,
@@ -55,7 +55,7 @@ def _own(
     return Fault(
         name,
         _GROUP,
-        strike,
+        inject,
         route,
         kills_sidecar=kills_sidecar,
         own_sidecar=True,
@@ -170,14 +170,14 @@ def _full_disk(scene: Scene) -> None:
         scene.wait_for_failures(503, count=3)
 
 
-def _clock(difference_s: float) -> Strike:
-    def strike(scene: Scene) -> None:
+def _clock(difference_s: float) -> Injection:
+    def inject(scene: Scene) -> None:
         scene.clock.set(difference_s)
         scene.hold(3)
         scene.clock.set(0)
         scene.hold(1)
 
-    return strike
+    return inject
 
 
 def _clock_of_refused_records(scene: Scene) -> None:

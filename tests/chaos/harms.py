@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.chaos.fault import Strike
+    from tests.chaos.fault import Injection
     from tests.chaos.scene import Scene
     from tests.support.faulty_proxy import FaultyProxy
 
     End = Callable[[], object]
 
-#: request.timeout.ms is 30 s; where it must strike within a fault it is this, for Java's client too.
+#: request.timeout.ms is 30 s; where it must inject within a fault it is this, for Java's client too.
 SHORT_REQUEST_TIMEOUT: Final = {"request.timeout.ms": "2000"}
 
 
@@ -28,17 +28,17 @@ class Harm:
     name: str
     begin: Callable[[Scene], End]
 
-    def held(self, seconds: float) -> Strike:
+    def held(self, seconds: float) -> Injection:
         """The fault that consists of nothing else."""
 
-        def strike(scene: Scene) -> None:
+        def inject(scene: Scene) -> None:
             end = self.begin(scene)
             try:
                 scene.hold(seconds)
             finally:
                 end()
 
-        return strike
+        return inject
 
 
 def _of_proxies(

@@ -7,7 +7,7 @@
     read back               all brokers are there; librdkafka reads the topic; the judge judges
 
 Not withstood is a fault with any broken promise (judge.py), a longer gap than Java's client by more than the
-judge allows, or a step that waited in vain. The window of "longest time without success" is from strike to
+judge allows, or a step that waited in vain. The window of "longest time without success" is from inject to
 recovery.
 """
 
@@ -157,17 +157,17 @@ class _Act:
                 self._warm_up()
                 pid = scene.sidecar.process.pid
                 self.before_mb = resident_mb(pid)
-                struck_ms = now_ms()
-                self._fault.strike(scene)
+                injected_ms = now_ms()
+                self._fault.inject(scene)
                 load.wait_for_successes(now_ms(), each=_RECOVERED_SUCCESSES, timeout_s=_RECOVERY_TIMEOUT_S)
                 recovered_ms = now_ms()
                 self.after_mb = resident_mb(scene.sidecar.process.pid)
         except AssertionError as error:
             self._not_withstood(error)
             return
-        self.gap_ms = load.longest_gap_ms(struck_ms, recovered_ms)
+        self.gap_ms = load.longest_gap_ms(injected_ms, recovered_ms)
         if self._java is not None:
-            self.java_gap_ms = self._java.longest_gap_ms(struck_ms, recovered_ms)
+            self.java_gap_ms = self._java.longest_gap_ms(injected_ms, recovered_ms)
 
     def end_the_load(self) -> None:
         """Waits until what is open is answered, so that all that can be stored has somebody who sent it."""

@@ -29,7 +29,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from tests.protocol.messages import GeneratedMessage, field_notes, stands_in
+from tests.protocol.messages import GeneratedMessage, field_notes, is_in_version
 
 _ZERO_UUID: Final = UUID(int=0)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -206,9 +206,9 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 def our_fields(ours: Any, version: int) -> dict[str, bool]:
     """The fields that we think stand in a version, and whether they may be null there."""
     return {
-        name: NoneType in get_args(annotation) and stands_in(field_notes(ours)[name].null_in, version)
+        name: NoneType in get_args(annotation) and is_in_version(field_notes(ours)[name].null_in, version)
         for name, annotation in get_type_hints(ours).items()
-        if stands_in(field_notes(ours)[name].versions, version)
+        if is_in_version(field_notes(ours)[name].versions, version)
     }
 
 

@@ -77,21 +77,21 @@ def _gets_in(settings: Mapping[str, str]) -> bool:
     return future.done()
 
 
-def _told_addresses(bootstrap_servers: str) -> dict[int, tuple[str, int]]:
+def _listed_addresses(bootstrap_servers: str) -> dict[int, tuple[str, int]]:
     brokers = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET}).list_topics(timeout=10).brokers
     return {broker.id: (str(broker.host), broker.port) for broker in brokers.values()}
 
 
 def test_clients_see_proxies_only_also_when_a_broker_has_moved(chaos: ChaosCluster, topic: str) -> None:
     proxies = {broker_id: (PROXIED_HOST, proxy.address[1]) for broker_id, proxy in chaos.proxies.items()}
-    assert _told_addresses(chaos.bootstrap_servers) == proxies
+    assert _listed_addresses(chaos.bootstrap_servers) == proxies
     before = chaos.kafka.address(1)
 
     chaos.kafka.restart(1, new_port=True)
     chaos.kafka.admin.wait_until_in_sync(topic)
 
     assert chaos.kafka.address(1) != before
-    assert _told_addresses(chaos.bootstrap_servers) == proxies
+    assert _listed_addresses(chaos.bootstrap_servers) == proxies
     passed = chaos.proxies[2].request_bytes
     assert _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic, partition=1) is None
     assert chaos.proxies[2].request_bytes > passed
@@ -103,7 +103,7 @@ def test_all_brokers_move_and_only_the_front_door_is_where_it_was(chaos: ChaosCl
     chaos.move_all_brokers()
     chaos.kafka.admin.wait_until_in_sync(topic)
 
-    reported = _told_addresses(chaos.front_door.bootstrap_servers)
+    reported = _listed_addresses(chaos.front_door.bootstrap_servers)
     after = {broker_id: proxy.address[1] for broker_id, proxy in chaos.proxies.items()}
     assert reported == {broker_id: (PROXIED_HOST, port) for broker_id, port in after.items()}
     assert not before & set(after.values())

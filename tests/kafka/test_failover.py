@@ -71,7 +71,7 @@ class Load:
                         self.failed[value.encode()] = answer.text
 
 
-def leader_told(sidecar: Sidecar, topic: str) -> int:
+def leader_returned(sidecar: Sidecar, topic: str) -> int:
     """Who leads partition 0, as the sidecar has it, no more than a second old."""
     query = {"partition": 0, "max_age_ms": 1_000}
     found: int = sidecar.api.get(f"/v1/topics/{topic}/leader", params=query).json()["leader"]["id"]
@@ -84,7 +84,7 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes
     topic = new_topic(partitions=6, replication_factor=3, min_insync_replicas=2)
     # The brokers may still be giving leaders back to whom they belong, so both are asked until they agree.
     victim = wait_until(
-        lambda: (found := kafka.admin.leader(topic, 0)) == leader_told(sidecar, topic) and found,
+        lambda: (found := kafka.admin.leader(topic, 0)) == leader_returned(sidecar, topic) and found,
         what="one leader",
     )
     version = sidecar.metric("pilotfish_metadata_update_version") or 0
@@ -100,7 +100,7 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes
             what="produce that resumed after the election",
             last_seen=sidecar.log,
         )
-        answered = leader_told(sidecar, topic)
+        answered = leader_returned(sidecar, topic)
     assert answered == elected
     assert (sidecar.metric("pilotfish_metadata_update_version") or 0) > version
     assert (sidecar.metric("pilotfish_metadata_leader_changes_total") or 0) > changes

@@ -104,7 +104,7 @@ class _Stage(NamedTuple):
         seen = self.poller.snapshot(*self.topics)
         return {(*key, epoch) for key, epochs in seen.items() for epoch in epochs}
 
-    def until_told(self, *names: str) -> None:
+    def until_refreshed(self, *names: str) -> None:
         """Until these sidecars have refreshed twice from now on: what was true before, they know."""
         before = {name: self._version(name) for name in names}
         wait_until(
@@ -146,7 +146,7 @@ def fleet(kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathF
         elected = _a_broker_dies_while_a_sidecar_is_held_back(stage, steady)
         _leaders_go_back_and_a_broker_is_stopped(stage, steady, busy)
         load.end()
-        stage.until_told(*SIDECARS)
+        stage.until_refreshed(*SIDECARS)
         seen = poller.snapshot(*topics)
         for sidecar in sidecars.values():
             assert sidecar.terminate() == 0, sidecar.log()
@@ -179,13 +179,13 @@ def _a_topic_comes_and_goes_and_comes_again(stage: _Stage, topic: str) -> str:
     """Returns the id of the first."""
     kafka = stage.kafka
     kafka.admin.create_topic(topic, assignment=PARTITIONS[:2])
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     first_id = wait_until(lambda: stage.poller.topic_ids(topic), what="a poll of the topic")[0]
     kafka.admin.delete_topic(topic)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     kafka.admin.create_topic(topic, assignment=PARTITIONS[2:])
     wait_until(lambda: len(stage.poller.topic_ids(topic)) == 2, what="a poll of the second topic")
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     return first_id
 
 
@@ -199,11 +199,11 @@ def _a_broker_dies_while_a_sidecar_is_held_back(stage: _Stage, topic: str) -> fr
         stage.until_another_leads(topic, 0, than=1)
         # Twice, and each refresh may take its whole interval: held back for longer than is called late.
         for _ in range(2):
-            stage.until_told("first", "second")
+            stage.until_refreshed("first", "second")
         elected = stage.epochs() - before
     finally:
         held.send_signal(signal.SIGCONT)
-    stage.until_told(HELD_BACK)
+    stage.until_refreshed(HELD_BACK)
     assert elected, "a broker that led partitions was killed"
     return frozenset(elected)
 
@@ -213,13 +213,13 @@ def _leaders_go_back_and_a_broker_is_stopped(stage: _Stage, steady: str, busy: s
     kafka.restart(1)
     for topic in (steady, busy):
         kafka.admin.wait_until_in_sync(topic)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     kafka.stop(2)
     stage.until_another_leads(steady, 1, than=2)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     kafka.restart(2)
     kafka.admin.wait_until_in_sync(steady)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     last = stage.load.acknowledged
     wait_until(lambda: stage.load.acknowledged > last + 30, what="records at the end")
 

@@ -51,7 +51,7 @@ class _Client:
         self.delivered.clear()
         self.produce(topic)
         wait_until(
-            self._is_told,
+            self._is_delivered,
             what="a delivery",
             timeout_s=_PATIENCE_S,
             last_seen=lambda: set(self.complaints[-5:]),
@@ -72,7 +72,7 @@ class _Client:
         self._producer.poll(0.1)
         return True
 
-    def _is_told(self) -> bool:
+    def _is_delivered(self) -> bool:
         self._turn()
         return bool(self.delivered)
 

@@ -129,9 +129,9 @@ def test_a_second_sigterm_ends_at_once(kafka: KraftCluster, new_topic: NewTopic,
             lambda: "no new requests" in sidecar.log(), what="the drain in the log", last_seen=sidecar.log
         )
 
-        def told_again() -> bool:
+        def asked_again() -> bool:
             sidecar.process.terminate()  # counts as the first one for a while
             return not sidecar.is_running
 
-        wait_until(told_again, what="the end")
+        wait_until(asked_again, what="the end")
         assert asked.join() is None, "the connection ended without an answer"

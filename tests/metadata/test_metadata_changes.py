@@ -82,7 +82,7 @@ def test_brokers_join_leave_and_move(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "emitted"),
     [
         ([node(0), node(1), node(2, host="elsewhere")], BrokersChanged((), (), moved=(2,))),
         ([node(0), node(1)], BrokersChanged((), left=(2,), moved=())),
@@ -90,9 +90,9 @@ def test_brokers_join_leave_and_move(recorder: Recorder) -> None:
     ],
 )
 def test_each_of_these_changes_is_emitted_alone(
-    recorder: Recorder, nodes: list[Node], told: BrokersChanged
+    recorder: Recorder, nodes: list[Node], emitted: BrokersChanged
 ) -> None:
-    assert recorder.update(nodes, [topic("t", 2, nodes=(0, 1), epoch=5)]) == [told]
+    assert recorder.update(nodes, [topic("t", 2, nodes=(0, 1), epoch=5)]) == [emitted]
 
 
 def test_a_changed_leader_or_greater_epoch_is_emitted(recorder: Recorder) -> None:

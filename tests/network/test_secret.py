@@ -88,8 +88,8 @@ def test_a_file_that_can_not_be_read_any_more_leaves_the_last_text_in_force_and_
         secret.read()
         path.write_text(text)
         secret.read()
-    told = [event.failure is None for event in events.of(SecretReloaded)]
-    assert told == [False, True] * 5, "a fault is told again when it comes back"
+    reported = [event.failure is None for event in events.of(SecretReloaded)]
+    assert reported == [False, True] * 5, "a fault is told again when it comes back"
 
 
 def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(

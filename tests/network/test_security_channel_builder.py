@@ -217,10 +217,10 @@ def test_an_unusable_or_missing_password_changes_nothing_and_is_reported_once(ri
     assert "is empty" in (failure or "")
     rig.swap(username="erin", password=SECOND)
     assert credentials() == ONE_MORE_SASL
-    told = len(rig.failures())
+    failures_before = len(rig.failures())
     rig.path("password").unlink()
     assert credentials() == ONE_MORE_SASL
-    assert len(rig.failures()) == told + 1
+    assert len(rig.failures()) == failures_before + 1
 
 
 def test_key_and_certificate_swapped_together_are_one_change_and_one_alone_is_not_used(rig: Rig) -> None:

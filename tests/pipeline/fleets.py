@@ -65,7 +65,7 @@ class Boot:
         self._clock_s = clock_s
         self._seq = 0
 
-    def tells(self, seconds: float, kind: str, *, seq: int | None = None, **fields: Any) -> None:
+    def emits(self, seconds: float, kind: str, *, seq: int | None = None, **fields: Any) -> None:
         """Any event. `seq` is the next one, unless given."""
         self._seq = self._seq + 1 if seq is None else seq
         self.events.append(
@@ -87,7 +87,7 @@ class Boot:
         isr: Sequence[int] = (1, 2, 3),
         replicas: Sequence[int] = (1, 2, 3),
     ) -> None:
-        self.tells(
+        self.emits(
             seconds,
             event_v1.PARTITION,
             topic=topic,
@@ -103,12 +103,12 @@ class Boot:
         )
 
     def ends(self, seconds: float, change: str, *, topic: str = TOPIC, topic_id: str | None = ID) -> None:
-        self.tells(seconds, event_v1.TOPIC, topic=topic, topic_id=topic_id, change=change, metadata_version=1)
+        self.emits(seconds, event_v1.TOPIC, topic=topic, topic_id=topic_id, change=change, metadata_version=1)
 
     def beats(
         self, seconds: float, *, dropped: int = 0, max_age_ms: int = INTERVAL_MS, version: str = "1.0"
     ) -> None:
-        self.tells(
+        self.emits(
             seconds,
             event_v1.HEARTBEAT,
             uptime_ms=1,
@@ -137,7 +137,7 @@ class Boot:
             name = str(event_v1.bucket_of(latency_us))
             buckets[name] = buckets.get(name, 0) + records
         records = sum(buckets.values())
-        self.tells(
+        self.emits(
             seconds,
             event_v1.WINDOW,
             seq=seq,

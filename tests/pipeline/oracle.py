@@ -139,9 +139,9 @@ class Oracle:
                 life = lives[partition.cluster_id, reported[0].topic]
                 life[partition.topic_key] = min(life.get(partition.topic_key, first[0]), first[0])
         by_others: dict[tuple[str, str], list[datetime]] = defaultdict(list)
-        for (cluster, topic_key, boot), told_ends in self._ends_of_boots.items():
-            for told_at, change in told_ends:
-                at = self._right(told_at, boot)
+        for (cluster, topic_key, boot), reported_ends in self._ends_of_boots.items():
+            for reported_at, change in reported_ends:
+                at = self._right(reported_at, boot)
                 if change != "forgotten" and last_reported.get((cluster, topic_key), at) <= at:
                     (by_others if boot in self._left_out else ends)[cluster, topic_key].append(at)
         for (cluster, name), life in lives.items():
@@ -197,12 +197,12 @@ class Oracle:
         rows: list[Row] = []
         for partition, epochs in self._epochs.items():
             before: Row | None = None
-            all_told = list(epochs.values())
+            all_epochs = list(epochs.values())
             for n, (epoch, reported) in enumerate(epochs.items()):
                 leaders = sorted({s.leader for s in reported if s.leader >= 0}) or [-1]
                 (seen_at, observer), last_seen, is_believed = self._sight(reported)
-                if not is_believed and n + 1 < len(all_told):
-                    seen_at = min(seen_at, self._sight(all_told[n + 1])[0][0])
+                if not is_believed and n + 1 < len(all_epochs):
+                    seen_at = min(seen_at, self._sight(all_epochs[n + 1])[0][0])
                 row = {
                     "cluster_id": partition.cluster_id,
                     "topic": min(s.topic for s in reported),

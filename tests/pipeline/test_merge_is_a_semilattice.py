@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("table", [*(table.name for table in SILVER), *GOLD])
 def test_a_table_is_the_same_however_its_events_arrived(table: str, many_fleets: ManyFleets) -> None:
-    as_told: dict[int, list[Row]] = {}
+    unchanged: dict[int, list[Row]] = {}
     mangled: dict[int, list[Row]] = {}
     for row in many_fleets.tables.rows(table):
         number = number_of(row)
         if number is not None:
             kind, fleet = divmod(number, many_fleets.mangled_from)
-            (mangled if kind else as_told).setdefault(fleet, []).append(without_number(number, row))
-    for fleet, rows in as_told.items():
+            (mangled if kind else unchanged).setdefault(fleet, []).append(without_number(number, row))
+    for fleet, rows in unchanged.items():
         assert in_order(mangled.get(fleet, [])) == in_order(rows), f"fleet {fleet}: {many_fleets.of[fleet]}"
-    assert mangled.keys() == as_told.keys()
+    assert mangled.keys() == unchanged.keys()

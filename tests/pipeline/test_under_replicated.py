@@ -114,7 +114,7 @@ def a_clock_that_is_wrong_makes_up_no_shortage() -> Story:
 
 
 @story
-def a_start_that_lies_before_it_was_last_whole_is_not_told() -> Story:
+def a_shortage_that_began_before_the_last_complete_state_has_no_start() -> Story:
     a, b = Boot("a"), Boot("b", clock_s=-20)
     a.sees(30, epoch=1)
     b.sees(40, epoch=2, isr=[1])  # at 20, by its clock

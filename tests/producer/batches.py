@@ -83,13 +83,13 @@ class Owner:
     receipts: dict[int, RecordMetadata] = field(default_factory=dict)
     errors: dict[int, KafkaError] = field(default_factory=dict)
     outcomes: list[BatchOutcome] = field(default_factory=list)
-    times_told: dict[int, int] = field(default_factory=dict)
+    times_reported: dict[int, int] = field(default_factory=dict)
     was_given_up: bool = False
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
         self.outcomes.append(outcome)
         for position, index in enumerate(indices, start=first_in_batch):
-            self.times_told[index] = self.times_told.get(index, 0) + 1
+            self.times_reported[index] = self.times_reported.get(index, 0) + 1
             error = outcome.error_for(position)
             if error is None:
                 self.receipts[index] = outcome.metadata_for(position)

@@ -140,14 +140,14 @@ class SenderMachine(RuleBasedStateMachine):
         self.appended: set[int] = set()
         self.heard: Counter[int] = Counter()
         self.places: dict[int, tuple[int, int | None]] = {}  # acknowledged: partition and offset
-        self.told_order: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        self.reported_order: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
         self.not_written: set[int] = set()
         self.batches: dict[ProducerBatch, None] = {}
         self.flushes: list[FlushTicket] = []
 
     def acknowledged(self, number: int, partition: int, offset: int | None) -> None:
         self.places[number] = (partition, offset)
-        self.told_order[partition].append(number)
+        self.reported_order[partition].append(number)
 
     # -- what callers do -----------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class SenderMachine(RuleBasedStateMachine):
         assert not stored & self.not_written, "what was not written is in a log"
         self.a_logs_records_are_in_order()
         if self.idempotent and not self.has_overtaken:
-            for reported in self.told_order.values():
+            for reported in self.reported_order.values():
                 assert reported == sorted(reported), f"who wrote first heard later: {reported}"
 
 

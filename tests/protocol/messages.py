@@ -63,7 +63,7 @@ def _struct(struct: Any, version: int) -> st.SearchStrategy[Any]:
     fields = {
         name: _field(annotation, notes[name], version)
         for name, annotation in get_type_hints(struct, include_extras=True).items()
-        if stands_in(notes[name].versions, version)
+        if is_in_version(notes[name].versions, version)
     }
     # Not st.builds: that also invents the fields of a NamedTuple which it isn't given.
     return st.fixed_dictionaries(fields).map(lambda values: struct(**values))
@@ -72,7 +72,7 @@ def _struct(struct: Any, version: int) -> st.SearchStrategy[Any]:
 def _field(annotation: Any, notes: FieldNotes, version: int) -> st.SearchStrategy[Any]:
     if isinstance(annotation, UnionType) or NoneType in get_args(annotation):
         [annotation] = [option for option in get_args(annotation) if option is not NoneType]
-        if stands_in(notes.null_in, version):
+        if is_in_version(notes.null_in, version):
             return st.none() | _value(annotation, version)
     return _value(annotation, version)
 
@@ -97,7 +97,7 @@ _SIMPLE: Final[dict[Any, st.SearchStrategy[Any]]] = {
 }
 
 
-def stands_in(versions: tuple[int, int] | None, version: int) -> bool:
+def is_in_version(versions: tuple[int, int] | None, version: int) -> bool:
     """Whether a version is within a range of notes."""
     return versions is None or versions[0] <= version <= versions[1]
 

@@ -32,7 +32,7 @@ from tests.protocol.messages import (
     carried_by,
     field_notes,
     generated_messages,
-    stands_in,
+    is_in_version,
 )
 
 _MESSAGES: Final = generated_messages()
@@ -134,7 +134,7 @@ def test_a_field_that_a_version_lacks_is_dropped_or_refused_by_name(
 ) -> None:
     default = message.type()
     for name, notes in field_notes(message.type).items():
-        if stands_in(notes.versions, version):
+        if is_in_version(notes.versions, version):
             continue
         annotation = get_type_hints(message.type)[name]
         set_value = (

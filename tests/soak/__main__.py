@@ -110,12 +110,12 @@ def _rounds_for(seconds: float, what: str, a_round: Callable[[], dict[str, float
     """Rounds until the time is up, as many as can be judged at the least; a line for each tenth."""
     began_s = time.monotonic()
     rounds: list[dict[str, float]] = []
-    told_s = began_s
+    printed_s = began_s
     while time.monotonic() - began_s < seconds or len(rounds) < FEWEST_ROUNDS:
         rounds.append(a_round())
         now_s = time.monotonic()
-        if len(rounds) == 1 or now_s - told_s >= seconds / 10:
-            told_s = now_s
+        if len(rounds) == 1 or now_s - printed_s >= seconds / 10:
+            printed_s = now_s
             reported = {name: rounds[-1][name] for name in _TOLD if name in rounds[-1]}
             print(f"{now_s - began_s:6.0f} s  {what} round {len(rounds)}: {reported}", flush=True)
     return rounds

@@ -182,10 +182,10 @@ def test_a_broker_that_is_down_is_reported_once_a_topic() -> None:
     refreshed = Refreshed(10, 300, reported)
     refreshed.refresh(refreshed.answer())
     reported.events.clear()
-    nobody_told = Refreshed(10, 300)
-    nobody_told.refresh(nobody_told.answer())
+    without_listener = Refreshed(10, 300)
+    without_listener.refresh(without_listener.answer())
 
-    in_silence = _calls_of_a_refresh(nobody_told, nobody_told.answer(lost=True))
+    in_silence = _calls_of_a_refresh(without_listener, without_listener.answer(lost=True))
     in_all = _calls_of_a_refresh(refreshed, refreshed.answer(lost=True))
 
     moves = [event for event in reported.events if isinstance(event, LeadersChanged)]

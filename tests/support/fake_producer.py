@@ -245,7 +245,7 @@ class FakeProducer:
     def describe_topic_configs(self, topic: str, *, deadline_ms: int, done: Done) -> FakeTicket:
         ticket = self._take("configs", done, topic=topic, deadline_ms=deadline_ms)
         if self.configs is not None:
-            self.finish(ticket, told_configs(self.configs.get(topic, {})))
+            self.finish(ticket, answered_configs(self.configs.get(topic, {})))
         return ticket
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
@@ -339,7 +339,7 @@ class FakeProducer:
         return RecordMetadata(record.topic, record.partition or 0, 100 + index, timestamp_ms)
 
 
-def told_configs(values: Mapping[str, str | None]) -> TopicConfigsResult:
+def answered_configs(values: Mapping[str, str | None]) -> TopicConfigsResult:
     """What a ticket for configs ends with."""
     return TopicConfigsResult(MappingProxyType({name: TopicConfig(value) for name, value in values.items()}))
 

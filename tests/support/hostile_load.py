@@ -207,7 +207,7 @@ def failures(requests: Iterable[Request]) -> set[str]:
     }
 
 
-def check_told(seed: int, requests: Sequence[Request], late_ms: int) -> None:
+def check_reported(seed: int, requests: Sequence[Request], late_ms: int) -> None:
     """Each request was told once, and in time."""
     for number, request in enumerate(requests):
         assert len(request.reported) == 1, (

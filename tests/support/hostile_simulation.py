@@ -27,7 +27,7 @@ from tests.support.hostile_load import (
     Request,
     Survived,
     check_look_ups,
-    check_told,
+    check_reported,
     counts,
     failures,
     hostile_config,
@@ -116,7 +116,7 @@ class Simulation:
                     self._idle_turns = 0
             self.turn()
 
-    def run_until_told(self) -> None:
+    def run_until_reported(self) -> None:
         until_ms = self.clock.now_ms() + BLOCK_MS + DEADLINE_MS + _SLACK_MS
         asked: tuple[Request | LookUp, ...] = (*self.requests, *self.look_ups)
         while not all(one.reported for one in asked) and self.clock.now_ms() < until_ms:
@@ -138,8 +138,8 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
     simulation = Simulation(seed, idempotent=idempotent, rate=rate)
     producer, clock, brokers = simulation.producer, simulation.clock, simulation.brokers
     simulation.run_for(4_000, submits=True)
-    simulation.run_until_told()
-    check_told(seed, simulation.requests, _SLACK_MS)
+    simulation.run_until_reported()
+    check_reported(seed, simulation.requests, _SLACK_MS)
     check_look_ups(seed, simulation.look_ups, _SLACK_MS)
     simulation.check_connects()
     per_second = simulation.turns / ((clock.now_ms() - _START_MS) / 1_000)
@@ -152,20 +152,20 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
     brokers.state.controller.create_topic("later", partitions=PARTITIONS, replication_factor=3)
     simulation.network.disconnect_all()  # a lie about versions holds as long as its connection
     # The last lie may have been one that whoever asks for metadata next is told of, once.
-    told_of_it = submit(producer, simulation.random, "later")
-    simulation.requests.append(told_of_it)
-    simulation.run_until_told()
+    later_request = submit(producer, simulation.random, "later")
+    simulation.requests.append(later_request)
+    simulation.run_until_reported()
     late = [submit(producer, simulation.random, "later") for _ in range(3)]
     simulation.requests += late
-    simulation.run_until_told()
+    simulation.run_until_reported()
     was_fatal = is_fatal(producer)
-    check_told(seed, late, _SLACK_MS)
+    check_reported(seed, late, _SLACK_MS)
     acknowledged, failed = counts(late)
     assert was_fatal or not failed, (
         f"seed {seed}: {failed} records failed on honest brokers: {failures(late)}"
     )
     stored = sum(log.end_offset for (topic, _), log in brokers.state.logs.items() if topic == "later")
-    acknowledged += counts([told_of_it])[0]
+    acknowledged += counts([later_request])[0]
     assert stored == acknowledged, f"seed {seed}: {stored} records stored, {acknowledged} acknowledged"
 
     accumulator = producer._accumulator
@@ -200,7 +200,7 @@ def memory_in_process(seed: int, *, rounds: int) -> Sequence[tuple[int, int]]:
         for _ in range(rounds):
             tracemalloc.reset_peak()
             simulation.run_for(5_000, submits=True)
-            simulation.run_until_told()
+            simulation.run_until_reported()
             simulation.requests.clear()
             simulation.look_ups.clear()
             simulation.network.connects.clear()

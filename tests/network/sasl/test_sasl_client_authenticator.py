@@ -73,7 +73,7 @@ def handshaken() -> SaslClientAuthenticator:
     return authenticator
 
 
-def awaiting_the_verdict() -> SaslClientAuthenticator:
+def awaiting_the_outcome() -> SaslClientAuthenticator:
     authenticator = handshaken()
     say(authenticator, ID_1 + HANDSHAKE_OK)
     return authenticator
@@ -177,7 +177,7 @@ def test_an_authentication_is_refused() -> None:
         (-1, "oops"): (UnknownServerError, "oops"),
     }
     for (code, message), (kind, said) in refusals.items():
-        authenticator = awaiting_the_verdict()
+        authenticator = awaiting_the_outcome()
         with pytest.raises(kind) as caught:
             say(authenticator, outcome(0, code, message))
         assert (caught.value.message, caught.value.code) == (said, code)

@@ -196,7 +196,7 @@ class Simulation:
             for owner, indices, _ in batch.spans:
                 places.update((owner, index) for index in indices)
         for owner in self.appended:
-            places.update({(owner, index): times for index, times in owner.times_told.items()})
+            places.update({(owner, index): times for index, times in owner.times_reported.items()})
         assert places == {
             (owner, index): 1 for owner, count in self.appended.items() for index in range(count)
         }

@@ -179,7 +179,7 @@ def test_records_that_are_in_a_batch_stay_in_it_though_no_next_partition_can_be_
     assert (result.appended, result.new_batch_created) == (1, True)
     bench.leaders = known
     bench.drain_and_finish_all()
-    assert owner.times_told == {0: 1}
+    assert owner.times_reported == {0: 1}
     assert bench.pool.available_bytes == 2**20
 
 
@@ -286,8 +286,8 @@ def test_records_that_were_not_drained_can_be_taken_back() -> None:
     (batch,) = bench.drain()
     assert values_in(batch) == [r.value for r in numbered(3, 50)]
     bench.finish(batch)
-    assert leaving.times_told == {}
-    assert staying.times_told == {0: 1, 1: 1, 2: 1}
+    assert leaving.times_reported == {}
+    assert staying.times_reported == {0: 1, 1: 1, 2: 1}
     assert not has_incomplete(bench)
     assert bench.pool.available_bytes == 2**20
 
@@ -374,7 +374,7 @@ def test_threads_that_append_while_another_drains_lose_nothing() -> None:
         for future in futures:
             future.result()
     for owner in owners:
-        assert owner.times_told == dict.fromkeys(range(per_thread), 1)
+        assert owner.times_reported == dict.fromkeys(range(per_thread), 1)
     assert (bench.pool.available_bytes, bench.pool.waiters) == (2048, 0)
 
 

@@ -413,7 +413,7 @@ def test_an_abort_fails_all_that_is_incomplete() -> None:
     flush = bench.accumulator.begin_flush()
     error = ProducerClosedError("Producer is closed forcefully.")
     bench.accumulator.abort_incomplete_batches(error)
-    assert owner.times_told == dict.fromkeys(range(100), 2)
+    assert owner.times_reported == dict.fromkeys(range(100), 2)
     assert set(owner.errors.values()) == {error}
     assert drained[0].is_done
     assert not has_incomplete(bench)
@@ -448,7 +448,7 @@ def test_an_abort_waits_for_an_append_that_began_before_the_close() -> None:
 
     assert bench.append(ClosedMeanwhile([RECORD]), 0, owner).appended == 1
     closing.join(patient(30))
-    assert owner.times_told == {0: 1}
+    assert owner.times_reported == {0: 1}
     assert not has_incomplete(bench)
 
 
@@ -577,7 +577,7 @@ def test_a_batch_that_was_too_large_is_acknowledged_part_by_part() -> None:
     for offset in range(2):
         (part,) = bench.drain(0)
         part.complete(offset, 100)
-        assert owner.times_told == dict.fromkeys(range(offset + 1), 1)
+        assert owner.times_reported == dict.fromkeys(range(offset + 1), 1)
         assert owner.receipts[offset].offset == offset
 
 

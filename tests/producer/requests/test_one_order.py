@@ -275,16 +275,16 @@ class ClosesWhenRead(list[ProducerRecord]):
 @pytest.mark.behaviour("ORD-03")
 def test_what_is_still_being_checked_when_the_producer_closes_is_refused() -> None:
     producer = ProducerRig(topics={"orders": 1}).producer
-    told = Outcome()
+    outcome = Outcome()
     with pytest.raises(IllegalStateError):
         producer.submit(
             "orders",
             ClosesWhenRead(producer),
             block_deadline_ms=FOREVER_MS,
             deadline_ms=FOREVER_MS,
-            done=told,
+            done=outcome,
         )
-    assert not told.is_reported
+    assert not outcome.is_reported
 
 
 def test_nothing_is_accepted_while_the_producer_closes() -> None:

@@ -430,14 +430,14 @@ class Spoilt(bytes):
 def test_an_exception_ends_only_the_request_that_raised_it() -> None:
     rig = ProducerRig(topics={})
     value = Spoilt(b"a")
-    struck = rig.submit("orders", value)
+    failed = rig.submit("orders", value)
     behind, of_another_topic = rig.submit("orders", b"b"), rig.submit("users", b"c")
     rig.learn({"orders": 1, "users": 1})
     value.is_ripe = True
     with pytest.raises(ZeroDivisionError):
         rig.turn()
     rig.turn()
-    (failure,) = struck.failures
+    (failure,) = failed.failures
     assert failure.waited_ms == 0
     assert (
         str(failure.error)

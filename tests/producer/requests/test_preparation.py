@@ -151,10 +151,10 @@ def _by_submit_of_a_thread(
     with _producer(cluster, interceptors) as producer:
         by_ms = producer.clock.now_ms() + PATIENCE_MS
         for record in records:
-            told = Outcome()
+            done = Outcome()
             try:
-                producer.submit(TOPIC, [record], block_deadline_ms=by_ms, deadline_ms=by_ms, done=told)
-                (outcome,) = told.outcomes()
+                producer.submit(TOPIC, [record], block_deadline_ms=by_ms, deadline_ms=by_ms, done=done)
+                (outcome,) = done.outcomes()
                 outcomes.append(outcome.error if isinstance(outcome, RecordFailure) else outcome)
             except Exception as error:  # noqa: BLE001 - it is what the test looks at
                 outcomes.append(error)

@@ -159,8 +159,8 @@ def said_in(
 
 def test_a_success_has_offset_and_time_and_none_where_the_broker_does_not_know() -> None:
     answered = response(wire.PartitionProduceResponse(3, 0, 42, 1000, 5))
-    told = PartitionResponse(Errors.NONE, base_offset=42, log_append_time_ms=1000, log_start_offset=5)
-    assert list(partition_responses(answered, {})) == [(TopicPartition("orders", 3), told)]
+    expected = PartitionResponse(Errors.NONE, base_offset=42, log_append_time_ms=1000, log_start_offset=5)
+    assert list(partition_responses(answered, {})) == [(TopicPartition("orders", 3), expected)]
     said = said_in(response(wire.PartitionProduceResponse(3, 0, -1, -1, -1)))
     assert (said.base_offset, said.log_append_time_ms) == (None, None)
     assert (said.log_start_offset, said.current_leader) == (None, None)
@@ -208,13 +208,13 @@ def test_a_code_from_the_future_keeps_its_number() -> None:
 
 
 def test_a_new_leader_is_returned_with_its_address_unless_it_lacks_id_or_epoch() -> None:
-    told = {}
+    expected = {}
     for leader in ((2, 8), (-1, 8), (2, -1)):
         moved = wire.PartitionProduceResponse(
             0, Errors.NOT_LEADER_OR_FOLLOWER.code, current_leader=wire.LeaderIdAndEpoch(*leader)
         )
-        told[leader] = said_in(response(moved)).current_leader
-    assert told == {(2, 8): LeaderIdAndEpoch(2, 8), (-1, 8): None, (2, -1): None}
+        expected[leader] = said_in(response(moved)).current_leader
+    assert expected == {(2, 8): LeaderIdAndEpoch(2, 8), (-1, 8): None, (2, -1): None}
 
 
 def test_leaders_without_a_valid_address_are_not_returned() -> None:
@@ -228,9 +228,9 @@ def test_leaders_without_a_valid_address_are_not_returned() -> None:
         ("", -1),
     )
     endpoints = tuple(wire.NodeEndpoint(2, host, port, "rack") for host, port in addresses)
-    told = [("b2", 9092), ("b", 0), ("b" * 255, 9092)]
+    expected = [("b2", 9092), ("b", 0), ("b" * 255, 9092)]
     answered = response()._replace(node_endpoints=endpoints)
-    assert leader_nodes(answered) == tuple(Node(2, host, port, "rack") for host, port in told)
+    assert leader_nodes(answered) == tuple(Node(2, host, port, "rack") for host, port in expected)
     without_rack = response()._replace(node_endpoints=(wire.NodeEndpoint(2, "b2", 9092, None),))
     assert leader_nodes(without_rack) == (Node(2, "b2", 9092),)
 

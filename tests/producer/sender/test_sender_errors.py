@@ -58,7 +58,7 @@ def fail_with(answer: ProduceResponse, *, retries: int = 2**31 - 1) -> KafkaErro
 @pytest.mark.behaviour("SND-09", "SND-11")
 @pytest.mark.java("SenderTest.DefaultErrorMessage", "SenderTest.CustomErrorMessage")
 def test_a_record_fails_with_the_error_of_its_code_and_the_brokers_message_or_kafkas() -> None:
-    told = {}
+    failures = {}
     for error, message in (
         (Errors.INVALID_REQUEST, None),
         (Errors.INVALID_REQUEST, "not like that"),
@@ -69,8 +69,8 @@ def test_a_record_fails_with_the_error_of_its_code_and_the_brokers_message_or_ka
     ):
         answer = produced(ORDERS_0, error=error, message=message)
         failure = fail_with(answer, retries=0 if error.retriable else 2**31 - 1)
-        told[error, message] = (type(failure), str(failure))
-    assert told == {
+        failures[error, message] = (type(failure), str(failure))
+    assert failures == {
         (Errors.INVALID_REQUEST, None): (InvalidRequestError, Errors.INVALID_REQUEST.message),
         (Errors.INVALID_REQUEST, "not like that"): (InvalidRequestError, "not like that"),
         (Errors.TOPIC_AUTHORIZATION_FAILED, None): (

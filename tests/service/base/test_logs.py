@@ -318,7 +318,7 @@ def test_a_file_of_settings_or_tokens_that_is_none_is_named_without_a_line_of_it
 
 
 def test_a_broker_that_refuses_the_password_is_logged_without_it(tmp_path: Path) -> None:
-    def is_told(mechanism: str, log_format: str) -> str:
+    def log_of(mechanism: str, log_format: str) -> str:
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
         settings |= {"sasl.username": "me", "sasl.password": SECRET, "reconnect.backoff.max.ms": "100"}
         servers = {"bootstrap.servers": brokers.bootstrap_servers}
@@ -330,10 +330,10 @@ def test_a_broker_that_refuses_the_password_is_logged_without_it(tmp_path: Path)
         brokers.demand_sasl(SaslDemand(("PLAIN", "SCRAM-SHA-256"), passwords={"me": "another"}))
         for mechanism in ("PLAIN", "SCRAM-SHA-256"):
             for log_format in FORMATTERS:
-                assert_told_once(is_told(mechanism, log_format))
+                assert_logged_once(log_of(mechanism, log_format))
 
 
-def assert_told_once(log: str) -> None:
+def assert_logged_once(log: str) -> None:
     assert SECRET not in log
     assert log.count("authentication failed due to") > 1  # at DEBUG each, to be seen here
     errors = [line for line in log.splitlines() if "level=error" in line or '"level":"error"' in line]
@@ -357,7 +357,7 @@ def test_a_sidecar_that_brokers_refuse_logs_it_without_the_password(tmp_path: Pa
             wait_until(lambda: (sidecar.metric(name, reason="authentication") or 0) > 3, what="attempts")
             assert sidecar.terminate() == 0
             log = sidecar.log()
-    assert_told_once(log)
+    assert_logged_once(log)
 
 
 @contextmanager

@@ -103,10 +103,10 @@ def test_events_are_numbered_in_the_order_in_which_they_are_written(rig: EventLo
     rig.log.emit(e.NodeReady(2))
     rig.log.emit(e.NodeDisconnected(2, "closed", "it closed the connection", 50))
     rig.after(WINDOW_MS)
-    told = rig.reported()
-    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
-    assert {(event["sidecar_id"], event["service"], event["boot_id"]) for event in told} == {ORIGIN}
-    assert sum(rig.log.queued.values()) == len(told)
+    written = rig.reported()
+    assert [event["seq"] for event in written] == list(range(1, len(written) + 1))
+    assert {(event["sidecar_id"], event["service"], event["boot_id"]) for event in written} == {ORIGIN}
+    assert sum(rig.log.queued.values()) == len(written)
     connections = [(event["broker"], event["state"], event["reason"]) for event in rig.reported(CONNECTION)]
     assert connections == [(2, "ready", None), (2, "disconnected", "closed")]
 

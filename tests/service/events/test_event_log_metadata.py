@@ -107,12 +107,12 @@ def test_a_partition_is_written_whatever_of_it_changed_but_for_its_error() -> No
         ({"replicas": (1, 3)}, 2),
         ({"error": 5}, 1),
     ]
-    for changed, told in cases:
+    for changed, times in cases:
         rig = EventLogRig()
         for which in ({}, changed):
             rig.producer.set_topics([described("orders", **{"epoch": 0, **which})])
             rig.settle()
-        assert numbers(rig) == [("orders", 0)] * told, changed
+        assert numbers(rig) == [("orders", 0)] * times, changed
 
 
 def test_a_leader_that_a_produce_answer_names_is_written_without_a_refresh(rig: EventLogRig) -> None:
@@ -250,11 +250,11 @@ steps = st.lists(st.tuples(described_topics, st.none() | hint, st.booleans()), m
 def test_the_written_changes_add_up_to_the_snapshot(steps: Any) -> None:
     rig = EventLogRig()
     rig.producer.nodes = [node(n) for n in (1, 2, 3)]
-    for told_topics, named, looks in steps:
+    for cluster_topics, named, looks in steps:
         rig.producer.set_topics(
             [
                 topic(name, [numbered(n, one) for n, one in enumerate(all_of_it)], topic_id=UUID(int=which))
-                for name, (which, all_of_it) in told_topics.items()
+                for name, (which, all_of_it) in cluster_topics.items()
             ]
         )
         if named is not None:

@@ -13,7 +13,7 @@ from service.lookup.lookups import NO_DEMANDS, Demands
 from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from service.wire.errors import ProblemError
 from tests.support.coroutine_tests import run, until
-from tests.support.fake_producer import FakeProducer, told_configs
+from tests.support.fake_producer import FakeProducer, answered_configs
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import topic as described_topic
 from tests.support.metadata_responses import topic_id_of
@@ -164,14 +164,14 @@ def refused() -> TopicConfigsResult:
 async def test_they_are_asked_for_once_until_they_are_too_old() -> None:
     rig = Rig(max_age_ms=60_000)
     first = rig.ask()
-    await rig.report(told_configs({**OLD, "password": None}))
+    await rig.report(answered_configs({**OLD, "password": None}))
     assert await first == {**OLD, "password": None}
     rig.producer.clock.advance(59_999)
     assert await rig.of() == {**OLD, "password": None}
     assert rig.requests == 1
     rig.producer.clock.advance(1)
     second = rig.ask()
-    await rig.report(told_configs(NEW))
+    await rig.report(answered_configs(NEW))
     assert await second == NEW
     assert rig.requests == 2
 
@@ -181,7 +181,7 @@ async def test_who_asks_at_once_shares_one_request_and_one_who_leaves_does_not_e
     gone, *others = [rig.ask() for _ in range(5)]
     await until(lambda: rig.requests)
     gone.cancel()
-    await rig.report(told_configs(NEW))
+    await rig.report(answered_configs(NEW))
     assert await asyncio.gather(*others) == [NEW] * 4
     assert gone.cancelled()
     assert rig.requests == 1
@@ -192,7 +192,7 @@ async def test_topics_are_asked_for_apart() -> None:
     asked = [rig.ask("orders"), rig.ask("audit")]
     await until(lambda: len(rig.producer.waiting) == 2)
     for ticket, configs in zip(list(rig.producer.waiting), (OLD, NEW), strict=True):
-        rig.producer.finish(ticket, told_configs(configs))
+        rig.producer.finish(ticket, answered_configs(configs))
     assert await asyncio.gather(*asked) == [OLD, NEW]
 
 
@@ -205,14 +205,14 @@ async def test_a_refusal_is_an_empty_object_and_is_not_repeated_at_once() -> Non
     assert rig.requests == 1
     rig.producer.clock.advance(5_000)
     again = rig.ask()
-    await rig.report(told_configs(NEW))
+    await rig.report(answered_configs(NEW))
     assert await again == NEW
 
 
 async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
     rig = Rig(max_age_ms=1_000)
     first = rig.ask()
-    await rig.report(told_configs(OLD))
+    await rig.report(answered_configs(OLD))
     assert await first == OLD
     for _ in range(2):
         rig.producer.clock.advance(1_000)
@@ -225,7 +225,7 @@ async def test_nobody_waits_longer_than_a_moment_and_a_closed_producer_is_no_fai
     rig = Rig(wait_ms=1)
     assert await rig.of() == {}
     # What comes late is kept for who asks next.
-    await rig.report(told_configs(NEW))
+    await rig.report(answered_configs(NEW))
     assert await rig.of() == NEW
     assert rig.requests == 1
     rig.producer.close(0)
@@ -236,7 +236,7 @@ async def test_a_topic_that_was_made_anew_does_not_inherit_them() -> None:
     rig = Rig()
     rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("first"))])
     first = rig.ask()
-    await rig.report(told_configs(OLD))
+    await rig.report(answered_configs(OLD))
     assert await first == OLD
     rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("second"))])
     second = rig.ask()
@@ -267,7 +267,7 @@ async def test_no_more_than_a_hundred_topics_are_asked_for_at_once() -> None:
     await until(lambda: rig.requests == 100)
     assert await rig.of("t100") == {}
     for ticket in list(rig.producer.waiting):
-        rig.producer.finish(ticket, told_configs(NEW))
+        rig.producer.finish(ticket, answered_configs(NEW))
     assert await asyncio.gather(*asked) == [NEW] * 100
 
 

@@ -546,10 +546,10 @@ def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
 
 def test_what_is_not_plain_goes_on_as_it_came() -> None:
     web = HttpApp()
-    gone_on = []
+    passed_on = []
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        gone_on.append(scope["raw_path"])
+        passed_on.append(scope["raw_path"])
         await respond_with(send, 204, b"text/plain", b"", [])
 
     parked = ParkedLookups(route, web.app.sidecar.lookups, lambda _: False, web.app.sidecar.http)
@@ -568,5 +568,5 @@ def test_what_is_not_plain_goes_on_as_it_came() -> None:
         1,
     ):
         assert web.ask("GET", path, app=parked).status_code == 204, path
-        assert len(gone_on) == number, path
+        assert len(passed_on) == number, path
     assert not web.producer.calls

@@ -59,7 +59,7 @@ def picture(
     return replace(base, **changed)
 
 
-def told(of: Picture) -> list[str]:
+def finding_lines(of: Picture) -> list[str]:
     """Each finding in one line."""
     return [f"{finding.node} {finding.phase}: {finding.detail}" for finding in judge(of)]
 
@@ -158,7 +158,7 @@ def test_a_finding_about_a_node_says_what_is_wrong_and_what_waits_for_it() -> No
             "last 10 s took 300 ms or more, those of the others 3 ms",
         ),
     }
-    assert {name: told(of) for name, (of, _) in cases.items()} == {
+    assert {name: finding_lines(of) for name, (of, _) in cases.items()} == {
         n: [line] for n, (_, line) in cases.items()
     }
 
@@ -212,7 +212,7 @@ def test_what_the_whole_client_waits_for_is_shown() -> None:
             "known is 42.0 s old; leaders may have moved since",
         ),
     }
-    assert {name: told(of) for name, (of, _) in cases.items()} == {
+    assert {name: finding_lines(of) for name, (of, _) in cases.items()} == {
         n: [line] for n, (_, line) in cases.items()
     }
 

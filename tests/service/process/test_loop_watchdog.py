@@ -134,7 +134,7 @@ def test_a_client_that_closes_is_not_said_to_turn_again(logged: list[str]) -> No
 
 def test_without_a_standstill_no_stack_is_taken() -> None:
     def take() -> list[ThreadStack]:
-        raise AssertionError("nobody stands")
+        raise AssertionError("no stack was wanted")
 
     LoopWatchdog(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stalled=[], after_ms=50)
 
@@ -260,7 +260,7 @@ def deeply(calls: int, go_on: threading.Event) -> None:
         wait_here(go_on, "hunter2")
 
 
-def stands(thread: threading.Thread) -> bool:
+def is_waiting(thread: threading.Thread) -> bool:
     """Looked up without `stacks`, which shows some only where other tests have left many threads."""
     functions, frame = [], sys._current_frames().get(thread.ident or 0)
     while frame is not None:
@@ -280,7 +280,7 @@ def standing(count: int = 1, deep: int = 0) -> Iterator[None]:
     for thread in threads:
         thread.start()
     try:
-        wait_until(lambda: all(map(stands, threads)), what="threads that stand")
+        wait_until(lambda: all(map(is_waiting, threads)), what="threads that stand")
         yield
     finally:
         go_on.set()

@@ -142,11 +142,11 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
             if "shutting down" in line:
                 break
 
-        def told_again() -> bool:
+        def asked_again() -> bool:
             process.send_signal(signal.SIGTERM)  # counts as the first one for a while
             return process.poll() is not None
 
-        wait_until(told_again, what="the end")
+        wait_until(asked_again, what="the end")
         assert process.returncode == 128 + signal.SIGTERM
         assert "again: ending at once" in process.stderr.read()
 

@@ -102,10 +102,10 @@ def test_each_line_is_a_record_and_is_answered_with_a_line(web: HttpApp) -> None
 def test_lines_of_one_read_are_submitted_together_or_in_chunks_so_that_others_have_their_turn(
     web: HttpApp,
 ) -> None:
-    for count, portions in ((500, [500]), (1_200, [500, 500, 200])):
+    for count, chunks in ((500, [500]), (1_200, [500, 500, 200])):
         web.producer.submitted.clear()
         assert lines(post(web, b'{"value":1}\n' * count))[-1] == summary(count)
-        assert [len(records) for records in web.producer.submitted] == portions
+        assert [len(records) for records in web.producer.submitted] == chunks
 
 
 def test_blank_lines_say_nothing_and_lines_end_with_lf_or_crlf_or_not(web: HttpApp) -> None:

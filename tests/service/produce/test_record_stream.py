@@ -55,17 +55,19 @@ def open_stream(web: HttpApp, caller: Caller = ANYONE, times: Times | None = Non
     return sidecar.streams.open("orders", caller, lambda: times or sidecar.producing.times)
 
 
-async def all_told(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
+async def all_outcomes(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
     return [outcomes async for some in stream for outcomes in some]
 
 
-async def told_of(web: HttpApp, *puts: Sequence[ProducerRecord | Problem]) -> list[tuple[int, RecordOutcome]]:
+async def outcomes_of(
+    web: HttpApp, *puts: Sequence[ProducerRecord | Problem]
+) -> list[tuple[int, RecordOutcome]]:
     """All that is told of a stream into which this was put, and which was finished then."""
     with open_stream(web) as stream:
         for items in puts:
             await stream.put(items, len(items))
         stream.finish()
-        return await all_told(stream)
+        return await all_outcomes(stream)
 
 
 def statuses(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[int]:
@@ -92,14 +94,14 @@ def offsets(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[tuple[int, in
 
 async def test_what_is_put_together_is_submitted_together() -> None:
     web = app()
-    outcomes = await told_of(web, [record(0), record(1), record(2)], [record(3)])
+    outcomes = await outcomes_of(web, [record(0), record(1), record(2)], [record(3)])
     assert [len(records) for records in web.producer.submitted] == [3, 1]
     assert offsets(outcomes) == [(0, 100), (1, 101), (2, 102), (3, 100)]
 
 
 async def test_an_item_that_is_no_record_keeps_its_place_and_is_not_submitted() -> None:
     web = app()
-    outcomes = await told_of(web, [record(0), BAD, record(2)], [BAD])
+    outcomes = await outcomes_of(web, [record(0), BAD, record(2)], [BAD])
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"2"]]
     assert [outcomes[1], outcomes[3]] == [(1, BAD), (3, BAD)]
     assert offsets(outcomes) == [(0, 100), (1, None), (2, 101), (3, None)]
@@ -125,7 +127,7 @@ async def test_a_failure_is_reported_and_the_stream_goes_on() -> None:
     web = app()
     failure = RecordFailure(error_for(Errors.MESSAGE_TOO_LARGE.code), Phase.DELIVERY, Written.NO, 5)
     web.producer.outcome_of = lambda index, one: failure if index == 0 else web.producer.receipt(index, one)
-    outcomes = await told_of(web, [record(0), record(1)], [record(2)])
+    outcomes = await outcomes_of(web, [record(0), record(1)], [record(2)])
     assert [isinstance(one, Problem) for _, one in outcomes] == [True, False, True]
 
 
@@ -142,7 +144,7 @@ async def test_a_record_that_is_too_large_fails_alone() -> None:
         return submit(topic, records, **asked)
 
     web.producer.submit = choosy  # type: ignore[method-assign]
-    outcomes = await told_of(web, [record(0), BAD, record(2), record(3), record(4)])
+    outcomes = await outcomes_of(web, [record(0), BAD, record(2), record(3), record(4)])
     assert statuses(outcomes) == [0, 422, 413, 413, 0]
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"4"]]
     assert (web.app.sidecar.room.bytes, web.app.sidecar.room.requests) == (0, 0)
@@ -151,7 +153,7 @@ async def test_a_record_that_is_too_large_fails_alone() -> None:
 async def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
     web = app()
     web.producer.state = "closed"
-    assert statuses(await told_of(web, [record(0), record(1)])) == [503, 503]
+    assert statuses(await outcomes_of(web, [record(0), record(1)])) == [503, 503]
     assert web.app.sidecar.room.bytes == 0
 
 
@@ -233,7 +235,7 @@ async def test_what_alone_is_too_much_fits_alone() -> None:
     with open_stream(web) as stream:
         await stream.put([record(0), record(1)], 100)
         stream.finish()
-        assert len(await all_told(stream)) == 2
+        assert len(await all_outcomes(stream)) == 2
 
 
 async def test_put_waits_for_admission_while_others_hold_all_permits() -> None:
@@ -261,7 +263,7 @@ async def test_admission_control_that_stays_full_is_reported_as_429_and_the_stre
                 await putting
         await stream.put([record(2)], 50)
         stream.finish()
-        assert statuses(await all_told(stream)) == [429, 422, 0]
+        assert statuses(await all_outcomes(stream)) == [429, 422, 0]
     assert room.bytes == 0
 
 
@@ -274,7 +276,7 @@ async def test_a_caller_whose_token_allows_one_request_may_have_one_stream() -> 
             open_stream(web, caller)
         await stream.put([record(0)], 1)
         stream.finish()
-        assert len(await all_told(stream)) == 1
+        assert len(await all_outcomes(stream)) == 1
     assert web.app.sidecar.streams.open_now == 0
 
 
@@ -317,7 +319,7 @@ async def test_a_stream_that_has_ended_takes_nothing_on() -> None:
             await stream.put([record(0)], 1)
         with pytest.raises(StreamEndedError):
             await stream.hold(10)
-        assert await all_told(stream) == []
+        assert await all_outcomes(stream) == []
     assert web.producer.submitted == []
 
 
@@ -333,7 +335,7 @@ async def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(setting
             with pytest.raises(StreamEndedError):
                 await putting
         web.producer.acknowledge(web.producer.waiting[0])
-        assert len(await all_told(stream)) == 1
+        assert len(await all_outcomes(stream)) == 1
     assert (len(web.producer.submitted), web.app.sidecar.room.bytes) == (1, 0)
 
 
@@ -352,7 +354,7 @@ async def test_what_was_submitted_is_delivered_though_nobody_listens_any_more() 
 
 async def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
     web = app()
-    await told_of(web, [record(0)], [record(1), BAD], [BAD])
+    await outcomes_of(web, [record(0)], [record(1), BAD], [BAD])
     counts = {o: web.app.sidecar.http.produced(o).count for o in ("success", "partial", "error")}
     assert counts == {"success": 1, "partial": 1, "error": 1}
 

@@ -36,7 +36,7 @@ def rig(tmp_path: Path) -> SpoolRig:
     return SpoolRig(tmp_path / "spool")
 
 
-def set_aside(rig: SpoolRig, *given: ProducerRecord) -> None:
+def dead_letter(rig: SpoolRig, *given: ProducerRecord) -> None:
     """These lie aside, and are allowed from now on."""
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     rig.spool_in(given)
@@ -73,7 +73,7 @@ def requeued(rig: SpoolRig, chosen: Callable[[DeadLetter], bool] = everything) -
 def test_records_go_back_in_order_behind_what_waits_and_are_delivered_without_a_restart(
     rig: SpoolRig,
 ) -> None:
-    set_aside(rig, *records(20))
+    dead_letter(rig, *records(20))
     assert (rig.spool.aside.records, rig.spool.aside.total_bytes > 0) == (20, True)
     rig.spool_in([record("waits")])
     assert requeued(rig) == Requeued(20)
@@ -85,7 +85,7 @@ def test_records_go_back_in_order_behind_what_waits_and_are_delivered_without_a_
 
 def test_they_keep_the_time_at_which_they_were_accepted_or_their_own(rig: SpoolRig) -> None:
     accepted_ms = rig.clock.wall_ms()
-    set_aside(rig, record("plain"), record("timed")._replace(timestamp_ms=17))
+    dead_letter(rig, record("plain"), record("timed")._replace(timestamp_ms=17))
     assert rig.clock.wall_ms() > accepted_ms
     assert requeued(rig) == Requeued(2)
     assert [one.timestamp_ms for chunk in rig.producer.submitted for one in chunk] == [accepted_ms, 17]
@@ -111,7 +111,7 @@ def test_they_keep_their_order_whatever_the_reason_of_the_dead_letter(rig: Spool
 
 def test_a_file_whose_records_lie_in_another_order_gives_them_in_theirs(rig: SpoolRig) -> None:
     """As an earlier version wrote it: by reasons."""
-    set_aside(rig, *records(4))
+    dead_letter(rig, *records(4))
     rig.spool.aside.close()
     (file,) = dead_letters_in(rig.folder)
     mixed = [file.records[n] for n in (0, 2, 1, 3)]
@@ -121,7 +121,7 @@ def test_a_file_whose_records_lie_in_another_order_gives_them_in_theirs(rig: Spo
 
 
 def test_only_what_is_chosen_goes_back_and_the_rest_is_counted_as_it_is(rig: SpoolRig) -> None:
-    set_aside(rig, *records(3), *records(2, "payments"))
+    dead_letter(rig, *records(3), *records(2, "payments"))
     assert requeued(rig, lambda one: one.topic == "payments") == Requeued(2)
     assert sorted(rig.sent) == ["payments-0", "payments-1"]
     assert [value for value, _ in aside(rig)] == ["orders-0", "orders-1", "orders-2"]
@@ -156,7 +156,7 @@ def test_many_files_go_back_one_after_the_other(rig: SpoolRig, monkeypatch: pyte
 
 
 def test_what_is_dead_lettered_meanwhile_is_not_lost(rig: SpoolRig) -> None:
-    set_aside(rig, *records(2))
+    dead_letter(rig, *records(2))
     ends = asked(rig)
     rig.deliver()  # the file is read, and the disk has not answered
     assert ends == []
@@ -172,7 +172,7 @@ def test_what_is_dead_lettered_meanwhile_is_not_lost(rig: SpoolRig) -> None:
 
 def test_refused_again_they_are_waited_for_again(rig: SpoolRig) -> None:
     """However lately records of the topic were set aside."""
-    set_aside(rig, *records(2))
+    dead_letter(rig, *records(2))
     rig.spool_in([record("keeps the lane")])
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     assert requeued(rig) == Requeued(2)
@@ -213,7 +213,7 @@ def test_a_topic_that_was_given_up_just_now_is_waited_for_again(rig: SpoolRig) -
 def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) -> None:
     """They are in the folder already."""
     rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1_048_576)
-    set_aside(rig, *[record(f"{n:03d}" + "x" * 4_000) for n in range(200)])
+    dead_letter(rig, *[record(f"{n:03d}" + "x" * 4_000) for n in range(200)])
     rig.clock.advance(1_000)
     rig.deliver()
     assert rig.spool.bytes > 0.7 * rig.spool.max_bytes
@@ -227,7 +227,7 @@ def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) ->
 def test_what_the_disk_does_not_take_back_stays_aside(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
-        set_aside(rig, *records(3))
+        dead_letter(rig, *records(3))
         rig.disk.fails[operation] = 1
         end = requeued(rig)
         assert (end.records, f"no {operation} here" in (end.fault or "")) == (0, True)
@@ -237,7 +237,7 @@ def test_what_the_disk_does_not_take_back_stays_aside(tmp_path: Path) -> None:
 
 
 def test_where_the_file_can_not_be_taken_away_its_records_are_delivered_and_stay_aside(rig: SpoolRig) -> None:
-    set_aside(rig, *records(3))
+    dead_letter(rig, *records(3))
     ends = asked(rig)
     rig.deliver()
     rig.spool.writer.turn()
@@ -249,7 +249,7 @@ def test_where_the_file_can_not_be_taken_away_its_records_are_delivered_and_stay
 
 
 def test_a_folder_that_can_not_be_read_ends_it_and_nothing_else(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+    dead_letter(rig, *records(1))
     (file,) = (rig.folder / "aside").iterdir()
     file.rename(rig.folder / "kept")
     file.mkdir()
@@ -262,7 +262,7 @@ def test_a_folder_that_can_not_be_read_ends_it_and_nothing_else(rig: SpoolRig) -
 
 
 def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+    dead_letter(rig, *records(1))
     ends = asked(rig, lambda one: bool(1 // 0))
     with pytest.raises(ZeroDivisionError):
         rig.deliver()
@@ -271,7 +271,7 @@ def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) 
 
 
 def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: SpoolRig) -> None:
-    set_aside(rig, *records(2))
+    dead_letter(rig, *records(2))
     asked(rig)
     rig.deliver()
     rig.spool.writer.turn()
@@ -281,7 +281,7 @@ def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: S
 
 
 def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+    dead_letter(rig, *records(1))
     ends = [asked(rig) for _ in range(MOST_REQUEUES)]
     assert not rig.spool.requeue(everything, lambda _: None)
     for _ in range(10):
@@ -292,7 +292,7 @@ def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
 
 
 def test_those_who_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+    dead_letter(rig, *records(1))
     ends = asked(rig)
     rig.spool.delivery.close(10)
     assert ends == [Requeued(0, "the sidecar is shutting down")]

@@ -553,12 +553,12 @@ async def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: HttpApp
     answer = (await waiting).json()
     ChangesAnswer.model_validate(answer, strict=True)
     assert (answer["version"], answer["reset"]) == (version(web, 2), False)
-    (told,) = answer["changes"]
-    assert (told["id"], told["event"]) == (version(web, 2), "leader")
-    assert told["data"]["partitions"][0]["leader"] == 2
+    (event,) = answer["changes"]
+    assert (event["id"], event["event"]) == (version(web, 2), "leader")
+    assert event["data"]["partitions"][0]["leader"] == 2
     # And with one that came before it, at once.
     for query in (f"min_version={version(web, 2)}", f"last_event_id={version(web, 1)}"):
-        assert (await poll(web, query)).json()["changes"] == [told]
+        assert (await poll(web, query)).json()["changes"] == [event]
 
 
 async def test_a_poll_without_a_change_answers_with_none_when_its_time_is_over(web: HttpApp) -> None:
@@ -573,7 +573,7 @@ async def test_a_number_beyond_the_next_is_waited_for_and_what_comes_before_it_i
     waiting = await waiting_poll(web, f"min_version={version(web, 3)}")
     for epoch in (1, 2):
         await change(web, epoch + 1, changed(orders=epoch))
-    assert [told["id"] for told in (await waiting).json()["changes"]] == [version(web, 3)]
+    assert [event["id"] for event in (await waiting).json()["changes"]] == [version(web, 3)]
 
 
 async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: HttpApp) -> None:
@@ -582,7 +582,7 @@ async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: Http
     assert not waiting.done()
     web.producer.set_topics(changed(orders=1, payments=1))
     answer = (await waiting).json()
-    assert [told["data"]["topic"] for told in answer["changes"]] == ["payments"]
+    assert [event["data"]["topic"] for event in answer["changes"]] == ["payments"]
     assert answer["version"] == version(web, 3)
 
 

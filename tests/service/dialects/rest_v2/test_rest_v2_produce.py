@@ -81,7 +81,7 @@ def produced(web: HttpApp) -> dict[str, float]:
     return {o: web.app.sidecar.http.produced(o).count for o in ("success", "partial", "error")}
 
 
-def told(partition: int, offset: int | None) -> dict[str, object]:
+def acknowledged(partition: int, offset: int | None) -> dict[str, object]:
     """What is told of a record that was acknowledged."""
     return {"partition": partition, "offset": offset, "error_code": None, "error": None}
 
@@ -94,7 +94,7 @@ def test_acknowledged_records_are_reported_in_order_and_in_confluents_shape(web:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == V2
     assert int(answer.headers["content-length"]) == len(answer.content)
-    offsets = [told(0, 100 + n) for n in range(3)]
+    offsets = [acknowledged(0, 100 + n) for n in range(3)]
     assert answer.json() == {"offsets": offsets, "key_schema_id": None, "value_schema_id": None}
     assert len(web.producer.submitted) == 1  # one ticket, whatever the number of records
 
@@ -116,7 +116,7 @@ def test_null_is_a_tombstone_and_no_false_value_becomes_one(web: HttpApp) -> Non
 def test_an_offset_that_the_broker_did_not_say_is_null(web: HttpApp) -> None:
     web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
     answer = post(web, ONE)
-    assert (answer.status_code, answer.json()["offsets"]) == (200, [told(2, None)])
+    assert (answer.status_code, answer.json()["offsets"]) == (200, [acknowledged(2, None)])
 
 
 # -- some of them --------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_a_partial_failure_is_200_and_says_which_record_failed_and_why(
     assert answer.status_code == 200
     body = answer.json()
     first, outcomes, third = body["offsets"]
-    assert (first, third) == (told(1, 100), told(1, 102))
+    assert (first, third) == (acknowledged(1, 100), acknowledged(1, 102))
     assert set(outcomes) == {"partition", "offset", "error_code", "error", "message"}
     assert (outcomes["partition"], outcomes["offset"], outcomes["error_code"]) == (None, None, code)
     assert outcomes["error"] == outcomes["message"]

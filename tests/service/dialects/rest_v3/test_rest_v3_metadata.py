@@ -105,7 +105,7 @@ TOPIC = {
 P0, P1 = (f"{C}/topics/orders/partitions/{n}" for n in (0, 1))
 
 
-def told_of_partition(url: str, number: int, leader: object) -> dict[str, Any]:
+def partition_resource(url: str, number: int, leader: object) -> dict[str, Any]:
     return {
         "kind": "KafkaPartition",
         "metadata": {"self": url, "resource_name": f"crn:///kafka=cluster/topic=orders/partition={number}"},
@@ -118,8 +118,8 @@ def told_of_partition(url: str, number: int, leader: object) -> dict[str, Any]:
     }
 
 
-PARTITION = told_of_partition(P0, 0, {"related": f"{P0}/replicas/2"})
-LEADERLESS = told_of_partition(P1, 1, None)
+PARTITION = partition_resource(P0, 0, {"related": f"{P0}/replicas/2"})
+LEADERLESS = partition_resource(P1, 1, None)
 
 
 def replica(partition_url: str, number: int, broker_id: int, *, leads: bool, in_sync: bool) -> dict[str, Any]:
