@@ -87,7 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes out what stands for an empty optional folder; says what goes together, and what is long.
+    """Removes the placeholders of empty optional folders; marks the tests that go together and the long ones.
 
     Where processes share the tests (`make test`), those of a file stay together, and so do all that share
     what takes long to start: real brokers, or a session of Spark.

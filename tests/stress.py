@@ -34,7 +34,7 @@ _LOGS: Final = _ROOT / ".cache" / "stress"
 _SPIN: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 _SEEDS: Final = 1 << 31
 
-#: The parts of `make test`, and what pytest is told besides.
+#: The parts of `make test`, and their additional options for pytest.
 PARTS: Final = {
     "whole": ("-m", "not long"),
     "no-brokers": ("-m", "not long and not kafka and not spark and not tools"),

@@ -8,7 +8,7 @@
     history.py     what each caller asked for and was answered
     judge.py       history against what an independent consumer reads back: pure
     duplicates.py  which rule allows a record to be there twice: pure
-    play.py        one fault from warm-up to verdict: a Row
+    play.py        one fault from warm-up to outcome: a Row
     report.py      docs/reliability.md, from the rows of a whole run
 
 `make chaos` plays all of them and writes the page; `make test` plays a few (tests/kafka/test_chaos.py).

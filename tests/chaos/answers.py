@@ -1,7 +1,7 @@
-"""What an answer says of each record of its request, in each dialect; a line of a stream too. Pure.
+"""Reads the outcome of each record from an answer of each dialect, or from a line of a stream. Pure.
 
-Each gives an End per record, in order. An answer that is no JSON, or tells of another number of records, is
-an AssertionError: that is a fault of the sidecar, whatever else was broken meanwhile.
+Each function gives an End per record, in order. An answer that is no JSON, or has another number of results,
+is an AssertionError: that is a fault of the sidecar, whatever else was broken meanwhile.
 """
 
 from __future__ import annotations

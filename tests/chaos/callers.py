@@ -251,7 +251,7 @@ class StreamCaller(Caller):
             else:
                 await connection.send_chunk(b"")
         except OSError:
-            pass  # the reader is told too
+            pass  # the reader fails too
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             rest = await reading
         connection.cut()

@@ -216,7 +216,7 @@ def _fill_one_of_two_log_folders(scene: Scene) -> None:
 
 
 FAULTS: Final = (
-    _broker("kill -9 of a leader whose followers stand still", _lead_alone_and_die, short=True),
+    _broker("kill -9 of a leader whose followers are stalled", _lead_alone_and_die, short=True),
     _broker("kill -9 of a leader, until another is elected", _kill_until_elected),
     _broker("kill -9 of a leader, with the spool", _kill_until_elected, spool=True),
     _broker(

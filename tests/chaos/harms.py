@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     End = Callable[[], object]
 
-#: request.timeout.ms is 30 s; where it must inject within a fault it is this, for Java's client too.
+#: request.timeout.ms is 30 s by default. Faults that must see it expire use this, for Java's client too.
 SHORT_REQUEST_TIMEOUT: Final = {"request.timeout.ms": "2000"}
 
 

@@ -21,7 +21,7 @@ class Outcome(enum.Enum):
     """What became of a record, as far as its caller knows."""
 
     STORED = "acknowledged, with its place"
-    TAKEN = "taken on by the spool: it will be stored"
+    TAKEN = "accepted by the spool: it will be stored"
     PLACELESS = "acknowledged, by a dialect that names no place"
     NOT_WRITTEN = "failed, and said not to be written"
     UNKNOWN = "failed, and perhaps written"

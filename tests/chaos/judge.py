@@ -46,7 +46,7 @@ LATE_MS: Final = 500
 #: The longest time without success may be so much of Java's, and so many milliseconds.
 GAP_FACTOR: Final = 1.5
 GAP_SLACK_MS: Final = 2_000
-#: How many examples of each kind a verdict shows.
+#: How many examples of each kind the outcome shows.
 _SHOWN: Final = 5
 
 
@@ -92,7 +92,7 @@ def judge(
     seen: Circumstances | None = None,
     lag: Lag | None = None,
 ) -> DeliveryOutcome:
-    """The verdict over one topic.
+    """The delivery outcome of one topic.
 
     `is_foreign` knows the records of others who write to it. Of a topic that was deleted meanwhile only what
     was sent since `kept_since_ms` can be asked for: what was acknowledged before is gone with it.

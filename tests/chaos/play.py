@@ -1,13 +1,13 @@
-"""Plays one fault, from warm-up to verdict.
+"""Plays one fault, from warm-up to outcome.
 
     warm-up                 every caller, and Java's client, has successes
-    the fault strikes       and is mended
+    the fault is injected   and is mended
     recovery                every caller has successes that it asked for after that
     the load ends           every open request is answered
     read back               all brokers are there; librdkafka reads the topic; the judge judges
 
 Not withstood is a fault with any broken promise (judge.py), a longer gap than Java's client by more than the
-judge allows, or a step that waited in vain. The window of "longest time without success" is from inject to
+judge allows, or a step that waited in vain. The window of "longest time without success" is from injection to
 recovery.
 """
 

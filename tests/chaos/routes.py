@@ -33,7 +33,7 @@ def with_power_to_cut(stage: Stage) -> Client:
 
 
 def by_the_front_door(stage: Stage) -> Client:
-    """The address of bootstrap.servers stays and leads to where brokers are; all others are told by them."""
+    """bootstrap.servers keeps its address and leads to the brokers; the brokers name all other addresses."""
     return Client(stage.cluster.front_door.bootstrap_servers)
 
 

@@ -89,7 +89,7 @@ class RenewalBench(Bench):
         self.selector.credentials = version
 
     def turn(self, ms: int) -> None:
-        """Polls for so long; whoever is asked for its versions says them."""
+        """Polls for so long; a node that is asked for its versions answers."""
         until_ms = self.now_ms + ms
         while self.now_ms < until_ms:
             before = {node_id: len(self.headers(node_id)) for node_id in self.ids}
@@ -293,7 +293,7 @@ def test_a_refused_renewal_costs_no_connection_and_is_logged_once() -> None:
     assert "Authentication failed" in str(reported[0])
     assert "refused by node 0: " in str(reported[0]), "the first trial was there"
     assert bench.recorded.disconnected == []
-    assert bench.recorded.fatal is None, "nobody who waits for metadata is told"
+    assert bench.recorded.fatal is None, "no caller that waits for metadata gets the error"
 
     bench.selector.become_ready(TRIAL_NODE_ID)
     bench.turn(2 * RETRY_MS)

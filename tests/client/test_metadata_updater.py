@@ -246,7 +246,7 @@ def test_from_bootstrap_to_the_first_metadata() -> None:
     version = metadata.update_version
     bench.clock.advance(5)
     bench.answer(node_id, metadata_message(BROKERS, {"orders": 3}))
-    assert bench.poll() == []  # nobody but the updater is told
+    assert bench.poll() == []  # only the updater gets it
     assert metadata.update_version == version + 1
     assert {node.id for node in bench.updater.fetch_nodes()} == {0, 1}
     assert not bench.updater.is_update_due(bench.now_ms)
@@ -522,7 +522,7 @@ LISTENER_NOT_FOUND = 72
 
 @pytest.fixture
 def reported(caplog: pytest.LogCaptureFixture) -> Reported:
-    """What was told at INFO and above since this was last asked."""
+    """The lines logged at INFO and above since the last call."""
     caplog.set_level(logging.INFO)
 
     def take() -> list[tuple[str, str]]:
@@ -569,7 +569,7 @@ def test_topics_that_callers_make_up_are_a_line_in_ten_seconds_and_remembered_in
     reported: Reported,
 ) -> None:
     news = RefreshLogLimiter()
-    for n in range(901):  # the last one when it may be told again
+    for n in range(901):  # the last one when it may be logged again
         news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN}), n, now_ms=n * 100)
     assert len(reported()) == 10
     news = RefreshLogLimiter()

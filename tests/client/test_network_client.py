@@ -731,7 +731,7 @@ def test_least_loaded_node_prefers_ready_over_connecting_over_the_first_in_a_ran
 
 
 def test_one_end_of_a_connection_counts_as_one_failure() -> None:
-    """The node sends nonsense and hangs up: the client closes, and the selector tells of the end as well."""
+    """The node sends nonsense and hangs up: the client closes, and the selector reports the end as well."""
 
     class HangsUp(MockSelector):
         @property

@@ -154,7 +154,7 @@ def test_a_turn_that_breaks_off_loses_none_that_ended_at_a_listeners_request() -
 
 @pytest.mark.parametrize("discovers", [True, False])
 def test_a_connection_that_comes_and_goes_within_one_turn_is_gone(discovers: bool) -> None:
-    """TCP is up, and the handshake fails in the same poll: the selector tells both."""
+    """TCP is up, and the handshake fails in the same poll: the selector returns both."""
 
     class ComesAndGoes(MockSelector):
         @property

@@ -328,7 +328,7 @@ def test_the_end_of_a_connection_is_logged_with_its_level_and_its_node(
     caplog.set_level(logging.INFO)
     for node_id, level, called in (
         (0, logging.INFO, "Node 0"),
-        (-1, logging.WARNING, "Bootstrap server broker-0:9092"),  # before it told of any broker
+        (-1, logging.WARNING, "Bootstrap server broker-0:9092"),  # before it has named any broker
         (TRIAL_NODE_ID, logging.INFO, "The trial of other credentials at broker-0:9092"),
     ):
         alone, node = Alone(), Node(node_id, "broker-0", 9092)
@@ -431,7 +431,7 @@ def test_statuses_are_read_while_the_io_thread_goes_on(bench: Bench) -> None:
             while not stop.is_set():
                 for status in bench.client.node_statuses(2_000_000):
                     assert (status.in_flight_requests == 0) <= (status.oldest_in_flight_age_ms is None)
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - the test reports it
             failures.append(error)
 
     watcher = threading.Thread(target=watch)

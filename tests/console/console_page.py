@@ -56,7 +56,7 @@ class ConsolePage:
         page.until(lambda: page.link == "Live" and page.headline == headline)
         return page
 
-    # -- what stands there -----------------------------------------------------------------------------------
+    # -- what the page shows ---------------------------------------------------------------------------------
 
     def text(self, element_id: str) -> str:
         """What is shown of an element; empty where nothing is."""
@@ -68,7 +68,7 @@ class ConsolePage:
 
     @property
     def link(self) -> str:
-        """How the page stands with the sidecar."""
+        """The state of the page's connection to the sidecar."""
         return self.text("link")
 
     @property
@@ -152,7 +152,7 @@ class ConsolePage:
             raise
 
     def until_says(self, element_id: str, part: str) -> None:
-        """Waits until that stands in the element's text."""
+        """Waits until the element's text contains the part."""
         self.until(lambda: part in self.text(element_id))
 
     def resize(self, width: int, height: int) -> None:

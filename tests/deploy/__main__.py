@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HERE: Final = Path(__file__).parent
 _QUICK: Final = "tests"
-#: How a line begins that tells of what was not looked at.
+#: The beginning of a line about a test that was skipped.
 _SKIPPED: Final = "SKIPPED"
 
 
@@ -82,7 +82,7 @@ def _check(name: str) -> Callable[[Callable[[str], None]], None]:
 
 def _run_tests(command: Sequence[str]) -> None:
     if subprocess.run(command, check=False).returncode:
-        raise BrokenPromiseError("a test of tests/deploy fails: it is told above")
+        raise BrokenPromiseError("a test of tests/deploy fails: see the output above")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
         server.create("/api/v1/namespaces", {...})
         run_helm("install", ..., kubeconfig=server.kubeconfig)
 
-There is no controller and no kubelet, so a Deployment makes no pods: whoever wants a pod judged sends it.
+There is no controller and no kubelet, so a Deployment makes no pods: a test that wants a pod judged sends it.
 Ports are free ones of loopback; both processes end with this one (tests/support/process_guard.py). One
 thread.
 """

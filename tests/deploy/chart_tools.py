@@ -77,7 +77,7 @@ def run_helm(*arguments: str | Path, stdin: str | None = None, kubeconfig: Path 
 
 @functools.cache
 def _own_folders() -> Mapping[str, str]:
-    """Helm's caches and configuration, away from those of whoever runs this."""
+    """Helm's caches and configuration, away from the user's own."""
     folder = _temporary_folder()
     places = ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
     return {name: str(folder / name.lower()) for name in places}
@@ -197,7 +197,7 @@ def containers(pod: Manifest) -> list[Manifest]:
 
 
 def sidecar_of(pod: Manifest) -> Manifest:
-    """The container pilotfish, wherever it stands."""
+    """The container pilotfish, an init container or not."""
     (found,) = [container for container in containers(pod) if container["name"] == "pilotfish"]
     return found
 

@@ -104,7 +104,7 @@ def _build(say: Say, builder: ImageBuilder, folder: Path, name: str = _IMAGE, pi
             raise
         raise UnavailableError(
             f"pip reaches no package index from within the build: {error}",
-            "what `pip config list` says here is given to the build as secrets; docs/image.md tells of them",
+            "the build gets the output of `pip config list` as secrets; docs/image.md describes them",
         ) from error
     say(f"built of {pins} by buildah in {time.monotonic() - began_s:.0f} s")
 

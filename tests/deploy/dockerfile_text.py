@@ -26,13 +26,13 @@ class Instruction(NamedTuple):
 
 
 class Dockerfile(NamedTuple):
-    """What stands before the first FROM, and the instructions of each stage."""
+    """The instructions before the first FROM, and those of each stage."""
 
     before: list[Instruction]
     stages: list[list[Instruction]]
 
     def all(self, name: str, stage: int = -1) -> list[Instruction]:
-        """Those of a name in a stage; of the last one, which becomes the image, unless told otherwise."""
+        """Those of a name in a stage; by default in the last one, which becomes the image."""
         return [found for found in self.stages[stage] if found.name == name]
 
     def one(self, name: str, stage: int = -1) -> Instruction:

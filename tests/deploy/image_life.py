@@ -30,7 +30,7 @@ CONFIG_FOLDER: Final = "/etc/pilotfish"
 _START_TIMEOUT_S: Final = 60
 #: Far beyond the check: only the flush of the shutdown can send what lingers so.
 _LONG_LINGER_MS: Final = 60_000
-#: As `python -v` tells of a module whose bytecode it had to make from its source.
+#: The line of `python -v` about a module that it had to compile from its source.
 _COMPILED: Final = re.compile(r"^# code object from '?(\S+\.py)'?$", re.MULTILINE)
 
 
@@ -102,7 +102,7 @@ class ImageLife:
         return ready_s
 
     def drains(self, topic: str) -> None:
-        """Delivers, after it was told to end, what it had accepted before; answers that, and ends with 0."""
+        """After SIGTERM it delivers and answers what it had accepted before, and ends with 0."""
         settings = {"linger.ms": str(_LONG_LINGER_MS), "delivery.timeout.ms": str(2 * _LONG_LINGER_MS)}
         with (
             self.running(settings) as (container, api, _),

@@ -559,6 +559,6 @@ def test_commands_that_demo_and_test_call_are_commands_of_pilotfish() -> None:
 
 
 def test_files_of_the_chart_name_no_image_registry() -> None:
-    """Whoever installs it says where the image lies; nothing here would be pulled from a place of ours."""
+    """The user names the registry at installation; the chart's defaults pull from none of ours."""
     values = yaml.safe_load((HELM_FOLDER / "pilotfish" / "values.yaml").read_text())
     assert Path(values["pilotfish"]["image"]["repository"]).name == values["pilotfish"]["image"]["repository"]

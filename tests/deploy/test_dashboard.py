@@ -18,7 +18,7 @@ BOARD: Final[dict[str, Any]] = json.loads((ROOT / "helm/pilotfish/files/dashboar
 
 #: What a target is given by who scrapes it: a PodMonitor gives all of these.
 OF_TARGETS: Final = {"namespace", "pod", "instance"}
-#: Prometheus's own, of which no target tells; with the labels that rules.yaml gives each alert.
+#: Prometheus's own, which no target exposes; with the labels that rules.yaml gives each alert.
 OF_PROMETHEUS: Final = {"ALERTS": {"alertstate", "component"}}
 #: Families that have no series while nothing of that kind has happened, and their labels by docs/metrics.md.
 SELDOM: Final = {
@@ -81,7 +81,7 @@ def test_every_query_asks_the_chosen_sidecars_of_the_chosen_data_source() -> Non
         chosen = [term for term in terms_of(target["expr"]) if {"namespace", "pod"} <= set(term.matchers)]
         others = [term.metric for term in terms_of(target["expr"]) if term not in chosen]
         assert chosen, title
-        # That a process is a sidecar's is asked by what only a sidecar tells.
+        # A process is recognised as a sidecar by a metric that only sidecars have.
         assert set(others) <= {"pilotfish_build_info"}, title
 
 

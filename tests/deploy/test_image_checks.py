@@ -16,7 +16,7 @@ from tests.deploy.oci_container import bundle_config
 from tests.deploy.pip_secrets import PipAccess, access_of, build_secrets, traces
 from tests.deploy.seccomp_profile import without_capabilities
 
-#: A random body: enough for what tells one certificate from another.
+#: A random body: enough to distinguish one certificate from another.
 _OWN_BODY: Final = base64.b64encode(bytes(range(256)) * 4).decode()
 _PUBLIC_BODY: Final = base64.b64encode(bytes(reversed(range(256))) * 4).decode()
 
@@ -40,7 +40,7 @@ def _pem(body: str) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """An image's root in which nothing is wrong, but that its files are whoever's the tests are."""
+    """An image's root without faults, except that its files belong to the user who runs the tests."""
     packages = tmp_path / contents.PROGRAM / "lib" / "python3.13" / "site-packages"
     for name, version in (("pilotfish", "0.1.0"), ("Ruamel_Yaml", "0.19")):
         (packages / f"{name}-{version}.dist-info").mkdir(parents=True)
@@ -206,8 +206,8 @@ def test_system_calls_of_other_processors_are_left_out() -> None:
 
 
 def test_a_failed_program_is_reported_with_its_call_its_code_and_its_last_words() -> None:
-    with pytest.raises(ProgramFailedError, match=r"`sh -c echo told; exit 3` ended with 3:\ntold"):
-        output_of(("sh", "-c", "echo told; exit 3"))
+    with pytest.raises(ProgramFailedError, match=r"`sh -c echo why; exit 3` ended with 3:\nwhy"):
+        output_of(("sh", "-c", "echo why; exit 3"))
 
 
 def test_a_dockerfile_is_read_over_comments_and_lines_that_go_on() -> None:

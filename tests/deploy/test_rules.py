@@ -1,4 +1,4 @@
-"""The alerts: promtool's verdict, and that each asks for what a sidecar tells from its first scrape on."""
+"""The alerts: promtool accepts them, and each uses metrics that a sidecar has from its first scrape on."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ RULES: Final[list[dict[str, Any]]] = [
     rule for group in yaml.safe_load((FILES / "rules.yaml").read_text())["groups"] for rule in group["rules"]
 ]
 NAMES: Final = sorted({rule["alert"] for rule in RULES})
-#: What Prometheus itself tells of a target.
+#: What Prometheus itself records about a target.
 OF_PROMETHEUS: Final = {"up"}
-#: Without certificates, without a connection that has ended: nothing to be told of, and nothing wrong.
+#: Without certificates and without a connection that has ended these are absent, and nothing is wrong.
 NOT_YET: Final = {"pilotfish_tls_certificate_expiry_timestamp_seconds", "pilotfish_broker_disconnects_total"}
 
 

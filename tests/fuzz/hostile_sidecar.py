@@ -4,7 +4,7 @@
 
 While brokers lie: the sidecar lives (`/livez`), its memory stays in bounds, each request is answered by its
 deadline, and what is refused has a body that says why. When they are honest again it works again. A lie names
-no address but the cluster's own: whoever else listens on this machine is left alone.
+only the cluster's own addresses: other servers on this machine are left alone.
 """
 
 from __future__ import annotations

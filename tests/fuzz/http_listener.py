@@ -165,7 +165,7 @@ async def _each(things: Iterable[Any], hold: Callable[[Any], Any], at_once: int 
 
 
 async def slow_callers_are_ended(prober: Prober, count: int) -> int:
-    """Heads and bodies that dribble in, a byte now and then: each is told 408, however long it goes on."""
+    """Heads and bodies that dribble in, a byte now and then: each is answered 408, however long it lasts."""
     beginnings: Sequence[bytes] = (
         b"GET /v1/cluster HTTP/1.1\r\nX: ",
         b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -29,14 +29,14 @@ class Items(NamedTuple):
     items: tuple[Tree, ...]
 
 
-#: A node, or a scalar as the bytes that stand for it.
+#: A node, or a scalar as its bytes.
 Tree = Members | Items | bytes
 
 _DEPTHS: Final = (2, 120, 127, 128, 129, 133, 134, 500, 990, 1_000, 5_000, 100_000)
 
 
 def tree(value: object) -> Tree:
-    """The tree of a Python value; bytes stand as they are."""
+    """The tree of a Python value; bytes are kept as they are."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict):
@@ -47,7 +47,7 @@ def tree(value: object) -> Tree:
 
 
 def hostile_scalar(random: Random) -> bytes:
-    """A text that stands where a value should."""
+    """A text in the place of a value."""
     digits = random.choice((1, 18, 19, 20, 40, 309, 4_299, 4_301, 20_000))
     return random.choice(
         (

@@ -1,4 +1,4 @@
-"""The parts of a long run: each goes on for its share of the time, counts, and tells what it found.
+"""The parts of a long run: each runs for its share of the time, counts, and reports its findings.
 
     run = fuzz(seed=1, minutes=10, say=print)
 

@@ -65,7 +65,7 @@ class Target:
     spoil: Callable[[Random], bytes] | None = None
     bytes_per_byte: int = BYTES_PER_BYTE
     bytes_at_least: int = BYTES_AT_LEAST
-    #: Whether what its errors say goes out as UTF-8; what a terminal is told of our own settings needs not.
+    #: Whether its errors are sent as UTF-8; those about our own settings go to a terminal and need not be.
     is_reported: bool = True
 
     def __repr__(self) -> str:

@@ -1,5 +1,5 @@
-"""What was found once is found no more; a finding is kept so that it can be tried again, and the figures of a
-long run are kept, read again, and told as a table.
+"""Earlier findings do not occur again. A finding is kept so that it can be tried again. The figures of a long
+run are kept, read again, and printed as a table.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def our_fields(ours: Any, version: int) -> dict[str, bool]:
-    """The fields that we think stand in a version, and whether they may be null there."""
+    """The fields that we have in a version, and whether they may be null there."""
     return {
         name: NoneType in get_args(annotation) and is_in_version(field_notes(ours)[name].null_in, version)
         for name, annotation in get_type_hints(ours).items()

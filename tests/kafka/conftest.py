@@ -32,8 +32,8 @@ Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `addre
 (tests/support/kafka_admin.py): `leader(topic, partition)`, `partitions(topic)`, `wait_until_in_sync(topic)`,
 `wait_for_leader_other_than(...)`, `add_partitions`, `delete_topic`, `high_watermarks`.
 
-broker.session.timeout.ms stands at Kafka's 9 s, as in production: after kill() that long passes until a new
-leader is elected, and until the same broker is let in again. stop() hands leaders over at once.
+broker.session.timeout.ms is Kafka's default of 9 s, as in production. After kill() it takes that long until a
+new leader is elected, and until the same broker may join again. stop() hands leaders over at once.
 """
 
 from __future__ import annotations

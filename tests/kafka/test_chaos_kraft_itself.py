@@ -62,7 +62,7 @@ def _by_name(chaos: ChaosCluster, **changed: str) -> dict[str, str]:
 
 
 def _gets_in(settings: Mapping[str, str]) -> bool:
-    """Whether a client with these settings is told of brokers."""
+    """Whether a client with these settings gets a list of brokers."""
     complaints: list[KafkaError] = []
     listening: dict[str, Any] = {"log_level": 0, "error_cb": complaints.append}
     client = AdminClient({**settings, **listening})
@@ -120,7 +120,7 @@ def test_the_users_right_to_write_is_taken_and_given(chaos: ChaosCluster, topic:
     wait_until(
         lambda: _produce(_by_name(chaos), topic) == "TOPIC_AUTHORIZATION_FAILED", what="the right is taken"
     )
-    # Whoever has no name is a super user, whatever is denied.
+    # An anonymous client is a super user, whatever is denied.
     assert _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic) is None
     chaos.give_write(topic)
     wait_until(lambda: _produce(_by_name(chaos), topic) is None, what="the right is given")

@@ -107,7 +107,7 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes
 
     read = [r.value for r in kafka.read_back(topic)]
     assert load.acknowledged - {value for value in read if value is not None} == set()
-    assert len(read) == len(set(read)), "idempotence is on: no record may stand twice"
+    assert len(read) == len(set(read)), "idempotence is on: no record may be there twice"
     assert load.failed == {}, "delivery.timeout.ms is far longer than an election"
 
 

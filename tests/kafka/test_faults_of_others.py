@@ -72,7 +72,7 @@ def test_fifty_clients_on_new_connections_share_one_connection_a_broker(
 
 
 def leaders(sidecar: Sidecar, topic: str, cluster_id: str) -> tuple[object, object, object]:
-    """Partition 0's leader natively, in REST Proxy v2 and in v3; each must be told within a second."""
+    """Partition 0's leader natively, in REST Proxy v2 and in v3; each must answer within a second."""
     paths = (
         f"/v1/topics/{topic}/partitions/0",
         f"/topics/{topic}/partitions/0",

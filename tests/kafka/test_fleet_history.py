@@ -105,7 +105,7 @@ class _Stage(NamedTuple):
         return {(*key, epoch) for key, epochs in seen.items() for epoch in epochs}
 
     def until_refreshed(self, *names: str) -> None:
-        """Until these sidecars have refreshed twice from now on: what was true before, they know."""
+        """Waits until these sidecars have refreshed twice from now on: they know all that was true before."""
         before = {name: self._version(name) for name in names}
         wait_until(
             lambda: all(self._version(name) >= before[name] + 2 for name in names),
@@ -119,7 +119,7 @@ class _Stage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def fleet(kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    """The story, told once for all tests of this file."""
+    """The story, played once for all tests of this file."""
     kafka, folder = kafka_of_the_session, tmp_path_factory.mktemp("fleet")
     kafka.heal()
     topics = [f"fleet-{name}-{folder.name}" for name in ("steady", "busy", "again")]
@@ -242,7 +242,7 @@ def test_the_history_holds_every_change_that_another_client_saw_in_its_order(fle
     assert len(fleet.seen) == 4 + 2 + 2 + 2
     for key, epochs in fleet.seen.items():
         missing = {e: leader for e, leader in epochs.items() if e not in reported[key]}
-        assert missing == {}, f"{key}: {missing}, told {sorted(reported[key])}"
+        assert missing == {}, f"{key}: {missing}, reported {sorted(reported[key])}"
         assert {e: reported[key][e]["leader"] for e in epochs} == epochs, key
         # In its order: who looked at the clock of one machine sees epochs in time.
         assert list(epochs) == sorted(epochs)

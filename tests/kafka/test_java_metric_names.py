@@ -42,7 +42,7 @@ def names_in_java(kafka_home: KafkaHome) -> dict[str, set[str]]:
 
 
 def names_in_docs(group: str) -> set[str]:
-    """What stands in the first column of a group's table."""
+    """The first column of a group's table."""
     section = re.search(rf"^### `{group}`$(.*?)(?=^#|\Z)", DOCS, re.MULTILINE | re.DOTALL)
     assert section is not None
     first_cells = re.findall(r"^\| (`[^|]*)", section[1], re.MULTILINE)

@@ -246,7 +246,7 @@ def test_a_topic_that_was_just_made_is_found(
     assert post(sidecar, f"/topics/{topic}/partitions/3", ONE).status_code == 200
 
 
-# -- what is told of the cluster -----------------------------------------------------------------------------
+# -- metadata of the cluster ---------------------------------------------------------------------------------
 
 
 def test_metadata_is_what_an_admin_client_sees(

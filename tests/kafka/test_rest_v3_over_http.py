@@ -274,7 +274,7 @@ def test_an_open_stream_ends_in_good_order_when_the_sidecar_is_stopped(
     kafka: KraftCluster, topic: str, sidecar: Sidecar, root: str
 ) -> None:
     with Duplex(sidecar, f"{root}/topics/{topic}/records") as stream:
-        stream.send(b'{"value":{"type":"STRING","data":"told"}}')
+        stream.send(b'{"value":{"type":"STRING","data":"before"}}')
         assert stream.head() == "HTTP/1.1 200 OK"
         reported = stream.report()
         assert reported is not None
@@ -284,7 +284,7 @@ def test_an_open_stream_ends_in_good_order_when_the_sidecar_is_stopped(
         assert last is not None
         assert last["error_code"] == 503
         assert stream.report() is None
-    assert [r.value for r in kafka.read_back(topic)] == [b"told"]
+    assert [r.value for r in kafka.read_back(topic)] == [b"before"]
 
 
 # -- batches -------------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_certificates_of_both_sides_change_their_authority_while_producing_and_n
 ) -> None:
     """First the client trusts both and shows its new certificate, then the broker changes likewise.
 
-    Connections that stand are not asked again; so all are severed, and those that follow know the new only.
+    Existing connections are not checked again. So all are severed, and the next ones use the new one only.
     """
     old, new, events = secured_kafka.authority, Authority(), RecordedEvents()
     before, after = old.issue("client.test"), new.issue("client.test")

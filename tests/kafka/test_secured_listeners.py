@@ -1,4 +1,4 @@
-"""Our producer on every listener of a real broker: whoever should gets in, and whoever doesn't is told why.
+"""Our producer on every listener of a real broker: right settings get in, wrong ones get a clear error.
 
 What is wrong is named by the error of the first record, which comes at once where Java fails at once, however
 far away max.block.ms is. No secret is in it, nor in any line that was logged meanwhile.
@@ -90,7 +90,7 @@ def _refusal(settings: Settings, *, block_in_ms: int = PATIENCE_MS) -> KafkaErro
     return error
 
 
-# -- whoever should gets in --------------------------------------------------------------------------------
+# -- settings that get in ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
@@ -175,7 +175,7 @@ def test_a_name_that_is_not_verified_may_be_any(secured_kafka: SecuredKraft, top
     _produces(on(secured_kafka, "SSL_ELSEWHERE") | unverified, topic)
 
 
-# -- and whoever doesn't is told why -----------------------------------------------------------------------
+# -- and the errors of those that don't --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])

@@ -1,4 +1,4 @@
-"""Watching real brokers: what happens to them is told, to those who stay and to those who come again."""
+"""Watching real brokers: their changes are sent to watchers that stay and to those that come again."""
 
 from __future__ import annotations
 

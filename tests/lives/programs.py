@@ -4,7 +4,7 @@
 
 `LIVES` has them by name. They need `client_core` and the standard library only, so that any Python runs them.
 Records linger for minutes where a life does not end that: what arrives was sent by the end of the process. A
-line on stdout tells what happened; `os.write` is used in children, which must not print what the parent had
+line on stdout says what happened. Children use `os.write`, because they must not print what the parent had
 buffered.
 """
 
@@ -444,7 +444,7 @@ def connections_end_with_the_parents_close() -> None:
 
     def child() -> None:
         os.close(writer)
-        os.read(reader, 1)  # until the parent is told so, or has ended
+        os.read(reader, 1)  # until the parent closes its end, or has ended
 
     thread = threading.Thread(target=lambda: print("child ended with", forked(child)))
     thread.start()

@@ -1,4 +1,4 @@
-"""MetadataTest: when to refresh, and who is told of what. Twins of Java's cases bear its names.
+"""MetadataTest: when to refresh, and which listeners are called. Twins of Java's cases bear its names.
 
 Those of epochs, of snapshots and of leaders named by produce answers have files of their own.
 """
@@ -265,7 +265,7 @@ def test_metadata_topic_errors(metadata: Metadata) -> None:
 
 
 def test_a_response_ends_what_was_fatal_before_it(metadata: Metadata) -> None:
-    """Who waits hours later for another topic is not told of a refusal that is long over."""
+    """A caller that waits for another topic hours later does not get an old refusal."""
     metadata.fatal_error(AuthenticationError("the password was wrong"))
     answer(metadata)
     metadata.maybe_throw_fatal_exception()

@@ -1,4 +1,4 @@
-"""What an update tells the world."""
+"""The events that a metadata update emits."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_stale_answer_is_not_believed_and_emits_nothing(recorder: Recorder) ->
 
 
 def test_a_topic_grows(recorder: Recorder) -> None:
-    """Of the new partition it is not told who leads it: nobody did before."""
+    """The new partition has no change of leader: it had none before."""
     grown = [partition(p, leader=p % 2, epoch=5) for p in range(3)]
     assert recorder.update(3, [topic("t", grown)]) == [PartitionCountChanged("t", 2, 3)]
 

@@ -144,7 +144,7 @@ def of_many_partitions(count: int, version: int) -> bytes:
         writer: Writer = FlexibleWriter() if version >= 9 else Writer()
         write_partition(writer, described, version, [])
         pieces.append(writer.getvalue())
-    # The number stands behind two bytes of error.
+    # The partition's number follows two bytes of error.
     repeated = itertools.islice(itertools.cycle(pieces), count)
     many = [each[:2] + n.to_bytes(4, "big") + each[6:] for n, each in enumerate(repeated)]
     few, much = (

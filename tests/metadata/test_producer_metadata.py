@@ -49,7 +49,7 @@ def answer(
     is_partial: bool = False,
     now_ms: int = 0,
 ) -> None:
-    """A response to the newest request; it holds the topics that are held, unless told otherwise."""
+    """A response to the newest request; by default with the topics that the metadata holds."""
     names = sorted(metadata.topics if topics is None else topics)
     body = metadata_response(1, [topic(name) for name in names], errors=errors)
     response = read_metadata_response(body, 13, metadata.cache.topics)

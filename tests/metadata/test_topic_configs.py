@@ -1,4 +1,4 @@
-"""The configs of topics, as DescribeConfigs asks for them and tells them."""
+"""The configs of topics, as DescribeConfigs asks for them and returns them."""
 
 from __future__ import annotations
 

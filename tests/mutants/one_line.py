@@ -116,7 +116,7 @@ class _Mutator(ast.NodeVisitor):
         self._replace(*self._span(node), text)
 
     def _operator(self, left: ast.expr, right: ast.expr, text: str) -> None:
-        """What stands between two operands, brackets aside, becomes another operator."""
+        """Replaces the operator between two operands; brackets are kept."""
         start, end = self._span(left)[1], self._span(right)[0]
         between = self._source[start:end].decode()
         kept = between.strip("() \n\t")

@@ -40,7 +40,7 @@ def _replace(before: CodeType, after: CodeType, pairs: Replacements) -> bool:
         return True
     if before.co_flags & _OF_A_FUNCTION:
         pairs.append((before, after))
-        # A comprehension runs where it stands.
+        # A comprehension runs in place.
         return not before.co_name.startswith("<") or before.co_name == "<lambda>"
     inner, other = _inner(before), _inner(after)
     return (

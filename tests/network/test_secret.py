@@ -1,4 +1,4 @@
-"""Secrets that may live in files that change: what is in force when, who is told, and that nothing shows."""
+"""Secrets in files that may change: which value is in force, how changes are reported, that none is shown."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_file_that_can_not_be_read_any_more_leaves_the_last_text_in_force_and_
         path.write_text(text)
         secret.read()
     reported = [event.failure is None for event in events.of(SecretReloaded)]
-    assert reported == [False, True] * 5, "a fault is told again when it comes back"
+    assert reported == [False, True] * 5, "a fault is reported again when it comes back"
 
 
 def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(
@@ -154,7 +154,7 @@ def test_an_unusable_secret_is_reported_once_and_the_last_good_one_stays() -> No
         given.text = text
         number.now()
     assert number.now() == 2
-    assert len(events.events) == 2, "after a good one it is told again"
+    assert len(events.events) == 2, "after a good one it is reported again"
 
 
 def test_without_a_first_one_there_is_none() -> None:

@@ -1,6 +1,6 @@
-"""Selector over loopback: connections, sends, receives, their ends, and what a poll tells of them.
+"""Selector over loopback: connections, sends, receives, their ends, and what a poll returns of them.
 
-Twins of SelectorTest (Kafka 4.3) but for its look into private fields, for which `assert_empty` stands.
+Twins of SelectorTest (Kafka 4.3). Java's look into private fields is replaced by `assert_empty`.
 Receiving while memory is short has a file of its own.
 """
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from client_core.network.transport_layer import TransportLayer
 
 LEFT_OUT: Final = {
-    "SelectorTest.PartialSendAndReceiveReflectedInMetrics": "bytes are told of by request",
-    "SelectorTest.OutboundConnectionsCountInConnectionCreationMetric": "NodeConnecting tells it",
+    "SelectorTest.PartialSendAndReceiveReflectedInMetrics": "bytes are reported by request",
+    "SelectorTest.OutboundConnectionsCountInConnectionCreationMetric": "NodeConnecting reports it",
 }
 
 CONFIG = NetworkConfig(connections_max_idle_ms=MAX_IDLE_MS)
@@ -357,7 +357,7 @@ def test_a_refused_log_in_is_reported_and_logged_as_such(
         with caplog.at_level(logging.DEBUG, "client_core.network.selector"):
             assert poll_until_disconnected(selector, 1) is ChannelStateName.AUTHENTICATION_FAILED
         assert selector.disconnected[1].error is refusal
-        # Whoever owns the connection says it to people, and not at each attempt.
+        # The owner of the connection logs it for people, and not at each attempt.
         assert {record.levelname for record in caplog.records} == {"DEBUG"}
         assert "(invalid credentials)" in caplog.text
 

@@ -185,7 +185,7 @@ def echoing() -> Iterator[ScriptedPeer]:
 
 @pytest.fixture
 def selector(echoing: ScriptedPeer) -> Iterator[Selector]:
-    """Connected to two peers that say again what they are told."""
+    """Connected to two peers that echo."""
     selector = Selector(NetworkConfig(max_receive_bytes=None), PlaintextChannelBuilder(), SystemClock())
     for node_id in (1, 2):
         connect(selector, node_id, echoing)

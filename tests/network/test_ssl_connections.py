@@ -1,8 +1,8 @@
 """TLS over loopback, through the real Selector: who is believed, and what is negotiated.
 
 Twins of SslTransportLayerTest, SslVersionsTransportLayerTest and SslTransportTls12Tls13Test (Kafka 4.3), by
-name. Where Java has JKS and PEM, there is PEM. Java's server tells by its metrics how a handshake ended,
-TlsPeer by `next_handshake`.
+name. Where Java has JKS and PEM, there is PEM. Java's server counts the ends of handshakes in its metrics;
+TlsPeer returns them from `next_handshake`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_a_certificate_for_the_host_name_is_accepted(version: str) -> None:
         connect(selector, 0, peer)
         while 0 not in selector.connected:
             selector.poll(PATIENCE_MS)
-        assert not selector.is_channel_ready(0)  # `connected` is told before the handshake
+        assert not selector.is_channel_ready(0)  # `connected` is returned before the handshake
         check_connection(selector, 0)
         assert peer.next_handshake().version == version
         assert peer.server_names == ["localhost"]
@@ -258,7 +258,7 @@ def test_a_file_that_was_replaced_is_the_next_connections_and_a_broken_one_nobod
         assert shown_by(2) == renewed.der
         keystore.write_text(renewed.key)
         assert shown_by(3) == renewed.der
-        check_connection(selector, 1)  # what stands, stands
+        check_connection(selector, 1)  # an existing connection stays open
 
 
 # -- what is negotiated --------------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ def test_openssl_knows_every_name_of_the_table() -> None:
     assert set(_OPENSSL_NAMES.values()) <= set(names(context))
 
 
-# -- from what OpenSSL says to what people are told ----------------------------------------------------------
+# -- from OpenSSL's errors to ours ---------------------------------------------------------------------------
 
 
 def ssl_error(reason: str | None, said: str = "[SSL: X] something (_ssl.c:1006)") -> ssl.SSLError:

@@ -46,7 +46,7 @@ needs_openssl = pytest.mark.skipif(
 
 
 def assert_empty(selector: Selector, node_id: int) -> None:
-    """Nothing is left of a connection, and nothing is told of its end."""
+    """Nothing is left of a connection, and its end is not reported."""
     assert not selector.is_channel_ready(node_id)
     selector.poll(0)
     assert not selector.completed_receives
@@ -239,7 +239,7 @@ def test_new_keys_pass_unseen() -> None:
         selector.poll(0)
         server.wait_for(b"with the old keys")
         server.say(b"K\n")  # new keys, and the client shall renew its own
-        selector.poll(PATIENCE_MS)  # they have come: openssl has done as it was told
+        selector.poll(PATIENCE_MS)  # they have come, so openssl has sent them
         assert not selector.completed_receives
         server.say(frame(b"answer"))
         received: list[bytes] = []

@@ -108,7 +108,7 @@ def _mixtures(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _whereabouts() -> SearchStrategy[dict[str, Any]]:
-    """Who tells, when, and at which line: few of each, so that they meet."""
+    """The sidecar, the time and the line number of an event: few of each, so that they meet."""
     seconds = st.integers(0, 2_400).map(lambda s: f"2026-11-21T{9 + s // 3600:02d}:{s // 60 % 60:02d}:00Z")
     return st.fixed_dictionaries(
         {

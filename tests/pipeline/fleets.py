@@ -1,4 +1,4 @@
-"""Events of small fleets, as bronze has them: told by hand, or drawn by hypothesis.
+"""Events of small fleets, as bronze has them: written by hand, or drawn by hypothesis.
 
     boot = Boot("a")                        a boot of sidecar a, on cluster "c"
     boot.sees(10, leader=1, epoch=4)        its event that partition 0 of "orders" is led by 1, at T0 + 10 s
@@ -9,7 +9,7 @@
     examples_of(fleets(), 100)              a hundred of them: with a cluster_id of its own for each they
                                             cost Spark no more than one fleet that is a hundred times as large
 
-Pure Python; T0 is 20 minutes before a full hour, so that what is told in a fleet's minutes falls into two.
+Pure Python. T0 is 20 minutes before a full hour, so that a fleet's events fall into two hours.
 """
 
 from __future__ import annotations

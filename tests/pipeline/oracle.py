@@ -52,14 +52,14 @@ class Oracle:
     def __init__(self, events: Iterable[Row]) -> None:
         self._events = [event | {"cluster_id": event["cluster_id"] or ""} for event in events]
 
-    # -- what was told -------------------------------------------------------------------------------------
+    # -- reported events -----------------------------------------------------------------------------------
 
     def _of(self, kind: str) -> Iterator[Row]:
         return (event for event in self._events if event["type"] == kind)
 
     @cached_property
     def _seen(self) -> dict[Partition, list[Seen]]:
-        """What was told of each partition, in the order of (epoch, time, sidecar), null being before all."""
+        """The reports about each partition, in the order of (epoch, time, sidecar); null comes first."""
         seen = defaultdict(set)
         for e in self._of("metadata.partition"):
             epoch = -1 if e["leader_epoch"] is None else e["leader_epoch"]
@@ -185,7 +185,7 @@ class Oracle:
         return at - timedelta(milliseconds=self._left_out.get(boot, 0))
 
     def _sight(self, reported: Sequence[Seen]) -> tuple[tuple[datetime, str], datetime, bool]:
-        """Of an epoch: when and by whom it was first seen, when last told; whether that is believed."""
+        """Of an epoch: its first report (time and sidecar), its last time, and whether that is believed."""
         believed = [s for s in reported if s.boot not in self._left_out]
         times = [(self._right(s.at, s.boot), s.boot.sidecar_id) for s in believed or reported]
         return min(times), max(times)[0], bool(believed)

@@ -149,7 +149,7 @@ def test_a_file_that_can_not_be_written_is_named_and_nothing_is_left(tmp_path: P
 
 
 class Scripted:
-    """A sidecar that answers as it is told to, then takes everything."""
+    """A sidecar that first gives the prepared answers, then accepts everything."""
 
     def __init__(self, *answers: Answer | SidecarUnreachableError) -> None:
         self.answers = list(answers)

@@ -57,7 +57,7 @@ COLUMNS = columns_of(VALUE, "orders")
 
 def problem(status: int, retry_after: str | None = None, **members: Any) -> Answer:
     headers = {} if retry_after is None else {"retry-after": retry_after}
-    return Answer(status, headers, json.dumps({"status": status, "detail": "told", **members}).encode())
+    return Answer(status, headers, json.dumps({"status": status, "detail": "why", **members}).encode())
 
 
 def results(status: int, *items: dict[str, Any], replayed: bool = False) -> Answer:
@@ -257,18 +257,18 @@ def test_what_an_answer_means() -> None:
             results(207, OK, error("unknown", retriable=False), replayed=True),
             Written([Item(1, "why [NAME]", True, True)], True),
         ),
-        (problem(429, "3"), Again(3000, "429: told")),
-        (problem(503, "Fri, 21 Nov 2026 10:00:00 GMT"), Again(0, "503: told")),
-        (problem(504, written="unknown"), Again(0, "504: told")),
-        (problem(500, retriable=True, kafka_error="X"), Again(0, "500: told [X]")),
-        (problem(500, retriable=False), Refused("500: told")),
+        (problem(429, "3"), Again(3000, "429: why")),
+        (problem(503, "Fri, 21 Nov 2026 10:00:00 GMT"), Again(0, "503: why")),
+        (problem(504, written="unknown"), Again(0, "504: why")),
+        (problem(500, retriable=True, kafka_error="X"), Again(0, "500: why [X]")),
+        (problem(500, retriable=False), Refused("500: why")),
         (
             problem(404, retriable=True, results=[error("no"), error("no")]),
-            Refused("404: told; create the topic, or name another"),
+            Refused("404: why; create the topic, or name another"),
         ),
         (
             problem(401),
-            Refused("401: told; give a token of its tokens file, with the option token_file"),
+            Refused("401: why; give a token of its tokens file, with the option token_file"),
         ),
         (Answer(502, {}, b"<html>"), Again(0, "502, and not as Pilotfish's API answers")),
         (Answer(404, {}, b"[]"), Refused("404, and not as Pilotfish's API answers")),
@@ -339,7 +339,7 @@ def test_backoff_doubles_up_to_five_seconds() -> None:
 
 def test_a_retry_after_beyond_the_budget_is_not_waited_for() -> None:
     clock = Clock()
-    with pytest.raises(DeliveryFailedError, match="503: told; tried 1 times in 0 ms"):
+    with pytest.raises(DeliveryFailedError, match="503: why; tried 1 times in 0 ms"):
         deliver(Outcome(problem(503, "30")), clock, budget_ms=20_000)
     assert clock.slept == []
 
@@ -372,7 +372,7 @@ def test_what_is_hopeless_fails_by_row_when_the_others_are_through() -> None:
 
 def test_a_refusal_is_not_asked_again() -> None:
     reported = Outcome(problem(403))
-    with pytest.raises(DeliveryFailedError, match="403: told; the token's entry"):
+    with pytest.raises(DeliveryFailedError, match="403: why; the token's entry"):
         deliver(reported, Clock())
     assert len(reported.asked) == 1
 

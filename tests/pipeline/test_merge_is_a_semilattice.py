@@ -1,8 +1,8 @@
-"""How events arrive can't be seen in the tables: shuffled, doubled, split and late, they give the same ones.
+"""The tables don't depend on how events arrive: shuffled, doubled, split and late, they give the same tables.
 
-Each fleet is there twice (conftest.py: many_fleets): as it was told, and mangled under another number. The
-mangled ones came in four batches, of which some hold what others did; each batch became silver rows of its
-own, which were then merged.
+Each fleet is there twice (conftest.py: many_fleets): unchanged, and mangled under another number. The mangled
+ones came in four batches, some of which repeat events of others. Each batch became silver rows of its own,
+which were then merged.
 """
 
 from __future__ import annotations

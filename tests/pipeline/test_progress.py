@@ -1,4 +1,4 @@
-"""What a run tells of itself: on a terminal, in a log, and where nobody asked."""
+"""The progress that a run prints: on a terminal, in a log, and nothing where nobody asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run:
 
 
 def finished(number: int, seconds: float) -> StreamingQueryProgress:
-    """As Spark tells of a batch."""
+    """Spark's progress report of a batch."""
     reported: Any = SimpleNamespace(batchId=number, durationMs={"triggerExecution": seconds * 1000})
     return cast("StreamingQueryProgress", reported)
 

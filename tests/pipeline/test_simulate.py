@@ -163,7 +163,7 @@ def test_epochs_of_a_partition_ascend_in_time(run: Run) -> None:
 
 
 def late_by_s(run: Run) -> dict[str, float]:
-    """By sidecar: the longest that an epoch, or a later one, was in the world and not told by a boot."""
+    """By sidecar: the longest time from an epoch's beginning until a boot reported it or a later one."""
     changes: dict[tuple[str, int], list[Event]] = defaultdict(list)
     for change in run.truth["leader_changes"]:
         changes[change["topic_id"], change["partition"]].append(change)

@@ -60,7 +60,7 @@ def within_an_epoch_states_are_ordered_by_time_and_epochs_come_first() -> Story:
     a, b = Boot("a"), Boot("b", clock_s=-1_000)
     a.sees(0, epoch=1)
     a.sees(30, epoch=1, isr=[1, 2])
-    b.sees(40, epoch=2)  # told as if it had been before all of that
+    b.sees(40, epoch=2)  # reported as if it had been before all of that
     rows = yield a.events + b.events
     assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(30), 0, None)]
 

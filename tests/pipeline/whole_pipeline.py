@@ -123,7 +123,7 @@ class WholeRun:
 class ManyFleets:
     """Fleets by their numbers, in one set of tables; each again as `mangled` brings it.
 
-    They share no name, but for the cluster of those that were not told of one.
+    They share no name, except the cluster of those that have none.
     """
 
     #: The number of a mangled fleet is that of the fleet and this.

@@ -77,7 +77,7 @@ class BrokenCodec:
 
 @dataclass(eq=False)
 class Owner:
-    """Remembers what became of its records: by index, and how often it was told."""
+    """Keeps the outcome of each of its records, by index, and how often it was reported."""
 
     name: str = "owner"
     receipts: dict[int, RecordMetadata] = field(default_factory=dict)
@@ -260,12 +260,12 @@ LARGER: Final = record(bytes(100))
 
 
 def numbered(count: int, start: int = 0) -> list[ProducerRecord]:
-    """Records that can be told apart, all of one size."""
+    """Records with different values, all of one size."""
     return [record(b"%05d" % n) for n in range(start, start + count)]
 
 
 def queued(bench: Bench, partition: int) -> list[int]:
-    """How many records stand in each of a partition's batches."""
+    """The number of records in each of a partition's batches."""
     return [batch.record_count for batch in bench.accumulator.batches_of(tp(partition))]
 
 

@@ -280,7 +280,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.report_is_true(report)
 
     def report_is_true(self, report: CloseReport) -> None:
-        """It counts each record that its caller was told of as failed; of cancelled ones it may name some."""
+        """It counts each record that its caller saw fail, and possibly some cancelled ones."""
         failed = sum(future.exception(0) is not None for future in self.sent.values())
         for request in self.requests:
             for result in request.results:

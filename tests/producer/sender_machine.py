@@ -71,7 +71,7 @@ WAITS_MS: Final = (1, 10, 60, 60, 400, 1_600)
 
 
 class Owner:
-    """Whom a batch tells of the records that were appended together; keeps what it heard, by number."""
+    """The owner of records that were appended together; keeps each reported outcome, by number."""
 
     was_given_up = False
 
@@ -183,7 +183,7 @@ class SenderMachine(RuleBasedStateMachine):
 
     @rule(stale=st.booleans(), applied=st.booleans())
     def turn(self, stale: bool, applied: bool) -> None:
-        """A turn. `stale`: metadata that is due tells what it told before."""
+        """A turn. `stale`: a metadata request that is due gets the same answer as before."""
         client = self.rig.client
         if not stale and not client.has_pending_metadata_updates:
             client.prepare_metadata_update(self.brokers.metadata(), 13)

@@ -210,7 +210,7 @@ class Chaos:
             1,
             2,
             3,
-        ):  # one that leads and was not told so would refuse for as long as it is frozen
+        ):  # a frozen leader that does not know that it leads would refuse all requests
             self.cluster.thaw_metadata(broker)
 
     def calm_down(self) -> None:
@@ -219,7 +219,7 @@ class Chaos:
             self.cluster.revive(self.dead)
 
     def judge(self) -> None:
-        """Every request was told once; what was acknowledged is stored where it was said, and all once."""
+        """Every request was reported once. Every acknowledged record is stored once, at its offset."""
         stored = {
             (record.partition, record.offset): int((record.value or b"")[:5])
             for record in self.cluster.records("orders")
@@ -241,7 +241,7 @@ class Chaos:
                         assert stored[partition, outcome.offset] == number
                 elif outcome.written is Written.NO:
                     assert number not in everything
-        for reported in self.cancelled:  # one that was told before it was cancelled is told no second time
+        for reported in self.cancelled:  # one that was reported before it was cancelled is not reported again
             assert len(reported.results) <= 1
 
 

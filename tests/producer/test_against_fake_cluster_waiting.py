@@ -101,7 +101,7 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
         cluster.create_topic("orders")
         assert submit(producer, "orders", [b"a"]).offsets() == [0]
-        ended: list[int] = []  # the deadlines of those who were told, in that order
+        ended: list[int] = []  # the deadlines of the reported requests, in the order of reports
         all_ended = threading.Event()
 
         def settle(deadline_ms: int) -> None:

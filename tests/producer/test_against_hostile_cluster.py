@@ -1,6 +1,6 @@
-"""Brokers that lie, whatever they say: no crash, no hang, no busy loop, no memory without end.
+"""Hostile brokers cause no crash, no hang, no busy loop and no unbounded memory, whatever they answer.
 
-In simulated time by the dozen, over real sockets a few. What is checked stands in
+There are dozens of runs in simulated time and a few over real sockets. The checks are in
 tests/support/hostile_simulation.py and hostile_runs.py; `make fuzz` does the same for longer.
 """
 

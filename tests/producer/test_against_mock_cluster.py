@@ -49,7 +49,7 @@ class Waiter:
         self._reported.set()
 
     def result(self, kind: type[_R]) -> _R:
-        assert self._reported.wait(PATIENCE_S), "nothing was told"
+        assert self._reported.wait(PATIENCE_S), "nothing was reported"
         (result,) = self._results
         assert isinstance(result, kind)
         return result

@@ -1,4 +1,4 @@
-"""A producer, SASL and TLS, against the fake cluster: what is calm, and what is told of one that wants it."""
+"""A producer with SASL and TLS against the fake cluster: which waits are no failures, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR_MS: Final = 3_600_000
 
 
 class SlowEndpoint(ScriptedPeer):
-    """A token endpoint that answers when it is told to."""
+    """A token endpoint that answers when the test lets it."""
 
     def __init__(self) -> None:
         self.token = jwt_of("alice", expires_ms=int(time.time() * 1000) + HOUR_MS)
@@ -64,7 +64,7 @@ def test_a_start_that_waits_for_its_first_token_is_no_failure_of_the_broker(
         cluster.create_topic("orders")
         cluster.demand_sasl(SaslDemand(("OAUTHBEARER",), tokens={endpoint.token: "alice"}))
         with live_producer(cluster.bootstrap_servers, endpoint.settings(), events=events) as producer:
-            caplog.clear()  # that nothing encrypts it is told, rightly
+            caplog.clear()  # it rightly warned that the connection is not encrypted
             reported = look_up(producer, "orders")
             assert endpoint.was_asked.wait(PATIENCE_S)
             turns = producer.status().loop_turns

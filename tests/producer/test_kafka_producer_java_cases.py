@@ -369,7 +369,7 @@ def test_the_duration_of_a_flush_is_measured() -> None:
 
 @pytest.fixture
 def interrupts_are_raised() -> Iterator[None]:
-    """As in a program of its own: a process that runs tests for another may be told to ignore them."""
+    """As in a program of its own: a process that runs tests for another may ignore interrupts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

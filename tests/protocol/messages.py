@@ -26,7 +26,7 @@ _MAX_ELEMENTS: Final = 2
 
 
 class FieldNotes(NamedTuple):
-    """The versions in which a field stands, and those in which it may be null; None where not restricted."""
+    """The versions that have a field, and those in which it may be null; None where not restricted."""
 
     versions: tuple[int, int] | None
     null_in: tuple[int, int] | None

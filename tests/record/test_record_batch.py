@@ -1,6 +1,6 @@
 """Twins of DefaultRecordBatchTest and DefaultRecordTest, as far as they are about reading.
 
-A record is written byte by byte here, so that each fault stands where Java's test put it. Not twinned: the
+A record is written byte by byte here, so that each fault is where Java's test put it. Not twinned: the
 partial iterators and control batches, which no producer reads.
 """
 

@@ -77,7 +77,7 @@ def test_a_broker_that_is_advertised_elsewhere_is_not_connected_to(tmp_path: Pat
             refused = f"{ELSEWHERE} is not in allowed.broker.hosts"
             assert node_2(sidecar)["last_error"] == refused
             assert node_2(sidecar)["state"] == "disconnected"
-            # Tried again and again by then, and told once.
+            # Tried again and again by then, and logged once.
             attempts = sidecar.metric("pilotfish_broker_disconnects_total", broker="2", reason="forbidden")
             assert attempts is not None
             assert attempts > 1

@@ -195,7 +195,7 @@ def test_what_must_not_be_guessed_is_made_by_secrets() -> None:
 _SECRET_NAME: Final = re.compile(r"(?:^|_)(token|password|secret|digest|signature|nonce|authorization)s?$")
 #: Compared as they are, since they are nobody's secret.
 _NO_SECRET: Final = {
-    "service/produce/idempotency.py": "the digest of a body, which tells two requests of one caller apart",
+    "service/produce/idempotency.py": "the digest of a body, which distinguishes two requests of one caller",
     "client_core/network/sasl/scram_sasl_client.py": "the nonce, which both sides send in the clear",
 }
 
@@ -223,7 +223,7 @@ def test_secrets_that_are_compared_are_compared_in_constant_time() -> None:
 
 
 def test_a_callers_token_is_found_by_its_digest() -> None:
-    """A look-up in a table of SHA-256s: what its time tells is of a digest that nobody can choose."""
+    """A look-up in a table of SHA-256s: its time depends only on a digest that nobody can choose."""
     tree = tree_of(ROOT / "service/admission/access.py")
     (judge,) = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "judge"]
     gets = [n for n in ast.walk(judge) if isinstance(n, ast.Call) and dotted(n.func).endswith(".get")]

@@ -86,7 +86,7 @@ def test_a_brokers_words_forge_no_line_of_the_log_and_order_no_terminal_about(tm
 
 
 class _Hostile(BaseHTTPRequestHandler):
-    """Whoever listens on the port that a command was given."""
+    """A hostile server on the port that a command was given."""
 
     def do_GET(self) -> None:
         body = json.dumps({"detail": HOSTILE, "kafka_error": HOSTILE}).encode()

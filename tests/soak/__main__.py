@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 _ACTS: Final = 400
 _SIMULATED_MINUTES: Final = 120
 _SIMULATED_STEP_MS: Final = 10_000
-#: Of the time, what goes to the sidecar.
+#: The sidecar's share of the time.
 _PART_OF_SIDECAR: Final = 0.6
-#: What the results keep of every round; of all else the verdict is enough.
-_TOLD: Final = (
+#: The measures that the results keep for every round; of all others the outcome is enough.
+_KEPT: Final = (
     *("anonymous_bytes", "python_blocks", "c_heap_used_bytes", "c_heap_bytes", "uss_bytes", "rss_bytes"),
     *("descriptors", "threads", "metric_series", "metrics_bytes", "all objects"),
     *("our objects", "our lengths"),
@@ -116,7 +116,7 @@ def _rounds_for(seconds: float, what: str, a_round: Callable[[], dict[str, float
         now_s = time.monotonic()
         if len(rounds) == 1 or now_s - printed_s >= seconds / 10:
             printed_s = now_s
-            reported = {name: rounds[-1][name] for name in _TOLD if name in rounds[-1]}
+            reported = {name: rounds[-1][name] for name in _KEPT if name in rounds[-1]}
             print(f"{now_s - began_s:6.0f} s  {what} round {len(rounds)}: {reported}", flush=True)
     return rounds
 
@@ -130,7 +130,7 @@ def _summary(
         "rounds": len(rounds),
         "happened": dict(sorted(happened.items())),
         "judged": len(outcomes),
-        "measures": {outcome.name: _reported(outcome) for outcome in outcomes if outcome.name in _TOLD},
+        "measures": {outcome.name: _reported(outcome) for outcome in outcomes if outcome.name in _KEPT},
         "grows": [str(outcome) for outcome in growing(rounds)],
     }
 

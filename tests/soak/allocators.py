@@ -29,8 +29,8 @@ _LIBC: Final = ctypes.CDLL(None)
 def allocated() -> dict[str, int]:
     """Blocks of Python's allocator that are in use; of the C heap what is in use, and what it has.
 
-    The C heap is told of where the C library can tell (glibc). Texts and numbers are Python's blocks, too,
-    which no inventory of objects shows.
+    The C heap is included where the C library reports it (glibc). Texts and numbers are Python's blocks, too;
+    no inventory of objects shows them.
     """
     found = {"python_blocks": sys.getallocatedblocks()}
     heap = _heap()

@@ -24,7 +24,7 @@ _OURS: Final = ("client_core.", "service.")
 #: Topics whose configs a sidecar keeps (lookup/topic_configs.py).
 _MOST_CONFIGS: Final = 1_000
 
-#: Of what is measured from outside, and of what the sidecar tells.
+#: Of measures from outside, and of the sidecar's own metrics.
 _OUTSIDE: Final[Mapping[str, Allowance]] = {
     # Arenas that are taken and not given back. See the self-test: a leak shows in objects long before.
     "anonymous_bytes": Allowance(2 * _MEGABYTE, 0.03),
@@ -54,7 +54,7 @@ _OUTSIDE: Final[Mapping[str, Allowance]] = {
 
 #: Of types and containers with a bound, by the end of their names.
 _BOUNDED: Final[Mapping[str, Allowance]] = {
-    "MetadataNews._told_topics": Allowance(refresh_log_limiter.MOST_TOPICS),
+    "RefreshLogLimiter._reported_topics": Allowance(refresh_log_limiter.MOST_TOPICS),
     "events.LeaderChange": Allowance(LEADER_CHANGES),
     "collector.LeaderMove": Allowance(LEADER_CHANGES),
     "Slowness._leader_moves": Allowance(LEADER_CHANGES),

@@ -26,7 +26,7 @@ _JSON: Final = "application/json"
 
 
 class Names:
-    """The topics that there are. Any thread reads; whoever makes and deletes topics swaps `churning`."""
+    """The existing topics. Any thread reads; the thread that creates and deletes topics swaps `churning`."""
 
     def __init__(self, steady: Sequence[str], cluster_id: str) -> None:
         self.steady = tuple(steady)

@@ -91,7 +91,7 @@ class SimulatedSoak:
             client_events=events,
             credentials=lambda: self.credentials,
         )
-        #: What was asked of the producer, and of it what it has told.
+        #: The number of requests to the producer, and of those that it has reported.
         self.asked = self.reported = 0
         #: What happened, for the report.
         self.counts: dict[str, int] = {}
@@ -111,7 +111,7 @@ class SimulatedSoak:
                 self._turn_for(self._step_ms)
         self._turn_for(_SETTLE_MS)
         assert self.asked == self.reported, (
-            f"{self.asked - self.reported} of {self.asked} requests were never told"
+            f"{self.asked - self.reported} of {self.asked} requests were never reported"
         )
         assert not self.producer.io_thread.failed_turns
 
@@ -140,7 +140,7 @@ class SimulatedSoak:
         self.producer.close(0)
 
     def _forget_the_past(self) -> None:
-        """What brokers and network keep for whoever looks on is none of the client's."""
+        """Clears what brokers and network record for observers: it is not the client's memory."""
         self.network.connects.clear()
         for log in self.brokers.state.logs.values():
             log.batches.clear()

@@ -1,5 +1,7 @@
-"""What a soak measures, judges and tells: an inventory counts objects by type and what our own hold in their
-containers, the rule finds what grows and not what varies, and the report is Markdown.
+"""The measures, the rule and the report of a soak.
+
+An inventory counts objects by type, and the items in our own containers. The rule finds what grows and not
+what varies. The report is Markdown.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def not_modified() -> Call:
 
 
 def test_a_prepared_look_up_enters_few_functions() -> None:
-    """Thirteen: four of this test's own, the app, guards, table and tally, the clock, being a test's."""
+    """Thirteen: four of this test's own, the app, guards, table and fast metrics, and the test's clock."""
     for target in (LEADER, "/v1/topics/orders", "/v1/topics/orders/partitions/0"):
         _, call = prepared(target)
         assert python_calls(partial(call.look_up, LOOK_UPS)) <= 16 * LOOK_UPS, target

@@ -1,7 +1,7 @@
-"""A metadata refresh costs what changed and not what is known: counted, not timed (`benchmarks/`).
+"""The cost of a metadata refresh depends on what changed, not on what is known. Calls are counted, not timed.
 
-Each guard stands for a goal: unchanged topics, a first answer, a broker that is down, the bytes of a
-partition, and other threads that want to run.
+Each test guards a goal: unchanged topics, a first answer, a broker that is down, the bytes of a partition,
+and other threads that want to run. Times are in `benchmarks/`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class Refreshed:
-    """ProducerMetadata that holds topics `t0`, `t1`, ... and is told of them."""
+    """ProducerMetadata that holds topics `t0`, `t1`, ... and receives answers about them."""
 
     def __init__(self, topics: int, partitions: int = 100, events: EventSink = NO_EVENTS) -> None:
         self._topics, self._partitions = topics, partitions

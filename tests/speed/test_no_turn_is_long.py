@@ -247,7 +247,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 def check_turns(cluster: FakeCluster, round_: Callable[[_Sidecar], Coroutine[object, object, float]]) -> None:
-    """Rounds, each of which tells its longest turn, until one has none that is too long."""
+    """Repeats rounds, each of which returns its longest turn, until one has none that is too long."""
 
     async def rounds(sidecar: _Sidecar) -> float:
         best = float("inf")

@@ -3,7 +3,7 @@
     rig = EventLogRig()
     rig.producer.set_topics({"orders": 3})
     rig.settle()
-    assert rig.told("metadata.partition")[0]["topic"] == "orders"
+    assert rig.reported("metadata.partition")[0]["topic"] == "orders"
 
 `KeptLines` is a sink that keeps what it takes, unless it hangs (takes nothing) or fails (gives all back).
 """

@@ -82,7 +82,7 @@ class FakeProducer:
     )
     #: Topics that brokers know of and that a look-up or a listing will find: name to partition count.
     on_brokers: dict[str, int] = field(default_factory=dict)
-    #: The configs of topics, told at once; other topics have none. None: whoever asks waits for the test.
+    #: The configs of topics, answered at once; other topics have none. None: a request waits for the test.
     configs: dict[str, dict[str, str | None]] | None = field(default_factory=dict)
     #: Where events go; an app's own, where it is to hear of refreshes.
     events: EventSink = NO_EVENTS

@@ -2,8 +2,8 @@
 
     cluster.react_next(ApiKey.METADATA, GiantAnswer(GIANTS["brokers"], 38_000_000), times=…)
 
-A giant is bytes: it is made of repeated pieces, not of messages, and of Metadata's flexible versions. What
-the fake broker would have answered stands in front of it.
+A giant is bytes: it is made of repeated pieces, not of messages, and of Metadata's flexible versions. It
+begins with the fake broker's ordinary answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A whole KafkaProducer against hostile brokers over real sockets, and many such runs.
 
-`survive_over_sockets(seed)` takes some tenths of a second, with the real I/O thread and Selector; what must
-hold is what hostile_simulation.py demands, as far as real time lets it be told. `run_many` is what
-`python -m tests.support.fake_cluster.hostile` runs.
+`survive_over_sockets(seed)` takes some tenths of a second, with the real I/O thread and Selector. It checks
+the same rules as hostile_simulation.py, as far as real time allows. `python -m
+tests.support.fake_cluster.hostile` runs `run_many`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _producer(
 
 
 def _submit_for(seconds: float, producer: KafkaProducer, random: Random) -> list[Request]:
-    """Submits at a caller's pace for so long, and waits until all is told."""
+    """Submits at a caller's pace for so long, and waits until all requests are reported."""
     requests = []
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
@@ -161,7 +161,7 @@ def _produce_to_honest_brokers(
         cluster.drop_connections(broker_id)
     # A topic of its own: who believed in a leader epoch of 2^31 - 1 believes no smaller one of that topic.
     cluster.create_topic("later", partitions=PARTITIONS, replication_factor=3)
-    # The last lie may have been one that whoever asks for metadata next is told of, once.
+    # The last lie may be one that the next metadata request fails with, once.
     later_request = submit(producer, random, "later")
     _wait_until_reported(producer, [later_request])
     late: list[Request] = []
@@ -177,8 +177,8 @@ def _produce_to_honest_brokers(
         assert time.monotonic() < until_s, f"seed {seed}: {failed} records failed: {failures(three)}"
     acknowledged, unsure = counts([later_request, *late])
     stored = len(cluster.records("later"))
-    # On a busy machine an honest answer may come too late: then records may be there of which nobody was
-    # told, and those of a plain producer twice. In simulated time (hostile_simulation.py) the two are equal.
+    # On a busy machine an honest answer may come too late. Then there may be records without a reported
+    # success, and twice those of a plain producer. In simulated time (hostile_simulation.py) both are equal.
     is_idempotent = producer._transaction_manager is not None
     most = acknowledged + unsure if is_idempotent else stored
     assert acknowledged <= stored <= most, f"seed {seed}: {stored} stored, {acknowledged} acknowledged"

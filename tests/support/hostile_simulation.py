@@ -1,8 +1,8 @@
 """A whole KafkaProducer against hostile brokers in simulated time: a tenth of a second, the same each time.
 
 `survive_in_process(seed)` raises AssertionError, with the seed, when a turn of the I/O thread raises, a
-request is told late or twice, a turn follows a turn for nothing, connections are made faster than the backoff
-allows, memory is lost, or brokers that are honest again can't be produced to. No thread, no socket:
+request is reported late or twice, a turn follows a turn for nothing, connections are made faster than the
+backoff allows, memory is lost, or brokers that are honest again can't be produced to. No thread, no socket:
 NetworkClient and all above it are the real ones, over HostileNetwork and a MockClock.
 """
 
@@ -151,7 +151,7 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
     clock.advance(_AFTER_EVERY_THROTTLE_MS)
     brokers.state.controller.create_topic("later", partitions=PARTITIONS, replication_factor=3)
     simulation.network.disconnect_all()  # a lie about versions holds as long as its connection
-    # The last lie may have been one that whoever asks for metadata next is told of, once.
+    # The last lie may be one that the next metadata request fails with, once.
     later_request = submit(producer, simulation.random, "later")
     simulation.requests.append(later_request)
     simulation.run_until_reported()

@@ -65,8 +65,8 @@ class LeadershipPoller:
     def snapshot(self, *topics: str) -> Seen:
         """What was seen of these topics until now.
 
-        A broker that does not know a leader's address yet tells the epoch without a leader: a leader that
-        was told beside that counts.
+        A broker that does not know a leader's address yet returns the epoch without a leader. If another
+        answer named the leader, that one counts.
         """
         seen: Seen = {}
         for sight in self.sights():

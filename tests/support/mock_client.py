@@ -376,7 +376,7 @@ class MockClient:
         body, version = update
         now_ms = self._clock.now_ms()
         asked = self._metadata.new_metadata_request_and_version(now_ms)
-        # All of it, whatever the request that is due would ask for: the test says what is told.
+        # The whole response, whatever the request that is due would ask for: the test decides.
         response = read_metadata_response(body, version, self._metadata.cache.topics)
         self._metadata.update(asked.request_version, response, False, now_ms)
         self._last_metadata_update = update

@@ -144,14 +144,14 @@ class MockSelector:
             self._ready.add(node_id)
 
     def disconnect(self, node_id: int) -> None:
-        """The peer closes an open or hanging connection: the next poll tells."""
+        """The peer closes an open or hanging connection: the next poll returns it."""
         name = ChannelStateName.READY if node_id in self._ready else ChannelStateName.NOT_CONNECTED
         if node_id in self._never_ready:
             name = ChannelStateName.AUTHENTICATE
         self._end(node_id, name, DisconnectError("the peer closed the connection"))
 
     def fail_authentication(self, node_id: int, error: AuthenticationError | None = None) -> None:
-        """The peer refuses who we say we are: the next poll tells."""
+        """The peer refuses our authentication: the next poll returns it."""
         self._end(
             node_id,
             ChannelStateName.AUTHENTICATION_FAILED,
@@ -163,7 +163,7 @@ class MockSelector:
         self._made_with[node_id] = self._made_with[node_id]._replace(sasl=self.credentials.sasl)
 
     def expire(self, node_id: int) -> None:
-        """The connection has been idle for too long: the next poll tells."""
+        """The connection has been idle for too long: the next poll returns it."""
         self._end(node_id, ChannelStateName.EXPIRED, None)
 
     def is_open(self, node_id: int) -> bool:

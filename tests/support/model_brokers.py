@@ -73,7 +73,7 @@ class ModelBrokers:
     # -- what the client learns without asking ---------------------------------------------------------------
 
     def metadata(self) -> bytes:
-        """What any broker tells of the cluster now."""
+        """The metadata that any broker returns now."""
         states = [
             partition(number, leader=leader.node_id, epoch=leader.epoch, replicas=NODES)
             for number, leader in self._leaders.items()
@@ -82,7 +82,7 @@ class ModelBrokers:
         return metadata_response([node(node_id) for node_id in NODES], [described])
 
     def move_leader(self, number: int) -> None:
-        """The other broker leads from now on; whoever asks or writes learns of it."""
+        """The other broker leads from now on; answers to metadata and produce requests say so."""
         leader = self._leaders[number]
         self._leaders[number] = _Leader(1 - leader.node_id, leader.epoch + 1)
 

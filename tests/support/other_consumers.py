@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PATIENCE_S: Final = patient(60.0)
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
-#: The console consumer prints bytes as they are: what stands between them occurs in no test's record.
+#: The console consumer prints bytes as they are: these separators occur in no test's record.
 _FIELD: Final = "<<|field|>>"
 _LINE: Final = "<<|line|>>"
 _HEADER: Final = "<<|header|>>"

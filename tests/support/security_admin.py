@@ -49,7 +49,7 @@ class SecurityAdmin:
         self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET, **SOON})
 
     def allow(self, user: str, operation: str, *, topic: str) -> None:
-        """Lets a user WRITE, DESCRIBE, ... a topic; whoever has no such right is denied from then on."""
+        """Lets a user WRITE, DESCRIBE, ... a topic; users without such a right are denied from then on."""
         self._create(_binding(user, operation, topic, AclPermissionType.ALLOW))
 
     def deny(self, user: str, operation: str, *, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""A spool in a folder, turned by hand, over a disk that fails when it is told to.
+"""A spool in a folder, turned by hand, over a disk that fails when a test wants it.
 
     rig = SpoolRig(tmp_path)
     rig.spool_in([record("a"), record("b")])
@@ -190,13 +190,13 @@ class SpoolRig:
         return sorted(self.folder.glob("*.segment"))
 
     def submit(self, records: Sequence[ProducerRecord]) -> list[Spooled | SpoolFault]:
-        """Queues records; what is told of them comes into the list."""
+        """Queues records; the list receives their result."""
         reported: list[Spooled | SpoolFault] = []
         self.spool.submit(records, reported.append)
         return reported
 
     def spool_in(self, records: Sequence[ProducerRecord]) -> Spooled | SpoolFault:
-        """Spools records; what is told of them."""
+        """Spools records and returns their result."""
         reported = self.submit(records)
         self.spool.writer.turn()
         (outcome,) = reported
@@ -292,6 +292,6 @@ def acknowledged(rig: SpoolRig) -> list[str]:
 
 
 def aside(rig: SpoolRig) -> list[tuple[str, str]]:
-    """Value and reason of each record that was set aside."""
+    """Value and reason of each dead letter."""
     found = [one for file in dead_letters_in(rig.folder) for one in file.records]
     return [((one.entry.record.value or b"").decode() if one.entry else "", one.reason) for one in found]

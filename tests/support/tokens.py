@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TokensFile:
-    """The file, and what stands in it."""
+    """The file and its content."""
 
     def __init__(self, folder: Path, **callers: Mapping[str, Any]) -> None:
         self.path = folder / "tokens.toml"

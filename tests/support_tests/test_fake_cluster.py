@@ -363,7 +363,7 @@ def test_an_error_can_hide_that_the_records_were_stored(cluster: FakeCluster) ->
 
 
 def test_a_leader_can_move_in_the_middle_of_a_request(cluster: FakeCluster) -> None:
-    """What stands in it before the partition is stored, the partition itself is not."""
+    """The partitions before that one in the request are stored, that one is not."""
     cluster.create_topic("mine", assignment=[[1, 2], [1, 2]])
     cluster.meanwhile("mine", 1, lambda: cluster.move_leader("mine", 1, 2))
     data = (PartitionProduceData(0, batch(b"a")), PartitionProduceData(1, batch(b"b")))

@@ -591,7 +591,7 @@ def test_a_token_names_its_client_and_lives_as_long_as_configured(
     assert (claims["sub"], claims["aud"], claims["exp"] - claims["iat"]) == ("me", AUDIENCE, 7)
     assert endpoint.granted == 1
     form = {**_GRANT, "client_id": _ME[0], "client_secret": _ME[1]}
-    assert client.post(endpoint.url, data=form).status_code == 200, "credentials may stand in the form"
+    assert client.post(endpoint.url, data=form).status_code == 200, "credentials may be in the form"
 
 
 def test_strangers_another_grant_and_everyone_for_a_while_are_refused(

@@ -1,5 +1,6 @@
-"""Processes that tests steer: they end with the session that started them, stand still where they are paused,
-are led where a test says by names and by the clock, lose what was not fsynced, and are shared.
+"""Processes that tests steer: they end with the session that started them and stop when they are paused.
+
+A test can set their name resolution and their clock. They lose what was not fsynced. They can be shared.
 """
 
 from __future__ import annotations
@@ -298,11 +299,11 @@ def test_a_shared_sidecar_is_started_again_only_where_it_ended_or_brokers_were_d
 
 # -- the Java producer beside a sidecar, and the longest time that it had no success -------------------------
 
-#: Speaks as ChaosPeer.java does, and keeps what it was told.
+#: Speaks as ChaosPeer.java does, and keeps each command.
 _SPEAKS: Final = """
 echo ready
 while read -r word name value; do
-  echo "$word $name $value" >> told
+  echo "$word $name $value" >> commands
   case $word in
     start) echo "0 1000 1100 ok 0"; echo "1 1000 1200 ok 0"; echo "0 1100 1900 TimeoutException -1";;
     mark) echo "mark $name 2000";;
@@ -332,7 +333,7 @@ def test_a_peer_is_started_asked_and_ended(tmp_path: Path) -> None:
         assert peer.acknowledged() == 3
         assert peer.longest_gap_ms(1_000, 2_000) == 900
         assert peer.results()[2] == Completed(0, 1_100, 1_900, "TimeoutException", None)
-    reported = (tmp_path / "told").read_text().split("\n")
+    reported = (tmp_path / "commands").read_text().split("\n")
     assert [line.split()[0] for line in reported if line] == ["set", "start", "mark", "mark", "quit"]
     assert reported[0] == "set max.block.ms 5"
 
@@ -354,7 +355,7 @@ def test_the_longest_gap_is_the_worst_partitions_within_the_window() -> None:
         ("until the window's end", [(0, 1_300)], 1, 700),
         ("from its beginning", [(0, 1_900)], 1, 900),
         ("a partition without success", [(0, number) for number in range(1_000, 2_000, 10)], 2, 1_000),
-        ("in whatever order they are told", [(0, 1_900), (0, 500), (0, 1_500), (0, 2_500)], 1, 500),
+        ("in any order of the reports", [(0, 1_900), (0, 500), (0, 1_500), (0, 2_500)], 1, 500),
     ):
         assert longest_gap_ms(successes, partitions, 1_000, 2_000) == gap_ms, name
 

@@ -210,7 +210,7 @@ _NAMES: Final = sorted(WANTED.file_names)
 
 
 class FakeMaven:
-    """An `mvn` on PATH that copies files as told, and writes down each call."""
+    """An `mvn` on PATH that copies files as its arguments say, and writes down each call."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs

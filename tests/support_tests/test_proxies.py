@@ -1,6 +1,4 @@
-"""The proxy does to connections what it is told, and stops when it is told to heal; and what a harmed way
-does with bytes, in steps, without socket and clock.
-"""
+"""The proxy's faults of connections, which `heal` ends; and the steps of a harmed flow, without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw: told once with their stack, counted, and summed up."""
+"""Unexpected exceptions: logged once with their stack, counted, and summed up."""
 
 from __future__ import annotations
 

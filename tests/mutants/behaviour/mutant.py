@@ -7,7 +7,7 @@
 
     [[mutant.change]]
     file = "client_core/producer/results/batch_outcome.py"
-    old = "self.base_offset + position"                        stands in the file exactly once
+    old = "self.base_offset + position"                        occurs in the file exactly once
     new = "self.base_offset + position + 1"
 
 A compound has `of`, the names of single mutants, in place of changes.
@@ -107,8 +107,7 @@ def mutated(mutant: Mutant, root: Path) -> dict[str, str]:
         count = text.count(old)
         if count != 1:
             raise MutantError(
-                f"{mutant.name}: {old!r} stands {count} times in {file}; "
-                "rewrite the change for the present code"
+                f"{mutant.name}: {old!r} occurs {count} times in {file}; rewrite the change for the present code"
             )
         texts[file] = text.replace(old, new)
     return texts

@@ -194,7 +194,7 @@ def _awaited(pid: int, until_s: float) -> tuple[bool, int, float]:
 
 
 def end_running() -> None:
-    """Kills the suites that run, with what they have started: the runner was told to end."""
+    """Kills the running suites and the processes that they started, because the runner was asked to end."""
     _is_ending.set()
     for pid in tuple(_running):
         os.killpg(pid, signal.SIGKILL)

@@ -308,7 +308,7 @@ class FakeRetriever:
 
 
 class Rig:
-    """A login by a clock that stands still; the test goes along with its thread, step by step."""
+    """A login with a mock clock; the test steps its thread."""
 
     def __init__(self, events: RecordedEvents | None = None, *, asks: bool = True) -> None:
         self._steps: queue.Queue[str] = queue.Queue()

@@ -1,7 +1,7 @@
 """Authentication and re-authentication over loopback: the real Selector, a broker's side of SASL, and TLS.
 
-Twins of SaslAuthenticatorTest (Kafka 4.3), by name. Its server echoes, and so does ours; what it reads off
-the server's metrics stands in the fields of SaslServer.
+Twins of SaslAuthenticatorTest (Kafka 4.3), by name. Its server echoes, and so does ours. Java's test reads
+the server's metrics; here the fields of SaslServer have the same figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client's SASL must be told, channels that wait for it, and brokers that mean no good.
+"""The settings that a client's SASL requires, channels that wait for it, and hostile brokers.
 
 Twins of SaslChannelBuilderTest (Kafka 4.3).
 """
@@ -372,7 +372,7 @@ def test_closing_a_channel_that_waits_leaves_nothing() -> None:
 
 
 def test_an_answer_of_megabytes_is_refused_as_soon_as_its_size_is_known() -> None:
-    """No step of an authentication needs more than some kilobytes; whoever sends it is nobody known yet."""
+    """No step of an authentication needs more than some kilobytes, and the peer is not authenticated yet."""
     reported = threading.Event()
 
     def announces_64_megabytes(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Names, passwords and what a token endpoint is asked with, wherever they stand; and JAAS's grammar.
+"""Names, passwords and the parameters of a token endpoint, from every source; and JAAS's grammar.
 
 After JaasContextTest and ConfigOrJaasTest (Kafka 4.3), and what StreamTokenizer does beyond it.
 """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LEFT_OUT: Final = {
     "BufferPoolTest.CleanupMemoryAvailabilityOnMetricsException": (
-        "Whoever listens to events must not raise; nothing is measured inside the pool."
+        "Listeners of events must not raise; nothing is measured inside the pool."
     ),
     "BufferPoolTest.outOfMemoryOnAllocation": "The pool counts bytes; there is no buffer to allocate.",
 }

@@ -134,7 +134,7 @@ packing_codecs: Final = pytest.mark.parametrize("compression", PACKING_CODECS, i
 
 
 def values(count: int) -> list[bytes]:
-    """Values of 100 bytes that pack to less than a third, and can be told apart."""
+    """Values of 100 bytes that pack to less than a third, and differ from each other."""
     return [
         b'{"id": %06d, "state": "paid", "currency": "EUR", "shop": "somewhere"}' % n * 2 for n in range(count)
     ]

@@ -318,7 +318,7 @@ def test_what_was_drained_once_is_not_taken_back() -> None:
     assert bench.accumulator.cancel([owner]) == []
     later = Owner()
     bench.append(numbered(1), 0, later)
-    assert bench.accumulator.cancel([later]) == [(later, range(1))], "what stands behind it is"
+    assert bench.accumulator.cancel([later]) == [(later, range(1))], "records appended after it are"
     bench.clock.advance(2000)
     assert bench.drain(0) == [batch]
     assert bench.accumulator.split_and_reenqueue(batch) == 2

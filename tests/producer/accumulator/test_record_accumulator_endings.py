@@ -333,7 +333,7 @@ def test_a_batch_that_expires_soon_is_drained_all_the_same() -> None:
 
 
 def younger_before_older(*, expires_behind_younger: bool) -> tuple[Bench, ProducerBatch, ProducerBatch]:
-    """Without sequences what comes back stands in front: the younger one ahead of the older here."""
+    """Without sequences a retried batch goes to the front: here the younger one is ahead of the older."""
     bench = Bench(
         batch_bytes=size_of(LARGER),
         delivery_timeout_ms=3_200,

@@ -43,7 +43,7 @@ def _records(count: int, key: bytes | None = None) -> list[ProducerRecord]:
 
 
 def _settle(rig: ProducerRig, waiting: Waiting) -> list[int | None]:
-    """Answers whatever is asked until the request is told of."""
+    """Answers every request to a broker until the submitted request is reported."""
     offset = 0
     while not waiting.reported:
         rig.turn()

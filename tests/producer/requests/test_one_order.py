@@ -544,9 +544,7 @@ def test_a_request_whose_partition_comes_after_its_topic_had_gone_is_not_overtak
     rig.submit("orders", record)
     rig.learn({"orders": 1})
     rig.know({}, errors={"orders": 3})
-    rig.submit(
-        "orders", record._replace(value=b"1"), turns=1
-    )  # it queues: there is no topic to stand aside of
+    rig.submit("orders", record._replace(value=b"1"), turns=1)  # it queues, since its topic is gone
     rig.know({"orders": 2})
     rig.turn()
     (batch,) = rig.producer._accumulator.batches_of(ORDERS_0._replace(partition=1))

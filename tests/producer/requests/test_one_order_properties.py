@@ -77,7 +77,7 @@ class Caller:
 
 
 def failed(callers: list[Caller]) -> int:
-    """How many records their callers were told of as failed."""
+    """How many records were reported to their callers as failed."""
     outcomes = [
         outcome
         for caller in callers

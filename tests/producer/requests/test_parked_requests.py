@@ -417,7 +417,7 @@ def test_the_repr_counts_who_waits() -> None:
 
 
 class Spoilt(bytes):
-    """A value that a bug strikes: it can be looked at when it comes, and not later."""
+    """A value whose length can be read when it is submitted; later it raises an exception."""
 
     is_ripe = False
 

@@ -1,4 +1,4 @@
-"""A submitted request: which record goes where, the countdown, and the end that is told once."""
+"""A submitted request: which record goes where, the countdown, and the end that is reported once."""
 
 from __future__ import annotations
 

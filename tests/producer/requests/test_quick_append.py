@@ -30,7 +30,7 @@ def not_plain(**members: Any) -> ProducerRecord:
 
 
 def waiting(rig: ProducerRig) -> dict[int, list[tuple[bytes, list[tuple[Any, int]]]]]:
-    """Per partition its batches: their bytes, and whose records stand where."""
+    """Per partition its batches: their bytes, and the owner and place of each record."""
     accumulator = rig.producer._accumulator
     return {
         partition: [

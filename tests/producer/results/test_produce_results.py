@@ -1,4 +1,4 @@
-"""What records and produce requests end with: futures, outcomes, runs, and when who waits is told.
+"""The results of records and produce requests: futures, outcomes, runs, and when they are reported.
 
 Twins of RecordSendTest and FutureRecordMetadataTest.
 """
@@ -70,7 +70,7 @@ FAILED = RecordFailure(KafkaError("given up"), Phase.DELIVERY, Written.NO, 3)
 
 _TIMESTAMPS = ((0, 1), (2, 5))
 _FAILED_BATCH = BatchSpan(range(2), 0, outcome(error=KafkaError("no")))
-#: How many records a request has, what became of them, and the runs that are told.
+#: The number of records of a request, their outcomes, and the runs that are reported.
 RUNS: Final[dict[str, tuple[int, list[BatchSpan | FailedSpan], list[AcknowledgedRun] | None]]] = {
     "one batch": (3, [BatchSpan(range(3), 5, outcome(2))], [AcknowledgedRun(3, 2, 105, 17)]),
     "answered in another order": (

@@ -42,7 +42,7 @@ from tests.support.sender_rig import (
 @pytest.mark.java("SenderTest.Simple")
 def test_a_record_goes_out_and_its_future_gets_the_offset() -> None:
     rig = SenderRig()
-    for log_append_time_ms, timestamp_ms in ((99, 99), (-1, rig.clock.wall_ms())):  # the record's own stands
+    for log_append_time_ms, timestamp_ms in ((99, 99), (-1, rig.clock.wall_ms())):  # -1: the record's own
         future = rig.send()
         assert rig.client.in_flight_request_count() == 1
         assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
@@ -141,7 +141,7 @@ def test_a_lost_connection_is_retried_and_then_succeeds() -> None:
     assert rig.client.is_ready(rig.node, rig.clock.now_ms())
     rig.client.disconnect(rig.node.id)
     assert not rig.client.is_ready(rig.node, rig.clock.now_ms())
-    assert rig.sender.in_flight_batches == 1  # until the next poll tells
+    assert rig.sender.in_flight_batches == 1  # until the next poll returns it
     rig.turn()
     assert rig.client.in_flight_request_count() == 0
     assert rig.accumulator.batches_of(ORDERS_0)

@@ -84,7 +84,7 @@ def test_honoured_options_have_kafkas_types_defaults_and_valid_values() -> None:
 
 
 def test_defaults_that_are_not_kafkas_are_these() -> None:
-    # What a reader must be told: docs show both.
+    # Readers must know them: the docs show both.
     ours = {o.name: (o.default, o.kafka_default) for o in OPTIONS if o.kafka_default is not None}
     assert ours == {
         "ssl.truststore.type": ("PEM", "JKS"),

@@ -66,7 +66,7 @@ def test_the_first_is_never_too_many_and_anyone_has_no_share() -> None:
     assert not is_one_too_many(ANYONE, 99, 99, 100)
 
 
-# -- the waiting room ----------------------------------------------------------------------------------------
+# -- admission control ---------------------------------------------------------------------------------------
 
 
 def test_one_alone_gets_half_of_the_room_and_the_next_a_third() -> None:

@@ -1,4 +1,4 @@
-"""The tokens file: what it may say, how it is told what it may not, and its tokens on the command line."""
+"""The tokens file: its format, the errors about wrong entries, and its tokens on the command line."""
 
 from __future__ import annotations
 

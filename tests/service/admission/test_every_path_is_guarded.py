@@ -30,7 +30,7 @@ HIDDEN: Final = "veiled"
 ABSENT: Final = "absent"
 TOPICS: Final = {"orders": 3, HIDDEN: 3}
 
-#: What stands for the parameters of a path; `topic` is each test's own.
+#: Values for the parameters of a path; `topic` is each test's own.
 SAMPLES: Final = {
     "partition": "0",
     "partition_id": "0",
@@ -138,7 +138,7 @@ class Site:
         body: tuple[str, bytes] = BODIES[0],
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One request; whoever waits for the brokers is told that they know nothing more."""
+        """One request; if it waits for the brokers, they answer that they know nothing more."""
         sent = {"host": "localhost", "content-type": body[0], **(headers or {})}
         if name is not None:
             sent |= self.tokens.of(name)

@@ -1,4 +1,4 @@
-"""What stands in front of every path."""
+"""The guards in front of every path."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def enumerate_twice(*contents: bytes) -> list[tuple[int, bytes]]:
 
 
 class Watching:
-    """A file, what is made of it, and what was told."""
+    """A watched file, the value made of it, and the reports."""
 
     def __init__(self, *paths: Path) -> None:
         self.reported: list[Event] = []

@@ -33,7 +33,7 @@ MARKUP_SINKS = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.wri
 
 
 class Loads(HTMLParser):
-    """What a page loads or links to, and what of it stands inline."""
+    """What a page loads or links to, and its inline parts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

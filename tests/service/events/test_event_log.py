@@ -69,7 +69,7 @@ def test_the_first_event_of_a_boot_is_a_heartbeat_and_one_comes_each_minute(rig:
     rig.after(1)
     heartbeat = rig.reported(HEARTBEAT)[1]
     assert (heartbeat["uptime_ms"], heartbeat["topics"], heartbeat["partitions"]) == (HEARTBEAT_MS, 1, 3)
-    # It tells the interval in force.
+    # It has the interval in force.
     assert (heartbeat["cluster_id"], heartbeat["metadata_max_age_ms"]) == ("cluster", 10_000)
 
 

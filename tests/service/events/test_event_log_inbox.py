@@ -135,7 +135,7 @@ def test_of_too_many_snapshots_the_newest_wait_and_what_was_gone_is_not_forgotte
     taken = desk.snapshots()
     assert [snapshot.cache is None for snapshot in taken] == [True] * 3 + [False] * MOST_SNAPSHOTS
     assert taken[3].gone == {"refunds"}
-    assert all(snapshot.refreshed is not None for snapshot in taken)  # each refresh is told all the same
+    assert all(snapshot.refreshed is not None for snapshot in taken)  # each refresh is written all the same
     assert desk.inbox.left_out == LeftOut(batches=0, snapshots=3, notices=0)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from service.events.event_log import EventLog
 
 TOPIC: Final = "pilotfish.events"
-#: What stands in front of a batch's records, and the codec in its attributes.
+#: The size of a batch's header, and the codec in its attributes.
 HEAD_BYTES: Final = 61
 CODEC_MASK: Final = 0x07
 ZSTD: Final = 4

@@ -192,7 +192,7 @@ async def test_a_listener_that_waited_for_room_when_it_was_closed_stays_closed()
     served.listener.close()
     served.listener.close()
     served.connections.accepted()
-    served.connections.over()  # which calls whoever waits for room
+    served.connections.over()  # which calls the listener that waits for room
 
 
 class Full(socket.socket):

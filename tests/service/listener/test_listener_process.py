@@ -1,6 +1,6 @@
 """Every listener of a real sidecar: asked over TLS and over its Unix domain socket, by httpx, curl, the CLI.
 
-It ends at once, whoever keeps a connection open, and leaves no socket behind.
+It ends at once even if a client keeps a connection open, and leaves no socket behind.
 """
 
 from __future__ import annotations

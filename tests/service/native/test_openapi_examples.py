@@ -15,7 +15,7 @@ DOCUMENT: dict[str, Any] = HttpApp().app.api.openapi()
 
 
 def contents() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every body of the document, of requests and of answers: where it stands, its media type and itself."""
+    """Every body of the document, of requests and of answers: its place, its media type and its value."""
     for path, operations in DOCUMENT["paths"].items():
         for method, operation in operations.items():
             bodies = {"body": operation["requestBody"]} if "requestBody" in operation else {}

@@ -90,7 +90,7 @@ def test_the_latest_requests_of_a_node_are_kept_by_api(slowness: Slowness) -> No
 
 
 def test_a_failure_names_no_topic(slowness: Slowness) -> None:
-    """Whoever may read the status may not read every topic."""
+    """A caller with the right to read the status may lack the right to some topics."""
     slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
     slowness.emit(finished(error=Errors.TOPIC_AUTHORIZATION_FAILED, node_id=3))
     assert "orders" not in repr(slowness.observed().nodes)

@@ -37,7 +37,7 @@ def picture(
     metadata: Mapping[str, Any] | None = None,
     **changed: Any,
 ) -> Picture:
-    """A healthy client with these nodes, changed as told."""
+    """A healthy client with these nodes and changes."""
     healthy = FakeProducer().status()
     metadata_status = replace(healthy.metadata, **{"age_ms": 10, **(metadata or {})})
     of_status = {
@@ -108,7 +108,7 @@ def test_without_slowness_there_is_no_finding() -> None:
     assert {name: judge(of) for name, of in cases.items()} == {name: [] for name in cases}
 
 
-# -- what is told --------------------------------------------------------------------------------------------
+# -- findings ------------------------------------------------------------------------------------------------
 
 
 def test_a_finding_about_a_node_says_what_is_wrong_and_what_waits_for_it() -> None:

@@ -1,4 +1,4 @@
-"""The queue of spans: bounded, counted, never in the way, over in time; and what is told of the SDK's log."""
+"""The queue of spans: bounded, counted, never blocking, ended in time; and which SDK log lines are shown."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_no_error_of_the_exporter_or_of_who_says_why_ends_the_thread(error: Base
 def test_what_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fail(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As OTLP's does: it is told to shut down in a pause between two attempts, and answers that it failed."""
+    """As OTLP's exporter: shut down in a pause between two attempts, it returns a failure."""
     threads = threading.active_count()
     collector = Collector(SpanExportResult.FAILURE)
     collector.open.clear()

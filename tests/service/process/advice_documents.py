@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-#: A little before the time at which a MockClock's calendar stands: 2023-11-14T22:13:20Z.
+#: A little before the wall time of a MockClock: 2023-11-14T22:13:20Z.
 COMPUTED_AT: Final = "2023-11-14T22:00:00Z"
 HOUR_MS: Final = 3_600_000
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: What each peer is to be called, in the log and the status. Silence shows only when the request times out.
-TOLD = {
+COMPLAINTS = {
     # Reset, where it closes after something had come that it did not read.
     "accepts and closes": r"closed|reset the connection",
     "closes instead of an answer": r"closed",
@@ -69,7 +69,7 @@ def test_a_peer_that_is_no_broker_is_called_by_its_fault_and_tried_again_in_peac
     with ScriptedPeer(script) as peer:
         host, port = peer.address
         with Sidecar(tmp_path, bootstrap_servers=f"{host}:{port}", kafka=SETTINGS) as sidecar:
-            fault = re.compile(TOLD[name])
+            fault = re.compile(COMPLAINTS[name])
             wait_until(
                 lambda: fault.search(errors_in_status(sidecar)),
                 what=f"{fault.pattern!r} in the status",

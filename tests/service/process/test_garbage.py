@@ -48,7 +48,7 @@ class Loop:
 @pytest.fixture(autouse=True)
 def collector_as_it_was() -> Iterator[None]:
     before = gc.get_threshold()
-    gc.unfreeze()  # tests/conftest.py set aside what was collected
+    gc.unfreeze()  # tests/conftest.py froze the objects of the collection
     yield
     gc.set_threshold(*before)
     gc.unfreeze()

@@ -1,7 +1,7 @@
 """The log of a sidecar through start, broker death and return, and drain: as people read it.
 
-One line a state change: what goes on and on (a dead broker that is tried each second, a topic that is asked
-for again and again) is told once. Brokers are the fake cluster's, the sidecar a process of its own.
+There is one line for each state change. A lasting condition (a dead broker that is tried each second, a topic
+that is asked for again and again) is logged once. Brokers are the fake cluster's; the sidecar is a process.
 """
 
 from __future__ import annotations

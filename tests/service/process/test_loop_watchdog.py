@@ -1,4 +1,4 @@
-"""Loops that stand still: told once with all threads' stacks, which are bounded and show no values."""
+"""Stalled loops: logged once with the stacks of all threads, which are bounded and show no values."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_an_admin_listener_that_is_stopped_at_once_ends() -> None:
         assert not admin._thread.is_alive()
 
 
-# -- where threads stand -------------------------------------------------------------------------------------
+# -- stacks of threads ---------------------------------------------------------------------------------------
 
 
 def wait_here(go_on: threading.Event, password: str) -> None:
@@ -271,7 +271,7 @@ def is_waiting(thread: threading.Thread) -> bool:
 
 @contextmanager
 def standing(count: int = 1, deep: int = 0) -> Iterator[None]:
-    """So many threads that stand in `wait_here`, named 0-stuck-0, 0-stuck-1, …: the first by name."""
+    """So many threads that wait in `wait_here`, named 0-stuck-0, 0-stuck-1, …: the first by name."""
     go_on = threading.Event()
     threads = [
         threading.Thread(target=deeply, args=(deep, go_on), name=f"0-stuck-{number}")
@@ -280,7 +280,7 @@ def standing(count: int = 1, deep: int = 0) -> Iterator[None]:
     for thread in threads:
         thread.start()
     try:
-        wait_until(lambda: all(map(is_waiting, threads)), what="threads that stand")
+        wait_until(lambda: all(map(is_waiting, threads)), what="waiting threads")
         yield
     finally:
         go_on.set()

@@ -128,7 +128,7 @@ def test_two_thousand_blocked_requests_hold_nobody_up_and_each_ends_at_its_own_d
         (404, "UNKNOWN_TOPIC_OR_PARTITION", "metadata")
     }
     late_ms = [e.problem["waited_ms"] - e.max_block_ms for e in ended]
-    # A look-up's wait is told from when its ticket was taken, which is a moment after it came.
+    # A look-up's wait is measured from the moment it got its ticket, a little after it came.
     assert min(late_ms) >= -EARLY_MS
     assert max(late_ms) < LATE_MS
     assert all(e.took_ms >= e.max_block_ms for e in ended)

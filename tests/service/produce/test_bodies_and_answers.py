@@ -92,7 +92,7 @@ def test_a_list_is_let_go_of_and_a_tuple_is_not() -> None:
     assert items == []
 
 
-# -- the bytes of an answer: told in runs they are those that the receipts make one by one -------------------
+# -- the bytes of an answer: runs give the same ones as single receipts --------------------------------------
 
 
 RUNS = st.lists(

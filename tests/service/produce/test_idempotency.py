@@ -83,7 +83,7 @@ def answers_with(web: HttpApp, *outcomes: Outcome) -> None:
 
 
 def end(ticket: FakeTicket, *outcomes: Outcome) -> None:
-    """The request's deadline: its caller is told, and the client goes on."""
+    """The request's deadline: its caller gets the result, and the client goes on."""
     ticket.done(FakeResult(outcomes))
 
 
@@ -246,7 +246,7 @@ def assert_one_was_written(web: HttpApp, answers: Sequence[httpx.Response]) -> N
 
 
 async def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: HttpApp) -> None:
-    """A long body is understood in portions, and the second comes between those of the first."""
+    """A long body is parsed in chunks, and the second request comes between those of the first."""
     long = b'{"records":[' + b'{"value":1},' * 9_999 + b'{"value":1}]}'
     async with web.client() as client:
         answers = await asyncio.gather(*(ask(client, long) for _ in range(3)))

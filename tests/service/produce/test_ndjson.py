@@ -215,7 +215,7 @@ async def test_a_line_that_is_too_long_fails_and_the_stream_goes_on() -> None:
         assert bad["error"]["message"] == message, pieces
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b"x" * 51)
-        assert (await caller.line())["index"] == 0, "it is told before its end"
+        assert (await caller.line())["index"] == 0, "it is reported before its end"
 
 
 async def test_a_stream_may_be_larger_than_a_body_may() -> None:
@@ -502,7 +502,7 @@ def records_in(body: bytes, places: list[int]) -> list[ProducerRecord | str]:
 
 
 def _answer(one: ProducerRecord | BodyError) -> ProducerRecord | str:
-    # Without the place: the codec is told where a line stands, which is not what is tested here.
+    # Without the place: the test passes 0 to the codec as the number of every line.
     return f"{one.status} {one.message}" if isinstance(one, BodyError) else one
 
 

@@ -1,4 +1,4 @@
-"""Producing over HTTP: what is accepted, how long it waits, and how each end is told."""
+"""Producing over HTTP: what is accepted, how long it waits, and how each outcome is reported."""
 
 from __future__ import annotations
 

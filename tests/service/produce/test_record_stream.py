@@ -1,4 +1,4 @@
-"""The core of an open request: what is submitted when, what is told when, and what holds it back."""
+"""The core of an open request: when records are submitted and reported, and what holds them back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def all_outcomes(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
 async def outcomes_of(
     web: HttpApp, *puts: Sequence[ProducerRecord | Problem]
 ) -> list[tuple[int, RecordOutcome]]:
-    """All that is told of a stream into which this was put, and which was finished then."""
+    """All outcomes of a stream into which these were put, and which was then finished."""
     with open_stream(web) as stream:
         for items in puts:
             await stream.put(items, len(items))
@@ -363,7 +363,7 @@ async def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
 
 
 class Line:
-    """What a caller sends, and what it is told."""
+    """What a caller sends, and the answers that it gets."""
 
     def __init__(self, web: HttpApp) -> None:
         self.drain = web.app.sidecar.drain

@@ -210,12 +210,12 @@ _FAULTS: dict[tuple[int, str], list[bytes]] = {
     ],
     (400, "records[1].value"): [rb'{"records":[{"value":1},{"value":"\ud800"}]}'],
     (400, "records[0].key"): [rb'{"records":[{"value":1,"key":"a\udc00b"}]}'],
-    # a lone surrogate, and a member that stands twice
+    # a lone surrogate, and a duplicate member
     (400, "records[0].value"): [
         rb'{"records":[{"value":{"\ud800":1}}]}',
         b'{"records":[{"value":1,"value":1}]}',
     ],
-    # members that stand twice
+    # duplicate members
     (400, "records[1].key"): [b'{"records":[{"value":1},{"key":"a","value":1,"key":"a"}]}'],
     (400, "records[0].partition"): [_body_of(b'"partition":1,"partition":1')],
     (400, "records"): [b'{"records":[{"value":1}],"records":[{"value":1}]}'],

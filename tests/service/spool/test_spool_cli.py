@@ -1,4 +1,4 @@
-"""`pilotfish spool`: what people see of a spool, and how what was set aside comes back."""
+"""`pilotfish spool`: what people see of a spool, and how dead letters are put back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spool(*words: str) -> Result:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    """Two records are to be delivered, and of another topic one was, and two were set aside."""
+    """Two records are to be delivered. Of another topic one was delivered, and two are dead letters."""
     rig = SpoolRig(tmp_path / "spool", spool_topic_wait_ms=1_000)
 
     def report(index: int, one: ProducerRecord) -> Outcome:

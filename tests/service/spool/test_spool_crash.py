@@ -302,7 +302,7 @@ _ERRORS: Final[Mapping[str, Sequence[int]]] = {
     "unlink": (),
     "size": (),
 }
-#: These are sent with one that brokers refuse, so the mark does not go past them until it is set aside.
+#: These are sent with one that brokers refuse, so the mark does not pass them until it is a dead letter.
 _SENT_WITH_REFUSED: Final = frozenset({"b3", "c1"})
 
 
@@ -407,7 +407,7 @@ class Life:
         raise AssertionError(f"refused twice: {self.said}")
 
     def settle(self, *, wait: bool = False) -> None:
-        """Delivers and writes the mark; `wait`: until refused records are set aside. A failed turn pauses."""
+        """Delivers and writes the mark; `wait`: until no refused record is left. A failed turn pauses."""
         for _ in range(8 if wait else 3):
             with self._paused():
                 self.rig.deliver()

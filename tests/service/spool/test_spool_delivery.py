@@ -210,7 +210,7 @@ def test_of_many_stalled_topics_no_more_are_in_memory_than_fit(rig: SpoolRig) ->
     assert (rig.spool.entries, rig.spool.delivery.delivered) == (0, CHUNK_RECORDS + len(topics))
 
 
-# -- set aside -----------------------------------------------------------------------------------------------
+# -- dead letters --------------------------------------------------------------------------------------------
 
 
 def test_what_can_never_be_delivered_is_dead_lettered_and_the_rest_goes_on(
@@ -353,7 +353,7 @@ def test_a_record_that_can_not_be_dead_lettered_stays_ahead_of_those_that_are_tr
 
 
 def test_a_record_that_is_dead_lettered_twice_is_there_once(rig: SpoolRig) -> None:
-    """Killed after it was set aside, and before the mark was written."""
+    """Killed after the dead letter and before the mark was written."""
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0", "orders-2")
     rig.spool_in(records(3))
     rig.wait_out()

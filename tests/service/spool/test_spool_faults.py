@@ -168,7 +168,7 @@ def test_a_dead_letter_of_a_topic_that_lags_is_written_once_though_the_mark_is_b
 def test_the_numbers_that_are_known_to_lie_aside_are_bounded(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two records are set aside, the mark is not written, and the next process sets them aside again."""
+    """Two dead letters are written, the mark is not, and the next process writes both again."""
     monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
     rig.spool_in(records(2))
     for values in (["orders-0", "orders-1"], ["orders-0", "orders-1", "orders-1"]):

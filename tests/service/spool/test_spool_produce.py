@@ -1,4 +1,4 @@
-"""Producing with delivery=spool over HTTP: what is answered, what is refused, and what the status tells."""
+"""Producing with delivery=spool over HTTP: what is answered, what is refused, and what the status shows."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web:
     assert spool_of(web).entries == 3
 
 
-# -- told ----------------------------------------------------------------------------------------------------
+# -- status and metrics --------------------------------------------------------------------------------------
 
 
 def test_the_status_includes_the_spool(web: HttpApp) -> None:

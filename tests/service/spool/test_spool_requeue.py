@@ -1,4 +1,4 @@
-"""What was set aside goes back into the spool of a sidecar that runs: in order, chosen, and never lost."""
+"""Dead letters go back into the spool of a running sidecar: in order, by choice, and none is lost."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_what_is_dead_lettered_meanwhile_is_not_lost(rig: SpoolRig) -> None:
 
 
 def test_refused_again_they_are_waited_for_again(rig: SpoolRig) -> None:
-    """However lately records of the topic were set aside."""
+    """Even if records of the topic became dead letters a moment ago."""
     dead_letter(rig, *records(2))
     rig.spool_in([record("keeps the lane")])
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())

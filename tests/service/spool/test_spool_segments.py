@@ -328,7 +328,7 @@ def holding(frame: bytes) -> ProducerRecord:
 
 
 def damage_before(path: Path, frame: bytes) -> None:
-    """Spoils the bytes around a frame that stands in a record's value, but not the frame."""
+    """Spoils the bytes around a frame inside a record's value, but not the frame."""
     data = bytearray(path.read_bytes())
     at = data.index(frame)
     data[at - 3] ^= 0xFF

@@ -51,7 +51,7 @@ def undelivered(rig: SpoolRig) -> list[str]:
 def test_all_requests_that_wait_share_one_fsync(rig: SpoolRig) -> None:
     reported = [rig.submit([record(f"{n}")]) for n in range(5)]
     before = rig.disk.fsyncs
-    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nobody is told before it
+    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nothing is reported before it
     rig.spool.writer.turn()
     assert rig.disk.fsyncs - before == 1
     assert (reported, rig.spool.entries) == ([[Spooled(n, 1)] for n in range(1, 6)], 5)

@@ -1,4 +1,4 @@
-"""GET /v1/watch as an event stream and as a poll: what is told, resuming, rights, limits, and its end."""
+"""GET /v1/watch as an event stream and as a poll: its events, resuming, rights, limits, and its end."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def leaders(change: ServerSentEvent) -> list[tuple[int, int | None, int | None]]
     return [(p["partition"], p["leader"], p["previous_leader"]) for p in change.data["partitions"]]
 
 
-# -- what is told --------------------------------------------------------------------------------------------
+# -- events --------------------------------------------------------------------------------------------------
 
 
 async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web: HttpApp) -> None:
@@ -103,7 +103,7 @@ async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web:
 async def test_a_changed_leader_is_sent_with_the_one_before(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
-        web.producer.set_topics([described("orders", [1, 2]), PAYMENTS])  # changes nothing, and tells nothing
+        web.producer.set_topics([described("orders", [1, 2]), PAYMENTS])  # changes nothing, and sends nothing
         web.producer.set_topics([described("orders", [1, 1], 1), PAYMENTS])
         change = await watch.next("leader")
         assert (change.last_id, change.data["topic"]) == (version(web, 2), "orders")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SIZE: Final = struct.Struct(">i")
 _HEAD: Final = 8
-#: Lengths as they stand in a message: int32, int16, and what a compact length looks like at its largest.
+#: Lengths as written in a message: int32, int16, and the largest compact length.
 _LENGTHS: Final = (
     *(n.to_bytes(4, signed=True) for n in (-1, -2, 0, 0x7FFFFFFF, -0x80000000, 0x10000000)),
     *(n.to_bytes(2, signed=True) for n in (-1, -2, 0x7FFF, -0x8000)),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 _HERE: Final = Path(__file__).resolve().parent
-#: What tells the process where the file is.
+#: The variable with the path of the file.
 DIFFERENCE_VARIABLE: Final = "STEERED_CLOCK_DIFFERENCE"
 
 

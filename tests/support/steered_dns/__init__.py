@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _HERE: Final = Path(__file__).resolve().parent
-#: What tells the process where the file is.
+#: The variable with the path of the file.
 ANSWERS_VARIABLE: Final = "STEERED_DNS_ANSWERS"
 
 

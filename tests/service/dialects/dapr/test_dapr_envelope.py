@@ -54,7 +54,7 @@ def test_the_ttl_of_the_request_holds_over_the_expiration_that_the_callers_own_e
     assert complete(event, ttl_ms=1_000)["expiration"] == "2023-11-14T22:13:21Z"
 
 
-#: A content type and data, and the member that stands for it.
+#: A content type and data, and the member that holds it.
 DATA: dict[tuple[str, bytes], tuple[str, object]] = {
     ("application/json", b'{"status": "completed"}'): ("data", {"status": "completed"}),
     ("application/json; charset=utf-8", b"[1]"): ("data", [1]),

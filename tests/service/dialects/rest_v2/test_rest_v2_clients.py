@@ -1,8 +1,8 @@
 """What others' documentation and tests send to a v2 proxy, sent literally.
 
-Each request is as it stands there, headers and spacing included: Confluent's API reference, the quick start
-of Strimzi's bridge and its tests, and the tests of Karapace's proxy. Where the three want different things of
-one request, docs/rest-v2.md says which of them is followed.
+Each request is copied literally, headers and spacing included. Sources: Confluent's API reference, the quick
+start of Strimzi's bridge and its tests, and the tests of Karapace's proxy. Where the three want different
+things of one request, docs/rest-v2.md says which of them is followed.
 """
 
 from __future__ import annotations

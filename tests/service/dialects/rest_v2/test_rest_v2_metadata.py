@@ -67,7 +67,7 @@ def refusal(web: HttpApp, path: str, **headers: str) -> tuple[int, int]:
     return code_of(web.get(path, headers=headers))
 
 
-# -- what is told --------------------------------------------------------------------------------------------
+# -- answers -------------------------------------------------------------------------------------------------
 
 
 def test_answers_have_confluents_shape_to_the_letter(web: HttpApp) -> None:

@@ -1,4 +1,4 @@
-"""Producing in REST Proxy v2 over HTTP: what is written, how each end is told, and how long it may take."""
+"""Producing in REST Proxy v2 over HTTP: what is written, how outcomes are reported, and the time limits."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def produced(web: HttpApp) -> dict[str, float]:
 
 
 def acknowledged(partition: int, offset: int | None) -> dict[str, object]:
-    """What is told of a record that was acknowledged."""
+    """The result of an acknowledged record."""
     return {"partition": partition, "offset": offset, "error_code": None, "error": None}
 
 

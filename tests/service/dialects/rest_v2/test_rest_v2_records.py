@@ -1,4 +1,4 @@
-"""Bodies of REST Proxy v2: what becomes of each member, how each fault is told, and which types are read."""
+"""Bodies of REST Proxy v2: how each member is read, the error of each fault, and which types are read."""
 
 from __future__ import annotations
 

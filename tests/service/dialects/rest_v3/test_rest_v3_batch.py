@@ -1,4 +1,4 @@
-"""POST …/records:batch of REST Proxy v3: up to ten entries, each told of by its id."""
+"""POST …/records:batch of REST Proxy v3: up to ten entries, each answered by its id."""
 
 from __future__ import annotations
 

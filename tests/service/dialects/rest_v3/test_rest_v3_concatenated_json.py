@@ -1,4 +1,4 @@
-"""Records that follow each other in a stream, told apart however the stream is cut."""
+"""Records that follow each other in a stream are separated, however the stream is cut."""
 
 from __future__ import annotations
 

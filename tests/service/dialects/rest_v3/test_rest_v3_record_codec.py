@@ -28,7 +28,7 @@ def refusal(text: bytes | str) -> tuple[int, str]:
 
 
 def refusals(form: str, *written: str) -> dict[str, tuple[int, str]]:
-    """Those of what stands in the place of %s."""
+    """The refusal of each text when it replaces %s in the form."""
     return {one: refusal(form.replace("%s", one)) for one in written}
 
 
