@@ -1,6 +1,6 @@
-"""The client as a whole: one turn and its order, its end, and beginning again; that nothing makes it spin.
+"""The client as a whole: the order of one turn, closing, bootstrapping again, and no busy loops.
 
-With cases of NetworkClientTest that tell a story of their own; the others are in `test_network_client.py`.
+It has those cases of NetworkClientTest that are longer scenarios; the others are in `test_network_client.py`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def find_etcd(tools: Path = TOOLS) -> Path:
             return Path(found)
     tools.mkdir(parents=True, exist_ok=True)
     try:
-        if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
+        if os.geteuid() == 0:  # a new machine has no package lists, and only root may fetch them
             apt_get("update")
         apt_get("download", "etcd-server", folder=tools)
         package = next(tools.glob("etcd-server_*.deb"))

@@ -1,4 +1,4 @@
-"""The dashboard: the file is what the code builds, and asks for nothing that a sidecar does not tell."""
+"""The dashboard: the file is what the code builds, and it uses only metrics that a sidecar has."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Three sidecars on real brokers tell what they saw, and the tables made of it hold what somebody else saw.
+"""Three sidecars on real brokers write events; the tables made of these agree with an independent observer.
 
-A broker is killed and comes back, leaders are elected, topics are made, deleted and made again while records
-are produced; one sidecar is held back (SIGSTOP) meanwhile. The judge is kafka-python, which polls the brokers
-(tests/support/leadership_poller.py). The tables are read by pyarrow.
+A broker is killed and comes back, leaders are elected, topics are created, deleted and created again while
+records are produced. One sidecar is paused (SIGSTOP) meanwhile. The observer is kafka-python, which polls the
+brokers (tests/support/leadership_poller.py). The tables are read by pyarrow.
 """
 
 from __future__ import annotations

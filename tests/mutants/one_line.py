@@ -254,7 +254,7 @@ class _Mutator(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Asserts tell mypy what is so; nothing is decided by them."""
+        """Leaves asserts alone: they are for mypy, and decide nothing."""
 
     def visit_Raise(self, node: ast.Raise) -> None:
         self._become(node, "pass")

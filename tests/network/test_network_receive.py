@@ -107,7 +107,7 @@ def refusal_of(stream: bytes, max_bytes: int | None, taken: bytes | None = None)
     """What is said of a stream's end, after a frame of it."""
     receive = NetworkReceive(max_bytes)
     receive.feed(stream)
-    assert receive.has_frame  # there is something to tell, and no further byte is awaited
+    assert receive.has_frame  # there is an error to report, and no further byte is awaited
     if taken is not None:
         assert receive.take() == taken
     with pytest.raises(InvalidReceiveError) as caught:

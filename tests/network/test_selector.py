@@ -402,7 +402,7 @@ def test_cant_send_with_in_progress(selector: Selector, echo_peer: ScriptedPeer)
     selector.send(0, [b"test1"])
     with pytest.raises(IllegalStateError, match="prior send operation still in progress, connection id is 0"):
         selector.send(0, [b"test2"])
-    selector.poll(FOREVER_MS)  # there is something to tell, so it does not wait
+    selector.poll(FOREVER_MS)  # there is something to return, so it does not wait
     assert selector.disconnected[0].name is ChannelStateName.FAILED_SEND
     assert_empty(selector)
 

@@ -120,7 +120,7 @@ class TlsByHand:
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def step(self) -> bool:
-        """Goes on with the handshake, if something came; returns whether it is done."""
+        """Continues the handshake, if bytes came; returns whether it is done."""
         try:
             self._incoming.write(self._connection.recv(65536))
         except BlockingIOError:

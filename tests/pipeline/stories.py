@@ -82,7 +82,7 @@ class Outcome:
         self._rows: dict[str, dict[int | None, list[Row]]] = {}
 
     def check(self, tale: Tale, tables: Tables) -> None:
-        """Goes on with the story, with the rows that are its own."""
+        """Resumes the story with its own rows."""
         number = self._numbers[tale]
 
         def rows(table: str) -> list[Row]:

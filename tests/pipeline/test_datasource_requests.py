@@ -281,7 +281,7 @@ def test_what_an_answer_means() -> None:
 
 
 class Clock:
-    """Stands still but for sleeps, which it writes down."""
+    """Advances only by sleeps, which it keeps."""
 
     def __init__(self) -> None:
         self.now_ms = 0

@@ -1,7 +1,7 @@
-"""The whole producer over loopback against a steered cluster: versions, leaders, topics that change.
+"""The whole producer over loopback against a fake cluster: versions, leaders, topics that change.
 
-What a broker may do at any moment of an ordinary life: speak old versions, lose a leadership while a batch is
-on its way, tell of a cluster as it was, forget a topic and know one of the same name.
+Brokers do what happens in ordinary operation. They speak old versions, lose a leadership while a batch is on
+its way, answer with stale metadata, and delete a topic and create one of the same name.
 """
 
 from __future__ import annotations

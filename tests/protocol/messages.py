@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from client_core.protocol import messages as generated
 
 _FIELD: Final = re.compile(r"^    (?P<name>\w+): .* = [^#]+(?:  # (?P<notes>.*))?$")
-#: Enough to tell one from many; more only makes the tests slow.
+#: Enough to distinguish one from many; more only makes the tests slow.
 _MAX_ELEMENTS: Final = 2
 
 

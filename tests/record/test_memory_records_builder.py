@@ -33,7 +33,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class Halving:
-    """Stands for a codec: half of the bytes, none of the sense."""
+    """A fake codec: it keeps the first half of the bytes."""
 
     codec = Codec.GZIP
 

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long in all; %(default)s")
     parser.add_argument("--seed", type=int, default=None, help="any number; one by chance, which is printed")
     parser.add_argument(
-        "--trace", action="store_true", help="tell which lines allocate what is kept; slow, and no results"
+        "--trace", action="store_true", help="show which lines allocate what is kept; slow, and no results"
     )
     chosen = parser.parse_args(arguments)
     seed = random.randrange(2**31) if chosen.seed is None else chosen.seed

@@ -1,7 +1,7 @@
-"""A look-up costs the same however much is known and however many wait; so does a record for a known topic.
+"""The cost of a look-up, or of a record for a known topic, does not grow with known topics or waiters.
 
-Calls and lines are counted, not timed (`benchmarks/growth.py` has the seconds): with much they are those with
-little. Lines tell of a walk that calls nothing.
+Calls and lines are counted, not timed (`benchmarks/growth.py` has the seconds). Their number is the same with
+many topics as with few. Counting lines also finds loops that call nothing.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def calls_of(code: CodeType, run: Callable[[], object]) -> int:
 
 
 def python_lines(run: Callable[[], object]) -> int:
-    """How many lines of Python this thread runs meanwhile: they tell of a walk that calls nothing."""
+    """How many lines of Python this thread runs meanwhile: this also finds loops that call nothing."""
     lines = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> Any:

@@ -60,7 +60,7 @@ def unpack(package: str, folder: Path = TOOLS) -> Path:
 
 
 def _unpack_into_place(package: str, root: Path) -> None:
-    if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
+    if os.geteuid() == 0:  # a new machine has no package lists, and only root may fetch them
         apt_get("update")
     with tempfile.TemporaryDirectory(prefix=f"{package}.", dir=root.parent) as scratch:
         apt_get("download", package, folder=Path(scratch))

@@ -150,7 +150,7 @@ class FakeProducer:
         self._announce(before)
 
     def _announce(self, before: MetadataCache) -> None:
-        """Tells the event sink what the swap has changed, as Metadata does."""
+        """Emits the changes of the swap to the event sink, as Metadata does."""
         for event in changes_between(before, self.cache, {}, lambda _: True):
             self.events.emit(event)
 

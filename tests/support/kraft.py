@@ -236,11 +236,11 @@ class KraftCluster:
         self._controller().pause()
 
     def resume_controller(self) -> None:
-        """SIGCONT. What it missed for over 9 s it takes for brokers' deaths: they are fenced for a moment."""
+        """SIGCONT. After a pause of over 9 s it takes the brokers for dead, and fences them for a moment."""
         self._controller().send_signal(signal.SIGCONT)
 
     def advertise(self, listener: str, ports: Mapping[int, int]) -> None:
-        """Brokers tell clients of these ports of a proxied listener, from their next `new_port` on."""
+        """Brokers advertise these ports of a proxied listener, from their next `new_port` on."""
         proxied = [
             replace(each, advertised_ports=dict(ports)) if each.name == listener else each
             for each in self._settings.proxied

@@ -90,7 +90,7 @@ class KafkaServer:
     def has_started(self) -> bool:
         """Whether the present process said so: a broker does once the controller counts on it.
 
-        Metadata can't tell. For seconds they name a broker that is down, at the address of the next one.
+        Metadata can't show it: for seconds it names a broker that is down, at the address of the next one.
         """
         with self.log_path.open("rb") as log:
             log.seek(self.log_begins_at)

@@ -249,7 +249,7 @@ def record(value: str, topic: str = "orders", *, partition: int | None = None) -
 
 
 def records(count: int, topic: str = "orders") -> list[ProducerRecord]:
-    """So many, with values that tell them apart."""
+    """So many records with different values."""
     return [record(f"{topic}-{number}", topic) for number in range(count)]
 
 

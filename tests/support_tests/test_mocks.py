@@ -1,6 +1,4 @@
-"""The mocks of network and client do what the real ones do, as far as a test can tell, when it says so;
-and the Metadata responses that tests make.
-"""
+"""The mocks of network and client behave as the real ones when a test says so; and Metadata responses."""
 
 from __future__ import annotations
 

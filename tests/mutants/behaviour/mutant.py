@@ -107,7 +107,7 @@ def mutated(mutant: Mutant, root: Path) -> dict[str, str]:
         count = text.count(old)
         if count != 1:
             raise MutantError(
-                f"{mutant.name}: {old!r} occurs {count} times in {file}; rewrite the change for the present code"
+                f"{mutant.name}: {old!r} occurs {count} times in {file}; rewrite the change for this code"
             )
         texts[file] = text.replace(old, new)
     return texts

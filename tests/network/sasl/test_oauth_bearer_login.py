@@ -1,7 +1,7 @@
-"""Tokens: what a client can tell of one, from a file, from a thread that keeps one at hand, and when again.
+"""Tokens: their claims, from a file, from a thread that keeps one ready, and when to renew them.
 
 After ClientJwtValidatorTest, ClaimValidationUtilsTest, OAuthBearerLoginModuleTest, RetryTest and
-ExpiringCredentialRefreshingLoginTest (Kafka 4.3), by a clock that a test turns.
+ExpiringCredentialRefreshingLoginTest (Kafka 4.3), with a mock clock.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ WAITS: Final = "waits"
 
 
 class SteppingClock(MockClock):
-    """Tells when the thread begins to wait, and for how long."""
+    """Reports when the thread begins to wait, and for how long."""
 
     def __init__(self, steps: queue.Queue[str]) -> None:
         super().__init__()

@@ -233,7 +233,7 @@ async def test_nobody_is_asked_for_a_body_that_was_refused_already(caplog: pytes
 
 @on_each_loop
 async def test_who_is_answered_without_being_asked_for_its_body_is_not_listened_to_any_more() -> None:
-    """It may send the body or another request next, and nobody could tell."""
+    """It may send the body or another request next, and these can't be distinguished."""
     echo = Echo(reads=lambda _: False)
     smuggled = b"GET /smuggled HTTP/1.1\r\n" + HOST + b"\r\n"
     head = POST + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(smuggled)

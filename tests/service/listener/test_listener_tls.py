@@ -266,7 +266,7 @@ class Looked:
         self._now_ms = 0
 
     def look(self) -> None:
-        """Twice, so that what changed has stood still."""
+        """Looks twice, so that a change has settled."""
         for _ in range(2):
             self._now_ms += max(SETTLE_MS, int(LOOK_S * 1000))
             self.tls.look(self._now_ms)

@@ -48,7 +48,7 @@ def emit(web: HttpApp, *events: e.Event) -> None:
         web.app.client_metrics.emit(event)
 
 
-# -- tallies -------------------------------------------------------------------------------------------------
+# -- fast metrics --------------------------------------------------------------------------------------------
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:

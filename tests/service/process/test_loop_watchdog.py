@@ -270,7 +270,7 @@ def is_waiting(thread: threading.Thread) -> bool:
 
 
 @contextmanager
-def standing(count: int = 1, deep: int = 0) -> Iterator[None]:
+def waiting_threads(count: int = 1, deep: int = 0) -> Iterator[None]:
     """So many threads that wait in `wait_here`, named 0-stuck-0, 0-stuck-1, …: the first by name."""
     go_on = threading.Event()
     threads = [
@@ -293,7 +293,7 @@ def stack_of(name: str) -> str:
 
 
 def test_a_thread_is_shown_by_its_name_with_each_call_the_innermost_last() -> None:
-    with standing():
+    with waiting_threads():
         calls = stack_of("0-stuck-0").splitlines()
     places = [call.rpartition(" in ")[2] for call in calls]
     assert places[-1] == "Condition.wait"
@@ -302,7 +302,7 @@ def test_a_thread_is_shown_by_its_name_with_each_call_the_innermost_last() -> No
 
 
 def test_neither_values_nor_lines_of_source_are_shown() -> None:
-    with standing():
+    with waiting_threads():
         shown = stack_of("0-stuck-0")
     assert "hunter2" not in shown
     assert "password" not in shown
@@ -313,7 +313,7 @@ def test_who_asks_is_not_among_them() -> None:
 
 
 def test_of_a_deep_stack_the_innermost_calls_are_shown() -> None:
-    with standing(deep=500):
+    with waiting_threads(deep=500):
         calls = stack_of("0-stuck-0").splitlines()
     assert len(calls) == MAX_CALLS + 1
     assert calls[0] == "(calls further out are left out)"
@@ -321,5 +321,5 @@ def test_of_a_deep_stack_the_innermost_calls_are_shown() -> None:
 
 
 def test_of_many_threads_so_many_are_shown() -> None:
-    with standing(MAX_THREADS + 1):
+    with waiting_threads(MAX_THREADS + 1):
         assert len(stacks()) == MAX_THREADS

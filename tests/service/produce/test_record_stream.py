@@ -433,8 +433,8 @@ async def test_a_caller_who_leaves_before_the_last_result_ends_the_conversation(
     assert web.app.sidecar.streams.open_now == 0
 
 
-@pytest.mark.parametrize("who", ["read", "tell"])
-async def test_what_reading_or_telling_raises_ends_the_conversation(who: str) -> None:
+@pytest.mark.parametrize("who", ["read", "report"])
+async def test_an_exception_of_reading_or_reporting_ends_the_conversation(who: str) -> None:
     web = app()
 
     async def read() -> None:
@@ -444,7 +444,7 @@ async def test_what_reading_or_telling_raises_ends_the_conversation(who: str) ->
         await asyncio.Event().wait()
 
     async def report(_: object) -> None:
-        raise ValueError("tell")
+        raise ValueError("report")
 
     stream = open_stream(web)
     with stream, pytest.raises(ValueError, match=who):

@@ -390,7 +390,7 @@ class Life:
         return outcome
 
     def spool(self, *values: str) -> None:
-        """A request; refused, its caller tries once more, under values that tell it from the first."""
+        """A request; if it is refused, its caller tries once more, with different values."""
         for again in ("", "-again"):
             sent = [value + again for value in values]
             self.open = len(sent)
