@@ -1,4 +1,4 @@
-"""Faults under load on a real Kafka, and whether what was promised held.
+"""Faults under load on a real Kafka, and checks that all promises were kept.
 
     faults_*.py    what is done to brokers, network, credentials and the sidecar itself, a function each
     stage.py       brokers behind steerable proxies, a sidecar, Kafka's own Java client beside it

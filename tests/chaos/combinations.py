@@ -1,6 +1,6 @@
-"""Faults at once: some harms drawn by a seed, begun one after the other, ended in an order of their own.
+"""Several faults at once: harms drawn by a seed, begun one after the other, ended in another order.
 
-A combination of the same seed is the same again; its name says what it is made of.
+The same seed gives the same combination. The name of a combination lists its harms.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_NETWORK: Final = (
 
 
 def combinations(how_many: int, seed: int) -> tuple[Fault, ...]:
-    """Of a harm of brokers and one to three of the network each; no combination twice."""
+    """Combinations of one harm of brokers and one to three of the network; none occurs twice."""
     random = Random(seed)
     faults: dict[str, Fault] = {}
     while len(faults) < how_many:

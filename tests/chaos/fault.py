@@ -1,4 +1,4 @@
-"""What a fault is, and the list that each of them is entered into by its module."""
+"""The type of a fault. Each module of faults has a list of its own."""
 
 from __future__ import annotations
 

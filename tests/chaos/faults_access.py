@@ -1,7 +1,7 @@
-"""Who may come in, and how much of it: rights, passwords, certificates, quotas.
+"""Faults of access: rights, passwords, certificates, quotas.
 
-Clients come by TLS and SCRAM. Java's client reads password and authorities once, so nothing of that kind can
-be changed under it.
+Clients connect by TLS and SCRAM. Java's client reads its password and authorities only once, so these can't
+be changed while it runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _rotate_password(scene: Scene) -> None:
 
 
 def _rotate_password_and_be_late(scene: Scene) -> None:
-    """As with Java's client, records wait for their deadline while nobody lets it in."""
+    """As with Java's client, records wait for their deadline while brokers refuse the client."""
     scene.cluster.rotate_password()
     _cut_off(scene)
     scene.hold(4)

@@ -119,9 +119,9 @@ def _limited(pid: int, which: int, limit: int) -> Iterator[None]:
 
 
 def _use_up_descriptors(scene: Scene) -> None:
-    """No socket can be opened: neither a caller's accepted nor one to a broker that was cut off.
+    """No socket can be opened: the sidecar accepts no caller and can't connect to a broker again.
 
-    A connection that is not accepted has its request read late, which is no deadline lost.
+    The request of a connection that is not accepted is read late. This does not count as a missed deadline.
     """
     pid, began_ms = scene.sidecar.process.pid, now_ms()
     highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
@@ -139,7 +139,7 @@ def _use_up_descriptors(scene: Scene) -> None:
 
 
 def _near_the_limit_of_memory(scene: Scene) -> None:
-    """Room for one large body or two, and many at once. None is written: they end before their JSON does."""
+    """Many large bodies at once, with memory for one or two. None is written: their JSON is incomplete."""
     pid = scene.sidecar.process.pid
     found = _VIRTUAL.search(Path(f"/proc/{pid}/status").read_text())
     assert found is not None

@@ -1,6 +1,6 @@
-"""Harms that begin, last and end: each a fault by itself, and an ingredient of combinations.
+"""Harms that begin, last and end: each is a fault by itself, and a part of combinations.
 
-`begin` gives what ends it. The harm of a broker is that of the leader of partition 0 unless it says more.
+`begin` returns a function that ends it. A harm of a broker is one of the leader of partition 0 by default.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Harm:
     begin: Callable[[Scene], End]
 
     def held(self, seconds: float) -> Injection:
-        """The fault that consists of nothing else."""
+        """The fault that is this harm alone, for so long."""
 
         def inject(scene: Scene) -> None:
             end = self.begin(scene)

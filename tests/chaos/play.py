@@ -6,9 +6,9 @@
     the load ends           every open request is answered
     read back               all brokers are there; librdkafka reads the topic; the judge judges
 
-Not withstood is a fault with any broken promise (judge.py), a longer gap than Java's client by more than the
-judge allows, or a step that waited in vain. The window of "longest time without success" is from injection to
-recovery.
+A fault counts as not withstood in three cases: a promise is broken (judge.py), the gap is longer than that of
+Java's client by more than the judge allows, or a step waited in vain. The window of "longest time without
+success" is from injection to recovery.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Row:
 
 
 def play(stage: Stage, fault: Fault) -> Row:
-    """The row of one fault. Whatever the fault's own steps wait for in vain becomes a sentence of it."""
+    """The row of one fault. If a step of the fault itself waits in vain, the row has a sentence about it."""
     began_ms = now_ms()
     stage.heal()
     client = fault.route(stage)
@@ -170,7 +170,7 @@ class _Act:
             self.java_gap_ms = self._java.longest_gap_ms(injected_ms, recovered_ms)
 
     def end_the_load(self) -> None:
-        """Waits until what is open is answered, so that all that can be stored has somebody who sent it."""
+        """Waits until open requests are answered, so that every record that can be stored has its attempt."""
         try:
             self._scene.load.join()
         except AssertionError as error:

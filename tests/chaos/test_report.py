@@ -1,4 +1,4 @@
-"""The tables say what the rows say, and what the last whole run may claim."""
+"""The tables agree with the rows, and the last whole run may be published."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_each_group_has_its_heading_once(tmp_path: Path) -> None:
 
 
 def test_the_last_whole_run_played_enough_faults_and_lost_nothing() -> None:
-    """What the page may claim: a run that lost a record, or was cut short, is not one to keep."""
+    """A run that lost a record, or was cut short, must not be published."""
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
     assert len(rows) >= 40
     assert [row["fault"] for row in rows if row["lost"]] == []

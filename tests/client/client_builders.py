@@ -1,4 +1,4 @@
-"""What the tests of this room share: small requests, and a NetworkClient on a network that the test plays.
+"""Shared by the tests of this folder: small requests, and a NetworkClient on a mock network.
 
 `Bench` is a client, its selector and its clock. `ready` brings a node up the way a broker would, ApiVersions
 included; `answer` replies to the oldest request that the node has not answered.

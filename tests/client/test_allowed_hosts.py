@@ -1,5 +1,5 @@
-"""allowed.broker.hosts: which hosts and addresses are allowed, which entries are none, and that no attempt is
-made elsewhere."""
+"""allowed.broker.hosts: which hosts and addresses are allowed, which entries are invalid, and that there is no
+attempt to connect elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections are made anew when other credentials are in force: one by one, after a trial, with no loss."""
+"""Connections are renewed when credentials change: one by one, after a trial, with no loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TAKEN_MS: Final = LOOK_MS + 2 * SETTLE_MS
 
 
 class Given(NamedTuple):
-    """What a decision is made of."""
+    """The input of a decision."""
 
     stale: list[Stale]
     held: int | None = None
@@ -362,7 +362,7 @@ def test_a_connection_that_fails_after_a_good_trial_stops_the_others() -> None:
 
 
 def test_what_changes_again_at_once_is_not_taken_for_what_was_meant() -> None:
-    """A name and its password in two files, read in between: nothing is tried with half of them."""
+    """A name and its password in two files, read between two writes: no half-changed pair is tried."""
     bench = RenewalBench(NODE)
     bench.turn(LOOK_MS)
     for number in range(1, 20):

@@ -1,4 +1,4 @@
-"""Requests on their way: their numbers, their queues, and from a frame to its message.
+"""Requests in flight: their correlation ids, their queues, and from a frame to its message.
 
 Twins of InFlightRequestsTest, INF-01 to INF-09, NET-11 and NET-24.
 """
@@ -175,7 +175,7 @@ def test_load_shows_how_busy_a_connection_is() -> None:
 def test_skipping_the_walk_never_hides_a_timeout(
     sent: list[tuple[int, int, int, int]], asked: list[int]
 ) -> None:
-    """The bound that saves the walk over all queues must agree with a walk, whatever was asked before."""
+    """The bound that saves the walk over all queues must agree with a walk, after any calls."""
     requests = InFlightRequests(max_per_connection=100)
     everything = []
     for correlation_id, (node_id, sent_ms, timeout_ms, throttle_ms) in enumerate(sent):

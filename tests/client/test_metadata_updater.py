@@ -1,4 +1,4 @@
-"""When metadata is requested, from which node, how it ends, and what of that is reported.
+"""When metadata is requested, from which node, how a request ends, and what is reported.
 
 UPD-01 to UPD-15, and NetworkClientTest.
 """
@@ -64,7 +64,7 @@ def known_metadata(now_ms: int = 1_000_000, *, max_age_ms: int = 5_000) -> Metad
 
 
 class OneClient:
-    """A MetadataClient that does what the test says, and keeps what it was asked."""
+    """A MetadataClient that does what the test says, and records its requests."""
 
     def __init__(self, *, node: Node | None = NODE, any_ready: bool = False) -> None:
         self.node = node
@@ -197,7 +197,7 @@ def test_what_is_fatal_stays_to_be_raised_when_a_request_fails_thereafter() -> N
 
 
 class _InDoubt(Metadata):
-    """Metadata whose last answer may not be so."""
+    """Metadata whose last answer may be false."""
 
     @property
     def is_in_doubt(self) -> bool:

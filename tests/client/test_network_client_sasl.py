@@ -1,4 +1,4 @@
-"""NetworkClient over SASL: versions are asked for behind the log-in, and its renewal goes by unnoticed."""
+"""NetworkClient over SASL: versions are asked for after the log-in, and callers don't notice its renewal."""
 
 from __future__ import annotations
 

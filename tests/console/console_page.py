@@ -3,8 +3,8 @@
     console = ConsolePage.opened(browser, sidecar.api_url)
     console.until(lambda: console.headline == "Everything is in order")
 
-Each look reads the whole of what is asked for in one script, so that a page which renews itself in between
-can't answer half of it. Blocks, on the test's thread.
+Each call reads everything it needs in one script, so that a page which renews itself meanwhile can't give
+half an answer. Blocks, on the test's thread.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ConsolePage:
         return found
 
     def faults(self) -> list[str]:
-        """What the browser's console holds against the page since this was last asked."""
+        """The messages of the browser's console since the last call."""
         return [str(entry["message"]) for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def run(self, script: str, *arguments: object) -> Any:

@@ -1,4 +1,4 @@
-"""The console for everybody: by keyboard, in light and dark, narrow and enlarged, with many topics, alone."""
+"""The console's accessibility: by keyboard, light and dark, narrow and enlarged, many topics, no other hosts."""
 
 from __future__ import annotations
 

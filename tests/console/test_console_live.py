@@ -1,4 +1,4 @@
-"""The console shows what is, and what changes while one looks: leaders, brokers, the sidecar itself."""
+"""The console shows the present state and its changes: leaders, brokers, the sidecar itself."""
 
 from __future__ import annotations
 

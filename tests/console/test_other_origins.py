@@ -1,4 +1,4 @@
-"""Pages of other origins in a real browser: what an allowed one may do, and that any other may do nothing.
+"""Pages of other origins in a real browser: what an allowed one may do, and that others may do nothing.
 
 The pages come from ports of their own on loopback: another port is another origin.
 """
