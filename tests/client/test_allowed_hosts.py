@@ -1,5 +1,4 @@
-"""allowed.broker.hosts: which hosts and addresses are allowed, which entries are invalid, and that there is no
-attempt to connect elsewhere."""
+"""allowed.broker.hosts: which hosts are allowed, which entries are invalid, and no attempt elsewhere."""
 
 from __future__ import annotations
 

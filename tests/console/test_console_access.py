@@ -1,4 +1,4 @@
-"""The console's accessibility: by keyboard, light and dark, narrow and enlarged, many topics, no other hosts."""
+"""The console's accessibility: keyboard, light and dark, narrow and enlarged; many topics, no other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Kubernetes API server with its etcd, alone: it stores and judges, and nothing runs.
+"""A real Kubernetes API server with its etcd, alone: it validates and stores objects, and nothing runs.
 
     with ApiServer(folder, apiserver=program, etcd=other) as server:
         server.create("/api/v1/namespaces", {...})
@@ -38,7 +38,7 @@ _UNPACK_TIMEOUT_S: Final = 100
 
 
 class RefusedError(Exception):
-    """The server took something not, or not without a warning. The text is what it said."""
+    """The server refused something, or accepted it with a warning. The text is the server's."""
 
 
 def find_etcd(tools: Path = TOOLS) -> Path:
@@ -122,7 +122,7 @@ class ApiServer:
             raise RefusedError(f"a warning: {'; '.join(warnings)}")
 
     def has_kind(self, group_version: str, kind: str) -> bool:
-        """Whether it serves objects of this kind by now."""
+        """Whether it serves objects of this kind yet."""
         answer = self._client.get(f"/apis/{group_version}")
         return answer.is_success and any(it["kind"] == kind for it in answer.json()["resources"])
 

@@ -1,4 +1,4 @@
-"""Programs of Debian's that a check runs: found, or installed by apt, and what they said when they failed.
+"""Debian's programs that a check runs: found, or installed by apt; and the output of failed ones.
 
 Blocks, on the caller's thread.
 """
@@ -21,7 +21,7 @@ _TOLD_LINES: Final = 30
 
 
 class ProgramFailedError(Exception):
-    """A program ended with another code than 0. The text is its call, its code and what it said last."""
+    """A program ended with another code than 0. The text is its call, its code and its last output."""
 
     def __init__(self, command: Sequence[str], code: int, said: str) -> None:
         reported = "\n".join(said.strip().splitlines()[-_TOLD_LINES:])

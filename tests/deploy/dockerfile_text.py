@@ -1,4 +1,4 @@
-"""A Dockerfile's instructions, as they are written: enough to ask what is promised of it, not a builder.
+"""A Dockerfile's instructions as they are written: enough to check its promises, not a builder.
 
 Lines that end with a backslash go on; comments are left out, between such lines too. Variables stay as they
 are written. A stage begins with its FROM.

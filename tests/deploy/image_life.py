@@ -125,7 +125,7 @@ class ImageLife:
             return at_start, _resident_kib(container)
 
     def compiled_at_start(self) -> list[str]:
-        """The Python files that a start compiles, for want of bytecode that it could read."""
+        """The Python files that a start compiles, because there is no bytecode that it could read."""
         with self.running(environment={"PYTHONVERBOSE": "1"}) as (container, _, _):
             return sorted(set(_COMPILED.findall(container.log())))
 
@@ -157,7 +157,7 @@ def _produce(api: httpx.Client, topic: str, values: list[str]) -> None:
 
 
 def _is_restricted(container: Container, image: ImageConfig, *, seccomp: bool) -> None:
-    """By what the kernel says of the first process: it is the program itself, and may nothing."""
+    """Checks the first process by the kernel's view: it is the program itself, and has no capability."""
     uid, _, gid = image.user.partition(":")
     expected = {
         "Uid": f"{uid}\t" * 3 + uid,

@@ -1,4 +1,4 @@
-"""How a check of what is deployed may end, other than well."""
+"""The errors of a check of deployed files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The charts: Helm and Kubernetes know what each values example makes, and operators get what is promised."""
+"""The charts: Helm and Kubernetes accept the output of each values example, and it is as documented."""
 
 from __future__ import annotations
 

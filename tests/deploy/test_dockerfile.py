@@ -1,4 +1,4 @@
-"""What the Dockerfile promises, read in it; check_image.py looks for the same in what is built from it."""
+"""The promises of the Dockerfile, checked in its text; check_image.py checks them in the built image."""
 
 from __future__ import annotations
 

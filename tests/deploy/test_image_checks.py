@@ -1,4 +1,4 @@
-"""The eyes of check_image.py: each sees what it looks for. The image takes minutes, and is built there."""
+"""Each check of check_image.py finds its fault. The image itself is built there, which takes minutes."""
 
 from __future__ import annotations
 

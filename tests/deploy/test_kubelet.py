@@ -1,4 +1,4 @@
-"""The kubelet of these tests does what a kubelet does: with containers of a few lines each."""
+"""The kubelet of these tests behaves as a kubelet: with containers of a few lines each."""
 
 from __future__ import annotations
 

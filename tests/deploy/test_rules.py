@@ -91,7 +91,7 @@ def test_promtool_reads_the_configuration_that_the_documentation_shows(tmp_path:
 
 @pytest.mark.tools
 def test_an_alert_that_never_fired_would_be_found(tmp_path: Path) -> None:
-    """The proofs of each alert fail where the alert is put to sleep. That they hold else is shown above."""
+    """The tests of each alert fail if the alert is disabled. That they pass otherwise is shown above."""
     text = (FILES / "rules.yaml").read_text()
     proofs = yaml.safe_load((FILES / "rules_test.yaml").read_text())
     for name in NAMES:

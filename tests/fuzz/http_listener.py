@@ -1,11 +1,11 @@
-"""A sidecar's listener under http_shapes.py, http_bodies.py and mutations of them: what each is held to.
+"""A sidecar's listener under http_shapes.py, http_bodies.py and mutations of them, and the rules for each.
 
-    await shapes_hold(prober)        each gets the answers that it was promised, and no others
+    await shapes_hold(prober)        each gets the answers that it must get, and no others
     await bodies_hold(prober)        each is taken or refused, by every path that reads a body
     await mutations_hold(prober, range(1_000))
 
-All end within the prober's deadline, none is an unforeseen 500, and somebody else is answered afterwards. Who
-calls: tests with a server in their own process, and http_sidecar.py with one of its own. asyncio.
+All end within the prober's deadline, none is an unexpected 500, and another caller is answered afterwards. It
+is called by tests with a server in their own process, and by http_sidecar.py with one of its own. asyncio.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def mutations_hold(prober: Prober, seeds: range) -> Counter[int]:
 
 
 class HttpFaultError(AssertionError):
-    """Bytes that were answered as they must not be."""
+    """Bytes got an answer that they must not get."""
 
     def __init__(self, sent: bytes, said: str) -> None:
         super().__init__(said)

@@ -1,8 +1,8 @@
-"""A sidecar of its own process under hostile HTTP: it answers, it lives, and its memory comes back.
+"""A sidecar process under hostile HTTP: it answers, it lives, and its memory is released.
 
     endured = endure(seed=1, until_s=time.monotonic() + 60, folder=...)
 
-What is held to, shape by shape, is in http_listener.py and openapi_cases.py; here it is the process.
+The rules for single requests are in http_listener.py and openapi_cases.py; here the process is checked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON as a tree that may hold what no JSON library writes: names twice, NaN, lone surrogates, any depth.
+"""JSON as a tree that may hold what no JSON library writes: duplicate names, NaN, lone surrogates, any depth.
 
     tree(value)              of a Python value: objects become lists of pairs, the rest stays text
     spoilt(tree, random)     one to three places of it changed
@@ -110,7 +110,7 @@ def _nodes(node: Tree) -> Iterator[Tree]:
 
 
 def _changed(node: Tree, left: list[int], random: Random) -> Tree:
-    """The tree with the node changed that comes when `left` has been counted down."""
+    """The tree with one node changed: the one at which `left` has been counted down."""
     if not left[0]:
         left[0] = -1
         return _other(node, random)

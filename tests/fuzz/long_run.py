@@ -2,8 +2,8 @@
 
     run = fuzz(seed=1, minutes=10, say=print)
 
-Decoders share half of the time. Whatever a part finds is a line in its faults, and it goes on: a run ends at
-its time alone. What is found is kept in the corpus (corpus.py), so that the suite replays it.
+Decoders share half of the time. Each finding of a part is a line in its faults, and the part goes on: a run
+ends only when its time is over. Findings are kept in the corpus (corpus.py), so that the suite replays them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Bytes that were a valid value once: flipped, cut, spliced, repeated, with lengths that lie.
+"""Spoils the bytes of a valid value: flipped, cut, spliced, repeated, with false lengths.
 
     mutated(valid, others, tokens, Random(7))
 
-`others` makes further valid values of the same kind, of which pieces are put in; `tokens` are bytes that mean
-something to the decoder. Pure: the same Random makes the same bytes.
+`others` makes further valid values of the same kind, from which pieces are inserted; `tokens` are bytes with
+a meaning for the decoder. Pure: the same Random makes the same bytes.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def test_hostile_input_is_read_or_refused_as_documented(target: Target, examples
 
 
 def test_what_is_spoilt_was_valid_before() -> None:
-    """Lest everything be refused at its first byte."""
+    """Checks that not every input is refused at its first byte."""
     for target in ALL:
         made = (target.make(Random(seed)) for seed in range(200))
         assert any(judge(target, one) is DeliveryOutcome.READ for one in made), target.name

@@ -90,7 +90,7 @@ def test_mutated_requests_are_answered_or_ended(loop: str, caplog: pytest.LogCap
 
 
 def test_what_is_smuggled_would_be_noticed() -> None:
-    """Lest the first test above see nothing."""
+    """Checks that the first test above can fail."""
 
     async def scenario(running: RunningServer, prober: Prober) -> None:
         two = Shape("two requests", (SMUGGLED + SMUGGLED,), (frozenset({404, 503}),))

@@ -117,7 +117,7 @@ class _Parsed(NamedTuple):
 
 
 def json_from_java_string(text: str) -> dict[str, Any]:
-    """A message's JSON form from what Java's toString says of it."""
+    """A message's JSON form from Java's toString."""
     parsed = _parse(_TOKEN.findall(text))
     assert not parsed.rest
     return cast("dict[str, Any]", parsed.value)

@@ -126,7 +126,7 @@ class _Nobody:
     was_given_up = False
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
-        """The trace does not say what callers hear."""
+        """The trace has no results for callers."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The brokers of the chaos runs are what they say: seen through proxies only, and harmed as a test wants."""
+"""The brokers of the chaos runs: clients see only their proxies, and each fault has its effect."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ WORKERS: Final = 40
 
 @dataclass(slots=True)
 class Load:
-    """Single-record produces at a steady rate from many connections, and what became of each."""
+    """Single-record produces at a steady rate from many connections, and their outcomes."""
 
     sidecar: Sidecar
     topic: str
@@ -72,7 +72,7 @@ class Load:
 
 
 def leader_returned(sidecar: Sidecar, topic: str) -> int:
-    """Who leads partition 0, as the sidecar has it, no more than a second old."""
+    """The leader of partition 0 as the sidecar returns it, no more than a second old."""
     query = {"partition": 0, "max_age_ms": 1_000}
     found: int = sidecar.api.get(f"/v1/topics/{topic}/leader", params=query).json()["leader"]["id"]
     return found

@@ -1,9 +1,9 @@
-"""What was seen to go wrong in other HTTP bridges to Kafka, and does not here: on the real brokers.
+"""Faults that were seen in other HTTP bridges to Kafka and don't occur here, on real brokers.
 
-A producer for each HTTP connection; a look-up of a leaderless partition that is never answered; one abandoned
-produce that holds up everybody, health included; an unknown topic that costs its wait once for each record; a
-null that becomes the text "null", and false, 0, "", [] and {} that become nothing; answers that do not say
-how old they are. That with every broker dead nothing is called ready is in test_failover.py.
+The faults are: a producer for each HTTP connection; a look-up of a leaderless partition that is never
+answered; an abandoned produce that blocks all callers and the health check; an unknown topic whose wait is
+repeated for each record; a null that becomes the text "null", and false, 0, "", [] and {} that become
+nothing; answers without an age. test_failover.py checks that nothing is ready when every broker is dead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Other consumers read what we produce, in every codec: librdkafka, aiokafka, and Java's console consumer.
 
-Each codec has a topic of its own. Into its one partition the same records are written by one producer per
-level: the default one and the two extremes. Records are compared field by field with what was sent, and the
-leader's log is looked at for the codec of its batches: brokers store what came (compression.type=producer).
+Each codec has a topic of its own with one partition. Producers of three levels write the same records to it:
+the default level and the two extremes. Records are compared field by field with the sent ones. The codec is
+read from the leader's log: brokers store batches as they came (compression.type=producer).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LARGE_BYTES: Final = 300_000
 
 
 def _records(topic: str) -> list[ProducerRecord]:
-    """What a consumer may stumble over: nulls, nothing, headers, size, old times, many small ones."""
+    """Records that are hard for consumers: nulls, empty ones, headers, size, old times, many small ones."""
     noise = Random(7).randbytes(_LARGE_BYTES)
     few = [
         ProducerRecord(topic, b"value", key=b"key", timestamp_ms=_TIME_MS),

@@ -1,7 +1,7 @@
-"""Every name that Kafka's own producer gives its metrics is in our table: with ours beside it, or why not.
+"""Every metric of Kafka's own producer is in our table: with ours beside it, or the reason for its absence.
 
-Asked of the Java producer itself, which prints them: a name that a later Kafka adds is found, and so is one
-that nobody has.
+The Java producer itself prints the names. So the test finds names that a later Kafka adds, and names that
+don't exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The test cluster is what it says: brokers that die, come back, move, and keep what they acknowledged."""
+"""The test cluster: brokers that die, come back, move, and keep the records that they acknowledged."""
 
 from __future__ import annotations
 

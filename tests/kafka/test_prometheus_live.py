@@ -1,6 +1,6 @@
-"""A real Prometheus scrapes a running sidecar on real brokers, and its alerts fire and clear by what happens.
+"""A real Prometheus scrapes a running sidecar on real brokers, and its alerts fire and clear as they should.
 
-The rules are those that are delivered, but for the times that an alert waits: a second instead of minutes.
+The rules are the delivered ones, except that an alert waits for a second instead of minutes.
 """
 
 from __future__ import annotations

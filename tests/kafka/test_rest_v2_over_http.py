@@ -1,7 +1,7 @@
 """REST Proxy v2 on real brokers: each record is read back by another client, each answer compared with one.
 
-Black box: a sidecar in a process of its own, spoken to over HTTP, and tables of what is sent and what must
-come back. The tables hold the contract of docs/rest-v2.md; a case's name is what it claims.
+Black box: a sidecar in a process of its own, called over HTTP, and tables of requests and expected answers.
+The tables have the contract of docs/rest-v2.md; a case's name is its claim.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """REST Proxy v3 on real brokers: each record is read back by another client, each resource compared with one.
 
-Black box: a sidecar in a process of its own, spoken to over HTTP. acks=all, replication factor 3 and
+Black box: a sidecar in a process of its own, called over HTTP. acks=all, replication factor 3 and
 min.insync.replicas 2, unless a test says otherwise.
 """
 

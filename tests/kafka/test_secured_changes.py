@@ -1,7 +1,7 @@
-"""What changes while a producer works on a real broker: sessions, tokens, passwords, certificates and rights.
+"""Changes while a producer works on a real broker: sessions, tokens, passwords, certificates and rights.
 
-Files change as a kubelet changes them. Nothing that was acknowledged is lost, and where a change is made in
-the right order, no record fails. No secret is in any line that was logged meanwhile.
+Files change as a kubelet changes them. No acknowledged record is lost. If a change is made in the right
+order, no record fails. No secret is in any line that was logged meanwhile.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _values(secured: SecuredKraft, topic: str) -> list[bytes | None]:
 def test_sessions_are_renewed_while_records_flow_and_none_fails(
     secured_kafka: SecuredKraft, new_topic: NewTopic, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker ends every session after REAUTH_MS that was not renewed, and its connection with it."""
+    """After REAUTH_MS the broker ends every session that was not renewed, and its connection."""
     events = {mechanism: RecordedEvents() for mechanism in MECHANISMS}
     topics = {mechanism: new_topic(partitions=1, on=secured_kafka.cluster) for mechanism in MECHANISMS}
     with ExitStack() as closing:

@@ -1,4 +1,4 @@
-"""The secured broker is what it says: each listener lets in whom it should, as librdkafka sees it."""
+"""The secured broker: each listener accepts the right clients and no others, checked with librdkafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATIENCE_S: Final = 60.0
 
 
 class _Client:
-    """librdkafka on one listener: what a produce came to, and what it complained of until then."""
+    """librdkafka on one listener: the outcome of a produce, and its complaints until then."""
 
     def __init__(self, secured: SecuredKraft, listener: str, settings: Mapping[str, Any]) -> None:
         self.complaints: list[str] = []

@@ -1,7 +1,7 @@
 """Our producer on every listener of a real broker: right settings get in, wrong ones get a clear error.
 
-What is wrong is named by the error of the first record, which comes at once where Java fails at once, however
-far away max.block.ms is. No secret is in it, nor in any line that was logged meanwhile.
+The error of the first record names the fault. Where Java fails at once, it comes at once too, however large
+max.block.ms is. No secret is in it, nor in any line that was logged meanwhile.
 """
 
 from __future__ import annotations

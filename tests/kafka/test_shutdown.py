@@ -1,4 +1,4 @@
-"""SIGTERM: what was accepted is flushed, what can't be is named, and the exit code is 0.
+"""SIGTERM: accepted records are flushed, those that can't be are reported, and the exit code is 0.
 
 acks=all, replication factor 3, min.insync.replicas 2.
 """

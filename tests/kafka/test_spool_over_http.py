@@ -1,4 +1,4 @@
-"""The spool on real brokers: what was answered 202 while Kafka was away arrives, after a kill too.
+"""The spool on real brokers: records that were answered 202 while Kafka was away arrive, after a kill too.
 
 acks=all, replication factor 3, min.insync.replicas 2.
 """

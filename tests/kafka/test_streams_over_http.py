@@ -1,4 +1,4 @@
-"""Streams of records, and requests that come again, against real brokers.
+"""Streams of records, and repeated requests, against real brokers.
 
 acks=all, replication factor 3, min.insync.replicas 2.
 """

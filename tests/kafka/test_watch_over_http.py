@@ -79,7 +79,7 @@ def leader_of(event: ServerSentEvent) -> Any:
 def test_a_killed_leader_is_sent_with_its_successor_and_explains_a_produce_that_waits_for_it(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
-    """Another topic has acks=all and replication factor 1: there nobody can take over."""
+    """Another topic has replication factor 1, so no other broker can take over."""
     topic = new_topic(assignment=[[3, 2, 1]], min_insync_replicas=2)
     alone = new_topic(assignment=[[3]])
     assert sidecar.produce(alone, [{"value": "first"}]).status_code == 200
@@ -109,7 +109,7 @@ def test_a_killed_leader_is_sent_with_its_successor_and_explains_a_produce_that_
 def _while_sending(
     client: httpx.Client, request: httpx.Request, watch: LiveWatch, reported: list[Any]
 ) -> httpx.Response:
-    """Sends a request, and collects what each status until its answer calls slow."""
+    """Sends a request, and collects the findings of each status until its answer."""
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(client.send, request)
         while not sending.done():

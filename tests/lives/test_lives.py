@@ -1,4 +1,4 @@
-"""Producers that are forked, dropped, or never closed: no record is lost in silence, and nobody hangs.
+"""Producers that are forked, dropped, or never closed: no record is lost without a report, and none hangs.
 
 Each life is a process of its own, `programs.py`, on this Python or on another one (`--python`; `make lives`
 takes all that this machine has). A life that hangs is ended by the test's own timeout.
@@ -58,7 +58,7 @@ _ENDS: Final = {
 
 
 class Ended(NamedTuple):
-    """What a life left behind."""
+    """The output and the exit code of a life."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""What the tests of Metadata share: a Metadata of some topics, and responses to its newest request."""
+"""Shared by the tests of Metadata: a Metadata of some topics, and responses to its newest request."""
 
 from __future__ import annotations
 

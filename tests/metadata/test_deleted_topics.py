@@ -1,4 +1,4 @@
-"""Topics that brokers deny: asked for while somebody waits, and let go of once that is sure."""
+"""Topics that brokers don't know: asked for while a request waits, and dropped once that is sure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = MetadataConfig()
 
 
 class Cluster:
-    """Brokers that know some topics and deny all others, asked as often as metadata wants it."""
+    """Brokers that know some topics and no others; every due metadata request is sent to them."""
 
     def __init__(self, *topics: str) -> None:
         self.topics = set(topics)

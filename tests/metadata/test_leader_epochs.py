@@ -1,4 +1,4 @@
-"""What differs between two tables, and which of them is to be believed (META-11 to META-15)."""
+"""The differences between two tables, and which of them is to be believed (META-11 to META-15)."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_lesser_epoch_keeps_what_is_cached(seen: LastSeenEpochs, cached: Topic
 
 @pytest.mark.behaviour("META-11")
 def test_what_a_broker_behind_says_of_many_partitions_is_put_right_in_the_bytes() -> None:
-    """Laid over one by one, 100,000 of them would hold Metadata's lock for half a second."""
+    """Applied one by one, 100,000 of them would hold Metadata's lock for half a second."""
     old = leaders((0, 5), (1, 5), (2, 5), (0, 5))
     newer = leaders((1, 6), (1, 5), (0, 6), (0, 5))
     seen = LastSeenEpochs()

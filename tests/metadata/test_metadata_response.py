@@ -1,4 +1,4 @@
-"""The fast reader against the generated message, on what brokers send and on what they must not."""
+"""The fast reader against the generated message, on valid and on invalid responses."""
 
 from __future__ import annotations
 

@@ -453,7 +453,7 @@ def test_leave_to_create_is_not_taken_back_by_a_look_up(metadata: ProducerMetada
 
 
 class Waiter:
-    """A thread that waits for an update; what it met with."""
+    """A thread that waits for an update; its result."""
 
     def __init__(self, metadata: ProducerMetadata, last_version: int, timeout_ms: int) -> None:
         self.met_with: BaseException | None = None

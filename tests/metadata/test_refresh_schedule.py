@@ -25,7 +25,7 @@ class Unjittered(Random):
 
 
 class Drawn(Random):
-    """Draws what it is given, in turn, of the range that it is asked for: 0 the least, 1 the most."""
+    """Returns the given fractions in turn: 0 is the least of the requested range, 1 the most."""
 
     def __init__(self, *parts: float) -> None:
         super().__init__(0)

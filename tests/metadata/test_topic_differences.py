@@ -1,4 +1,4 @@
-"""Which partitions of a topic are not what an earlier table says: by bytes where that is enough."""
+"""Which partitions of a topic differ from an earlier table: compared as bytes where that is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where partitions lie: proved at a stride, or walked."""
+"""The offsets of partitions: at a constant stride, which is checked, or found one by one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One-line mutants of a source file: the usual operators over `ast`, each a replacement of a span of text.
 
-The rest of the file stays as it is. Docstrings, annotations, logged texts, what is raised, asserts,
-`__repr__`, decorators of classes and what is there for type checkers alone (protocols, literals, names of
-type variables, types of casts) are left alone: no behaviour hangs on them.
+The rest of the file stays as it is. Code without effect on behaviour is left alone: docstrings, annotations,
+logged texts, raised errors, asserts, `__repr__`, decorators of classes, and code for type checkers
+(protocols, literals, names of type variables, types of casts).
 """
 
 from __future__ import annotations

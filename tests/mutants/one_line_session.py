@@ -1,7 +1,7 @@
 """Tries mutants in forks of one pytest session, so that tests are collected and the product is imported once.
 
-A fork replaces the code objects of the functions that a mutant changes. What runs as a module is imported
-(constants, decorators, class bodies) cannot be replaced so: `replaced_code` returns None for it.
+A fork replaces the code objects of the functions that a mutant changes. Code that runs at import (constants,
+decorators, class bodies) can't be replaced in this way: `replaced_code` returns None for it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _same(one: CodeType, other: CodeType) -> bool:
 
 
 class _Place(NamedTuple):
-    """By this a function is known, whatever has compiled it."""
+    """The identity of a function, independent of its compilation."""
 
     file: str
     qualname: str

@@ -1,4 +1,4 @@
-"""Mutants are made where behaviour hangs on the text, and nowhere else."""
+"""Mutants are made where behaviour depends on the text, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants: what is replaced where, read from the TOML files beside this one, and planted in a copy.
+"""Mutants: their replacements of text, read from the TOML files beside this one, and planted in a copy.
 
     [[mutant]]
     name = "offset-one-too-high"
@@ -65,7 +65,7 @@ class Mutant(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of the mutated files: another one means that what was found earlier may be so no more."""
+        """A digest of the mutated files: if it differs, an earlier result may no longer hold."""
         texts = [f"{file}\0{text}" for file, text in sorted(mutated(self, ROOT).items())]
         return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
