@@ -333,7 +333,7 @@ def test_answers_to_earlier_requests_are_kept_one_at_a_time_and_the_beginning_of
 
 
 class Large:
-    """The reader of an answer that may be larger than what nobody asked for."""
+    """The reader of an answer that may be larger than the limit for unexpected frames."""
 
     most_bytes = 3_000
     takes_pieces = False

@@ -1,4 +1,4 @@
-"""Frames: out of a stream however it is cut, into one however it is taken, and the memory of all receives."""
+"""Frames: read from a stream in any pieces, written to one in any pieces, and the memory of all receives."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_payloads_are_bytes_of_their_own_and_a_large_frames_memory_is_given_back
 
 
 def refusal_of(stream: bytes, max_bytes: int | None, taken: bytes | None = None) -> str:
-    """What is said of a stream's end, after a frame of it."""
+    """The error for the end of a stream, after one frame."""
     receive = NetworkReceive(max_bytes)
     receive.feed(stream)
     assert receive.has_frame  # there is an error to report, and no further byte is awaited

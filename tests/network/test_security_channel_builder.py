@@ -1,4 +1,4 @@
-"""Each security protocol gets its layers, what they need is read at once, and what changes has a number."""
+"""Each security protocol gets its layers, their secrets are read at once, and each change has a version."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def assert_empty(selector: Selector) -> None:
 
 
 def open_files() -> Counter[str]:
-    """What the process has open, by inode: what earlier tests left for the collector may go meanwhile."""
+    """The process's open files by inode: those that earlier tests left to the collector may go meanwhile."""
     opened = Counter[str]()
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself

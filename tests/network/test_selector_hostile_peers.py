@@ -1,4 +1,4 @@
-"""Selector against peers that are no brokers, or broken ones: a clear sentence, and no harm."""
+"""Selector against peers that are no brokers, or broken ones: a clear error, and no damage."""
 
 from __future__ import annotations
 

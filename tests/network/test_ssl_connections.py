@@ -1,4 +1,4 @@
-"""TLS over loopback, through the real Selector: who is believed, and what is negotiated.
+"""TLS over loopback, through the real Selector: which peers are trusted, and what is negotiated.
 
 Twins of SslTransportLayerTest, SslVersionsTransportLayerTest and SslTransportTls12Tls13Test (Kafka 4.3), by
 name. Where Java has JKS and PEM, there is PEM. Java's server counts the ends of handshakes in its metrics;
@@ -318,7 +318,7 @@ def test_cipher_suites_that_do_not_meet() -> None:
 
 @pytest.mark.java("SslTransportTls12Tls13Test.CiphersSuiteForTls12FailsForTls13")
 def test_a_suite_of_tls12_will_not_do_for_tls13() -> None:
-    """Java tries to connect and fails; here it is known before."""
+    """Java tries to connect and fails; here the error comes before."""
     suite = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
     with pytest.raises(ConfigError, match=f"none of {suite} works with"):
         SslContexts(ssl_config(AUTHORITY.certificate, protocols=[TLS13], ciphers=[suite]))

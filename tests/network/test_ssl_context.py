@@ -1,7 +1,6 @@
-"""SslContexts: what it makes of its settings, what it says of those that won't do, and files that change.
+"""SslContexts: contexts made of settings, errors about unusable settings, and files that change.
 
-Whether such a context does what it should on a connection is in test_ssl_handshake.py and
-test_ssl_connections.py.
+The behaviour of such a context on a connection is in test_ssl_handshake.py and test_ssl_connections.py.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ def turn(channel: KafkaChannel) -> None:
 
 
 def assert_closed(channel: KafkaChannel, error: DisconnectError) -> None:
-    """The end is a disconnection in the middle of the handshake, worth a warning, and nobody was refused."""
+    """The end is a disconnection during the handshake: it is a warning and no refusal."""
     channel.fail(error)
     end = disconnection.from_channel(channel.state)
     assert channel.state.name is ChannelStateName.AUTHENTICATE

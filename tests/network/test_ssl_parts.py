@@ -131,7 +131,7 @@ def test_blocks_are_those_of_the_plain_expression() -> None:
 
 
 def test_a_file_of_nothing_but_beginnings_is_refused_in_one_pass() -> None:
-    """It may lie where a certificate did, and is read on the I/O thread: each one searched for its end."""
+    """Such a file is read on the I/O thread. Searching an end for each beginning took quadratic time."""
     text = "-----BEGIN CERTIFICATE-----\n" * 100_000
     with pytest.raises(ConfigError, match="there is no certificate in it"):
         ssl_pem.certificates(text, NAME)

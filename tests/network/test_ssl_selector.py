@@ -144,7 +144,7 @@ class TlsByHand:
 )
 @pytest.mark.parametrize("is_muted", [False, True])
 def test_half_a_record_and_buffered_bytes_of_a_muted_channel_are_not_asked_for(is_muted: bool) -> None:
-    """One connection has bytes and can make nothing of them; nobody asks for them while another one works."""
+    """One connection has bytes that can't be used yet; it is not read while another connection works."""
     transports = CountingTransports()
     builder = WatchedChannels(transports)
     peer = TlsPeer(server_context(BROKER, protocols=[TLS12]), echo)

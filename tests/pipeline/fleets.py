@@ -4,10 +4,10 @@
     boot.sees(10, leader=1, epoch=4)        its event that partition 0 of "orders" is led by 1, at T0 + 10 s
     bronze(spark, boot.events + ...)        a DataFrame with the schema of bronze_events
 
-    fleets()                                a strategy: events with no sense in them but the format's. Few
+    fleets()                                a strategy: random events of the right format. Few
                                             names, few epochs and few instants, so that they meet
-    examples_of(fleets(), 100)              a hundred of them: with a cluster_id of its own for each they
-                                            cost Spark no more than one fleet that is a hundred times as large
+    examples_of(fleets(), 100)              a hundred of them, each with a cluster_id of its own: Spark needs
+                                            no longer for them than for one fleet of that size
 
 Pure Python. T0 is 20 minutes before a full hour, so that a fleet's events fall into two hours.
 """
@@ -48,7 +48,7 @@ def at(seconds: float) -> datetime:
 
 
 class Boot:
-    """A boot of a sidecar, telling its events one after the other; its clock is `clock_s` ahead."""
+    """A boot of a sidecar, which emits its events one after the other; its clock is `clock_s` ahead."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ def numbered(events: Iterable[Event], number: int) -> list[Event]:
 
 
 def number_of(row: Event) -> int | None:
-    """The fleet that a row of any table is of; None where it has no name of a fleet's own."""
+    """The fleet of a row of any table; None if the row has no name of a fleet's own."""
     window = row.get("window") or {}
     names = (row.get("cluster_id"), row.get("sidecar_id"), row.get("topic"), window.get("topic"))
     return next((int(name.rpartition("#")[2]) for name in names if name and "#" in name), None)

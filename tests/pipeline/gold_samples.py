@@ -1,10 +1,10 @@
-"""Gold tables as Parquet, made up without Spark: a healthy fleet, a troubled one, a hostile one, any size.
+"""Gold tables as Parquet, made without Spark: a healthy fleet, a troubled one, a hostile one, any size.
 
     write_gold(folder, healthy())            one cluster, nothing to do
-    write_gold(folder, troubled())           one of everything that the report has a sentence for
+    write_gold(folder, troubled())           one case for each sentence of the report
     write_gold(folder, troubled(topics=400)) a large one
 
-The columns are those of the gold tables; a test that has Spark holds them equal.
+The columns are those of the gold tables; a test with Spark checks that they are equal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The gold tables, computed another way: by loops over polars' rows, from what docs/pipeline-tables.md says.
+"""The gold tables, computed another way: by loops over polars' rows, as docs/pipeline-tables.md defines them.
 
-Nothing of the pipeline is used here. `Oracle(events)` takes bronze events as dicts; each method gives the
-rows of a table as dicts. Slow, and plain on purpose: a set is a set, a sequence is sorted and walked.
+No code of the pipeline is used here. `Oracle(events)` takes bronze events as dicts; each method gives the
+rows of a table as dicts. It is slow and plain on purpose.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Oracle:
 
     @cached_property
     def _left_out(self) -> dict[Boot, int]:
-        """The boots whose clocks are not believed: what they are off by, in milliseconds."""
+        """The boots whose clocks are not believed, with the error of each clock in milliseconds."""
         offsets = self._clock_offsets_ms
         clusters: dict[str, list[Boot]] = defaultdict(list)
         for boot in offsets:
@@ -432,7 +432,7 @@ class Oracle:
     # -- produces ------------------------------------------------------------------------------------------
 
     def _windows(self) -> list[Row]:
-        """One window for a boot and line number: the least, field by field, should there be several."""
+        """One window for each boot and line number: of several, the least value of each field."""
         windows: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
         for e in self._of("produce.window"):
             windows[e["sidecar_id"], e["boot_id"], e["seq"]].append(

@@ -1,4 +1,4 @@
-"""Advice from the table to a file and to a topic, and what a sidecar makes of it."""
+"""Advice from the table to a file and to a topic, and how a sidecar reads it."""
 
 from __future__ import annotations
 

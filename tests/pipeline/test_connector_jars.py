@@ -64,7 +64,7 @@ def test_the_coordinates_are_those_of_the_pom_with_its_versions() -> None:
 
 
 def test_no_version_is_written_anywhere_else() -> None:
-    """The Makefile and the documents read it, or say it of the pom."""
+    """The Makefile and the documents read it from the pom, or refer to the pom."""
     makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"spark[^\n]*4\.0\.0", makefile, re.IGNORECASE) is None
 

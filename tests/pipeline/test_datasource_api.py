@@ -1,4 +1,4 @@
-"""What the data source asks a real sidecar, without Spark; and that the fake one answers likewise."""
+"""The data source's calls to a real sidecar, without Spark; the fake sidecar answers them alike."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def guarded(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Sidecar]:
 
 
 class GuardedSidecar(Sidecar):
-    """Shows its token when it is asked whether it is up."""
+    """Sends its token already with the check whether the sidecar is up."""
 
     def start(self) -> None:
         self.api.headers["Authorization"] = f"Bearer {TOKEN}"

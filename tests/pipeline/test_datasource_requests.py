@@ -1,4 +1,4 @@
-"""The data source without Spark: options, columns, chunks, what answers mean, and when one asks again."""
+"""The data source without Spark: options, columns, chunks, the meaning of answers, and retries."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ class Clock:
 
 
 class Outcome:
-    """Answers one after the other; the last one goes on for ever."""
+    """Gives the answers one after the other, and the last one for ever."""
 
     def __init__(self, *answers: Answer | None) -> None:
         self._answers = list(answers)

@@ -1,4 +1,4 @@
-"""What the pipeline reads is what a sidecar writes: names, types, what may be null, and the histogram."""
+"""The pipeline reads what a sidecar writes: names, types, nullable fields, and the histogram."""
 
 from __future__ import annotations
 

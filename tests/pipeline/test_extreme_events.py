@@ -1,4 +1,4 @@
-"""No event that its schema allows stops a table: extremes of every field, through both stores."""
+"""No valid event stops a table: extremes of every field, through both stores."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_delta_holds_extreme_lines_too(
 
 
 def _of_an_older_bronze() -> list[Event]:
-    """Events with any values that the types allow; those that pass today, and a sound fleet, among them."""
+    """Events with any values that the types allow, ordinary ones and a sound fleet included."""
     events = []
     for text in (*extreme_lines(drawn=300), *_sound_fleet()):
         event = json.loads(text)

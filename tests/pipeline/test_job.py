@@ -1,6 +1,6 @@
 """The job on a folder of files: batch by batch, run again, late files, an empty folder, a stop in between.
 
-With tables of this test's own where nothing else is asked: which ones there are is not the job's business.
+It mostly uses tables of its own, because the job does not depend on which tables there are.
 """
 
 from __future__ import annotations

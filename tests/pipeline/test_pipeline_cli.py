@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline run`: what is typed wrong is said in one sentence, most of it before Spark starts."""
+"""`pilotfish-pipeline run`: a wrong call is reported in one sentence, mostly before Spark starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: what it says of which tables, that it escapes what it is given, that it grows with nothing."""
+"""The report: its sentences for given tables, escaping of texts, and a size that does not grow with data."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def sentences(folder: Path, gold: Gold) -> list[str]:
 
 @pytest.fixture(scope="module")
 def troubled_page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Drawings take most of a second: what can be is asked of this page."""
+    """Shared by many tests, because drawings take most of a second."""
     return page_of(tmp_path_factory.mktemp("gold"), troubled())
 
 
 def test_the_report_of_a_healthy_fleet_has_nothing_to_do(tmp_path: Path) -> None:
-    """And of no boot that it is left out; of a table that an older job did not make, as of an empty one."""
+    """No boot is reported as left out. A table that an older job did not make counts as empty."""
     folder = write_gold(tmp_path, healthy())
     for path in (folder / tables.GOLD_URP).iterdir():
         path.unlink()
@@ -269,7 +269,7 @@ def test_the_same_tables_give_the_same_page_in_whatever_order_their_rows_lie(
 def test_the_report_of_a_large_fleet_is_hardly_longer_and_names_what_it_leaves_out(
     tmp_path: Path, troubled_page: str
 ) -> None:
-    """Of 200 topics and 50 brokers few more than of 12 and 6 are to be seen."""
+    """Of 200 topics and 50 brokers it shows few more than of 12 and 6."""
     large = page_of(tmp_path, troubled(topics=200, brokers=50, sidecars=36))
     assert len(large) < 1.8 * len(troubled_page)
     text = Outcome(large).text

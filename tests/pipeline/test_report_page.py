@@ -1,4 +1,4 @@
-"""The report in a real browser: it asks nobody for anything; reads well in light, dark, narrow, on paper."""
+"""The report in a real browser: it loads nothing else, and is readable light, dark, narrow and on paper."""
 
 from __future__ import annotations
 

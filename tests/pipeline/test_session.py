@@ -1,4 +1,4 @@
-"""The one Spark session: its settings, which Java it takes, and what is said when it can't be had."""
+"""The one Spark session: its settings, the Java that it takes, and the error when it can't be started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated fleet: the same for a seed, sound by the sidecar's own format, and true to its truth."""
+"""The simulated fleet: the same for a seed, valid in the sidecar's format, and consistent with its truth."""
 
 from __future__ import annotations
 

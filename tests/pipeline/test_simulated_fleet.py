@@ -1,4 +1,4 @@
-"""The whole pipeline against what is true: a simulated fleet, whose changes, faults and lies are known."""
+"""The whole pipeline against the truth: a simulated fleet with known changes, faults and false events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 class Fleet(NamedTuple):
-    """What the pipeline made of a fleet, and what is true of it."""
+    """The pipeline's tables of a fleet, and the truth about it."""
 
     tables: Tables
     truth: dict[str, Any]

@@ -1,4 +1,4 @@
-"""gold_staleness and its summary: who was at risk, for how long, and what can be said of that."""
+"""gold_staleness and its summary: which sidecars were at risk, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both stores: what is written twice is there once, and a folder that is none is named with the remedy."""
+"""Both stores: rows that are written twice are there once, and a wrong folder is reported with the remedy."""
 
 from __future__ import annotations
 

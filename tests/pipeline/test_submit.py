@@ -1,6 +1,6 @@
-"""What the Spark operator is given, and what spark-submit starts. No operator, no cluster: the shape alone.
+"""The manifest for the Spark operator, and the call of spark-submit: only their shape, without a cluster.
 
-The manifests were held against the operator's own CRDs when they were written (docs/pipeline-cluster.md).
+The manifests were checked with the operator's own CRDs when they were written (docs/pipeline-cluster.md).
 """
 
 from __future__ import annotations

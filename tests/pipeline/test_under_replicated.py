@@ -1,4 +1,4 @@
-"""gold_urp: intervals with the bounds of what is known of them."""
+"""gold_urp: intervals with the known bounds of their begin and end."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ class SteppingClock(MockClock):
 
 
 class FakeRetriever:
-    """Gives what a test puts in; a question waits for it."""
+    """Returns what a test puts in; a call waits for it."""
 
     shown = "https://idp/token"
 
@@ -335,7 +335,7 @@ class Rig:
         return self._steps.get(timeout=patient(30))
 
     def answer(self, answer: str | Exception) -> int:
-        """Answers the thread's question; returns for how many milliseconds it waits then."""
+        """Answers the thread's call; returns for how many milliseconds the thread waits then."""
         assert self.step() == ASKS
         self.retriever.answers.put(answer)
         assert self.step() == WAITS

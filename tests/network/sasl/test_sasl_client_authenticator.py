@@ -1,4 +1,4 @@
-"""The conversation on literal bytes: what is said in which order, and what each answer means."""
+"""The authentication on literal bytes: the order of messages, and the meaning of each answer."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_each_authentication_asks_for_the_credentials_anew() -> None:
 
 
 def test_a_broker_that_lists_versions_below_zero_is_refused() -> None:
-    """They were taken for versions to ask in, and the error spoke of our own limits."""
+    """Once they were taken for versions to ask in, and the error was about our own limits."""
     for version, api in product((-2, -1), (b"\x00\x11", b"\x00\x24")):
         authenticator = plain()
         say(authenticator, None)

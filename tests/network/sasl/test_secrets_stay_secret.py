@@ -1,6 +1,6 @@
-"""Hundreds of secrets, and every way that a text could leave: repr, error, log, event.
+"""Hundreds of secrets, and every way in which a text could leak: repr, error, log, event.
 
-What a broker itself says is passed on as it is, and not looked at here.
+A broker's own message is passed on as it is, and not checked here.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def test_user_names_and_passwords(
 def test_a_jaas_config_that_can_not_be_read(
     overheard: Callable[[], Overheard], secret: str, before: str, data: Any
 ) -> None:
-    """Any piece cut out of a JAAS config, and anything before it: what is left of the secret is not shown."""
+    """A JAAS config with any piece cut out and any text before it: the rest of the secret is not shown."""
     ear = overheard()
     whole = f"{before}PlainLoginModule required username=alice password={_quoted(secret)};"
     start = data.draw(st.integers(0, len(whole)))
