@@ -1,4 +1,4 @@
-"""What the tests of batches and of the accumulator share: owners that remember, records, leaders."""
+"""Shared by the tests of batches and of the accumulator: owners that keep outcomes, records, leaders."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Leaders:
 
 
 class CountingSequences:
-    """As much of TransactionManager as drain asks for: sequences that are given out and seen off."""
+    """The part of TransactionManager that drain uses: sequences that are assigned and completed."""
 
     def __init__(self) -> None:
         self.producer_id_and_epoch: ProducerIdAndEpoch | None = ProducerIdAndEpoch(7, 0)

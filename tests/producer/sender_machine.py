@@ -1,12 +1,12 @@
-"""Accumulator, Sender and TransactionManager as a state machine: what can happen to them, and what must hold.
+"""Accumulator, Sender and TransactionManager as a state machine: their possible events, and invariants.
 
-Callers append and flush; brokers keep logs with Kafka's own checks (model_brokers.py), refuse, answer late
-and lose connections; time passes. After every step each record is in exactly one place and each byte of
-memory is somebody's. In the end every owner has heard once, the memory is whole, and the logs hold what was
-said: what was acknowledged, once and in order where the producer is idempotent, and nothing of what was "not
+Callers append and flush. Brokers keep logs with Kafka's own checks (model_brokers.py), refuse, answer late
+and lose connections. Time passes. After every step each record is in exactly one place and each byte of
+memory has an owner. In the end every outcome was reported once and all memory is released. The logs hold all
+acknowledged records, once and in order if the producer is idempotent, and none that was reported as "not
 written".
 
-For hypothesis, which goes wide, and for `walk`, which goes far. Used by test_sender_properties.py.
+It is used by hypothesis, for many short runs, and by `walk`, for long ones, in test_sender_properties.py.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Owner:
 
 
 class SenderMachine(RuleBasedStateMachine):
-    """Sender's rig, brokers, and a book of what was put in."""
+    """Sender's rig, brokers, and a list of the records that were put in."""
 
     idempotent: bool
     restarts = False
@@ -297,7 +297,7 @@ class SenderMachine(RuleBasedStateMachine):
     # -- the end -------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Everything gets well, or the producer is closed by force: either way all is settled."""
+        """Ends all faults, or closes the producer by force: either way everything is settled."""
         if not hasattr(self, "rig"):
             return
         if self.next % 3:
@@ -315,7 +315,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.the_logs_hold_what_was_said()
 
     def get_well(self) -> None:
-        """What is open is settled, and what comes then is acknowledged: nothing is stuck for ever."""
+        """Open records are settled, and later ones are acknowledged: nothing is stuck for ever."""
         self.settle_all()
         if self.rig.manager is not None and self.rig.manager.has_fatal_error:
             return
@@ -339,7 +339,7 @@ class SenderMachine(RuleBasedStateMachine):
             self.every_record_is_in_one_place_and_every_byte_is_somebodys()
 
     def close_by_force(self) -> None:
-        """What the I/O thread does last: there is no turn behind it, and nobody to hear an answer."""
+        """The last action of the I/O thread: no turn follows it, and no answer is read."""
         self.rig.accumulator.close()
         self.rig.accumulator.abort_incomplete_batches(ProducerClosedError("closed by force"))
 
@@ -365,7 +365,7 @@ class IdempotentMachine(SenderMachine):
 
 
 class RestartingMachine(IdempotentMachine):
-    """Its brokers say what ends an idempotent producer for good, and it begins anew."""
+    """Its brokers return errors that are fatal for an idempotent producer, and it begins anew."""
 
     restarts = True
 
@@ -379,7 +379,7 @@ class PlainMachine(SenderMachine):
 
 
 def walk(machine: SenderMachine, random: Random, steps: int) -> SenderMachine:
-    """Drives a machine far, where hypothesis drives it wide: what happens most happens most often."""
+    """Drives a machine for many steps; frequent rules are drawn most often."""
     machine.begin(
         batch_bytes=random.choice((150, 400)),
         buffer_bytes=random.choice((2_000, 100_000)),

@@ -1,7 +1,7 @@
-"""The whole producer over loopback while requests wait: for metadata, memory, a deadline, the end.
+"""The whole producer over loopback while requests wait: for metadata, memory, a deadline, the close.
 
-Each ticket ends once and in time, whatever it waits for; memory comes back; a closed producer leaves no
-thread and no descriptor behind; and one that has nothing to do does nothing.
+Each ticket ends once and in time, whatever it waits for. Memory is released. A closed producer leaves no
+thread and no descriptor. An idle producer does not spin.
 """
 
 from __future__ import annotations

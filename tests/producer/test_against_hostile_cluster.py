@@ -36,7 +36,7 @@ def test_hostile_brokers_are_survived_and_produced_to_when_they_are_honest_again
 
 
 def test_hostile_brokers_are_not_all_fatal_to_an_idempotent_producer() -> None:
-    """Else the tests above would prove little: a fatal refusal ends all that could go wrong."""
+    """Otherwise the tests above would prove little: after a fatal refusal nothing else can go wrong."""
     ends = [survive_in_process(seed, idempotent=True, rate=0.3) for seed in range(1_000, 1_010)]
     assert sum(end.is_fatal for end in ends) <= 7  # about half of them are
     assert all(end.spoilt for end in ends)

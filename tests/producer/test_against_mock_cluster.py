@@ -1,8 +1,7 @@
 """The whole producer over real sockets, against the mock cluster inside librdkafka: three brokers.
 
 It speaks the real protocol (ApiVersions, Metadata, InitProducerId, Produce), creates topics when asked for,
-and its brokers can be taken down. No timing is measured and nothing sleeps: each wait is for something to
-happen.
+and its brokers can be taken down. No timing is measured and nothing sleeps: each wait is for an event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AsyncKafkaProducer over loopback: what waits, what is cancelled, and whom the event loop belongs to."""
+"""AsyncKafkaProducer over loopback: waiting, cancelling, and a fair share of the event loop."""
 
 from __future__ import annotations
 

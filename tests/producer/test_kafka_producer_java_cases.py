@@ -1,8 +1,8 @@
-"""Twins of KafkaProducerTest, Kafka 4.3, that want metadata of their own making or a request looked into.
+"""Twins of KafkaProducerTest, Kafka 4.3, that need scripted metadata or look into a request.
 
-Java mocks ProducerMetadata; here `ScriptedMetadata` is a real one which answers each question by a script, on
-the thread that asked: nothing waits, and every question is counted. Cases that need no such thing are in
-`test_kafka_producer.py`, those on settings in `test_config.py`.
+Java mocks ProducerMetadata. Here `ScriptedMetadata` is a real one that answers each request by a script, on
+the calling thread: nothing waits, and every request is counted. Other cases are in `test_kafka_producer.py`,
+those on settings in `test_config.py`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LEFT_OUT: Final = {
 
 
 class Answer(NamedTuple):
-    """What becomes of one question: time passes, and then a response comes, or none."""
+    """The outcome of one request: time passes, and then a response comes, or none."""
 
     topics: Mapping[str, int] | None = None
     after_ms: int = 0
@@ -404,7 +404,7 @@ def test_an_interrupt_ends_the_wait_of_a_close_and_the_producer_too() -> None:
 
 
 def test_an_interrupt_as_a_condition_is_entered_leaves_no_lock_taken() -> None:
-    """It comes when the lock is taken and the body of the `with` has not begun, which then never ends."""
+    """It comes after the lock is taken and before the body of the `with`: no `finally` would release it."""
     rig = ProducerRig(topics={"orders": 1}, batch_size=1)
     rig.producer.start()
     entered = threading.Condition.__enter__.__code__

@@ -1,4 +1,4 @@
-"""Whatever callers, brokers and time do, each ticket ends once and in time (producer_machine.py)."""
+"""Each ticket ends once and in time, whatever callers, brokers and time do (producer_machine.py)."""
 
 from __future__ import annotations
 

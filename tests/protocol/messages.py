@@ -1,8 +1,7 @@
 """Random messages of every generated class, for hypothesis, and what is known of their fields.
 
-What a version can carry is taken from the generated source itself: its annotations (`Int16`, `str | None`)
-and the comments behind them (`# v5-13, tag 0, null in v8-13`). Java's bytes are the oracle elsewhere, in
-`tests/golden/`.
+The fields of a version are read from the generated source itself: its annotations (`Int16`, `str | None`) and
+the comments after them (`# v5-13, tag 0, null in v8-13`). Java's bytes are the oracle in `tests/golden/`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every generated message at every version: there and back, cut off, damaged, hostile."""
+"""Every generated message at every version: round trip, truncated, damaged, hostile."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_unknown_tags_are_passed_over_among_known_ones() -> None:
 
 
 def test_a_tagged_field_ends_where_its_size_says() -> None:
-    """What a newer broker appends to a known field is not taken for the next one."""
+    """Bytes that a newer broker appends to a known field are not read as the next field."""
     tags = "02" + "01" + "0a" + "0000000000000007" + "ffff" + "03" + "01" + "01"
     response = ApiVersionsResponse.decode(bytes.fromhex(_API_VERSIONS_WITHOUT_TAGS + tags), 3)
     assert (response.finalized_features_epoch, response.zk_migration_ready) == (7, True)

@@ -1,4 +1,4 @@
-"""The primitive types in both forms: bytes, limits, and what a peer may not get away with."""
+"""The primitive types in both forms: bytes, limits, and refused input."""
 
 from __future__ import annotations
 

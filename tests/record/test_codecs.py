@@ -1,4 +1,4 @@
-"""What holds for every codec at every level: what goes in comes out, and nothing worse than an error does."""
+"""Rules for every codec at every level: round trips are exact, and bad input gives only an error."""
 
 from __future__ import annotations
 

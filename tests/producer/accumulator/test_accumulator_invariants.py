@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: each record is in one place, and each owner hears of it once.
+"""After any sequence of events each record is in one place, and is reported to its owner once.
 
 A simulation appends, drains, acknowledges, fails, enqueues again, splits, expires, cancels and aborts at
 random, from a given seed, with and without idempotence, and counts after every step.
@@ -30,7 +30,7 @@ STEPS: Final = 250
 
 
 class Simulation:
-    """The accumulator, and a book of what was put into it."""
+    """The accumulator, and a list of the records that were put into it."""
 
     def __init__(self, random: Random, *, is_idempotent: bool) -> None:
         self.random = random

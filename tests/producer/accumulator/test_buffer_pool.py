@@ -1,4 +1,4 @@
-"""BufferPool: who gets memory, when, and that none is lost. Twins of BufferPoolTest."""
+"""BufferPool: which caller gets memory, when, and that none is lost. Twins of BufferPoolTest."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Rig:
         self.pool = BufferPool(TOTAL, 256, self.clock, self.events)
 
     def block(self, size_bytes: int, deadline_ms: int = FOREVER) -> Future[None]:
-        """Has a thread wait for so much, and lets it get to where it waits."""
+        """Starts a thread that waits for so much, and returns when it waits."""
         before = self.clock.waiters
         blocked = self.threads.submit(self.pool.allocate, size_bytes, deadline_ms)
         wait_until(lambda: self.clock.waiters > before, what="a thread to wait", every_s=0.001)
@@ -359,7 +359,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.expected_order: list[Waiting] = []
 
     def served(self) -> None:
-        """What the pool must do with free bytes: the first in the queue collects, nobody overtakes him."""
+        """The pool's rule for free bytes: the first in the queue collects them, and no other overtakes it."""
         while self.queue and self.free_bytes and not self.is_closed:
             first = self.queue[0]
             given = min(self.free_bytes, first.size_bytes - first.collected_bytes)

@@ -1,4 +1,4 @@
-"""What compression changes on a batch's way: how many records it takes, what is learnt, what a broker says.
+"""The effects of compression on a batch: how many records fit, the learnt ratio, and a broker's refusal.
 
 First the accumulator alone, then Sender, then the whole producer over loopback. The codecs themselves are
 tested in `tests/record/`.
@@ -456,7 +456,7 @@ def test_a_broker_that_takes_less_than_a_batch_gets_every_record_once_and_in_ord
 @pytest.mark.behaviour("REC-06")
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_zstd_is_not_sent_to_a_broker_that_does_not_know_it(idempotent: bool) -> None:
-    """Java's I/O thread falls over this error, and the records wait until their delivery timeout."""
+    """Java's I/O thread fails with this error, and the records wait until their delivery timeout."""
     with FakeCluster(brokers=1, versions={**KAFKA_4_3, ApiKey.PRODUCE.id: (3, 6)}) as cluster:
         cluster.create_topic("orders")
         settings: dict[str, str | bool] = {"compression.type": "zstd", "enable.idempotence": idempotent}

@@ -70,7 +70,7 @@ def test_who_appends_to_queues_that_were_just_forgotten_takes_the_new_ones() -> 
     old = appender.queues_of(TOPIC)
 
     class Stale(WaitingQueues):
-        """Gives the old queues once more, as if they had been forgotten right after they were found."""
+        """Returns the old queues once more, as if they had been forgotten right after they were found."""
 
         __slots__ = ("asked",)
 

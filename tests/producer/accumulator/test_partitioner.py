@@ -1,7 +1,7 @@
 """Where records without a key go: the partitioner, the accumulator, and brokers that died.
 
-Twins of BuiltInPartitionerTest and of RecordAccumulatorTest; the exact choices are held to Java's by
-tests/golden.
+Twins of BuiltInPartitionerTest and of RecordAccumulatorTest; tests/golden compares the exact choices with
+Java's.
 """
 
 from __future__ import annotations
@@ -459,7 +459,7 @@ def bench_of(**settings: Any) -> Bench:
 
 
 def sticky_partition(bench: Bench) -> int:
-    """Where a first record without a key goes, that leader's partitions being those to lose."""
+    """The partition of a first record without a key; its leader is the one to lose."""
     bench.append([RECORD], partition=None)
     (partition,) = [p for p in range(3) if queued(bench, p)]
     return partition

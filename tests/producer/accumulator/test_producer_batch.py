@@ -1,4 +1,4 @@
-"""ProducerBatch: whose records it holds, and how it ends; IncompleteBatches: what a flush waits for.
+"""ProducerBatch: the owners of its records, and how it ends; IncompleteBatches: what a flush waits for.
 
 Twins of ProducerBatchTest.
 """
@@ -478,7 +478,7 @@ def filled(count: int) -> tuple[IncompleteBatches, list[ProducerBatch]]:
 def waiting_for(
     flush: FlushTicket, clock: MockClock, threads: ThreadPoolExecutor, until_ms: int
 ) -> Future[bool]:
-    """A thread that waits for the flush, once it has got to where it waits."""
+    """A thread that waits for the flush; returned when it waits."""
     before = clock.waiters
     waiting = threads.submit(flush.wait, clock, until_ms)
     wait_until(lambda: clock.waiters > before, what="a thread to wait", every_s=0.001)

@@ -1,7 +1,7 @@
 """RecordAccumulator: what is appended, and what is ready to be sent. Twins of RecordAccumulatorTest.
 
-And what Java's does not test: many records at once, and taking them back. The drain, retries and expiry,
-flush, abort and split, sequences, codecs and the choice of partitions have files of their own.
+It also tests cases that Java's tests lack: many records at once, and taking them back. The drain, retries and
+expiry, flush, abort and split, sequences, codecs and the choice of partitions have files of their own.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def test_the_next_expiry_covers_a_batch_in_flight_and_is_forgotten_at_each_reset
 
 
 def drained_at(bench: Bench, now_ms: int, leaders: Leaders | None = None) -> list[ProducerBatch]:
-    """What a turn at that time would send, to the nodes that are ready then and to no other."""
+    """The batches that a turn at that time would send, to the nodes that are ready then and no others."""
     leaders = leaders or bench.leaders
     ready = bench.accumulator.ready(leaders, now_ms)
     drained = bench.accumulator.drain(leaders, ready.ready_nodes, 2**31, now_ms)

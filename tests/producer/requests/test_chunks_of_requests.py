@@ -1,4 +1,4 @@
-"""A request `in_portions` is appended some records in each turn, in order, and waits for nothing by that."""
+"""A request `in_chunks` is appended some records in each turn, in order; this does not count as a wait."""
 
 from __future__ import annotations
 

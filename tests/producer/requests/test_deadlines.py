@@ -1,4 +1,4 @@
-"""Deadlines: the right things at the right time, whatever was taken out before."""
+"""Deadlines: the right entries expire at the right time, also after others were removed."""
 
 from __future__ import annotations
 

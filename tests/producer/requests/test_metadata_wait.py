@@ -1,4 +1,4 @@
-"""The judgement about missing metadata, and the words for a wait in vain (PROD-01..04)."""
+"""The decision about missing metadata, and the error of a wait in vain (PROD-01..04)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One order for every way in, one flush, one end: what is parked counts like what is appended (ORD-01..03).
+"""Order, flush and close treat parked records like appended ones, for every method of the API (ORD-01..03).
 
-Against the fake cluster over loopback, with little memory or with metadata that comes late; what hangs on a
-moment is tried on a producer that is turned by hand.
+Most tests use the fake cluster over loopback, with little memory or with late metadata. Tests that depend on
+a precise moment use a producer that is turned by hand.
 """
 
 from __future__ import annotations
@@ -487,7 +487,7 @@ def test_a_send_to_another_topic_waits_for_nobody() -> None:
 def test_a_send_in_a_callback_passes_requests_of_others_and_fails_behind_its_own(
     own: bool, passes: bool
 ) -> None:
-    """It can't wait: nobody else would make room for it."""
+    """It can't wait: no other thread would make room for it."""
     futures: list[FutureRecordMetadata] = []
     with producing({"buffer.memory": 40_000, "batch.size": 10_000}, partitions=2) as (_, producer):
         producer.partitions_for("orders")

@@ -1,4 +1,4 @@
-"""Requests that wait for metadata or memory: in order, each to its own deadline, without anyone's thread."""
+"""Requests that wait for metadata or memory: in order, each to its own deadline, without a blocked thread."""
 
 from __future__ import annotations
 

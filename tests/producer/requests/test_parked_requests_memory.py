@@ -1,4 +1,4 @@
-"""Requests that wait for buffer memory: served in their order; what they got and did not use comes back."""
+"""Requests that wait for buffer memory: they are served in order, and unused memory is released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for the configs of a topic, and the requests that bring them."""
+"""Calls that wait for the configs of a topic, and the requests that fetch them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interceptors and serializers, as users of both faces of the producer meet them."""
+"""Interceptors and serializers, as users of both public APIs of the producer see them."""
 
 from __future__ import annotations
 

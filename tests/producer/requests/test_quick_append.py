@@ -1,4 +1,4 @@
-"""The short way of a single record does what the full way would have done, or nothing at all."""
+"""The fast path of a single record does the same as the full path, or nothing at all."""
 
 from __future__ import annotations
 

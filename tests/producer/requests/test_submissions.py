@@ -1,4 +1,4 @@
-"""Requests on their way in while the producer closes, and producers that nobody closes."""
+"""Requests that are submitted while the producer closes, and producers that are never closed."""
 
 from __future__ import annotations
 

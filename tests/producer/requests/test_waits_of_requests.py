@@ -1,4 +1,4 @@
-"""What a request's result says of its waits: for metadata, for memory, for both, or for neither."""
+"""The waits in a request's result: for metadata, for memory, for both, or for neither."""
 
 from __future__ import annotations
 

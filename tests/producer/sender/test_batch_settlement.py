@@ -1,4 +1,4 @@
-"""Batches on their way: when the first is too old; and what the log says of those that fail."""
+"""Batches in flight: when the first one expires; and the log lines of those that fail."""
 
 from __future__ import annotations
 

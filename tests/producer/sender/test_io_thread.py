@@ -1,4 +1,4 @@
-"""The I/O thread: its turns, how long they work, how others reach it, what a bug does to it, and its end."""
+"""The I/O thread: its turns and their length, wakeups by other threads, exceptions, and its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_RESULT = ProduceResult(0, (), 0)
 
 
 def break_turns(rig: ProducerRig, times: int, error: BaseException | None = None) -> threading.Event:
-    """Makes so many turns fail as a bug would; set when the first good one comes."""
+    """Makes so many turns raise an exception; the event is set at the first good turn."""
     good = threading.Event()
     run_once = rig.producer._sender.run_once
     left = times
@@ -52,7 +52,7 @@ def break_turns(rig: ProducerRig, times: int, error: BaseException | None = None
 
 
 def pauses_until_well(rig: ProducerRig, good: threading.Event) -> None:
-    """Lets each pause pass, once it has begun: a thread that spins would wait for nothing, and hang this."""
+    """Ends each pause once it has begun. A thread that spins would begin none, and this would hang."""
     failed = 0
     while not good.is_set():
         if rig.producer.io_thread.failed_turns > failed and rig.clock.waiters:
@@ -516,7 +516,7 @@ def test_who_waits_for_the_end_has_no_thread_left() -> None:
 
 
 def counts(rig: ProducerRig) -> dict[int | None, int]:
-    """Turns by the bound that they stayed below, None for those beyond all, of which there were any."""
+    """The number of turns below each bound, None for those above all bounds; zeros are left out."""
     work = rig.producer.loop_work()
     bounds: list[int | None] = [*work.bounds_ms, None]
     return {bound: count for bound, count in zip(bounds, work.counts, strict=True) if count}

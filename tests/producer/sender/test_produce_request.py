@@ -1,4 +1,4 @@
-"""Produce requests of every version, and what responses say. Twins of Produce{Request,Response}Test."""
+"""Produce requests of every version, and their responses. Twins of Produce{Request,Response}Test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sender: what it sends, how long it sleeps, and what it tries again. Twins of SenderTest.
+"""Sender: which batches it sends, how long it sleeps, and what it retries. Twins of SenderTest.
 
 Expiry, errors and idempotence have files of their own.
 """

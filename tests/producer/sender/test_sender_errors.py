@@ -1,4 +1,4 @@
-"""Sender: what it makes of a broker's refusal, and of batches older than delivery.timeout.ms.
+"""Sender: its handling of a broker's errors, and of batches older than delivery.timeout.ms.
 
 Twins of SenderTest.
 """

@@ -147,7 +147,7 @@ def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_
 
 
 def test_who_restarts_goes_on_with_another_id_after_what_ends_others() -> None:
-    """A lie about versions, or a right that was taken for a moment, ended a sidecar's producer for good."""
+    """A false answer about versions, or a right that was missing for a moment, once ended the producer."""
     rig = SenderRig(idempotent=True, restarts=True)
     ended = [rig.send(0), rig.send(1)]
     rig.answer(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED), turns=2)

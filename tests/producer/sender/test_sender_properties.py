@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order to accumulator, Sender and TransactionManager: see sender_machine.py."""
+"""Accumulator, Sender and TransactionManager under any sequence of events: see sender_machine.py."""
 
 from __future__ import annotations
 

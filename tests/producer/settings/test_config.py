@@ -45,7 +45,7 @@ def config(**settings: object) -> ProducerConfig:
 
 
 def refused(settings: dict[str, object]) -> ConfigError | None:
-    """What is said against settings; None where they are taken."""
+    """The error about these settings; None if they are accepted."""
     try:
         ProducerConfig.from_mapping(SERVERS | settings)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""From the settings of TLS and SASL to a SecurityConfig: what goes together, is missing or in vain."""
+"""From the settings of TLS and SASL to a SecurityConfig: combinations, missing and unused settings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refused(*layers: dict[str, str]) -> ConfigError:
 
 
 def assert_refused(rows: Sequence[tuple[dict[str, str], str, str]], base: dict[str, str]) -> None:
-    """That each of the settings is refused: which setting is named, and what is said of it."""
+    """The named setting and the message of each refusal; all of these settings must be refused."""
     for given, named, reported in rows:
         error = refused(base, given)
         assert (error.name, reported in error.message) == (named, True), (given, str(error))
