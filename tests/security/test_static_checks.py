@@ -1,4 +1,4 @@
-"""What can be seen of the code and its pins without running it, and without the internet."""
+"""Checks of the code and its pins without running it, and without the internet."""
 
 from __future__ import annotations
 
@@ -364,7 +364,7 @@ def test_the_lowest_versions_are_those_that_the_project_allows() -> None:
 def test_no_pin_of_the_image_is_a_version_with_a_known_vulnerability(
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Known as of the table's date, which `make audit` is there to go beyond."""
+    """Those known at the table's date; `make audit` looks for newer ones."""
     record_property("advisories_as_of", str(ADVISORIES["as_of"]))
     for file in ("run.txt", "otel.txt", "lowest.txt"):
         pinned = {pin.name: pin.version for pin in pins_of(ROOT / "requirements" / file)}

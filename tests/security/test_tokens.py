@@ -1,4 +1,4 @@
-"""What a caller without a token, or with one for other topics, may try."""
+"""Attempts of a caller without a token, or with one for other topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others write into what we write: logs, terminals, metrics, records, answers. Words stay words."""
+"""Texts of others in our output (logs, terminals, metrics, records, answers) stay plain text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RAW: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]
 
 
 def check_log(log: str) -> None:
-    """Each line is one of ours, and none orders a terminal about."""
+    """Each line is one of ours, and none has control sequences for a terminal."""
     lines = log.removesuffix("\n").split("\n")
     assert all(re.match(r"ts=\S+ level=\w+ logger=[\w.]+ msg=", line) for line in lines), log
     assert not [line for line in lines if line.startswith(FORGED[:40])]

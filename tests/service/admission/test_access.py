@@ -1,4 +1,4 @@
-"""Who is let in by which token, and what each sees: over HTTP, on the app with a fake producer."""
+"""The access that each token gives, and what each caller sees: over HTTP, with a fake producer."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_caller_knows_what_it_may_read_and_what_it_may_write() -> None:
 
 
 class Timers:
-    """A loop that only notes when it is to call; as `Timer`, whether it still is to."""
+    """A loop that only notes its timers; `Timer` says whether it was cancelled."""
 
     def __init__(self) -> None:
         self.due: Callable[[], object] | None = None

@@ -145,7 +145,7 @@ def test_the_example_of_the_documentation_is_what_the_file_takes() -> None:
 
 
 def test_a_file_that_python_s_reader_chokes_on_is_no_toml() -> None:
-    """It raises errors of other kinds for these, which would end the watch over the file."""
+    """For these it raises errors of other types, which would end the watch over the file."""
     for written in ("9" * 5_000, "[" * 5_000):
         assert "is not TOML" in fault(entry(max_waiting_requests=written)), written[0]
 

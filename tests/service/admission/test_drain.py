@@ -1,4 +1,4 @@
-"""The end as an operator wants it: nothing is cut off that could have ended well, and it ends in time."""
+"""The drain as an operator wants it: requests that can still succeed are not cut off, and it ends in time."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_the_last_heartbeat_is_written_though_the_producer_used_all_of_the_time(
 
 
 def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
-    """The first process of a container would not even notice a signal that it does not listen to."""
+    """The first process of a container ignores every signal without a handler."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"bootstrap.servers=127.0.0.1:{silent.getsockname()[1]}"
         command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]

@@ -1,9 +1,9 @@
-"""Every path that the app has, in every dialect, with and without each guard; new routes come by themselves.
+"""Every path of the app, in every dialect, with and without each guard. New routes need no change here.
 
-A route is asked in the spelling that the fast paths take and in one that only FastAPI understands. Where its
-path names a topic, what the caller may not use is answered the same whether the topic is there or not, and
-nothing is asked of the brokers. A path with a parameter that has no sample here fails, and so does a produce
-path that none of the bodies fits: add one.
+Each route is called in the spelling of the fast paths and in one that only FastAPI understands. If its path
+names a topic that the caller may not use, the answer is the same whether the topic exists or not, and no
+broker is asked. A path with a parameter that has no sample here fails, and so does a produce path that fits
+none of the bodies: add one.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Route(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back, or the beginning of it where it would go on for ever."""
+    """The answer, or its beginning if it would go on for ever."""
 
     status: int
     headers: dict[str, str]
@@ -151,7 +151,7 @@ class Site:
         self._runner.close()
 
     def body_for(self, route: Route) -> tuple[str, bytes]:
-        """A body that the route takes from somebody who may do all."""
+        """A body that the route accepts from a caller with all rights."""
         if route not in self._bodies:
             self._bodies[route] = self._found_body(route)
         return self._bodies[route]

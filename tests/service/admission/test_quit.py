@@ -1,4 +1,4 @@
-"""POST /quitquitquit: who may end the sidecar, and that it ends as by SIGTERM."""
+"""POST /quitquitquit: which callers may end the sidecar, and that it ends as by SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log lines as logfmt and as JSON: one line each, whatever they are to hold, and no secret in any."""
+"""Log lines as logfmt and as JSON: one line each, whatever the message has, and no secret in any."""
 
 from __future__ import annotations
 
@@ -224,8 +224,8 @@ LOG_FORMATS: Final = pytest.mark.parametrize("log_format", FORMATTERS)
 
 
 def refused_by(*arguments: str, **environment: str) -> str:
-    """What `pilotfish serve` says that can't start: it is refused where its settings are read, or its app
-    is made, which is before anything is begun.
+    """The output of a `pilotfish serve` that can't start: it is refused when its settings are read or its app
+    is made, before anything is started.
     """
     said: list[str] = []
     context = serve.make_context("serve", list(arguments), resilient_parsing=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def text_of(contents: Sequence[bytes]) -> str:
-    """What the tests make of files: their text, and a complaint about `bad`."""
+    """The tests' reading of files: their text, and a complaint about `bad`."""
     text = b"+".join(contents).decode()
     if "bad" in text:
         raise FileFaultError("the file is bad; write a better one")

@@ -1,4 +1,4 @@
-"""The commands, run against a sidecar on the embedded cluster, and against what is no sidecar at all."""
+"""The commands, run against a sidecar on the embedded cluster, and against other servers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Cli:
         return CliRunner().invoke(main, words, input=stdin, env=self._environment)
 
     def refused(self, *words: str, code: int = 1, stdin: bytes | str | None = None) -> str:
-        """What a call says that ends with this code: click's own error line, without a stack."""
+        """The error line of a call that ends with this code: click's own, without a stack."""
         result = self(*words, stdin=stdin)
         assert result.exit_code == code, result.output
         assert isinstance(result.exception, SystemExit)

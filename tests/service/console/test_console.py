@@ -1,4 +1,4 @@
-"""The pages for people, asked without a browser: what is served, with which headers, and what it loads."""
+"""The pages for people, requested without a browser: their content, their headers, and what they load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every way to produce has in common, native or of a dialect; a refusal has each one's own shape."""
+"""Rules for every way to produce, native or of a dialect; each has its own shape of a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The members of JSON objects that nobody can list beforehand."""
+"""Members of JSON objects whose names are not known beforehand."""
 
 from __future__ import annotations
 

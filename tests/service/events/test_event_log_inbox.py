@@ -1,4 +1,4 @@
-"""What waits in the event log, bounded and counted: what the client's threads leave, and lines for a sink."""
+"""The queues of the event log, bounded and counted: events of the client's threads, and lines for a sink."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_where_lines_of_too_many_topics_were_lost_all_topics_are_written_anew() 
 
 
 class AnyOutbox(RuleBasedStateMachine):
-    """Whatever is put in, taken and put back: the bound holds, and no line is lost without being counted."""
+    """For any puts, takes and returns: the bound holds, and each lost line is counted."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -275,7 +275,7 @@ def numbered(number: int, one: Any) -> Any:
 
 
 def picture_of_events(events: list[dict[str, Any]]) -> dict[tuple[str, int], Any]:
-    """What a reader of the events knows at their end."""
+    """The state of a reader after all events."""
     known: dict[tuple[str, int], Any] = {}
     counts: dict[str, int] = {}
     for event in events:

@@ -1,4 +1,4 @@
-"""Events in files and in a topic: what is written, what waits, and what becomes of it where none is taken."""
+"""Events in files and in a topic: written lines, waiting lines, and lines that a sink does not take."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_any_call_to_the_disk_may_fail_once_and_no_line_is_lost_or_broken(
 def test_after_a_power_cut_at_any_call_finished_files_are_whole_and_the_next_start_finishes_the_others(
     tmp_path: Path,
 ) -> None:
-    """What was not on the disk yet may be missing or zeros, which no event has; nothing else is made up."""
+    """Bytes that were not on the disk yet may be missing or zeros, which no event has; no others appear."""
     folder = tmp_path / "events"
     folder.mkdir()
     disk = CrashDisk(folder)

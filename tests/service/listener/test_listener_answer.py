@@ -1,4 +1,4 @@
-"""An answer that lies ready goes out in one piece, byte for byte as it would in two."""
+"""A prepared answer is sent in one piece, with the same bytes as in two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BODY_OF_TWO = b'{"value_format":"text","records":[{"value":"a"},{"value":"b"}]}'
 
 
 class Ways:
-    """An application that notes which way its answers go; without `short` there is only the long one."""
+    """An application that records the path of each answer; without `short` there is only the long one."""
 
     def __init__(self, app: ASGIApp, *, short: bool) -> None:
         self._app = app
@@ -75,7 +75,7 @@ async def said(requests: bytes, answers: int, *, short: bool) -> tuple[list[Any]
 
 
 async def said_either_way(asked: bytes, *, short: bool) -> tuple[int, dict[str, str], bytes]:
-    """The one answer, which is the same either way and goes as it is said to."""
+    """The one answer, which is the same on both paths, and takes the expected one."""
     (quick,), went = await said(asked, 1, short=True)
     assert ([quick], went) == ((await said(asked, 1, short=False))[0], [short]), asked
     status, headers, body = quick
@@ -157,7 +157,7 @@ async def test_a_body_is_the_same_all_at_once_or_in_pieces() -> None:
 
 @on_each_loop
 async def test_a_refusal_that_ends_the_connection_does_end_it() -> None:
-    """A body that does not come in its time: the rest of it must not be taken for a request."""
+    """A body that comes too late: the rest of it must not be read as a request."""
     head = ("content-type: application/json", "content-length: 100")
     async with Served(with_orders().app) as served:
         caller = await served.call()

@@ -92,7 +92,7 @@ class Echo:
         self.waiting -= 1
 
     async def ask_held(self, written: bytes) -> bytes:
-        """What is said to who writes this, where the first answer waits until all of it was read."""
+        """The answers to these bytes, where the first answer waits until all of them were read."""
         assert self.gate is not None
         async with Served(self) as served:
             caller = await served.call()
@@ -107,7 +107,7 @@ async def answered(send: Send, body: bytes = b"") -> None:
 
 
 async def ask(app: ASGIApp, *written: bytes) -> bytes:
-    """What is said, until the connection ends, to who writes this in as many reads and closes nothing."""
+    """The answers to these bytes, one read for each piece, until the server ends the connection."""
     async with Served(app) as served:
         caller = await served.call()
         for part in written:
@@ -224,7 +224,7 @@ async def test_a_body_is_asked_for_where_the_caller_waits_to_be_asked() -> None:
 
 @on_each_loop
 async def test_nobody_is_asked_for_a_body_that_was_refused_already(caplog: pytest.LogCaptureFixture) -> None:
-    """The question went out behind the last answer, or failed, with a stack in the log for each."""
+    """Once the 100 Continue was sent after the last answer, or failed with a stack in the log."""
     echo = Echo()
     said = await ask(echo, CHUNKED + b"Expect: 100-continue\r\n\r\nFFFFFFFFFFFFFFFFF\r\n")
     assert (statuses(said), echo.gone) == ([400], 1)
@@ -339,7 +339,7 @@ def posted(length: int, path: bytes = b"/") -> bytes:
 
 
 async def test_reading_goes_on_as_soon_as_a_large_body_was_taken_whole() -> None:
-    """Else nobody would hear that the caller leaves, as long as the application waits for something else."""
+    """Otherwise a disconnect goes unnoticed for as long as the application waits for something else."""
     seen: list[Any] = []
     taken, may_end = asyncio.Event(), asyncio.Event()
 
@@ -412,7 +412,7 @@ async def test_the_body_of_a_pipelined_request_is_read_when_its_turn_has_come() 
 
 
 async def test_what_comes_behind_a_refusal_is_taken_from_its_caller_and_thrown_away() -> None:
-    """The body before it had paused reading; a caller who is still sending would never read the refusal."""
+    """The body had paused reading; a caller that is still sending would never read the refusal."""
     may_end = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -457,7 +457,7 @@ async def test_what_is_no_http_is_a_problem_document() -> None:
 
 
 async def test_a_refused_caller_who_leaves_takes_all_of_the_connection_along() -> None:
-    """Kept until the moment for the answer was over, thousands of them were megabytes."""
+    """Thousands of transports, kept until the time for the answer was over, took megabytes."""
     async with Served(with_orders().app) as served:
         caller = await served.call()
         caller.send(b"no http\r\n\r\n")

@@ -1,4 +1,4 @@
-"""How many connections fit into a process, requests cut into reads in every way, and uvicorn as a server."""
+"""The number of connections of a process, requests cut into reads in every way, and uvicorn as a server."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def requests(chance: random.Random) -> tuple[bytes, list[list[str]]]:
-    """Some requests in a row, and what is to be said to each."""
+    """Some requests in a row, and the expected answer to each."""
     written, expected = b"", []
     for number in range(chance.randint(1, 12)):
         path, body = f"/{number}", b"x" * chance.choice([0, 1, 7, 3_000])

@@ -1,4 +1,4 @@
-"""Slow callers: each is ended in its time, none of them slows anybody else, and what they hold is bounded."""
+"""Slow callers: each is ended in time, none of them slows other callers, and their memory is bounded."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_who_has_its_answer_may_not_send_the_rest_of_its_body_for_ever() -
 
 @on_each_loop
 async def test_who_takes_nothing_of_a_whole_answer_is_cut_off_be_it_the_last_or_not() -> None:
-    """The transport of a last answer is closing, which without a bound lasts as long as the caller likes."""
+    """The transport of a last answer is closing. Without a bound this lasts as long as the caller likes."""
     for written in (GET, CLOSING):
         async with small(large, stall_s=0.1) as served:
             await taking_nothing(served, written)

@@ -1,4 +1,4 @@
-"""One connection without a socket, on a loop whose time the test sets: when it ends, and with which words."""
+"""One connection without a socket, on a loop with a mock time: when it ends, and with which answer."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before() -
 
 
 async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is_called_slow() -> None:
-    """Two looks late is not late yet: so much a busy loop may take."""
+    """A delay of two looks is not late yet: a busy loop may take so long."""
     for until_s, is_late in ((10.0, False), (10.5, True)):
         with Connected() as connected:
             connected.loop.go_to(5.0)

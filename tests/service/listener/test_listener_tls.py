@@ -1,4 +1,4 @@
-"""TLS on the API's port: who is let in, what comes into force when files change, what a bad caller costs."""
+"""TLS on the API's port: accepted callers, changed files, and the cost of bad callers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def over_tls(tls: ListenerTls, **given: float) -> Served:
 
 
 async def ask(served: Served, context: ssl.SSLContext) -> bytes:
-    """What is said to a caller with this context; nothing to whom is not let in."""
+    """The answer to a caller with this context; empty if it is not accepted."""
     try:
         caller = await served.call(context=context)
         caller.send(CLOSING)
@@ -363,7 +363,7 @@ def test_without_files_there_is_no_tls() -> None:
 
 
 def wrong(files: Files, how: str) -> str:
-    """Makes the files unusable; answers what is to be said of it."""
+    """Makes the files unusable; returns the expected complaint."""
     good = files.authority.issue("localhost")
     if how == "no file":
         files.key.unlink()

@@ -1,4 +1,4 @@
-"""The Unix domain socket: who may connect, what was there before, what is left, whom the guards let in."""
+"""The Unix domain socket: its permissions, an earlier file, its removal, and the guards."""
 
 from __future__ import annotations
 

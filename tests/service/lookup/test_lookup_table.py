@@ -1,4 +1,4 @@
-"""Prepared answers: when they are kept, when they are made anew, and what they say of their age."""
+"""Prepared answers: when they are kept, when they are made anew, and their age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every call of the document has examples, each is what the schema beside it says, and nothing is empty."""
+"""Every call of the document has examples, each fits its schema, and nothing is empty."""
 
 from __future__ import annotations
 

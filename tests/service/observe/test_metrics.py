@@ -1,4 +1,4 @@
-"""What Prometheus sees, from events, from status and from requests."""
+"""The metrics that Prometheus sees, from events, from status and from requests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a scrape costs, and whom: lines and calls are counted, the seconds are in docs/metrics.md.
+"""The cost of a scrape, and its thread: lines and calls are counted, the seconds are in docs/metrics.md.
 
-A hundred brokers, every api, a hundred topics by name, every route: what the largest clusters would show.
+It has a hundred brokers, every api, a hundred topics by name and every route, as the largest clusters would.
 """
 
 from __future__ import annotations

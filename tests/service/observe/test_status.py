@@ -1,4 +1,4 @@
-"""GET /v1/status: what it is made of, that it is as the OpenAPI document says, and who sees what of it."""
+"""GET /v1/status: its parts, its agreement with the OpenAPI document, and what each caller may see."""
 
 from __future__ import annotations
 

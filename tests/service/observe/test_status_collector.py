@@ -1,4 +1,4 @@
-"""What events amount to: times by node and phase, failures and their runs, sums; in bounded memory."""
+"""Figures from events: times by node and phase, failures and their runs, sums; in bounded memory."""
 
 from __future__ import annotations
 

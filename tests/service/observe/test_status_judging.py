@@ -1,4 +1,4 @@
-"""What is slow and why, in sentences: from a picture of the client, without a client."""
+"""Findings about slowness and its causes, in sentences: from a picture of the client, without a client."""
 
 from __future__ import annotations
 

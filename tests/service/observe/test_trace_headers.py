@@ -1,4 +1,4 @@
-"""A request's traceparent in the headers of its records: in every way to post them, and in none unasked."""
+"""A request's traceparent in the headers of its records: on every path, and only with the setting."""
 
 from __future__ import annotations
 

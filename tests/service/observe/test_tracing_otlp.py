@@ -1,4 +1,4 @@
-"""Tracing of a whole sidecar: spans at a collector, nothing of it where it is off, words where it can't be.
+"""Tracing of a whole sidecar: spans at a collector, none if it is off, and an error if it can't work.
 
 The sidecar is a process of its own and the collector a server on loopback; brokers are the fake cluster's.
 """

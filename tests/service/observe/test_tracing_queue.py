@@ -29,7 +29,7 @@ LONG_MS = 600_000
 
 
 class Collector(SpanExporter):
-    """Takes batches, once it is let; `outcome` is what becomes of them."""
+    """Takes batches, once the test lets it; `outcome` is its result for them."""
 
     def __init__(self, outcome: SpanExportResult | BaseException = SpanExportResult.SUCCESS) -> None:
         self.outcome = outcome

@@ -1,4 +1,4 @@
-"""Documents of advice for tests: an entry that is right, and whatever a test makes of it."""
+"""Documents of advice for tests: a valid entry, and changes by a test."""
 
 from __future__ import annotations
 

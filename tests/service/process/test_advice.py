@@ -1,4 +1,4 @@
-"""A sidecar that starts with advice: what it uses and ignores, what it says of it, what a document may be."""
+"""A sidecar that starts with advice: the used and ignored parts, its log lines, and valid documents."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def said_of_advice(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def turns() -> None:
-    """Lets the loop take what was posted to it."""
+    """Lets the loop run the callbacks that were posted to it."""
     for _ in range(5):
         await asyncio.sleep(0)
 

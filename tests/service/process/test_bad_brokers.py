@@ -1,4 +1,4 @@
-"""bootstrap.servers that are no brokers, broken ones, or nameless yet: the sidecar says so and stays up."""
+"""bootstrap.servers that are no brokers, broken ones, or without an address yet: logged, and it stays up."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def dns(tmp_path: Path) -> Iterator[SteeredDns]:
 
 
 def bootstrap_node(sidecar: Sidecar) -> dict[str, Any]:
-    """What the status says of the first of bootstrap.servers."""
+    """The status of the first of bootstrap.servers."""
     nodes = sidecar.api.get("/v1/status").json()["nodes"]
     return next((node for node in nodes if node["id"] == -1), {"last_error": None})
 

@@ -1,4 +1,4 @@
-"""The cluster for trying out: it runs at once, is steered over HTTP and by the CLI, and may keep a folder."""
+"""The embedded cluster: it runs at once, is controlled over HTTP and by the CLI, and may keep a folder."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_cluster_without_brokers_is_refused() -> None:
 
 
 class Tried:
-    """`pilotfish serve --embedded` as a process, its command line, and what it said to try."""
+    """`pilotfish serve --embedded` as a process, its command line, and the calls that it suggested."""
 
     def __init__(self, process: subprocess.Popen[str], api_port: int, admin_port: int) -> None:
         assert process.stdout is not None

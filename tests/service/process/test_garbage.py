@@ -1,4 +1,4 @@
-"""Full collections come when few wait or when one is long overdue; the interpreter gets its ways back."""
+"""Full collections run when few requests wait or when one is long overdue; at the end all is restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """As much of an event loop as is asked for; its time is turned by hand."""
+    """The used part of an event loop; its time is set by hand."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0

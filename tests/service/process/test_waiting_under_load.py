@@ -1,7 +1,7 @@
-"""Two thousand requests blocked on unknown topics, in a real sidecar on real sockets: nobody else notices.
+"""Two thousand requests blocked on unknown topics, in a real sidecar on real sockets, delay no other request.
 
 Each ends at its own deadline, no thread waits for any of them, and look-ups are answered before the first of
-them has ended. That a look-up costs the same meanwhile is counted in tests/speed/test_lookups_do_not_grow.py.
+them has ended. tests/speed/test_lookups_do_not_grow.py counts the cost of a look-up meanwhile.
 """
 
 from __future__ import annotations

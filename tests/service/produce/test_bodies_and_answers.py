@@ -1,4 +1,4 @@
-"""Which bodies are understood aside and what comes back from there; and the bytes of answers."""
+"""Which bodies are parsed on another thread, and their results; and the bytes of answers."""
 
 from __future__ import annotations
 

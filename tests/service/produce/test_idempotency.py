@@ -1,4 +1,4 @@
-"""Idempotency-Key: what comes again is answered as the first was, and written once."""
+"""Idempotency-Key: a repeated request is answered as the first was, and written once."""
 
 from __future__ import annotations
 

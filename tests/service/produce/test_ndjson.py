@@ -489,7 +489,7 @@ def test_a_line_of_the_greatest_length_is_taken_after_any_other() -> None:
 
 
 def records_in(body: bytes, places: list[int]) -> list[ProducerRecord | str]:
-    """What becomes of a body that comes in such pieces."""
+    """The outcomes of a body that comes in such pieces."""
     splitter = LineSplitter(max_line_bytes=28)
     codec = LineCodec("orders", Format.TEXT, Format.JSON)
     outcomes: list[ProducerRecord | str] = []

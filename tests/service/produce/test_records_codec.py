@@ -1,4 +1,4 @@
-"""Produce bodies: what they mean, and every way in which they are refused."""
+"""Produce bodies: how they are read, and every way in which they are refused."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _fitting() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def test_a_sound_body_is_not_searched_for_a_fault() -> None:
-    """The search takes many times as long as the reading: it is for what has one."""
+    """The search takes many times as long as the reading, so it runs only for bodies with a fault."""
     for body, read in _fitting():
         assert calls_of(find_fault.__code__, read) == 0, body[:200]
     assert calls_of(find_fault.__code__, partial(parse, '{"records":[{"v\\u0061lue":1}]}')) == 1

@@ -1,4 +1,4 @@
-"""After a power cut or a fault of the disk the spool has what it answered for, and holds no file open."""
+"""After a power cut or a fault of the disk the spool has every accepted record, and holds no file open."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ _SENT_WITH_REFUSED: Final = frozenset({"b3", "c1"})
 
 
 class Promised(NamedTuple):
-    """What was said to callers, and what brokers have, at one moment."""
+    """The answers to callers, and the records of brokers, at one moment."""
 
     accepted: tuple[str, ...]
     refused: tuple[str, ...]
@@ -423,7 +423,7 @@ class Life:
             self.said.append(str(e))
 
     def requeue(self, *values: str) -> None:
-        """Puts dead letters back; where the disk kept it from that, once more."""
+        """Puts dead letters back; repeats it if the disk failed."""
         for _ in range(2):
             ends: list[Requeued] = []
             self.open = len(values)
@@ -470,7 +470,7 @@ def _after(folder: Path, promised: Promised) -> Life:
 
 
 def _violations(promised: Promised, after: Life) -> Iterator[str]:
-    """What was promised and is not so."""
+    """The broken promises."""
     dead = [value for value, _ in aside(after.rig)]
     delivered = [value for value, _ in (*promised.delivered, *after.delivered)]
     there = {*delivered, *dead}
@@ -499,7 +499,7 @@ def _wrong_numbers(rig: SpoolRig) -> Iterator[str]:
 
 
 def _with_fault(folder: Path, call: int, error: int) -> Iterator[str]:
-    """Plays with one call that fails, cuts the power at the end, and plays on; what was wrong."""
+    """Plays with one failing call, cuts the power at the end, and plays on; returns the faults."""
     life = _begun(folder)
     life.disk.fails_at = call, error
     with log_lines("service.spool", logging.WARNING) as said:
@@ -536,7 +536,7 @@ def test_any_call_to_the_disk_may_fail_once(tmp_path: Path) -> None:
 
 
 def _cuts(life: Life) -> Sequence[tuple[str, State, Promised]]:
-    """Plays, and every state that a power cut may leave on the way, with what was promised until then."""
+    """Plays; yields every state that a power cut may leave on the way, with the promises until then."""
     cuts: dict[object, tuple[str, State, Promised]] = {}
 
     def note() -> None:

@@ -1,4 +1,4 @@
-"""From the spool to Kafka: in order, at least once, over restarts, and nothing holds up the rest."""
+"""From the spool to Kafka: in order, at least once, over restarts, and no record blocks other topics."""
 
 from __future__ import annotations
 

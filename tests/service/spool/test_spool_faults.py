@@ -1,4 +1,4 @@
-"""What the spool keeps, counts and logs after a fault, and how long its thread waits then."""
+"""The spool after a fault: kept records, counters, log lines, and the waits of its thread."""
 
 from __future__ import annotations
 

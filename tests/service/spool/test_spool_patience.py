@@ -1,4 +1,4 @@
-"""How long a refusal by brokers is waited out, what ends it, and that it costs no key its order."""
+"""How long the spool retries a refusal by brokers, what ends it, and that each key keeps its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spooled records as bytes in files: what is written is read, and nothing else, whatever is damaged."""
+"""Spooled records as bytes in files: exactly the written records are read, whatever is damaged."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def test_nor_is_one_that_was_made_for_an_earlier_file(rig: SpoolRig) -> None:
 
 
 def test_only_with_the_salt_of_its_file_it_would_be_one(rig: SpoolRig) -> None:
-    """What the two tests above rest upon: all else of the frame is as it has to be."""
+    """The two tests above rely on this: the rest of the frame is valid."""
     rig.spool_in([record("first")])
     rig = spoiled(rig, frame_of(salt_of(rig.segments[0]), 2, STOLEN))
     assert rig.sent.count("stolen") == 1
@@ -416,7 +416,7 @@ def test_what_a_broker_says_is_kept_in_short(rig: SpoolRig) -> None:
 
 
 def test_a_value_holds_no_heads_of_frames(rig: SpoolRig) -> None:
-    """Behind damage each head has all summed up that it promises: many that promise much would take hours."""
+    """After damage each head's bytes are summed up to its length: many large lengths would take hours."""
     rig.spool_in([record("first")])
     heads = b"\xf5PFS\x00\x0f\x00\x00" * 10_000
     rig.spool_in([ProducerRecord("orders", heads)])

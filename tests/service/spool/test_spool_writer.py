@@ -1,4 +1,4 @@
-"""Records into the spool: one fsync for many, and what becomes of them when the disk fails."""
+"""Records into the spool: one fsync for many, and their outcome when the disk fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between two snapshots, as events; and snapshots in pieces."""
+"""The differences of two snapshots as events; and snapshots in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long answers are made in slices and sent in pieces: no turn of the event loop is long, no byte another."""
+"""Long answers are made in slices and sent in pieces: no turn of the loop is long, and no byte differs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ LOOKUPS: Final = json.dumps({"lookups": [{"topic": "big", "partition": n} for n 
 
 @pytest.fixture(scope="module", autouse=True)
 def _little_to_collect() -> None:
-    """What is there already is kept from the collector: it comes before each measured scenario, and walks
-    through all that a process of the tests holds, which takes longer than the scenario.
+    """Keeps existing objects from the collector. It runs before each measured scenario, and a walk over all
+    objects of a test process takes longer than the scenario.
     """
     gc.collect()
     gc.freeze()

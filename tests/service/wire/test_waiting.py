@@ -1,4 +1,4 @@
-"""Parked requests, and names that nobody knows."""
+"""Parked requests, and unknown topics."""
 
 from __future__ import annotations
 

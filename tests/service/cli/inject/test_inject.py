@@ -1,4 +1,4 @@
-"""`pilotfish inject` as people call it: what it prints, writes, says, refuses, and how it ends."""
+"""`pilotfish inject` as people call it: its output, files, messages, refusals, and exit codes."""
 
 from __future__ import annotations
 

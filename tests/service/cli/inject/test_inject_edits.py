@@ -1,4 +1,4 @@
-"""Text to text: what a document shall mean, and every byte that comes of it; and drawn manifests."""
+"""Text to text: the values of a document, and every byte of the result; and random manifests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[Any], object]
 
 
 def changed(text: str, change: Change) -> str:
-    """A text whose only document means what a change of its values makes of them."""
+    """The text after a change of the values of its only document."""
     (document,) = parse(text)
     wanted: Any = data(document.root)
     change(wanted)
@@ -310,7 +310,7 @@ def test_whatever_a_manifest_looks_like_the_sidecar_goes_in_and_out_and_nothing_
 
 
 def assert_no_line_goes(text: str, made: str) -> None:
-    """And none moves, but for those that are written anew: the grace period, and what was empty."""
+    """And none moves, except those that are written anew: the grace period, and empty ones."""
     if "!!int" in text or "{" in text.replace("{}", "") or "[" in text.replace("[]", ""):
         return
     anew = ("terminationGracePeriodSeconds", "{}", "[]")

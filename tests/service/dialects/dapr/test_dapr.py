@@ -1,4 +1,4 @@
-"""Dapr's publish: what is written, what is refused in Dapr's words, and what SDKs ask before they publish."""
+"""Dapr's publish: written records, refusals in Dapr's words, and calls that SDKs make before they publish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others' documentation and tests send to a v2 proxy, sent literally.
+"""Requests to a v2 proxy from the documentation and tests of others, sent literally.
 
 Each request is copied literally, headers and spacing included. Sources: Confluent's API reference, the quick
 start of Strimzi's bridge and its tests, and the tests of Karapace's proxy. Where the three want different

@@ -1,4 +1,4 @@
-"""Looking up in REST Proxy v2 over HTTP: topics, partitions, brokers, and what they cost."""
+"""Look-ups in REST Proxy v2 over HTTP: topics, partitions, brokers, and their cost."""
 
 from __future__ import annotations
 

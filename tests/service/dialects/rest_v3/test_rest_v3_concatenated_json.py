@@ -163,7 +163,7 @@ def test_a_nesting_that_nobody_means_ends_the_stream() -> None:
     [b'{"a":"' + b"\\\\" * 20_000, b'{"' + b'":"' * 12_000, b"{}" * 6_000, b"[" * 40_000, b"x" * 40_000],
 )
 def test_hostile_streams_cost_linear_time(stream: bytes) -> None:
-    """Twice the stream is twice the lines. What else were quadratic would take minutes."""
+    """Twice the stream takes twice the lines. Quadratic work would take minutes."""
 
     def read(stream: bytes) -> None:
         records = ConcatenatedJson(2 * 10**6)

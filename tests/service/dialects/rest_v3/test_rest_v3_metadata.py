@@ -1,4 +1,4 @@
-"""Metadata reads of REST Proxy v3: every shape, its links, its freshness, and what is answered instead."""
+"""Metadata reads of REST Proxy v3: every shape, its links, its freshness, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One record of REST Proxy v3: what it becomes, and what it is refused for."""
+"""One record of REST Proxy v3: how it is read, and why it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST …/records of REST Proxy v3: one record or many in a body of known length; what HTTP itself refuses."""
+"""POST …/records of REST Proxy v3: one record or many in a body of known length; refusals by HTTP itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST …/records of REST Proxy v3 as a stream: answered while it is read, and ended in good order."""
+"""POST …/records of REST Proxy v3 as a stream: answered while it is read, and ended in an orderly way."""
 
 from __future__ import annotations
 
