@@ -1,4 +1,4 @@
-"""`make test-stress`: `make test` again and again, in fresh orders, on a machine that has too much to do.
+"""`make test-stress`: `make test` again and again, in random orders, on an overloaded machine.
 
 Twice as many processes as there are cores spin beside pytest. Each run draws a seed and prints it.
 pytest-randomly orders the tests by it, and hypothesis draws its cases from it. Whole runs come first, then

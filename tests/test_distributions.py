@@ -1,4 +1,4 @@
-"""`make dist`: what the three distributions hold, and that the same commit gives the same bytes."""
+"""`make dist`: the content of the three distributions, and the same bytes for the same commit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`python -m tests.soak --minutes 10 --seed 7`: the long form, for `make soak`.
 
-Most of the time a sidecar process lives through rounds of trouble (sidecar_soak.py), the rest goes to days of
-a producer's simulated life (simulated.py). What was held after each round is judged (growth.py,
-allowances.py), written to results.json for docs/reliability.md, and the exit status is 1 if anything grows.
+Most of the time a sidecar process goes through rounds of faults (sidecar_soak.py). The rest is for days of a
+producer in simulated time (simulated.py). The sizes after each round are judged (growth.py, allowances.py)
+and written to results.json for docs/reliability.md. The exit status is 1 if anything grows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """By how much each number of a soak may vary from one part of the rounds to the next, and why.
 
-What has a bound of its own in the code may fill it up, which takes longer than a warm-up: it is allowed as
-much as the bound. All else is allowed the noise of a moment: a connection that is just being made, a batch of
-events that waits for the next send.
+A container with a bound in the code may fill up to it, which takes longer than a warm-up: its allowance is
+the bound. All other numbers are allowed the noise of a moment: a connection that is just being made, a batch
+of events that waits for the next send.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def judge_rounds(rounds: Sequence[Mapping[str, float]]) -> list[DeliveryOutcome]
 def growing(rounds: Sequence[Mapping[str, float]], *, least: float = 0) -> list[DeliveryOutcome]:
     """What grows, and by that much at least.
 
-    Some nine hundred numbers are judged. In a soak of a few seconds one of them is met in a rare moment now
-    and then; `least` has such a one be loud in proportion to what was done.
+    Some nine hundred numbers are judged. In a soak of a few seconds one of them is sometimes measured in a
+    rare moment; with `least` such a number must be large in proportion to the work done.
     """
     grown = [outcome for outcome in judge_rounds(rounds) if outcome.grows]
     return [outcome for outcome in grown if outcome.later - outcome.settled >= least]

@@ -1,10 +1,10 @@
-"""Everything that callers do to a sidecar, good and bad, one act after the other, by a seed.
+"""Good and bad calls to a sidecar, one after the other, drawn by a seed.
 
     caller = Caller(address, unix_path, names, Random(3), token_header)
     caller.act()                      # one of ACTS, by its weight
 
-Answers are read and not judged: that is what the other tests are for. What counts is that each act is over
-when it returns. A caller has one connection that it keeps, and others that it breaks off. One thread each.
+Answers are read and not judged: other tests do that. Each act is over when it returns. A caller has one
+connection that it keeps, and others that it breaks off. One thread each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Days of a producer's life in minutes: a whole KafkaProducer over brokers in this process and a MockClock.
+"""Days of a producer in minutes: a whole KafkaProducer over brokers in this process and a MockClock.
 
     soak = SimulatedSoak(7)
     soak.live(minutes=30)
@@ -202,7 +202,7 @@ class SimulatedSoak:
     # -- what happens ----------------------------------------------------------------------------------------
 
     def _trouble(self) -> None:
-        """One minute's share of what goes wrong, and of topics that come and go."""
+        """One minute's share of faults, and of topics that come and go."""
         for _ in range(4):
             topic = self._new_name("churn")
             self._create(topic)
@@ -255,7 +255,7 @@ class SimulatedSoak:
             self.network.disconnect_all()
 
     def _outage(self) -> None:
-        """Nobody is there for longer than a record may take."""
+        """No broker is there for longer than the delivery timeout of a record."""
         self._note("outages")
         ports = dict(self.brokers.ports)
         self.brokers.ports.clear()

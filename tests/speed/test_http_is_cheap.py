@@ -1,7 +1,7 @@
-"""What a look-up, a produce request and a sidecar that nobody asks cost, in counts: calls, memory, wakeups.
+"""The cost of a look-up, a produce request and an idle sidecar, in counts: calls, memory, wakeups.
 
-`benchmarks/lookups.py`, `produce_http.py` and `footprint.py` have the seconds. Bounds lie between what was
-measured and twice of that: where one is broken, something began to be done once more per request.
+`benchmarks/lookups.py`, `produce_http.py` and `footprint.py` have the seconds. Bounds are between the
+measured count and twice as much: if one is exceeded, a request does some work once more.
 """
 
 from __future__ import annotations

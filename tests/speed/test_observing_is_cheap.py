@@ -1,7 +1,7 @@
-"""What metrics, traces and events cost those who are observed, in counts: calls of functions, memory, locks.
+"""The cost of metrics, traces and events for the observed code, in counts: calls, memory, locks.
 
-Bounds are what was measured, and a little: where one is broken, something is done once more per turn,
-request, record or batch.
+Bounds are a little above the measured counts: if one is exceeded, a turn, request, record or batch does some
+work once more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a piece of code does, counted: calls of Python functions, memory it keeps, locks it takes.
+"""Counts the work of a piece of code: calls of Python functions, kept memory, acquired locks.
 
-Counts are the same on a busy machine as on an idle one, so a test can hold them to a bound where it could
-never hold seconds to one. One thread at a time.
+Counts are the same on a busy machine as on an idle one, so a test can compare them with a bound, unlike
+seconds. One thread at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An event log turned by hand: a fake producer's events go in, lines come out, and the clock is the test's.
+"""An event log turned by hand, with a mock clock: a fake producer's events go in, lines come out.
 
     rig = EventLogRig()
     rig.producer.set_topics({"orders": 3})

@@ -1,4 +1,4 @@
-"""A producer without brokers: the face that the sidecar talks to, steered by the test.
+"""A producer without brokers: the producer protocol of the sidecar, controlled by the test.
 
 `set_topics` swaps the snapshot as a refresh would, with real tables in a real MetadataCache. Requests that
 the snapshot can't answer wait in `waiting` until the test ends them (`finish`, `say_unknown`), or are

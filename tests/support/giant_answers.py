@@ -1,4 +1,4 @@
-"""Answers that a broker must not give: tens of megabytes of what nobody asked for, or of what no cluster has.
+"""Answers that a broker must not give: tens of megabytes that were not requested, or that no cluster has.
 
     cluster.react_next(ApiKey.METADATA, GiantAnswer(GIANTS["brokers"], 38_000_000), times=…)
 

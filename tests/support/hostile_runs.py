@@ -155,7 +155,7 @@ def _submit_for(seconds: float, producer: KafkaProducer, random: Random) -> list
 def _produce_to_honest_brokers(
     seed: int, cluster: FakeCluster, producer: KafkaProducer, random: Random
 ) -> list[Request]:
-    """Nothing of the hostility is left but what the producer has of it, and that must not harm."""
+    """Ends the hostility; its effects on the producer must not last."""
     cluster.disturb(None)
     for broker_id in cluster.broker_ids:  # a lie about versions holds as long as its connection
         cluster.drop_connections(broker_id)
@@ -210,7 +210,7 @@ def _wait_until_reported(producer: KafkaProducer, requests: Sequence[Request]) -
 
 @contextmanager
 def without_log() -> Iterator[None]:
-    """Thousands of well-founded complaints would be kept for a failure that they don't explain."""
+    """Drops thousands of justified log lines, which would not explain a failure."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,4 +1,4 @@
-"""Runs `pilotfish inject` as a user does, and holds what it prints against Kubernetes' own schemas."""
+"""Runs `pilotfish inject` as a user does, and checks its output against Kubernetes' own schemas."""
 
 from __future__ import annotations
 

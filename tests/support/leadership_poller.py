@@ -1,11 +1,11 @@
-"""Who led which partition, as somebody else saw it: kafka-python asks the brokers again and again.
+"""The leaders of partitions as seen by an independent observer: kafka-python polls the brokers.
 
     with LeadershipPoller(kafka.bootstrap_servers, folder) as poller:
         …
         poller.snapshot()   {(topic id, partition): {leader epoch: leader id}}, in the order they were seen
 
-None of our own code is in what it sees. It polls all topics, in a process of its own (this module as a
-program), as kafka-python leaves sockets behind where a broker is killed. A poll that fails is made again.
+It uses none of our own code. It polls all topics, in a process of its own (this module as a program), because
+kafka-python leaves sockets open when a broker is killed. A poll that fails is repeated.
 
     python -m tests.support.leadership_poller BOOTSTRAP_SERVERS     a line of JSON for each new fact
 """

@@ -1,5 +1,4 @@
-"""A KafkaClient without a network: nodes are ready, busy or gone as a test says, and answers are what it
-prepared.
+"""A KafkaClient without a network: a test sets the state of nodes and prepares the answers.
 
 A request takes the first prepared response for its node, or waits in `requests` until the test responds to
 it; either way the answer comes out of the next poll. With a Metadata, due updates are applied from those

@@ -1,9 +1,9 @@
-"""A network that a test plays by hand: `Selectable` without sockets.
+"""A mock network that a test controls: `Selectable` without sockets.
 
-Connections succeed, sends are taken whole, and answers, connects and disconnects come when the test says: at
-once, which is the next poll, with the next send to that node, or after so many milliseconds. `poll` waits by
-advancing a MockClock, to the next scheduled moment or to its timeout, and not at all when something is ready
-or a wakeup is pending.
+Connections succeed and sends are taken whole. Answers, connects and disconnects come when the test says: at
+the next poll, with the next send to that node, or after so many milliseconds. `poll` waits by advancing a
+MockClock, to the next scheduled moment or to its timeout. It does not wait when something is ready or a
+wakeup is pending.
 
 One thread, but for `wakeup`. Source: MockSelector, Kafka 4.3, stricter where Selector is: unknown and doubled
 ids and a second send are IllegalState.

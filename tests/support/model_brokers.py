@@ -7,8 +7,8 @@ that get lost.
     brokers.refuse(1, code)       it refuses instead, and stores nothing
     brokers.disconnect(1)         nothing of what is under way comes back
 
-Nothing happens by itself: each step is a test's. Answers are the truth, but for `lie`. A log is one for all
-brokers, as if replication were perfect. Used by the property tests of tests/producer; one thread.
+Nothing happens by itself: the test makes each step. Answers are true, except those of `lie`. All brokers
+share one log, as if replication were perfect. Used by the property tests of tests/producer; one thread.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ModelBrokers:
         return True
 
     def _is_stored(self, batch: PartitionRecords, error: Errors) -> bool:
-        """Whether the broker has taken these records before, so that it can't find fault with them now."""
+        """Whether the broker has accepted these records before, so that it can't refuse them now."""
         if error not in _FAULTS_OF_RECORDS:
             return False
         stored = {record.value for record in self.logs[batch.topic_partition].records(0)}

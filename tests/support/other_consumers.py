@@ -1,4 +1,4 @@
-"""What others read from a partition: aiokafka, and Java's own console consumer.
+"""Records of a partition as read by other clients: aiokafka, and Java's own console consumer.
 
 Each reads from the first offset to a given one, by assignment and without a group, and gives what
 `kafka_admin.ReadRecord` holds, so that it can be compared field by field with what librdkafka reads

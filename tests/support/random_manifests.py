@@ -1,6 +1,6 @@
 """Manifests as people and programs write them, at random: kinds, layouts, comments, quotes, line ends.
 
-Each is text. What it means is asked of PyYAML by who tests, not of the code under test.
+Each is text. Tests read its values with PyYAML, not with the code under test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A producer that is given a record every few milliseconds, and what became of each.
+"""A producer that sends a record every few milliseconds, and the outcome of each.
 
     flow = RecordFlow(producer, topic)
     keep_sending(flow, until=flow.one_more(), what="a record")

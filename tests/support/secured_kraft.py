@@ -20,8 +20,8 @@
 Missing topics are made, with three partitions, where a producer's metadata request allows it.
 
 Users are ALICE and BOB with their passwords of PASSWORDS, for PLAIN and both kinds of SCRAM; tokens are those
-of `oauth_endpoint.py`, for AUDIENCE. Who presents a certificate is its distinguished name; everyone may do
-everything on what has no ACL. Ends with the test process. Blocking; one thread steers.
+of `oauth_endpoint.py`, for AUDIENCE. The user of a certificate is its distinguished name. Everyone may do
+everything on resources without ACLs. Ends with the test process. Blocking; one thread steers.
 """
 
 from __future__ import annotations

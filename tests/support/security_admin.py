@@ -1,4 +1,4 @@
-"""Who may do what on a cluster, and by which password: ACLs, SCRAM users, listeners' stores, by librdkafka.
+"""The rights and passwords of a cluster: ACLs, SCRAM users, listeners' stores, set with librdkafka.
 
 Asks over a listener that needs no credentials, where everyone is a super user. An ACL that is made is in
 force when the call returns, or within `wait_until`'s patience: brokers learn of it from the metadata log.

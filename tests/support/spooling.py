@@ -5,7 +5,7 @@
     rig.deliver()
 
 No thread runs: `spool_in` turns the writer, `deliver` the delivery until it has nothing to do now. `again` is
-the next process over the same folder, after a kill: nothing of the first is closed in order.
+the next process over the same folder, after a kill: the first one was not closed.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class SpoolRig:
         self.deliver_after(self.settings.spool_topic_wait_ms)
 
     def let_go(self) -> None:
-        """What the kernel does when the process is killed: its files are closed, and nothing else is done."""
+        """Closes the process's files, as the kernel does after a kill, and does nothing else."""
         self.spool.release()
         self.disk.let_go()
 

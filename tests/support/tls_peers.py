@@ -1,9 +1,9 @@
 """Peers that speak TLS: on loopback, and in memory.
 
-`TlsPeer` is a ScriptedPeer behind TLS and records how each handshake ended. `TlsPipe` is what lies below a
-client's TLS, with a TLS server at its far end: no socket, no thread, and a test decides how many bytes pass,
-and when the connection breaks. Its server takes its turn whenever bytes come to it. `OpensslServer` is for
-what Python's ssl can't do.
+`TlsPeer` is a ScriptedPeer behind TLS and records how each handshake ended. `TlsPipe` is the transport
+below a client's TLS, with a TLS server at its far end: no socket, no thread. A test decides how many bytes
+pass, and when the connection breaks. Its server runs whenever bytes come to it. `OpensslServer` is for
+features that Python's ssl lacks.
 """
 
 from __future__ import annotations

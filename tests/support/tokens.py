@@ -1,4 +1,4 @@
-"""A tokens file that tests write, and what its callers send.
+"""A tokens file that tests write, and the headers of its callers.
 
     tokens = TokensFile(tmp_path, billing={"read": ["orders*"]})
     web = HttpApp(tokens_file=tokens.setting)

@@ -1,5 +1,5 @@
-"""The broker's side by itself: what the controller decides and each broker hears of it, and a partition that
-takes and refuses batches as a 4.3.1 broker was seen to do.
+"""The broker's side by itself: the controller's decisions and each broker's cache of them, and a partition
+that accepts and refuses batches like a real 4.3.1 broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fake cluster over its sockets: answers as brokers do, and does what a test orders."""
+"""The fake cluster over its sockets: it answers as brokers do, and carries out a test's orders."""
 
 from __future__ import annotations
 
@@ -595,7 +595,7 @@ def test_a_killed_broker_ends_its_connections_and_refuses_new_ones(cluster: Fake
 
 
 def test_a_client_that_sees_a_broker_end_gets_the_new_leader_at_once(cluster: FakeCluster) -> None:
-    """It asked between the end and the election at times, and nobody asked again for five minutes."""
+    """Sometimes it asked between the end and the election, and then not again for five minutes."""
     stale = 0
     for _ in range(50):
         cluster.move_leader("orders", 1, 2)

@@ -1,4 +1,4 @@
-"""What tests wait, read, mount and end with, and which runs `tests/stress.py` has left."""
+"""Helpers for waiting, reading, mounting and ending; and the runs that `tests/stress.py` has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peers on loopback and in memory that tests speak to: what each says, and that none leaves anything."""
+"""The peers of tests, on loopback and in memory: their answers, and that none leaves sockets or threads."""
 
 from __future__ import annotations
 

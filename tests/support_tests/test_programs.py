@@ -1,6 +1,7 @@
-"""Programs that tests ask: where each is found, what is downloaded for it once, and what is said where it is
-missing, which leaves its tests out or fails them. Maven, npm, apt-get and dpkg are shell scripts here, and
-the only repository is a proxy of this file: nothing goes out.
+"""Programs that tests use: where each is found, what is downloaded once, and the error if one is missing.
+
+A missing program skips its tests or fails them. Maven, npm, apt-get and dpkg are shell scripts here, and the
+only repository is a proxy of this file: there is no traffic to the internet.
 """
 
 from __future__ import annotations
@@ -367,7 +368,7 @@ def test_an_unknown_authority_is_named_with_its_remedy_and_without_a_traceback(
 
 
 def _java(home: Path, version: str) -> Path:
-    """A program that says it is that Java."""
+    """A program that prints that version of Java."""
     (home / "bin").mkdir(parents=True)
     return Programs(home / "bin").make("java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
 

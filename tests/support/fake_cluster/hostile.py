@@ -62,7 +62,7 @@ _RESPONSES: Final[dict[ApiKey, Any]] = {
 
 
 class Hostility:
-    """Decides answer by answer. Not thread-safe: guarded by who asks it."""
+    """Decides answer by answer. Not thread-safe: the caller guards it."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""Absurd values in honest answers: fields of a message changed, and most of the time it can still be encoded.
+"""Absurd values in honest answers: changed fields of a message, which can mostly still be encoded.
 
     mutated(MetadataResponse(...), Random(7))      a leader nobody knows, no brokers, an epoch of 2^31 - 1
 
-What a field can hold is read from the generated classes: `Int32`, `str | None`, tuples of structs. A value
-that the version in use can't carry comes out at `encode`, and is then the caller's to leave out. Pure: the
-same Random makes the same message. Who calls: hostile.py, on the cluster's loop or in a test's thread.
+The possible values of a field are read from the generated classes: `Int32`, `str | None`, tuples of structs.
+A value that the version can't carry raises at `encode`, and the caller leaves it out. Pure: the same Random
+makes the same message. Called by hostile.py, on the cluster's loop or in a test's thread.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ clocks and the times of files stay true, as they do when a real clock is set. Wh
 (datetime.now, the validity of certificates), the time is true, too; the product has no
 datetime.now. Any thread.
 
-libfaketime is no way: its waits by a monotonic clock fail with EINVAL in threads of CPython 3.11.
+libfaketime does not work: its waits by a monotonic clock fail with EINVAL in threads of CPython 3.11.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What host names lead to in another Python process, as a test says while it runs.
+"""The addresses of host names in another Python process, which a test sets while it runs.
 
     dns = SteeredDns(folder)
     dns.answer("kafka.test", ["127.0.0.1"])
