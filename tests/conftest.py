@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
-#: Marks of tests that share what takes long to start; a test goes with the first that it bears.
+#: Marks of tests that share something slow to start; a test goes with the first that it has.
 _LONG_GROUPS: Final = ("kafka_http", "kafka", "spark")
 _LONGEST_ID: Final = 200
 _OPTIONAL_FOLDERS: Final = ("tables", "captured")

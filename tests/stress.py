@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _STATE: Final = _ROOT / ".cache" / "stress.json"
 _LOGS: Final = _ROOT / ".cache" / "stress"
-#: What spins ends by itself when the process that started it is gone, however that ended.
+#: A spinning process ends by itself when the process that started it is gone, however that ended.
 _SPIN: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 _SEEDS: Final = 1 << 31
 

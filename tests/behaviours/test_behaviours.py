@@ -29,7 +29,7 @@ def test_nothing_that_must_be_shown_is_missing_and_the_table_is_what_make_behavi
 
 
 _MARKED = {"ABC-01": ["a"], "ABC-02": ["a"], "SomeTest.Works": ["a"]}
-#: What is wrong with what tests show and leave out, and what they do.
+#: The complaints about the tests' markers and LEFT_OUT, and the evidence itself.
 COMPLAINTS = {
     "of first rank, without a test, whatever the reason": (
         Shown({"ABC-02": ["a"], "SomeTest.Works": ["a"]}, {"ABC-01": "too hard"}),

@@ -41,7 +41,7 @@ BROKEN: Final = {
     "late": "answered after its deadline, or not at all by then",
     "answered_twice": "answered more than once",
 }
-#: What an answer may be late by, beyond the lag: the way through kernel, sidecar and caller.
+#: How late an answer may be, beyond the lag: for the way through kernel, sidecar and caller.
 LATE_MS: Final = 500
 #: The longest time without success may be so much of Java's, and so many milliseconds.
 GAP_FACTOR: Final = 1.5

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NODES: Final = (NODE, NODE_1, NODE_2)
 OTHERS: Final = CredentialsVersion(sasl=1)
 IDLE: Final = [Stale(node.id, 0) for node in NODES]
-#: From a change until it is taken for what was meant.
+#: From a change of a file until it counts.
 TAKEN_MS: Final = LOOK_MS + 2 * SETTLE_MS
 
 

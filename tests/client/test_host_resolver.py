@@ -436,7 +436,7 @@ def test_a_look_up_that_hangs_ends_the_attempt_in_time_and_takes_no_second_threa
             bench.clock.advance(20_000)
     assert len(names.begun) == 1
     assert caplog.text.count("was not resolved within") == 1
-    # Who asks while it still hangs has its answer.
+    # A call while it still hangs gets its answer.
     assert not bench.client.ready(NODE, bench.now_ms)
     names.run_one()
     bench.poll()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _SEEDS: Final = 12
 _SIZE: Final = struct.Struct(">i")
-#: Java's clients take gigabytes; here is what a test's frames are far below.
+#: Java's clients accept gigabytes; the frames of these tests are far below this limit.
 _MAX_RECEIVE: Final = 1_000_000
 
 

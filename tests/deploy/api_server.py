@@ -163,7 +163,7 @@ class ApiServer:
             "--authorization-mode=RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",
             *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
-            # Nobody makes the account `default` that each pod would have to have.
+            # Without controllers the account `default`, which each pod needs, is missing.
             "--disable-admission-plugins=ServiceAccount",
             "--service-cluster-ip-range=10.0.0.0/24",
         )

@@ -38,7 +38,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: What the operator's kinds are called in its folder of CRDs.
+#: The names of the operator's kinds in its folder of CRDs.
 _CUSTOM: Final = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
 _GROUP: Final = "monitoring.coreos.com"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CONFIG_FOLDER: Final = "/etc/pilotfish"
 
 _START_TIMEOUT_S: Final = 60
-#: Far beyond the check: only the flush of the shutdown can send what lingers so.
+#: Far beyond the check: only the flush of the shutdown can send records that linger so.
 _LONG_LINGER_MS: Final = 60_000
 #: The line of `python -v` about a module that it had to compile from its source.
 _COMPILED: Final = re.compile(r"^# code object from '?(\S+\.py)'?$", re.MULTILINE)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-#: What a sidecar gets though its pod's grace period is over. Source: kubelet's minimumGracePeriodInSeconds.
+#: The least time of a sidecar after its pod's grace period. Source: kubelet's minimumGracePeriodInSeconds.
 MIN_GRACE_S: Final = 2.0
 
 #: Kubernetes' defaults of a probe.
@@ -243,7 +243,7 @@ class Kubelet:
         """Ends the pod, as when it is deleted."""
         deadline_s = time.monotonic() + self._pod.grace_s
         for running in self._running.values():
-            self._end_probes(running)  # a kubelet asks nobody any more whose pod is to end
+            self._end_probes(running)  # a kubelet sends no probes to a pod that is to end
         there = [self._running[container.name] for container in self._pod.containers]
         for running in there:
             self._terminate(running)

@@ -16,7 +16,7 @@ from tests.support.scraped_sidecar import Scrape, busy_scrape
 ROOT: Final = Path(__file__).parents[2]
 BOARD: Final[dict[str, Any]] = json.loads((ROOT / "helm/pilotfish/files/dashboard.json").read_text())
 
-#: What a target is given by who scrapes it: a PodMonitor gives all of these.
+#: Labels that the scraper adds to a target: a PodMonitor adds all of these.
 OF_TARGETS: Final = {"namespace", "pod", "instance"}
 #: Prometheus's own, which no target exposes; with the labels that rules.yaml gives each alert.
 OF_PROMETHEUS: Final = {"ALERTS": {"alertstate", "component"}}

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 TOPIC: Final = "orders"
 _BLOCK_MS: Final = 300
 _DELIVERY_MS: Final = 900
-#: What a request may take beyond its deadline: this machine does other things too.
+#: How long a request may take beyond its deadline: this machine does other things too.
 _SLACK_S: Final = 5.0
 _CALLERS: Final = 4
-#: What answers that are being received may take is bounded at 16 MiB, and what was read of them has limits of
+#: The memory of answers that are being received is bounded at 16 MiB, and that of read answers has limits of
 #: its own. A sidecar at rest has some 70 MB.
 MOST_MB: Final = 200
 _HEALS_S: Final = 30

@@ -23,7 +23,7 @@ from tests.fuzz.mutation import mutated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-#: Settings under which who must be ended is ended at once. For `RunningServer`, and as flags.
+#: Settings with short times, so that bad callers are ended at once. For `RunningServer`, and as flags.
 SETTINGS: Final[dict[str, Any]] = {
     "request_timeout_ms": 1_000,
     "stall_timeout_ms": 1_000,
@@ -40,7 +40,7 @@ KAFKA: Final = {
 #: Quiet for so long: nothing more comes on a connection that may stay open. Nothing hangs on it but patience.
 _QUIET_S: Final = 1.5
 _AT_ONCE: Final = 16
-#: What may be answered to nonsense. No 500 and no 502 is among them.
+#: Allowed answers to nonsense, without 500 and 502.
 ANSWERS: Final = frozenset(
     {100, 200, 202, 204, 207, 304, 400, 401, 403, 404, 405, 406, 408, 411, 412, 413, 414, 415, 417, 421, 422}
     | {426, 429, 431, 501, 503, 504, 505}
@@ -69,7 +69,7 @@ async def _shape_holds(prober: Prober, shape: Shape) -> None:
     for tries in range(1, TRIES + 1):
         said = await prober.send(shape.pieces, quiet_s=tries * _QUIET_S)
         got = statuses(said)
-        # On a machine that is slow, what is whole may be too late, and the answer later than quiet.
+        # On a slow machine a whole request may come too late, and the answer later than `quiet_s`.
         if len(got) >= len(shape.answers) and 408 not in got:
             break
     assert len(got) == len(shape.answers), f"{shape}: {got}: {said[-300:]!r}"

@@ -58,7 +58,7 @@ def fuzz(seed: int, minutes: float, say: Callable[[str], object], target: str = 
         left = sum(share for share, _ in parts)
         until_s = time.monotonic() + minutes * 60
         for share, part in parts:
-            # What a part took too long, or not at all, is the others'.
+            # Time that a part exceeds or does not use is taken from or given to the others.
             seconds = max(until_s - time.monotonic(), 0.0) * share / left
             left -= share
             run.parts.append(_timed(part, seconds, say))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-#: What an input may grow to: enough for lengths of three bytes, and for what is not linear to be felt.
+#: The size limit of an input: enough for lengths of three bytes, and to notice quadratic work.
 MOST_BYTES: Final = 200_000
 
 _INTEGERS: Final = (0, 1, -1, -2, 0x7F, 0x80, 0xFF, 0x7FFF, -0x8000, 0x7FFFFFFF, -0x80000000, 0x10000000)

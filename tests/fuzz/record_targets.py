@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
-#: What records of a test may unpack to; a bomb must stop there.
+#: The limit of unpacked records of a test; a bomb must stop there.
 _LIMIT_BYTES: Final = 1_000_000
 _CRC: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">i")

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 #: Of this process's own time, for one input of at most 200,000 bytes.
 DEADLINE_S: Final = 10
-#: What C code does without looking for signals ends the process, with a stack.
+#: C code that does not check for signals ends the process, with a stack.
 _HARD_DEADLINE_S: Final = 100
 
-#: What a decoder may take at its peak: for the input, and before it. An empty struct of a wire format is one
+#: The peak memory of a decoder: for each byte of input, and besides. An empty struct of a wire format is one
 #: byte there and some ninety here, beside its place in a list and a tuple.
 BYTES_PER_BYTE: Final = 220
 BYTES_AT_LEAST: Final = 150_000

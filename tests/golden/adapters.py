@@ -82,7 +82,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-#: What Java keeps in sets, or in the order of its hash tables.
+#: Fields that Java keeps in sets, or in the order of its hash tables.
 _UNORDERED: Final = {
     "internal",
     "invalid",

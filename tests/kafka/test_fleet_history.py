@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
-#: What is twice this late was held back: long against a slow machine, short against how long one is held.
+#: An event twice as late as this was held back: long for a slow machine, short compared with the pause.
 REFRESH_MS: Final = 3_000
 HELD_BACK: Final = "held-back"
 SIDECARS: Final = {"first": "checkout", "second": "checkout", HELD_BACK: "billing"}
@@ -45,7 +45,7 @@ class Fleet(NamedTuple):
     tables: Path
     #: The id that the topic had which was deleted and made again.
     deleted_id: str
-    #: What was elected while a sidecar was held back: (topic id, partition, epoch).
+    #: Elections while a sidecar was held back: (topic id, partition, epoch).
     elected_meanwhile: frozenset[tuple[str, int, int]]
 
     def rows(self, table: str) -> list[Row]:
@@ -244,7 +244,7 @@ def test_the_history_holds_every_change_that_another_client_saw_in_its_order(fle
         missing = {e: leader for e, leader in epochs.items() if e not in reported[key]}
         assert missing == {}, f"{key}: {missing}, reported {sorted(reported[key])}"
         assert {e: reported[key][e]["leader"] for e in epochs} == epochs, key
-        # In its order: who looked at the clock of one machine sees epochs in time.
+        # In order: with one clock for all, epochs rise with time.
         assert list(epochs) == sorted(epochs)
         times = [reported[key][e]["valid_from"] for e in sorted(reported[key])]
         assert times == sorted(times)

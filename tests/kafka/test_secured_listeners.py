@@ -51,7 +51,7 @@ _WRONG: Final = "looking-glass-9Kd"
 _KEY_PASSWORD: Final = "jabberwocky-2Vm"
 _CLIENT: Final = "pilotfish"
 _CLIENT_SECRET: Final = "snark-hunt-6Pw"
-#: What must not be shown: words that occur nowhere else, and the beginning of each key and token.
+#: Secrets that must not be shown: words that occur nowhere else, and the beginning of each key and token.
 _SECRETS: Final = (*PASSWORDS.values(), _WRONG, _KEY_PASSWORD, _CLIENT_SECRET, "PRIVATE KEY", "eyJ")
 
 

@@ -87,7 +87,7 @@ def test_after_another_password_the_connection_is_made_anew_and_no_record_fails(
         flow = RecordFlow(producer, topic)
         keep_sending(flow, until=flow.one_more(), what="the first records")
 
-        # The secret is ahead of the broker: what works stays.
+        # The secret changes before the broker does: working connections stay.
         mounted.swap({"password": _SECOND})
         keep_sending(flow, until=_refused(events), what="the broker's refusal")
         keep_sending(flow, until=flow.one_more(), what="records on the old connection")

@@ -78,7 +78,7 @@ def test_a_wrong_password_is_reported_over_http_and_correcting_it_needs_no_resta
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
     secured_kafka.security.set_password(_USER, _MECHANISM, _SECOND)
-    # What is logged in stays so; a probe has the client look whether a connection is idle.
+    # Existing sessions stay; a probe makes the client check for idle connections.
     wait_until(
         lambda: (
             sidecar.admin.get("/livez").status_code == 200

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ROOT: Final = Path(__file__).parents[2]
 _PROGRAMS: Final = Path(__file__).with_name("programs.py")
 
-#: What is logged where records were not delivered, on stderr, since the programs set up no logging.
+#: The log line about undelivered records, on stderr, since the programs set up no logging.
 _LOST: Final = re.compile(
     r"^(\d+) records that the producer \S+ had accepted were not delivered", re.MULTILINE
 )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from client_core.protocol.request import ResponseReader
 
 _PIECE_BYTES: Final = 128 * 1024
-#: What one giant may take while it is read, whatever it is: the topics that were asked for, and a few pieces.
+#: The memory limit while any giant is read: the requested topics, and a few pieces.
 _MOST_BYTES: Final = 40_000_000
 
 

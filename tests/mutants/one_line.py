@@ -38,7 +38,7 @@ _CALCULATED: Final[dict[type[ast.operator], str]] = {
     ast.LShift: ">>",
     ast.RShift: "<<",
 }
-#: A number from here on is a limit or a time: one more or less is nothing to anybody, half and double are.
+#: A number from here on is a limit or a time: one more or less has no effect, but half and double have.
 _LARGE: Final = 64
 #: Calls whose first argument only type checkers read.
 _TYPING_CALLS: Final = frozenset({"TypeVar", "ParamSpec", "NewType", "cast"})

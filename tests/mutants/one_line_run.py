@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _ROOT: Final = Path(__file__).parents[2]
 _KEPT: Final = _ROOT / ".cache" / "mutants"
-#: Mutants that change nothing that anybody could see, each with its reason.
+#: Mutants without a visible effect, each with its reason.
 EQUIVALENT_PATH: Final = Path(__file__).with_name("equivalent.toml")
 _TIMEOUT_S: Final = 120
 #: Where a session of Spark is part of it.

@@ -230,7 +230,7 @@ class _Fleet:
         self.sidecars: Final = [f"{_SERVICES[n % 3]}-{n // 3:03d}" for n in range(sidecars)]
         self.start: Final = END - timedelta(hours=3)
         self.gold: Final[Gold] = {table: [] for table in SCHEMAS}
-        #: When each partition's leader moved, and to whom.
+        #: When each partition's leader moved, and to which broker.
         self.moves: Final[dict[tuple[str, int], list[tuple[datetime, int]]]] = {
             (topic, partition): [(self.start, self.brokers[(t + partition) % brokers])]
             for t, topic in enumerate(self.topics)

@@ -423,7 +423,7 @@ def classified(spark: SparkSession) -> DataFrame:
     rows = [(None if each is None else bytearray(each), name, _RECEIVED_AT) for each, name in lines]
     received_at = datetime.fromisoformat(max(json.loads(each)["observed_at"] for each in _OLDER))
     rows += [(bytearray(each), f"older {at}", received_at) for at, each in enumerate(_OLDER)]
-    # Lines as a source gives them: bytes that nobody has looked at.
+    # Lines as a source gives them: unchecked bytes.
     raw = spark.createDataFrame(rows, _RAW).withColumn("line", F.col("line").cast("string"))
     return bronze.parse(raw).localCheckpoint()
 

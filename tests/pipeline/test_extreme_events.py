@@ -40,7 +40,7 @@ NEVER_MS: Final = 2**63 - 1
 _RECEIVED_S: Final = datetime.fromisoformat("2026-11-21T10:00:05Z").timestamp()
 _BRONZE: Final = (tables.BRONZE_EVENTS, tables.BRONZE_REJECTS)
 _SILVER: Final = tuple(table.name for table in SILVER)
-#: What is said of a sound fleet. A table costs seconds, so all the others are made only once, further down.
+#: The tables of a sound fleet. A table costs seconds, so all the others are made only once, further down.
 _JUDGING: Final = {name: GOLD[name] for name in (tables.GOLD_DATA_QUALITY, tables.GOLD_STALENESS)}
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.tools
 
-#: Names, labels, headings, ids, tables, contrast of text: what the console is held to, and so is this.
+#: Names, labels, headings, ids, tables, contrast of text: the same rules as for the console.
 _AUDIT: Final = (Path(__file__).parent.parent / "console" / "page_audit.js").read_text(encoding="utf-8")
 _SERIES: Final = 8
 _HEATS: Final = 7

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from client_core.producer.results.batch_outcome import BatchOutcome
 
 PARTITIONS: Final = 2
-#: What a broker says when it has stored nothing and it may be tried again.
+#: Errors of a broker that has stored nothing; the batch may be tried again.
 RETRIABLE: Final = (
     Errors.NOT_LEADER_OR_FOLLOWER,
     Errors.NOT_ENOUGH_REPLICAS,
@@ -44,7 +44,7 @@ RETRIABLE: Final = (
     Errors.UNKNOWN_TOPIC_ID,
     Errors.FENCED_LEADER_EPOCH,
 )
-#: What it says when it has stored nothing and never will.
+#: Errors of a broker that has stored nothing and never will.
 FATAL: Final = (
     Errors.INVALID_RECORD,
     Errors.TOPIC_AUTHORIZATION_FAILED,
@@ -52,13 +52,13 @@ FATAL: Final = (
     Errors.INVALID_TIMESTAMP,
     Errors.POLICY_VIOLATION,
 )
-#: What it says of what it has stored all the same.
+#: Errors about batches that it has stored all the same.
 LATE: Final = (
     Errors.REQUEST_TIMED_OUT,
     Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     Errors.UNKNOWN_SERVER_ERROR,
 )
-#: What it must not say of what it has stored; what is promised of the logs is not promised then.
+#: False errors about stored batches; the promises about the logs don't hold then.
 LIES: Final = (
     Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Errors.UNKNOWN_PRODUCER_ID,

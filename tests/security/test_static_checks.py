@@ -178,7 +178,7 @@ def test_scram_knows_no_weak_hash() -> None:
     assert {mechanism.hash_name for mechanism in ScramMechanism} == {"sha256", "sha512"}
 
 
-#: Where what must not be guessed is made: tokens, boot ids, SCRAM's nonce, ids of spans' requests.
+#: Modules that make values that must not be guessed: tokens, boot ids, SCRAM's nonce, ids of spans' requests.
 _MAKES_SECRETS: Final = {
     "service/admission/tokens_file.py": "secrets",
     "client_core/network/sasl/scram_sasl_client.py": "secrets",
@@ -193,7 +193,7 @@ def test_what_must_not_be_guessed_is_made_by_secrets() -> None:
 
 
 _SECRET_NAME: Final = re.compile(r"(?:^|_)(token|password|secret|digest|signature|nonce|authorization)s?$")
-#: Compared as they are, since they are nobody's secret.
+#: Compared as they are, since they are not secret.
 _NO_SECRET: Final = {
     "service/produce/idempotency.py": "the digest of a body, which distinguishes two requests of one caller",
     "client_core/network/sasl/scram_sasl_client.py": "the nonce, which both sides send in the clear",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: A line of our own making, in each way that somebody may take for a line's end, and orders to a terminal.
+#: A forged line, after each character that may be read as a line's end, and control sequences of terminals.
 FORGED: Final = "ts=2026-01-01T00:00:00.000Z level=info logger=service.process.server msg=forged"
 HOSTILE: Final = f"x\r\n{FORGED}\n\u2028{FORGED}\u0085{FORGED}\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\x00"
 RAW: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")

@@ -58,7 +58,7 @@ _BOUNDED: Final[Mapping[str, Allowance]] = {
     "events.LeaderChange": Allowance(LEADER_CHANGES),
     "collector.LeaderMove": Allowance(LEADER_CHANGES),
     "Slowness._leader_moves": Allowance(LEADER_CHANGES),
-    # Partitions that nobody writes to any more, until an epoch lets go of them.
+    # Partitions without further records, until a new epoch drops them.
     "TransactionManager._partitions": Allowance(MOST_LEFT),
     "TransactionManager._left": Allowance(MOST_LEFT),
     "partition_sequences.PartitionSequences": Allowance(MOST_LEFT),
@@ -82,7 +82,7 @@ _BOUNDED: Final[Mapping[str, Allowance]] = {
     "outbox.Outbox._lines": Allowance(2_000),
 }
 
-#: Of our own types and containers: what one moment has and another has not.
+#: Of our own types and containers: the variation between two moments.
 _OUR_MOMENT: Final = Allowance(40, 0.05)
 #: Of Python's and the libraries' types. A leak of one object a request is more, in two rounds of 200.
 _ANY_MOMENT: Final = Allowance(150, 0.02)

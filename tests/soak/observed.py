@@ -60,7 +60,7 @@ def _undisturbed() -> Iterator[None]:
     """
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(_LONGER_THAN_IT_TAKES_S)
-    threading.Event().wait(_A_MOMENT_S)  # who waits for the interpreter by the old interval gets it now
+    threading.Event().wait(_A_MOMENT_S)  # threads that wait by the old interval have their turn now
     try:
         yield
     finally:

@@ -47,7 +47,7 @@ _PARTITIONS: Final = 3
 _BROKERS: Final = 3
 _CALLERS: Final = 3
 _DRAINED_S: Final = 60.0
-#: How often is counted what a moment's work makes vary.
+#: How often the numbers are counted that vary with the work of a moment.
 _COUNTS: Final = 4
 #: One that is under way.
 _REQUEST: Final = "client_core.producer.requests.pending_request.PendingRequest"
@@ -239,7 +239,7 @@ class SidecarSoak:
         cluster.fail_next_produces(Errors.NOT_ENOUGH_REPLICAS, times=2)
         cluster.fail_next_produces(Errors.MESSAGE_TOO_LARGE)
         cluster.drop_connections(random.randint(1, _BROKERS))
-        # The first one stays where bootstrap.servers says, or nobody could ever begin again.
+        # The first one keeps the address of bootstrap.servers, or no client could bootstrap again.
         broker_id = random.randint(2, _BROKERS)
         cluster.kill(broker_id)
         cluster.revive(broker_id, new_port=True)

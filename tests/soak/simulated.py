@@ -249,7 +249,7 @@ class SimulatedSoak:
         self.brokers.ports[at] = broker_id
         cache = self.brokers.state.caches[broker_id]
         self.brokers.state.controller.broker_started(AliveBroker(broker_id, HOST, at), cache)
-        # A client may have nothing but bootstrap.servers, where somebody must always answer.
+        # A client may know only bootstrap.servers, so a broker must always answer there.
         self.brokers.ports.setdefault(FIRST_PORT, min(self.brokers.state.caches))
         if port != FIRST_PORT:
             self.network.disconnect_all()

@@ -174,7 +174,7 @@ def test_a_metadata_change_looks_once_at_each_topic_however_many_wait_for_it() -
 
     calls = calls_of(rig.turn)
 
-    # Once for those who would produce, and once for those who look up.
+    # Once for produce requests, and once for look-ups.
     assert calls.python["metadata_wait", "judge_metadata_wait"] == 2 * len(topics)
     assert not any(each.reported for each in crowd)
 

@@ -35,9 +35,9 @@ VERSION: Final = 13
 LOST: Final = 1
 #: Functions entered for an unchanged topic: three when this was written.
 CALLS_A_TOPIC: Final = 5
-#: To tell of a topic whose leaders moved: three, one of them making the event.
+#: To emit that a topic's leaders moved: three, one of them making the event.
 CALLS_A_TOPIC_WITH_MOVES: Final = 5
-#: A response may cost some more or less than another, whatever is in it: what is remembered between calls.
+#: The cost of equal responses may vary a little, by what is cached between calls.
 SOME_CALLS: Final = 40
 BYTES_A_PARTITION: Final = 100
 

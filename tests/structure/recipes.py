@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).parents[2]
 RULES: Final = "helm/pilotfish/files/rules.yaml"
 PROOFS: Final = "helm/pilotfish/files/rules_test.yaml"
 
-#: Each of these is compared with what it counts by one test, which builds their names: test_spool_faults.py
+#: One test, which builds their names, compares each of these with the counted events: test_spool_faults.py
 #: (test_each_number_of_the_spool_is_a_metric) and test_event_log.py.
 _TESTED_TOGETHER: Final = ("pilotfish_spool_", "pilotfish_events_")
 

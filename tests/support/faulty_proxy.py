@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _CHUNK_BYTES: Final = 65_536
 _BACKLOG: Final = 256
-#: What one direction of a connection may hold before the proxy no longer reads: as the buffers of a router.
+#: How many bytes one direction of a connection may hold before the proxy stops reading, as in a router.
 _MOST_HELD_BYTES: Final = 1_048_576
 #: struct linger: on, for no time. Closing then sends a RST instead of a FIN.
 _NO_LINGER: Final = struct.pack("ii", 1, 0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
 _MIB: Final = 1 << 20
-#: What other files may grow by before writes to them fail as well. Room also for an index file, which Kafka
+#: How much other files may grow before writes to them fail as well. This includes an index file, which Kafka
 #: makes 10 MB long at once.
 _ROOM_BYTES: Final = 12 * _MIB
 _RECORD_BYTES: Final = 900_000

@@ -159,7 +159,7 @@ def _produce_to_honest_brokers(
     cluster.disturb(None)
     for broker_id in cluster.broker_ids:  # a lie about versions holds as long as its connection
         cluster.drop_connections(broker_id)
-    # A topic of its own: who believed in a leader epoch of 2^31 - 1 believes no smaller one of that topic.
+    # A new topic: a client that has seen a leader epoch of 2^31 - 1 accepts no smaller one of that topic.
     cluster.create_topic("later", partitions=PARTITIONS, replication_factor=3)
     # The last lie may be one that the next metadata request fails with, once.
     later_request = submit(producer, random, "later")

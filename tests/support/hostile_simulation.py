@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _START_MS: Final = 1_000_000
 #: The backoff's jitter takes a fifth of it away at most.
 _SHORTEST_RECONNECT_MS: Final = 40
-#: A turn of the I/O thread at its longest pause: what a promise of milliseconds may be late by.
+#: A turn of the I/O thread at its longest pause: a result may be late by so much.
 _SLACK_MS: Final = 150
 #: Longer than any pause that an int32 of milliseconds can ask for.
 _AFTER_EVERY_THROTTLE_MS: Final = 26 * 24 * 60 * 60 * 1_000
@@ -77,7 +77,7 @@ class Simulation:
         self.brokers.state.controller.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
         self.brokers.hostility = Hostility(seed, rate=rate)
         self.network = HostileNetwork(self.clock, self.brokers, self.random)
-        restarts = bool(seed % 2)  # every other producer gets well again after what ends one in Java
+        restarts = bool(seed % 2)  # every other producer recovers from errors that are fatal in Java
         config = hostile_config({"enable.idempotence": idempotent, "idempotence.restart.enable": restarts})
         self.ended = _EndedBatches()
         bootstrap = (HOST, FIRST_PORT)
@@ -147,7 +147,7 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
 
     hostility, brokers.hostility = brokers.hostility, None
     assert hostility is not None
-    # What they said may hold for weeks: pauses, and leader epochs. A topic of its own has none yet.
+    # False pauses and leader epochs may last for weeks. A new topic has none yet.
     clock.advance(_AFTER_EVERY_THROTTLE_MS)
     brokers.state.controller.create_topic("later", partitions=PARTITIONS, replication_factor=3)
     simulation.network.disconnect_all()  # a lie about versions holds as long as its connection

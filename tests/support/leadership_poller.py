@@ -86,7 +86,7 @@ def _id_text(topic_id: str) -> str:
 
 
 def _poll_for_ever(bootstrap_servers: str) -> None:
-    # Only where it is used: what it does at import is a warning, and a warning is an error in tests.
+    # Imported only here: its import gives a warning, and a warning is an error in tests.
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _SIZE_BYTES: Final = 4
 
-#: A poll that long with nothing scheduled would hang for good: the test is wrong, or what it tests.
+#: A poll that long with nothing scheduled would hang for good: the test or the tested code is wrong.
 _LONGEST_POLL_MS: Final = 24 * 60 * 60 * 1000
 
 
@@ -73,7 +73,7 @@ class MockSelector:
         self.muted: set[int] = set()
         self.is_closed = False
         self.waited_ms = 0  # in polls, by the clock that they advance
-        #: What connections that are made from now on are made with.
+        #: The credentials of connections that are made from now on.
         self.credentials = CredentialsVersion()
         self._made_with: dict[int, CredentialsVersion] = {}
         self._clock = clock

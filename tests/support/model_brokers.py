@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "orders"
 NODES: Final = (0, 1)
-#: What is true of records for ever, if it is true at all.
+#: Errors about the records themselves, which don't change later.
 _FAULTS_OF_RECORDS: Final = frozenset(
     {Errors.INVALID_RECORD, Errors.MESSAGE_TOO_LARGE, Errors.INVALID_TIMESTAMP, Errors.POLICY_VIOLATION}
 )

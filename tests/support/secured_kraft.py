@@ -213,7 +213,7 @@ def _shown_certificate(address: tuple[str, int]) -> bytes | None:
         return tls.getpeercert(binary_form=True)
 
 
-#: What a listener has other than the rest.
+#: The differences of a listener from the others.
 _LISTENERS: Final[Mapping[str, Mapping[str, str]]] = {
     "SSL": {"ssl.client.auth": "requested"},
     "SSL_REQUIRED": {"ssl.client.auth": "required"},

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, str | int | bool]
 
-#: What says which file of a mounted secret is the present one, in Kubernetes.
+#: The link to the present version of a mounted secret, in Kubernetes.
 _PRESENT: Final = "..data"
 
 

@@ -138,7 +138,7 @@ class BadDisk(Disk):
         super().rename(old, new)
 
 
-#: Made once: what reads them looks at the environment too, and hundreds of crashes have a rig each.
+#: Made once: reading them looks at the environment too, and hundreds of crashes have a rig each.
 _SETTINGS: dict[str, Settings] = {}
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from client_core.network.authenticator import Authenticator
 
-#: Long enough not to be in a text by chance, with what makes trouble in grammars and encodings.
+#: Long enough not to be in a text by chance, with characters that are special in grammars and encodings.
 SECRETS = st.text(st.sampled_from("kQzJ7_+/=\"'\\;,:% \u00fc\u65e5\n"), min_size=12, max_size=24).filter(
     lambda text: len(set(text)) > 4 and text.strip() == text
 )

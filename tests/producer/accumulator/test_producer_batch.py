@@ -435,7 +435,7 @@ def test_owners_who_leave_one_after_the_other_cost_two_encodings_of_the_batch_an
         batch.drop_removed()
 
     assert once < 20
-    # A record is copied without a call: what is counted is each look, for each who leaves.
+    # A record is copied without a call: the count is that of look-ups, for each owner that leaves.
     assert python_calls(leave) < 20 * records
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Given = dict[str, int] | None
 Record = ProducerRecord[str, Given]
-#: What became of each record: its receipt, or an error, whether that was raised or the future's.
+#: The outcome of each record: its receipt, or an error, raised or set in the future.
 Outcomes = list[RecordMetadata | BaseException]
 Way = Callable[[FakeCluster, "Sequence[Seen | Raises]", "Sequence[Record]"], Outcomes]
 

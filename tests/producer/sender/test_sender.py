@@ -122,7 +122,7 @@ def test_an_expiry_of_the_past_does_not_make_it_spin() -> None:
     rig, sleeps = recorded_rig()
     rig.send()
     assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
-    rig.turn_after(DELIVERY_TIMEOUT_MS + 1)  # fails the batch, and looks at once at what that has set free
+    rig.turn_after(DELIVERY_TIMEOUT_MS + 1)  # fails the batch, and at once looks at unblocked batches
     rig.turn()
     assert sleeps.last_ms() > 1_000_000
     rig.answer(produced(ORDERS_0, offset=0))

@@ -144,7 +144,7 @@ def test_a_duplicate_is_a_success_without_an_offset() -> None:  # SND-11
     assert future.result(0).offset is None
 
 
-#: What those suffer who were in a batch with culprits.
+#: The error of valid records in a batch with invalid ones.
 SUFFERED: Final = (
     KafkaError,
     "Failed to append record because it was part of a batch which had one more more invalid records",

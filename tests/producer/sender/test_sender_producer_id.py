@@ -92,7 +92,7 @@ def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
     rig.turn()
     assert isinstance(future.exception(0), ClusterAuthorizationError)
     rig.turn_after(10 * RETRY_BACKOFF_MS, 3)
-    assert rig.client.in_flight_request_count() == 0  # nobody has records: nobody is asked in vain
+    assert rig.client.in_flight_request_count() == 0  # there are no records, so no request is sent
     second = rig.send()
     rig.answer(producer_id_given(), turns=2)
     assert not rig.idempotence.has_fatal_error

@@ -268,7 +268,7 @@ def test_a_name_that_is_not_honoured_is_refused_with_its_reason() -> None:
     assert {error.name: str(error) for error in errors if error is not None} == REFUSED_NAMES
 
 
-#: What only Java or a broker can do, and what to do instead.
+#: Settings that only Java or a broker supports, and the replacement.
 REMEDIES: Final = {
     "ssl.truststore.password": "this client reads PEM stores, which have none",
     "ssl.keystore.password": "ssl.key.password is for an encrypted private key",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ONE: Final = b'{"records":[{"value":1}]}'
 JSON: Final = {"content-type": "application/json"}
 PATH: Final = "/v1/topics/orders/records"
-#: What comes behind the drain may take so long: the rest of what docs/operations.md has pods wait.
+#: The time for the steps after the drain: the rest of the grace period in docs/operations.md.
 BEHIND_S: Final = patient(15.0)
 
 

@@ -41,7 +41,7 @@ SAMPLES: Final = {
     "key": "x",
 }
 
-#: What may be read without a token: the pages' files, and whether the sidecar is well, as Dapr's SDKs ask it.
+#: Paths that need no token: the pages' files, and the health check of Dapr's SDKs.
 OPEN: Final = {*OPEN_PATHS, *HEALTH_PATHS}
 
 #: Bodies of all dialects: a path that takes records takes one of them.

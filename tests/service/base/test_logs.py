@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: What ends a line for somebody, moves a cursor, turns text round, or is no character.
+#: Characters that may end a line, move a cursor or reverse text, and code points that are no characters.
 HOSTILE = 'a\nb\r\x0b\x0c\x1c\x1b[2J\x7f\x85\x9b\u2028\u2029\u202e\u2066\u200f\ud800\udfff"\\=\x00ü€😀'
 
 
@@ -108,7 +108,7 @@ def test_hostile_text_is_one_line_of_utf_8_that_does_nothing_to_a_terminal() -> 
         assert reported.isprintable()
         reported.encode("utf-8")
         assert reported.count("ü€😀") == 1
-    # JSON says what was said, but for what is no character.
+    # JSON keeps the text, except code points that are no characters.
     assert fields(HOSTILE)["msg"] == HOSTILE.replace("\ud800", "\ufffd").replace("\udfff", "\ufffd")
 
 

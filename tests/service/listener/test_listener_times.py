@@ -192,7 +192,7 @@ ANSWER: Final = Connected.answer
 HALF: Final = b"GET / HTTP/1.1\r\n"
 
 
-#: When the caller does what, when that ends the connection, how, and as what it is counted.
+#: The times of the caller's acts, the time and the manner of the connection's end, and its counter.
 ENDS: Final[tuple[tuple[Mapping[float, Doing], float | None, str, str | None], ...]] = (
     ({}, 10.0, "408", "slow_head"),
     ({4.0: b"GET"}, 10.0, "408", "slow_head"),

@@ -96,7 +96,7 @@ async def test_many_askers_share_one_request(web: HttpApp, listing: Listing) -> 
     asked = [asyncio.create_task(listing.current(NO_DEMANDS)) for _ in range(20)]
     await until(lambda: web.producer.waiting)
     with pytest.raises(ProblemError, match="No list of topics came"):
-        await listing.current(Demands(max_block_ms=1))  # who waits no longer ends nobody's request
+        await listing.current(Demands(max_block_ms=1))  # its end does not end the request of other callers
     end(web.producer.waiting[0])
     answers = await asyncio.gather(*asked, return_exceptions=True)
     listing.close()
@@ -224,7 +224,7 @@ async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
 async def test_nobody_waits_longer_than_a_moment_and_a_closed_producer_is_no_failure() -> None:
     rig = Rig(wait_ms=1)
     assert await rig.of() == {}
-    # What comes late is kept for who asks next.
+    # A late answer is kept for the next caller.
     await rig.report(answered_configs(NEW))
     assert await rig.of() == NEW
     assert rig.requests == 1

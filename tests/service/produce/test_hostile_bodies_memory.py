@@ -54,7 +54,7 @@ _BODIES: Final = {
 }
 
 
-#: To one who splits a stream at its brackets, and looks at no name, these are the same as "empty records".
+#: A splitter that only looks at brackets, and at no names, treats these like "empty records".
 _SAME_TO_A_SPLITTER: Final = {"empty entries", "look-ups"}
 
 

@@ -480,7 +480,7 @@ def _violations(promised: Promised, after: Life) -> Iterator[str]:
     for value in promised.refused:
         if value in there:
             yield f"{value[:9]} was refused and is there"
-    # Of a request that nobody was answered the end may be there without its beginning.
+    # Of an unanswered request the end may be there without its beginning.
     if (lost := after.rig.spool.delivery.lost) > promised.open:
         yield f"{lost} records are said to be lost"
     if after.rig.spool.entries:

@@ -188,7 +188,7 @@ partitions = st.lists(
     ),
     max_size=4,
 )
-#: A topic by what it has, and by which of the topics of its name it is.
+#: A topic by its partitions, and by its number among the topics of its name.
 described_topics = st.dictionaries(
     st.sampled_from(["a", "b", "c"]), st.tuples(st.integers(1, 2), partitions), max_size=3
 )

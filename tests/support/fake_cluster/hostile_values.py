@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _M = TypeVar("_M")
 
 _CODES: Final = (*(error.code for error in Errors), 9_999, 32_767, -32_768)
-#: Names that fail where they are resolved or before, some without asking anybody: a test must not reach DNS.
+#: Names that fail when they are resolved or before, because a test must not reach DNS.
 _TEXTS: Final = (
     *("", "\0", "nul\0within", "..", "x" * 300, "y" * 32_000, "z" * 32_000, "\U0001f525" * 70),
     *("\u202e\n\x1b[2J", "[::1]", "-1"),

@@ -137,7 +137,7 @@ def test_every_event_has_an_id_of_its_own() -> None:
 # -- where to ------------------------------------------------------------------------------------------------
 
 
-#: Paths that lack a part, or that lead to what there is not.
+#: Paths that lack a part, or that don't exist.
 NO_PATHS = {
     **dict.fromkeys(("/v1.0/publish", "/v1.0/publish/", "/v1.0/publish//orders"), "ERR_PUBSUB_EMPTY"),
     **dict.fromkeys(("/v1.0/publish/pubsub", "/v1.0/publish/pubsub/"), "ERR_TOPIC_NAME_EMPTY"),
