@@ -89,7 +89,7 @@ def test_markers_are_read_from_functions_methods_and_single_cases(tmp_path: Path
     )
 
 
-def test_what_can_not_be_read_without_running_it_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_a_marker_that_needs_running_code_is_refused_with_its_place(tmp_path: Path) -> None:
     for line in ("@pytest.mark.behaviour(*IDS)\ndef test_it() -> None: ...", "LEFT_OUT = dict(a=REASON)"):
         (tmp_path / "test_a.py").write_text(f"{line}\n")
         with pytest.raises(MarkerError, match=r"test_a\.py:1: .* literal"):

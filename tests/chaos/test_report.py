@@ -46,7 +46,7 @@ def test_a_row_has_its_figures_in_order(tmp_path: Path) -> None:
     )
 
 
-def test_what_was_not_withstood_is_marked_and_duplicates_have_their_cause(tmp_path: Path) -> None:
+def test_a_fault_that_was_not_withstood_is_marked_and_duplicates_have_their_cause(tmp_path: Path) -> None:
     text = tables(
         tmp_path, row(withstood=False, lost=2), row(duplicated=3, at_least_once="it is posted twice")
     )
@@ -58,7 +58,7 @@ def test_what_was_not_withstood_is_marked_and_duplicates_have_their_cause(tmp_pa
     assert f"\n- B: {Rule.RETRIED.value}.\n" in beside_java
 
 
-def test_what_was_stored_twice_is_counted_for_both_clients(tmp_path: Path) -> None:
+def test_duplicates_are_counted_for_both_clients(tmp_path: Path) -> None:
     text = tables(tmp_path, row(duplicated=3), row(duplicated=1, java_duplicated=4), row(java_duplicated=0))
     assert (
         "\nRecords that were stored twice: 4 of the sidecar's, 4 of the Java client's, which took part in 2 "
@@ -66,7 +66,7 @@ def test_what_was_stored_twice_is_counted_for_both_clients(tmp_path: Path) -> No
     ) in text
 
 
-def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:
+def test_a_missing_measurement_is_a_dash(tmp_path: Path) -> None:
     text = tables(tmp_path, row(java_gap_ms=None, before_mb=None, after_mb=None))
     assert "| 9,101 | - | -, - |  | - |" in text
 

@@ -265,7 +265,7 @@ def test_one_whose_session_is_renewed_while_it_is_held_is_sent_to_again() -> Non
     assert bench.attempts(1) == [TRIAL_NODE_ID], "and is made anew for nothing"
 
 
-def test_what_is_held_is_let_go_where_they_change_again_and_those_are_tried_first() -> None:
+def test_a_held_trial_is_dropped_when_the_credentials_change_again_and_the_new_ones_are_tried_first() -> None:
     bench = held()
     bench.change(CredentialsVersion(sasl=2))
     for _ in range(200):
@@ -361,7 +361,7 @@ def test_a_connection_that_fails_after_a_good_trial_stops_the_others() -> None:
     assert bench.selector.credentials_of(NODE_1.id) == CredentialsVersion()
 
 
-def test_what_changes_again_at_once_is_not_taken_for_what_was_meant() -> None:
+def test_a_change_followed_at_once_by_another_does_not_count() -> None:
     """A name and its password in two files, read between two writes: no half-changed pair is tried."""
     bench = RenewalBench(NODE)
     bench.turn(LOOK_MS)

@@ -187,7 +187,7 @@ def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
         metadata.maybe_throw_any_exception()
 
 
-def test_what_is_fatal_stays_to_be_raised_when_a_request_fails_thereafter() -> None:
+def test_a_fatal_error_stays_to_be_raised_when_a_request_fails_thereafter() -> None:
     metadata = make_metadata()
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
     updater.handle_server_disconnect(7, NODE.id, SaslAuthenticationError("who?"))
@@ -217,7 +217,7 @@ def test_after_an_answer_in_doubt_another_broker_is_asked() -> None:
         assert client.avoided == avoided
 
 
-def test_an_answer_that_is_no_metadata_is_a_bug_and_one_that_nobody_awaits_changes_nothing() -> None:
+def test_an_answer_that_is_no_metadata_is_a_bug_and_an_unexpected_one_changes_nothing() -> None:
     metadata = known_metadata(now_ms=0)
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
     with pytest.raises(IllegalStateError, match="is no answer to a metadata request"):
@@ -339,7 +339,7 @@ def test_any_disconnection_asks_for_an_update() -> None:
 
 
 @pytest.mark.behaviour("UPD-08", "CONN-12", "META-20")
-def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> None:
+def test_a_refusal_reaches_callers_that_wait_for_metadata_and_is_tried_again() -> None:
     metadata = make_metadata()
     bench = Bench(metadata=metadata)
     bench.selector.never_ready(-1)
@@ -533,7 +533,7 @@ def reported(caplog: pytest.LogCaptureFixture) -> Reported:
     return take
 
 
-def test_that_nobody_can_be_asked_is_a_warning_once_until_a_refresh_works(reported: Reported) -> None:
+def test_the_lack_of_a_node_to_ask_is_a_warning_once_until_a_refresh_works(reported: Reported) -> None:
     news = RefreshLogLimiter()
     for now_ms in range(1_000, 60_000, 50):
         news.no_node(now_ms)

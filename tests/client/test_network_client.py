@@ -654,7 +654,7 @@ def test_an_answer_to_another_question_ends_the_connection(
     assert bench.poll() == []
 
 
-def test_an_unreadable_answer_and_one_that_nobody_asked_for_end_the_connection() -> None:
+def test_an_unreadable_answer_and_an_unexpected_one_end_the_connection() -> None:
     for payload, detail in (
         (b"", "unreadable response to Produce v13 request 1"),
         (b"\0\0\0\1\0\xff\xff\xff\xff\x0f", "unreadable response to Produce v13"),  # a huge count

@@ -270,7 +270,7 @@ def test_a_pause_that_a_node_asked_for_is_kept_shown_and_emitted() -> None:
     assert alone.connections.states.throttle_delay_ms(NODE.id, 1_030) == 40
 
 
-def test_what_a_node_spoke_is_forgotten_with_its_connection() -> None:
+def test_the_versions_of_a_node_are_forgotten_with_its_connection() -> None:
     for end in ("end", "leave", "forget", "renew"):
         alone = Alone()
         alone.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 7)}))
@@ -303,7 +303,7 @@ def test_a_node_that_refused_a_version_is_asked_anew_in_its_next_connection() ->
     assert asked == [2, 0, 2, 0], "what it lists, and version 0 if it refuses that"
 
 
-def test_who_closes_before_the_first_answer_may_want_sasl() -> None:
+def test_a_node_that_closes_before_the_first_answer_may_require_sasl() -> None:
     for case, (uses_sasl, served, reason, in_flight, is_explained) in {
         "it answered nothing but ApiVersions": (False, False, "closed", 1, True),
         "it has answered a request": (False, True, "closed", 1, False),

@@ -100,7 +100,7 @@ def test_a_record_without_a_key_has_none_and_base64_is_bytes(
     assert (record.key, record.value) == (None, b"\x00\xff")
 
 
-def test_what_looks_like_two_values_is_not_sent_as_two_records(
+def test_a_text_that_looks_like_two_values_is_not_sent_as_two_records(
     console: ConsolePage, shared_cluster: FakeCluster, topic: str
 ) -> None:
     console.fill(send_topic=topic, send_value_format="json", send_value='1},{"value":2')

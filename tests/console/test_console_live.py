@@ -152,7 +152,7 @@ def test_a_sidecar_that_has_watchers_enough_says_so(
         assert "max_watchers" in console.banner
 
 
-def test_a_page_that_nobody_sees_lets_go_of_its_stream_and_takes_it_up_again(
+def test_a_hidden_page_closes_its_stream_and_opens_it_again_when_shown(
     shared_console: ConsolePage, shared_sidecar: Sidecar
 ) -> None:
     page, browser = shared_console, shared_console.browser

@@ -72,13 +72,13 @@ def test_packages_and_commands_that_do_not_belong_there_are_named(root: Path) ->
     assert contents.unwanted_packages(root) == ["pyspark is in the image", "the command pip is in the image"]
 
 
-def test_what_a_build_left_over_is_named(root: Path) -> None:
+def test_leftovers_of_a_build_are_named(root: Path) -> None:
     (root / "root/.cache").mkdir()
     (root / "root/.cache/wheel").touch()
     assert contents.caches(root) == ["/root/.cache/wheel is left over"]
 
 
-def test_what_others_may_write_is_named(root: Path) -> None:
+def test_files_that_others_may_write_are_named(root: Path) -> None:
     file = root / contents.PROGRAM / "bin" / "pilotfish"
     file.touch()
     file.chmod(0o666)

@@ -119,7 +119,7 @@ def test_a_job_completes_and_its_sidecar_is_ended_then(tmp_path: Path) -> None:
     assert kubelet.reported[2:] == ["started app", "ended app 0", "terminated side", "ended side -15"]
 
 
-def test_who_does_not_end_within_the_grace_period_is_killed_and_the_sidecar_has_a_moment_left(
+def test_a_container_that_exceeds_the_grace_period_is_killed_and_the_sidecar_has_a_moment_left(
     tmp_path: Path,
 ) -> None:
     side = python("side", _ENDS_IN_ORDER, is_sidecar=True)

@@ -56,7 +56,7 @@ async def _sent_again(inputs: Sequence[bytes]) -> None:
         await prober.is_answered()
 
 
-def test_what_was_found_once_is_found_no_more() -> None:
+def test_earlier_findings_do_not_occur_again() -> None:
     replayed(list(findings()))
 
 

@@ -35,7 +35,7 @@ def test_hostile_input_is_read_or_refused_as_documented(target: Target, examples
         survive()
 
 
-def test_what_is_spoilt_was_valid_before() -> None:
+def test_spoilt_input_was_valid_before() -> None:
     """Checks that not every input is refused at its first byte."""
     for target in ALL:
         made = (target.make(Random(seed)) for seed in range(200))

@@ -87,7 +87,7 @@ def leaders(sidecar: Sidecar, topic: str, cluster_id: str) -> tuple[object, obje
     return found[0], found[1], found[2]
 
 
-def test_a_leaderless_partition_and_an_abandoned_produce_to_it_hold_nobody_up(
+def test_a_leaderless_partition_and_an_abandoned_produce_to_it_block_no_other_request(
     sidecar: Sidecar, kafka: KraftCluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic(assignment=[[2], [1]])

@@ -277,7 +277,7 @@ def test_a_topic_that_was_made_again_is_another_one_and_the_first_has_an_end(fle
     assert len(again) == 2
 
 
-def test_late_is_exactly_who_was_held_back_and_for_exactly_what_was_elected_then(fleet: Fleet) -> None:
+def test_exactly_the_paused_sidecar_is_late_and_for_exactly_the_elections_of_that_time(fleet: Fleet) -> None:
     late = [row for row in fleet.rows("gold_staleness") if row["is_beyond_twice_the_interval"]]
     assert {row["sidecar_id"] for row in late} == {HELD_BACK}
     assert {(r["topic_key"], r["partition"], r["leader_epoch"]) for r in late} == fleet.elected_meanwhile

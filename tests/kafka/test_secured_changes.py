@@ -281,7 +281,7 @@ def test_a_right_that_is_taken_and_given_back_needs_no_restart(
     assert set(_values(secured_kafka, topic)) == {b"x"}
 
 
-def test_a_right_that_somebody_else_has_is_no_right_of_ours(secured_kafka: SecuredKraft, topic: str) -> None:
+def test_a_right_of_another_user_is_no_right_of_ours(secured_kafka: SecuredKraft, topic: str) -> None:
     secured_kafka.security.allow(ALICE, "WRITE", topic=topic)
     for user, may in ((ALICE, True), (BOB, False)):
         settings = on(secured_kafka, "SASL_PLAINTEXT") | as_user("PLAIN", user)

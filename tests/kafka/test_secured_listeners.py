@@ -234,7 +234,7 @@ def test_a_disabled_mechanism_is_named_with_those_that_are_enabled(
     ],
 )
 @pytest.mark.behaviour("SSL-02", "SSL-03")
-def test_what_is_wrong_with_the_brokers_certificate_is_named(
+def test_the_fault_of_the_brokers_certificate_is_named(
     secured_kafka: SecuredKraft, listener: str, said: str
 ) -> None:
     error = _refusal(on(secured_kafka, listener))
@@ -338,7 +338,7 @@ def test_tls_on_a_plaintext_port_and_the_reverse_are_named_when_the_wait_is_over
     assert said in str(error.__cause__)
 
 
-def test_a_token_endpoint_that_nobody_serves_is_named_when_the_wait_is_over(
+def test_a_missing_token_endpoint_is_named_when_the_wait_is_over(
     secured_kafka: SecuredKraft,
 ) -> None:
     (port,) = free_ports(1)

@@ -48,7 +48,7 @@ class Asked:
         return answer
 
 
-def test_what_was_accepted_is_flushed_before_the_end(
+def test_accepted_records_are_flushed_before_the_end(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
@@ -66,7 +66,7 @@ def test_what_was_accepted_is_flushed_before_the_end(
     assert [r.value for r in kafka.read_back(topic)] == [b"a", b"b", b"c"]
 
 
-def test_what_can_not_be_flushed_is_named_and_the_exit_code_is_still_0(
+def test_records_that_can_not_be_flushed_are_named_and_the_exit_code_is_still_0(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)

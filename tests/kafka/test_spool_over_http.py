@@ -31,7 +31,7 @@ def entries(sidecar: Sidecar) -> int:
     return found
 
 
-def test_what_was_spooled_while_kafka_was_away_arrives_in_order_after_a_kill(
+def test_records_spooled_while_kafka_was_away_arrive_in_order_after_a_kill(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)

@@ -192,7 +192,7 @@ def test_a_producer_that_was_closed_is_not_flushed_again_and_nothing_is_said(
     assert (ended.out, ended.err, ended.code) == (f"flushed False {RECORDS}\n", "", 0)
 
 
-def test_the_exit_waits_5_seconds_where_nobody_says_otherwise() -> None:
+def test_the_exit_waits_5_seconds_by_default() -> None:
     config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
     assert config.exit_flush_timeout_ms == 5_000
 

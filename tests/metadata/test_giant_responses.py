@@ -96,7 +96,7 @@ def test_a_response_in_pieces_is_the_same_response(
 
 
 @pytest.mark.parametrize("version", [8, 13])
-def test_what_was_not_asked_for_is_passed_over(version: int) -> None:
+def test_parts_that_were_not_asked_for_are_skipped(version: int) -> None:
     described = [
         topic("other", 20),
         topic("asked", 3),

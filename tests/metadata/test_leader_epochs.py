@@ -167,7 +167,7 @@ def test_a_lesser_epoch_keeps_what_is_cached(seen: LastSeenEpochs, cached: Topic
 
 
 @pytest.mark.behaviour("META-11")
-def test_what_a_broker_behind_says_of_many_partitions_is_put_right_in_the_bytes() -> None:
+def test_stale_answers_about_many_partitions_are_corrected_in_the_bytes() -> None:
     """Applied one by one, 100,000 of them would hold Metadata's lock for half a second."""
     old = leaders((0, 5), (1, 5), (2, 5), (0, 5))
     newer = leaders((1, 6), (1, 5), (0, 6), (0, 5))
@@ -184,7 +184,7 @@ def test_what_a_broker_behind_says_of_many_partitions_is_put_right_in_the_bytes(
 
 
 @pytest.mark.behaviour("META-11")
-def test_what_a_broker_behind_says_of_every_partition_changes_nothing() -> None:
+def test_a_stale_answer_about_every_partition_changes_nothing() -> None:
     newer, stale = leaders((1, 6), (2, 6)), leaders((0, 5), (0, 5))
     seen = LastSeenEpochs()
     seen.accept(newer, None, topic_id_changed=False)

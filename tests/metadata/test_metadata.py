@@ -384,7 +384,7 @@ def test_cluster_listener_gets_notified_of_update(metadata: Metadata) -> None:
     assert reported == ["dummy"]
 
 
-def test_what_was_known_goes_on_being_served_after_a_rebootstrap(metadata: Metadata) -> None:
+def test_known_metadata_is_still_served_after_a_rebootstrap(metadata: Metadata) -> None:
     metadata.bootstrap([("first", 1)])
     assert metadata.answered_cache is metadata.cache
     answer(metadata, 3, {"topic": 2})
@@ -409,7 +409,7 @@ def test_the_defaults_are_kafka_s() -> None:
     assert MetadataConfig() == MetadataConfig(100, 1_000, 5 * 60_000, 5 * 60_000)
 
 
-def test_who_waits_for_all_topics_sees_which_full_request_was_answered(metadata: Metadata) -> None:
+def test_a_wait_for_all_topics_sees_which_full_request_was_answered(metadata: Metadata) -> None:
     assert metadata.full_requests == (0, 0)
     metadata.new_metadata_request_and_version(0)
     assert metadata.full_requests == (1, 0)

@@ -327,7 +327,7 @@ def test_a_topic_is_missing_after_two_answers_that_say_so(metadata: ProducerMeta
     assert found == [False, True]
 
 
-def test_only_who_denies_a_topic_that_was_there_puts_it_in_doubt(metadata: ProducerMetadata) -> None:
+def test_only_the_denial_of_a_topic_that_was_there_puts_it_in_doubt(metadata: ProducerMetadata) -> None:
     metadata.add("t", 0)
     metadata.add("u", 0)
     answer(metadata)

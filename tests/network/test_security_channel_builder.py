@@ -97,7 +97,7 @@ def test_what_can_not_be_read_is_named_before_anything_is_connected(tmp_path: Pa
     builder_of(trusting(Authority().write_trust(tmp_path / "ca.pem"))).close()
 
 
-def test_who_talks_plaintext_does_not_pay_for_tls_and_sasl() -> None:
+def test_plaintext_connections_do_not_pay_for_tls_and_sasl() -> None:
     program = (
         "import sys, client_core\n"
         "client_core.KafkaProducer("
@@ -247,7 +247,7 @@ def test_another_authority_is_a_change_too(rig: Rig) -> None:
     assert credentials() == ONE_MORE_TLS
 
 
-def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_somebody_else_is(
+def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_another_user_is(
     rig: Rig,
 ) -> None:
     """The session is renewed with the next one, where the broker has sessions end."""
@@ -259,7 +259,7 @@ def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_
     assert credentials() == first._replace(sasl=first.sasl + 1)
 
 
-def test_where_nothing_is_a_file_nothing_is_looked_at(rig: Rig) -> None:
+def test_without_files_no_file_is_looked_at(rig: Rig) -> None:
     said = SaslConfig(
         "PLAIN",
         username=SecretSource("sasl.username", text="u"),

@@ -431,7 +431,7 @@ def test_normal_operation(selector: Selector, echo_peer: ScriptedPeer) -> None:
 
 @pytest.mark.java("SelectorTest.ClearCompletedSendsAndReceives")
 @pytest.mark.behaviour("SEL-04")
-def test_what_a_poll_brought_is_gone_with_the_next(selector: Selector, peer: TcpPeer) -> None:
+def test_results_of_a_poll_are_gone_with_the_next(selector: Selector, peer: TcpPeer) -> None:
     server = accepted(selector, 0, peer)
     selector.send(0, [b"ab", b"c"])
     selector.poll(FOREVER_MS)  # a new send is written at once
@@ -739,7 +739,7 @@ def test_a_poll_returns_the_time_after_it_and_refuses_a_negative_timeout(
         selector.poll(-1)
 
 
-def test_what_polls_waited_is_added_up_and_a_poll_that_may_not_wait_adds_nothing() -> None:
+def test_waits_of_polls_are_added_up_and_a_poll_that_may_not_wait_adds_nothing() -> None:
     with selector_over(PlaintextChannelBuilder(), MockClock(auto_tick_ms=5)) as selector:
         selector.poll(0)
         assert selector.waited_ms == 0

@@ -364,7 +364,7 @@ class HeldReader:
         pytest.param(None, marks=pytest.mark.java("SslTransportLayerTest.ClosePlaintext")),
     ],
 )
-def test_what_was_sent_before_a_close_arrives(version: str | None) -> None:
+def test_data_sent_before_a_close_arrives(version: str | None) -> None:
     message = b"x" * 100
     count = 20
     reader = HeldReader(count * len(frame(message)))

@@ -151,7 +151,7 @@ def test_bytes_are_buffered_exactly_when_a_read_yields_some_without_the_network(
 @pytest.mark.behaviour("SEL-11")
 @pytest.mark.parametrize("says_goodbye", [True, False])
 @both_versions
-def test_what_came_before_the_end_is_read_before_the_end(version: str, says_goodbye: bool) -> None:
+def test_data_before_the_end_is_read_before_the_end(version: str, says_goodbye: bool) -> None:
     transport, pipe = connected(version)
     pipe.send(b"the last answer")
     if says_goodbye:
@@ -345,7 +345,7 @@ def test_close_frees_the_socket_even_if_tls_and_the_network_object() -> None:
     assert pipe.is_closed
 
 
-def test_what_is_not_of_tls_is_the_transport_below() -> None:
+def test_everything_but_tls_is_the_transport_below() -> None:
     transport, _ = connected()
     assert (transport.fileno(), transport.remote_address) == (99, "10.0.0.1:9093")
 

@@ -208,7 +208,7 @@ def test_many_services_go_in_several_requests(patience: Callable[[int], Patience
     assert [key for keys in sent for key in keys] == [entry.key for entry in entries]
 
 
-def test_what_may_do_better_later_is_asked_again(patience: Callable[[int], Patience]) -> None:
+def test_a_failure_that_may_pass_is_tried_again(patience: Callable[[int], Patience]) -> None:
     for first in (
         SidecarUnreachableError("nobody answers"),
         problem(503, detail="shutting down", retriable=True),

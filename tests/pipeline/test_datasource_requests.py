@@ -243,7 +243,7 @@ def test_a_key_is_of_the_write_the_place_and_the_rows() -> None:
 # -- what an answer means ------------------------------------------------------------------------------------
 
 
-def test_what_an_answer_means() -> None:
+def test_the_meaning_of_each_answer() -> None:
     cases: list[tuple[Answer, object]] = [
         (results(200, OK, OK), Written((), False)),
         (results(202, OK, OK, replayed=True), Written((), True)),
@@ -318,7 +318,7 @@ def deliver(reported: Outcome, clock: Clock, budget_ms: int = 60_000) -> Counts:
     return delivery.counts
 
 
-def test_what_breaks_is_asked_again_under_the_same_key_after_retry_after() -> None:
+def test_a_broken_request_is_repeated_under_the_same_key_after_retry_after() -> None:
     clock = Clock()
     reported = Outcome(None, problem(429, "3"), results(200, OK, OK, replayed=True))
     counts = deliver(reported, clock)
@@ -359,7 +359,7 @@ def test_an_unknown_outcome_is_asked_for_until_it_is_final_and_then_risks_a_doub
     assert counts.doubtful == 1
 
 
-def test_what_is_hopeless_fails_by_row_when_the_others_are_through() -> None:
+def test_rows_that_can_not_be_delivered_fail_when_the_others_are_done() -> None:
     reported = Outcome(results(207, error("no"), error("no", retriable=False)), results(200, OK))
     with pytest.raises(DeliveryFailedError) as raised:
         deliver(reported, Clock())

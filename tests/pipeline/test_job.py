@@ -247,7 +247,7 @@ class _LostSource:
         return lines.select(f.lit("x").alias("line"), f.lit("s").alias("source"), gone.alias("received_at"))
 
 
-def test_what_a_source_fails_of_is_said_in_a_line(folder: _Folder) -> None:
+def test_a_failure_of_a_source_is_reported_in_one_line(folder: _Folder) -> None:
     with pytest.raises(ReadingEndedError) as lost:
         folder.run(source=_LostSource())
 

@@ -194,7 +194,7 @@ def test_percentiles_are_those_of_the_hour_in_which_half_of_the_records_lie(tmp_
     assert typical_hour(view.produce, ["topic", "broker"], "p99_us").to_dict() == {("orders", 1): 7}
 
 
-def test_those_who_still_wait_lower_the_share_that_knows() -> None:
+def test_sidecars_that_still_wait_lower_the_share_that_knows() -> None:
     """Ten: four know at once, two stop waiting, two know later, two wait on. Kaplan and Meier by hand."""
     reached, censored = np.array([4.0, 0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0, 2.0])
     assert share_reached(reached, censored) == pytest.approx([0.4, 0.4, 0.7, 0.7])

@@ -160,7 +160,7 @@ def test_a_wrong_clock_changes_neither_history_nor_shortages_nor_advice(
         assert advised[row["service"]] == pytest.approx(row["refresh_max_age_ms"], rel=0.05)
 
 
-def test_only_who_was_held_back_is_later_than_twice_its_interval(fleet: Fleet) -> None:
+def test_only_a_paused_sidecar_is_later_than_twice_its_interval(fleet: Fleet) -> None:
     held_back = {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["held_back"]}
     rows = fleet.tables.rows(tables.GOLD_STALENESS)
     beyond = {row["sidecar_id"] for row in rows if row["is_beyond_twice_the_interval"]}

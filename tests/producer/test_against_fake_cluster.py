@@ -171,7 +171,7 @@ def test_a_broker_with_stale_metadata_is_not_believed() -> None:
     assert values(cluster, "orders") == [b"%d" % n for n in range(10)]
 
 
-def test_the_death_of_a_leader_that_nobody_has_noticed_is_survived() -> None:
+def test_an_unnoticed_death_of_a_leader_is_survived() -> None:
     with producing({"batch.size": 1}, brokers=3, replication_factor=3) as (cluster, producer):
         assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
         cluster.kill(1, elect=False)
@@ -230,7 +230,7 @@ def test_a_record_that_was_sent_to_a_deleted_topic_may_still_be_written_after_it
     assert values(cluster, "orders") == [b"b", b"c"]
 
 
-def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_holds_nobody_up() -> None:
+def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_blocks_no_other() -> None:
     with producing(brokers=2) as (cluster, producer):
         early = submit(producer, "orders", [b"early"], partition=3)
         assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
@@ -278,7 +278,7 @@ def test_a_topic_that_may_be_seen_and_not_written_fails_the_record_as_not_writte
             assert submit(producer, "orders", [b"a"]).offsets() == [0]
 
 
-def test_an_illegal_name_fails_at_once_and_holds_nobody_up() -> None:
+def test_an_illegal_name_fails_at_once_and_blocks_no_other() -> None:
     with producing() as (_, producer):
         assert isinstance(submit(producer, "no topic!", [b"a"]).error(), InvalidTopicError)
         assert submit(producer, "orders", [b"a"]).offsets() == [0]

@@ -254,7 +254,7 @@ def test_a_deadline_that_is_over_before_the_request_begins_ends_it_all_the_same(
 # -- callbacks and bad records -------------------------------------------------------------------------------
 
 
-def test_a_callback_that_raises_or_misbehaves_harms_nobody_else() -> None:
+def test_a_callback_that_raises_or_misbehaves_does_no_other_harm() -> None:
     refusals: list[BaseException] = []
 
     def misbehave(producer: KafkaProducer) -> None:

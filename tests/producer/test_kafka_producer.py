@@ -164,7 +164,7 @@ def test_a_partition_that_never_comes_fails_with_javas_words() -> None:
     ("code", "error"), [(INVALID, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
 )
 @pytest.mark.behaviour("PROD-04")
-def test_what_the_broker_forbids_fails_at_once(code: int, error: type[KafkaError]) -> None:
+def test_a_refusal_by_the_broker_fails_at_once(code: int, error: type[KafkaError]) -> None:
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.send(a_record("bad topic"))) as sent:
         rig.know({}, errors={"bad topic": code})
@@ -179,7 +179,7 @@ def test_a_topic_known_to_be_invalid_is_not_asked_for_again() -> None:
     assert isinstance(rig.producer.send(a_record("bad topic")).exception(0), InvalidTopicError)
 
 
-def test_what_makes_metadata_impossible_wakes_who_waits() -> None:
+def test_a_failure_that_makes_metadata_impossible_wakes_waiting_calls() -> None:
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
         rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
@@ -271,7 +271,7 @@ def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:
         rig.submit("orders", b"fine", value)
 
 
-def test_what_could_never_be_sent_is_found_without_sending_it() -> None:
+def test_a_record_that_could_never_be_sent_is_found_without_sending_it() -> None:
     rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
     fine, large = ProducerRecord("orders", b"fine"), ProducerRecord("orders", b"x" * 1_000)
     rig.producer.check("unknown", [fine])

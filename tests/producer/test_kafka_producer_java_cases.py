@@ -231,7 +231,7 @@ def test_an_answer_from_before_is_the_cause_where_no_other_comes() -> None:
 
 
 @pytest.mark.java("KafkaProducerTest.TopicExpiryInMetadata")
-def test_a_topic_that_nobody_used_for_long_is_forgotten_even_if_a_broker_names_it() -> None:
+def test_a_topic_that_was_not_used_for_long_is_forgotten_even_if_a_broker_names_it() -> None:
     rig = Scripted(max_block_ms=30_000, metadata_max_idle_ms=60_000)
     rig.metadata.script = [Answer({"topic": 1})]
     assert len(rig.producer.partitions_for("topic")) == 1
@@ -315,7 +315,7 @@ def test_a_record_that_could_not_be_sent_can_be_sent_again_with_other_headers() 
 
 
 @pytest.mark.behaviour("PROD-06")
-def test_what_a_broker_could_say_is_the_futures_and_the_callbacks_error_and_the_rest_is_raised() -> None:
+def test_errors_that_a_broker_could_return_go_to_the_future_and_the_callback_and_others_are_raised() -> None:
     reported: list[KafkaError | None] = []
     rig = Scripted(max_block_ms=5)
     rig.metadata.script = [Answer(after_ms=5)]

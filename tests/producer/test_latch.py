@@ -10,7 +10,7 @@ from client_core.latch import Latch
 from tests.support.waiting import patient
 
 
-def test_a_latch_lets_all_go_on_who_wait_and_who_come_later() -> None:
+def test_a_latch_releases_all_waiting_and_later_callers() -> None:
     latch = Latch()
     assert not latch.wait(0)
     assert not latch.wait(0.001)

@@ -253,7 +253,7 @@ def test_a_tag_of_a_later_version_is_unknown_to_an_earlier_one() -> None:
 # -- unknown values ------------------------------------------------------------------------------------------
 
 
-def test_an_error_code_that_nobody_knows_is_a_number_like_any_other() -> None:
+def test_an_unknown_error_code_is_a_number_like_any_other() -> None:
     assert ApiVersionsResponse.decode(bytes.fromhex("7ffe" + "00000000"), 0).error_code == 32766
 
 

@@ -79,7 +79,7 @@ def test_a_level_that_a_codec_does_not_have_is_refused() -> None:
 
 @pytest.mark.behaviour("REC-06")
 @pytest.mark.java("Lz4CompressionTest.CompressionDecompression")
-def test_what_was_packed_is_unpacked_as_it_was() -> None:
+def test_packed_bytes_unpack_to_the_same() -> None:
     for compression in EVERY_LEVEL:
         for kind, records in PAYLOADS.items():
             packed = compression.compress(records)

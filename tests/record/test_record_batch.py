@@ -159,7 +159,7 @@ def test_a_batch_may_follow_another() -> None:
 
 
 @given(RECORDS, st.integers(0, 2**40))
-def test_what_the_builder_writes_is_read_back(
+def test_batches_of_the_builder_are_read_back(
     records: list[tuple[int, bytes | None, bytes | None, RecordHeaders]], base_offset: int
 ) -> None:
     builder = MemoryRecordsBuilder(2**40, base_offset=base_offset)

@@ -185,7 +185,7 @@ _MAKES_SECRETS: Final = {
 }
 
 
-def test_what_must_not_be_guessed_is_made_by_secrets() -> None:
+def test_values_that_must_not_be_guessed_come_from_secrets() -> None:
     for file, module in _MAKES_SECRETS.items():
         modules = {name for path, _, name in imported() if path == ROOT / file}
         assert module in modules, file
@@ -327,7 +327,7 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
             )
 
 
-def test_a_pin_that_nobody_asks_for_any_more_is_found() -> None:
+def test_a_pin_that_is_no_longer_needed_is_found() -> None:
     for file, extras in EXTRAS.items():
         own = {canonicalize_name(wanted.name) for wanted in asked_for(extras)}
         text = (ROOT / "requirements" / file).read_text()
@@ -347,7 +347,7 @@ def test_every_file_of_pins_is_known_here() -> None:
     assert {path.name for path in FILES} == {*EXTRAS, *own}
 
 
-def test_what_the_image_installs_is_in_the_same_versions_what_was_tested() -> None:
+def test_the_image_installs_the_tested_versions() -> None:
     tested = {pin.name: pin.version for pin in pins_of(ROOT / "requirements" / "dev.txt")}
     for file in ("run.txt", "otel.txt"):
         for pin in pins_of(ROOT / "requirements" / file):

@@ -48,7 +48,7 @@ def web(tokens: TokensFile) -> HttpApp:
 # -- no token ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_token_lets_nobody_in(web: HttpApp) -> None:
+def test_text_that_is_no_token_opens_nothing(web: HttpApp) -> None:
     for said in (
         b"",
         b"Bearer",
@@ -224,7 +224,7 @@ def test_a_list_of_topics_that_another_caller_had_fetched_is_filtered_for_each(
     assert len([call for call, _ in app.producer.calls if call == "listing"]) == 1
 
 
-def test_an_answer_that_was_prepared_for_another_caller_is_kept_from_who_may_not_read_it(
+def test_an_answer_prepared_for_another_caller_is_not_sent_without_the_right_to_read_it(
     shared: tuple[HttpApp, TokensFile],
 ) -> None:
     app, callers = shared

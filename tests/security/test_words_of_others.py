@@ -111,7 +111,7 @@ def hostile_port() -> Iterator[int]:
         thread.join()
 
 
-def test_what_a_peer_says_to_a_command_does_nothing_to_a_terminal(hostile_port: int) -> None:
+def test_a_servers_text_in_a_command_does_nothing_to_a_terminal(hostile_port: int) -> None:
     for words in (
         ("topics", "--api-port"),
         ("topic", "orders", "--api-port"),
@@ -134,7 +134,7 @@ def metrics_of(web: HttpApp) -> str:
     return encode(make_registry(web.app)).decode()
 
 
-def test_what_callers_make_up_makes_no_series_of_metrics() -> None:
+def test_names_that_callers_make_up_make_no_series_of_metrics() -> None:
     web = HttpApp()
     web.producer.set_topics({"orders": 3})
 

@@ -68,7 +68,7 @@ def test_the_slope_is_that_of_most_pairs() -> None:
     assert slope([1, 3, 5, 7, 500, 11]) == 2
 
 
-def test_what_a_round_does_not_have_counts_as_none() -> None:
+def test_a_measure_missing_in_a_round_counts_as_zero() -> None:
     rounds = [{"objects other.Leak": 300.0 * n} if n else {} for n in range(6)]
     assert [outcome.name for outcome in growing(rounds)] == ["objects other.Leak"]
 
@@ -188,7 +188,7 @@ def test_a_row_of_the_results_table_has_the_growth_and_the_noise_and_below_it_ar
     assert "Simulated: 3 hours" in table
 
 
-def test_what_grows_catches_the_eye(tmp_path: Path) -> None:
+def test_growth_is_highlighted(tmp_path: Path) -> None:
     grown = results(measures={"threads": measured(6, 9, grows=True)}, grows=["threads"])
     table = table_of(tmp_path, grown)
     assert "| a sidecar: threads | 6 | 9 | 2 | **yes** |" in table

@@ -165,7 +165,7 @@ def test_results_that_come_back_together_wake_the_event_loop_once() -> None:
 # -- at rest -------------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_nobody_asks_turns_for_its_refreshes_only() -> None:
+def test_an_idle_client_turns_for_its_refreshes_only() -> None:
     """An hour in simulated time: every five minutes a request and its answer, and in between a sleep is as
     long as one of Java's client, request.timeout.ms.
     """

@@ -188,7 +188,7 @@ def test_a_metadata_change_that_settles_nothing_costs_the_same_for_few_records_a
 
 
 @pytest.mark.parametrize("topics", [("not-there",), ("a", "b", "c")])
-def test_a_look_up_costs_the_same_with_few_who_wait_as_with_many(topics: tuple[str, ...]) -> None:
+def test_a_look_up_costs_the_same_with_few_waiters_as_with_many(topics: tuple[str, ...]) -> None:
     def look_up(waiting: int) -> Cost:
         rig, _ = with_waiting(waiting, *topics)
         table = LookupTable(rig.producer, "boot")

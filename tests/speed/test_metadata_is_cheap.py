@@ -166,7 +166,7 @@ def test_a_first_answer_costs_no_calls_for_its_partitions() -> None:
     assert in_wide <= in_narrow + SOME_CALLS
 
 
-def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_where_nobody_listens() -> None:
+def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_without_listeners() -> None:
     narrow, wide = Refreshed(10, partitions=30), Refreshed(10, partitions=300)
     for refreshed in (narrow, wide):
         refreshed.refresh(refreshed.answer())

@@ -149,7 +149,7 @@ def test_the_last_replica_in_sync_stays_so_and_leads_again_when_it_is_back() -> 
     assert cluster.partition(1) == PartitionState(2, 2, (2,), (2,), 1)
 
 
-def test_a_failure_that_nobody_noticed_changes_nothing() -> None:
+def test_an_unnoticed_failure_changes_nothing() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("t", assignment=[[1, 2]])
     cluster.controller.broker_failed(1, elect=False)

@@ -277,7 +277,7 @@ def test_records_are_stored_in_every_version(cluster: FakeCluster) -> None:
     assert [(r.offset, r.value) for r in cluster.records("orders")] == stored
 
 
-def test_what_a_real_broker_refuses_is_refused_with_its_code(cluster: FakeCluster) -> None:
+def test_requests_that_a_real_broker_refuses_are_refused_with_its_code(cluster: FakeCluster) -> None:
     a = batch(b"a")
     for name, request, version, error in (
         ("topic", _request(a, "nowhere"), 12, Errors.UNKNOWN_TOPIC_OR_PARTITION),
@@ -296,7 +296,7 @@ def test_what_a_real_broker_refuses_is_refused_with_its_code(cluster: FakeCluste
     assert not cluster.records("orders")
 
 
-def test_a_broker_that_does_not_lead_says_who_does(cluster: FakeCluster) -> None:
+def test_a_broker_that_does_not_lead_names_the_leader(cluster: FakeCluster) -> None:
     cluster.move_leader("orders", 0, 3)
     response = _produce_response(cluster, _request(batch(b"a")), broker_id=1, version=12)
     answer = response.responses[0].partition_responses[0]
@@ -436,7 +436,7 @@ def test_where_sasl_is_demanded_only_versions_may_be_asked_before(cluster: FakeC
     assert [seen.api for seen in cluster.requests(broker_id=1)].count(ApiKey.SASL_AUTHENTICATE) == 2
 
 
-def test_who_is_refused_by_sasl_hears_why_and_the_connection_ends(cluster: FakeCluster) -> None:
+def test_a_client_refused_by_sasl_gets_the_reason_and_the_connection_ends(cluster: FakeCluster) -> None:
     cluster.demand_sasl(SaslDemand(passwords={"alice": "wonder"}))
     with Wire(cluster.address(1)) as wire:
         _handshake(wire, "PLAIN")
@@ -610,7 +610,7 @@ def test_a_client_that_sees_a_broker_end_gets_the_new_leader_at_once(cluster: Fa
     assert stale == 0
 
 
-def test_a_death_that_nobody_noticed_leaves_the_leader_in_place(cluster: FakeCluster) -> None:
+def test_an_unnoticed_death_leaves_the_leader_in_place(cluster: FakeCluster) -> None:
     cluster.kill(2, elect=False)
     answer = _metadata(cluster, "orders")
     assert (len(answer.brokers), answer.topics[0].partitions[1].leader_id) == (3, 2)
@@ -627,7 +627,7 @@ def test_dropped_connections_can_be_made_again(cluster: FakeCluster) -> None:
     assert _metadata(cluster).brokers
 
 
-def test_requests_are_written_down_with_who_asked_what(cluster: FakeCluster) -> None:
+def test_requests_are_recorded_with_their_client_and_content(cluster: FakeCluster) -> None:
     _metadata(cluster, "orders", broker_id=3, version=9, may_create=False)
     (seen,) = cluster.requests(ApiKey.METADATA)
     assert (seen.broker_id, seen.version, seen.correlation_id, seen.client_id) == (3, 9, 1, "test")

@@ -123,7 +123,7 @@ def test_held_sends_stay_under_way_until_they_are_released(selector: MockSelecto
     assert selector.completed_sends == [CompletedSend(1, 5)]
 
 
-def test_what_is_the_tests_own_mistake_fails(selector: MockSelector) -> None:
+def test_a_mistake_of_the_test_itself_fails(selector: MockSelector) -> None:
     with pytest.raises(AssertionError, match="no connection to node 1"):
         selector.disconnect(1)
     with pytest.raises(AssertionError, match="was not asked to connect"):
@@ -203,7 +203,7 @@ def test_a_poll_waits_until_what_is_scheduled_and_no_longer(selector: MockSelect
     assert selector.completed_receives == [CompletedReceive(1, b"x")]
 
 
-def test_what_became_due_while_the_test_turned_the_clock_happens_at_once(
+def test_events_that_became_due_while_the_test_turned_the_clock_happen_at_once(
     selector: MockSelector, clock: MockClock
 ) -> None:
     connected(selector, 1)

@@ -432,7 +432,7 @@ def test_it_says_what_it_speaks_before_anything_is_proved() -> None:
     assert {17, 18, 36} <= {key.api_key for key in response.api_keys}
 
 
-def test_it_echoes_once_it_knows_who_we_are() -> None:
+def test_it_echoes_once_we_are_authenticated() -> None:
     broker = sasl_server()
     conversation = logged_in(broker)
     assert conversation.principal == "alice"

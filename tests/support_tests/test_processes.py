@@ -120,7 +120,7 @@ def test_closing_kills_what_still_runs_or_was_adopted_and_spares_what_was_let_go
             process.wait(30)
 
 
-def test_what_a_process_says_is_appended_to_its_log(tmp_path: Path) -> None:
+def test_the_output_of_a_process_is_appended_to_its_log(tmp_path: Path) -> None:
     guard = ProcessGuard()
     log = tmp_path / "log"
     for word in ("first", "second"):

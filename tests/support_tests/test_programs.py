@@ -89,7 +89,7 @@ def test_a_program_on_path_is_taken_and_then_one_that_was_unpacked(alone: Progra
     assert find_node() == node
 
 
-def test_what_is_missing_is_named_with_what_to_install(alone: Programs, tmp_path: Path) -> None:
+def test_a_missing_program_is_named_with_the_package_to_install(alone: Programs, tmp_path: Path) -> None:
     alone.make("chromium")
     (tmp_path / "client").mkdir()
     (tmp_path / "client" / "package-lock.json").touch()
@@ -135,7 +135,7 @@ def test_a_package_that_is_being_unpacked_is_not_in_its_place_yet(apt: Programs,
         assert (root.result() / "tool").read_text() == "all\n"
 
 
-def test_two_who_want_a_package_at_once_download_it_once(apt: Programs, tmp_path: Path) -> None:
+def test_two_processes_that_need_a_package_at_once_download_it_once(apt: Programs, tmp_path: Path) -> None:
     apt.make("dpkg", 'mkdir -p "$3"; echo all > "$3/tool"')
     with ThreadPoolExecutor(2) as both:
         roots = list(both.map(unpack, ("thing", "thing"), (tmp_path / "tools",) * 2))

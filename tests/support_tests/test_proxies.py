@@ -243,7 +243,7 @@ def test_a_stalled_connection_is_accepted_and_passes_all_of_it_on_when_healed() 
             assert receive_exactly(client, len(sent)) == sent
 
 
-def test_a_black_hole_takes_connections_that_nobody_answers_until_it_is_healed() -> None:
+def test_a_black_hole_takes_connections_without_answering_until_it_is_healed() -> None:
     with _echoing() as proxy, _connect(proxy) as before:
         assert _is_echoed(before)
         proxy.blackhole()
@@ -387,7 +387,7 @@ def test_a_limited_way_passes_a_pieces_worth_and_waits() -> None:
     assert flow.next_step(Harms(bytes_per_second=1), 0.0) == Wait(1.0)
 
 
-def test_what_is_swallowed_is_gone_and_so_is_the_end() -> None:
+def test_swallowed_bytes_are_gone_and_so_is_the_end() -> None:
     for harms, steps, left in (
         (Harms(swallowed=frozenset({"answers"})), [_IDLE], (0, 4, True)),
         (Harms(swallowed=frozenset({"requests"})), [*_passed(b"lost"), Finish()], (0, 0, False)),

@@ -102,7 +102,7 @@ def test_repetitions_are_summed_up_once_a_minute(
     ] * 2
 
 
-def test_what_came_again_before_it_went_well_is_summed_up_when_the_minute_is_over(
+def test_repetitions_before_a_good_turn_are_summed_up_when_the_minute_is_over(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     uncaught.report(error_here(), now_ms=0)

@@ -351,7 +351,7 @@ def rig(events: RecordedEvents | None = None) -> Iterator[Rig]:
         made.login.close()
 
 
-def test_there_is_no_token_before_the_first_answer_nor_after_it_expired_and_nobody_waits_for_it() -> None:
+def test_there_is_no_token_before_the_first_answer_nor_after_it_expired_and_no_call_waits() -> None:
     with rig() as it:
         assert (it.first_token, it.login.token(), it.login.principal_name) == (None, None, None)
         it.answer(it.token("alice", 100 * MINUTE_MS))
@@ -439,9 +439,7 @@ def test_temporary_trouble_backs_off_from_the_least_to_the_most() -> None:
         assert 80 <= it.answer(DisconnectError("connection refused")) <= 120
 
 
-def test_a_refusal_is_asked_again_after_the_longest_backoff_and_each_who_asks_gets_an_error_of_his_own() -> (
-    None
-):
+def test_a_refusal_is_tried_again_after_the_longest_backoff_and_each_caller_gets_its_own_error() -> None:
     with rig() as it:
         assert it.answer(SaslAuthenticationError("answered 401")) == 10_000
         errors = []

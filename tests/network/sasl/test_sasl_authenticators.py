@@ -398,7 +398,7 @@ def test_a_size_that_a_log_in_may_not_have_is_fine_for_an_answer_thereafter() ->
         assert rig.exchange(selector, message) == message
 
 
-def test_what_a_broker_says_of_a_refusal_is_one_line_of_some_length() -> None:
+def test_a_brokers_message_about_a_refusal_is_one_line_of_bounded_length() -> None:
     with SaslRig("PLAIN", tls=False) as rig:
         rig.server.authenticate_error = (58, "no\r\nlevel=info msg=\x1b[2Jforged " + "x" * 30_000)
         state = rig.connect_and_fail(rig.client("PLAIN"))

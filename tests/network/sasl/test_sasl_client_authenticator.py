@@ -184,7 +184,7 @@ def test_an_authentication_is_refused() -> None:
         assert not authenticator.complete
 
 
-def test_what_a_mechanism_objects_to_is_said_in_javas_words() -> None:
+def test_the_objection_of_a_mechanism_has_javas_words() -> None:
     authenticator = SaslClientAuthenticator(
         "SCRAM-SHA-256",
         lambda: ScramSaslClient(ScramMechanism.SCRAM_SHA_256, "alice", "secret", {}),

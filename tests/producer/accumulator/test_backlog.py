@@ -56,7 +56,7 @@ def test_records_that_were_sent_wait_for_the_node_that_has_them() -> None:
     assert {node_id: count.records for node_id, count in backlog.by_node.items()} == {0: 1}
 
 
-def test_records_of_a_topic_that_is_gone_wait_for_nobody_and_are_named() -> None:
+def test_records_of_a_topic_that_is_gone_wait_for_no_node_and_are_named() -> None:
     rig = unreachable_rig()
     rig.submit("orders", to("orders", 1), to("orders", 0))
     rig.know({"other": 1})

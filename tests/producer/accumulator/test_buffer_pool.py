@@ -160,7 +160,7 @@ def test_a_thread_that_waited_in_vain_is_waited_for_no_longer() -> None:
 
 
 @pytest.mark.behaviour("BUF-02")
-def test_what_an_impatient_thread_gives_back_goes_to_the_next(full: Rig) -> None:
+def test_memory_that_an_impatient_thread_gives_back_goes_to_the_next(full: Rig) -> None:
     first, second = full.block(600, 50), full.block(400)
     full.pool.deallocate(500)
     full.clock.advance(50)

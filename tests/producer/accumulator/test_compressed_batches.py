@@ -113,7 +113,7 @@ def test_of_ten_batches_at_most_one_is_too_large_however_well_the_records_pack()
         assert bench.accumulator.batches_of(tp(0)) == ()
 
 
-def test_what_is_expected_of_a_topic_goes_with_it() -> None:
+def test_the_expected_ratio_of_a_topic_is_forgotten_with_it() -> None:
     bench = Bench(batch_bytes=SMALL_BATCH_BYTES, compression=GzipCompression())
     bench.append([record(b"a")])
     bench.drain_and_finish_all()
@@ -202,7 +202,7 @@ def test_a_batch_that_packs_worse_than_expected_is_believed_at_once() -> None:
     assert ratio(bench, Codec.GZIP) == batch.compression_ratio > 0.9
 
 
-def test_what_is_expected_of_a_batch_is_settled_when_it_is_begun() -> None:
+def test_the_expected_ratio_of_a_batch_is_fixed_at_its_beginning() -> None:
     bench = Bench(batch_bytes=BATCH_BYTES, compression=GzipCompression())
     append(bench, values(1))
     expect(bench, Codec.GZIP, 0.2)
@@ -245,7 +245,7 @@ def test_a_batch_holds_its_share_of_the_memory_however_well_it_packs(compression
 
 
 @packing_codecs
-def test_what_waits_to_be_packed_is_bounded_by_the_memory(compression: Compression) -> None:
+def test_records_that_wait_to_be_packed_are_bounded_by_the_memory(compression: Compression) -> None:
     bench = Bench(batch_bytes=BATCH_BYTES, total_bytes=4 * BATCH_BYTES, compression=compression)
     expect(bench, compression.codec, 0.001)
     result = bench.append([record(bytes(100))] * 10_000)
@@ -322,7 +322,7 @@ def test_the_parts_of_a_batch_are_as_if_nothing_could_be_packed_and_hold_no_memo
 
 
 @packing_codecs
-def test_what_is_expected_after_a_split_is_learnt_from_its_parts(compression: Compression) -> None:
+def test_the_expected_ratio_after_a_split_is_learnt_from_its_parts(compression: Compression) -> None:
     bench = Bench(batch_bytes=BATCH_BYTES, compression=compression)
     append(bench, values(10))
     (batch,) = bench.drain(0)

@@ -439,7 +439,7 @@ def test_owners_who_leave_one_after_the_other_cost_two_encodings_of_the_batch_an
     assert python_calls(leave) < 20 * records
 
 
-def test_who_leaves_a_large_open_batch_costs_no_encoding_of_the_rest_until_the_drain() -> None:
+def test_leaving_a_large_open_batch_costs_no_encoding_of_the_rest_until_the_drain() -> None:
     """One request whose time is up must not take a turn of a hundred milliseconds."""
     leaving, staying = Owner("leaving"), Owner("staying")
     batch = new_batch(1 << 20)

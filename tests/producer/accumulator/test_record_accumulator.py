@@ -292,7 +292,7 @@ def test_records_that_were_not_drained_can_be_taken_back() -> None:
     assert bench.pool.available_bytes == 2**20
 
 
-def test_what_was_taken_back_has_no_sequence_is_not_sent_and_ends_a_flush() -> None:
+def test_records_taken_back_have_no_sequence_are_not_sent_and_end_a_flush() -> None:
     sequences = CountingSequences()
     bench, leaving = Bench(sequences=sequences), Owner("leaving")
     bench.append(numbered(1, 50), 1, leaving)
@@ -309,7 +309,7 @@ def test_what_was_taken_back_has_no_sequence_is_not_sent_and_ends_a_flush() -> N
     assert batch.last_sequence == 3
 
 
-def test_what_was_drained_once_is_not_taken_back() -> None:
+def test_a_batch_that_was_drained_once_is_not_taken_back() -> None:
     bench, owner = Bench(), Owner()
     bench.append(numbered(3), 0, owner)
     (batch,) = bench.drain(0)

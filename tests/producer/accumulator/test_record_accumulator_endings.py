@@ -514,7 +514,7 @@ def test_parts_that_are_too_large_again_are_halved_down_to_single_records() -> N
     assert log == [r.value for r in numbered(64)]
 
 
-def test_what_is_given_up_can_not_be_sent_any_more_and_is_counted_once() -> None:
+def test_a_batch_that_is_given_up_can_not_be_sent_any_more_and_is_counted_once() -> None:
     bench = Bench(delivery_timeout_ms=1_000)
     bench.append(numbered(1))
     bench.clock.advance(1_000)
@@ -605,7 +605,7 @@ def test_splitting_goes_on_down_to_single_records_and_ends_there() -> None:
 
 
 @pytest.mark.java("RecordAccumulatorTest.AbortUnsentBatches")
-def test_what_was_never_drained_is_aborted_and_what_was_goes_on() -> None:
+def test_an_abort_ends_batches_that_were_never_drained_and_the_others_go_on() -> None:
     bench, owner = Bench(batch_bytes=128 + HEADER_SIZE, linger_ms=FOREVER_MS, total_bytes=64 * 1024), Owner()
     for number in range(100):
         bench.append([RECORD] * 100, number % 3, owner, indices=[number])

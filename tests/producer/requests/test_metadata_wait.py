@@ -93,7 +93,7 @@ def test_the_last_word_of_the_broker_is_the_cause() -> None:
     assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
 
 
-def test_where_nobody_ever_answered_that_is_the_cause() -> None:
+def test_without_any_answer_ever_that_is_the_cause() -> None:
     error = metadata_timeout(MetadataCache.bootstrap([("localhost", 9092)]), "orders", None, 5, None)
     assert isinstance(error.__cause__, NoBrokersError)
 
@@ -106,7 +106,7 @@ def test_where_no_broker_has_answered_the_error_has_the_end_of_the_last_connecti
     )
 
 
-def test_how_a_connection_ended_is_kept_for_who_waits_in_vain() -> None:
+def test_the_end_of_a_connection_is_kept_for_waits_in_vain() -> None:
     clock = MockClock()
     metadata = ProducerMetadata(MetadataConfig(), Random(1), clock)
     refreshes = RefreshFailures(NO_EVENTS, clock, metadata)

@@ -273,7 +273,7 @@ class ClosesWhenRead(list[ProducerRecord]):
 
 
 @pytest.mark.behaviour("ORD-03")
-def test_what_is_still_being_checked_when_the_producer_closes_is_refused() -> None:
+def test_records_still_being_checked_when_the_producer_closes_are_refused() -> None:
     producer = ProducerRig(topics={"orders": 1}).producer
     outcome = Outcome()
     with pytest.raises(IllegalStateError):
@@ -460,7 +460,7 @@ def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() ->
     assert not rig.producer._parked.gate._topics["orders"].places
 
 
-def test_what_a_send_has_waited_behind_a_parked_request_is_not_waited_for_memory_again() -> None:
+def test_the_wait_of_a_send_behind_a_parked_request_is_not_repeated_for_memory() -> None:
     rig = full_buffer_rig(max_block_ms=500)
     ahead = rig.submit("orders", b"y" * 800, turns=1)
     with ThreadPoolExecutor(1) as pool:

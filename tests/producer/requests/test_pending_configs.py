@@ -89,7 +89,7 @@ def test_one_request_is_for_all_who_wait_and_has_each_topic_once() -> None:
     assert rig.producer.status().waiting_for_metadata == 0
 
 
-def test_who_comes_while_a_request_is_under_way_has_the_next_one() -> None:
+def test_a_call_during_a_request_gets_the_next_one() -> None:
     rig = ProducerRig(topics={"orders": 1})
     early = ask(rig)
     rig.turn()
@@ -124,7 +124,7 @@ def test_a_request_is_for_a_bounded_number_of_topics_the_oldest_first() -> None:
         (Errors.INVALID_TOPIC_EXCEPTION, InvalidTopicError),
     ],
 )
-def test_what_a_broker_refuses_of_one_topic_is_final_and_no_others(
+def test_a_brokers_refusal_of_one_topic_is_final_for_that_topic_only(
     error: Errors, kind: type[KafkaError]
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
@@ -136,7 +136,7 @@ def test_what_a_broker_refuses_of_one_topic_is_final_and_no_others(
     assert reported(given).configs == CONFIGS
 
 
-def test_what_may_be_retried_is_asked_for_again_after_a_pause() -> None:
+def test_a_retriable_error_is_tried_again_after_a_pause() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting, given = ask(rig, "orders"), ask(rig, "audit")
     rig.turn()

@@ -131,7 +131,7 @@ def test_the_record_is_reported_like_any_other() -> None:
     ],
     ids=lambda record: repr(record)[:90],
 )
-def test_what_is_not_plain_does_not_go_that_way(record: ProducerRecord) -> None:
+def test_records_that_are_not_plain_take_the_full_path(record: ProducerRecord) -> None:
     rig = rig_of()
     for partition in range(PARTITIONS):
         rig.producer.send(not_plain(partition=partition))
@@ -148,7 +148,7 @@ def test_what_is_not_plain_does_not_go_that_way(record: ProducerRecord) -> None:
         (not_plain(key=7), SerializationError),
     ],
 )
-def test_what_makes_no_sense_is_refused_as_on_the_full_way(
+def test_invalid_arguments_are_refused_as_on_the_full_path(
     record: ProducerRecord, error: type[KafkaError]
 ) -> None:
     rig = rig_of()

@@ -99,7 +99,7 @@ def test_a_dropped_producer_wakes_its_thread_from_its_sleep() -> None:
     io_thread._end()
 
 
-def test_what_an_unclosed_producer_lost_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_lost_by_an_unclosed_producer_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1}, client_id="shop", exit_flush_timeout_ms=70)
     rig.submit("orders", b"a", b"b")
     for _ in range(2):

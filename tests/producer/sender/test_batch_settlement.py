@@ -105,7 +105,7 @@ def test_a_thousand_partitions_that_fail_together_are_a_few_lines_a_minute(
     assert news.failed(partitions[-1], MOVED, 100_000 + WINDOW_MS) == WARNING
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_failures_are_bounded() -> None:
     news = FailureLogLimiter()
     for n in range(3_000):
         news.failed(TopicPartition("orders", n), MOVED, n * WINDOW_MS)

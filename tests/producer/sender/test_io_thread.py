@@ -73,7 +73,7 @@ def poll_limit_ms(rig: ProducerRig) -> int:
     return rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms())
 
 
-def test_what_a_turn_finished_is_posted_together() -> None:
+def test_results_of_a_turn_are_posted_together() -> None:
     rig = ProducerRig(topics={"orders": 1})
     for _ in range(3):
         rig.submit("orders", b"a")
@@ -158,7 +158,7 @@ def test_a_callback_that_exits_costs_the_others_nothing() -> None:
         assert reported == [future], error
 
 
-def test_an_interrupt_in_a_callback_reaches_who_pressed_the_key() -> None:
+def test_an_interrupt_in_a_callback_reaches_the_user() -> None:
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
@@ -166,7 +166,7 @@ def test_an_interrupt_in_a_callback_reaches_who_pressed_the_key() -> None:
         CallInline().post([(interrupt, NO_RESULT)])
 
 
-def test_a_bug_at_the_end_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_at_the_end_keeps_no_caller_waiting(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.turn()
     waiting = rig.submit("orders", b"a")
@@ -211,7 +211,7 @@ def test_its_turns_are_counted_and_can_be_asked_for() -> None:
     assert rig.client.wakeups
 
 
-def test_the_wakeup_for_a_request_is_given_to_who_wants_to_choose_its_moment() -> None:
+def test_the_caller_may_choose_the_moment_of_the_wakeup_for_its_request() -> None:
     given: list[Callable[[], None]] = []
     rig = ProducerRig(topics={"orders": 1}, wake_soon=given.append)
     rig.submit("orders", b"a")
@@ -276,7 +276,7 @@ def test_pauses_grow_with_the_failures_in_a_row_and_begin_anew_after_a_good_turn
     assert pauses.asked == [0, 1, 2, 0, 1]
 
 
-def test_what_a_turn_has_finished_is_posted_although_it_fails() -> None:
+def test_results_of_a_turn_are_posted_although_it_fails() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a", block_ms=0)
     _NoPauses(rig)
@@ -285,7 +285,7 @@ def test_what_a_turn_has_finished_is_posted_although_it_fails() -> None:
     assert len(waiting.failures) == 1
 
 
-def test_what_comes_after_the_end_is_failed_by_who_brings_it() -> None:
+def test_a_request_after_the_end_is_failed_by_its_own_thread() -> None:
     rig = ProducerRig(topics={})
     rig.producer.start()
     rig.producer.io_thread.initiate_close()
@@ -498,7 +498,7 @@ def test_an_exception_that_comes_again_after_a_minute_is_logged_at_once(
     assert "1 times since it was last logged" in caplog.text
 
 
-def test_who_waits_for_the_end_has_no_thread_left() -> None:
+def test_after_a_wait_for_the_end_there_is_no_thread_left() -> None:
     class Ended(threading.Thread):
         ident, joins = 1, 0
 

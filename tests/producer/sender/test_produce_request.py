@@ -235,7 +235,7 @@ def test_leaders_without_a_valid_address_are_not_returned() -> None:
     assert leader_nodes(without_rack) == (Node(2, "b2", 9092),)
 
 
-def test_what_the_client_says_itself_has_the_code_of_its_error() -> None:
+def test_an_error_of_the_client_itself_has_its_code() -> None:
     said = failure(Errors.NETWORK_EXCEPTION, "Disconnected from node 1")
     assert said.code == Errors.NETWORK_EXCEPTION.code
     assert str(said) == "NETWORK_EXCEPTION. Error Message: Disconnected from node 1"

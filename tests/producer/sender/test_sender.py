@@ -301,7 +301,7 @@ def test_a_batch_that_can_not_be_made_into_bytes_fails_alone(idempotent: bool) -
     assert later.result(0).offset == 0
 
 
-def test_what_could_not_be_made_into_bytes_was_not_written() -> None:
+def test_a_batch_that_could_not_be_encoded_was_not_written() -> None:
     rig = SenderRig()
     owner = Owner()
     records = (ProducerRecord("orders", b"value"),)

@@ -143,7 +143,7 @@ def test_a_fatal_error_is_left_where_a_producer_restarts() -> None:
         assert made.sequence_number(ORDERS_0) == 0
 
 
-def test_an_error_that_nobody_foresaw_is_tried_again_after_pauses() -> None:
+def test_an_unexpected_error_is_tried_again_after_pauses() -> None:
     made = manager(ready=False, restarts=True)
     for _ in range(3):
         made.init_sent()

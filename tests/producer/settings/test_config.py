@@ -106,7 +106,7 @@ def test_every_password_may_come_from_a_file() -> None:
     assert secrets <= may_be_files
 
 
-def test_what_is_refused_is_kafkas() -> None:
+def test_refused_settings_are_all_kafkas() -> None:
     kafkas = set(table_of_kafka())
     assert set(UNSUPPORTED) <= kafkas
     for family in UNSUPPORTED_FAMILIES:
@@ -281,7 +281,7 @@ REMEDIES: Final = {
 }
 
 
-def test_what_only_java_or_a_broker_can_do_is_refused_with_what_to_do_instead() -> None:
+def test_settings_that_only_java_or_a_broker_supports_are_refused_with_a_replacement() -> None:
     for name, remedy in REMEDIES.items():
         error = refusal(name)
         assert error is not None, name
@@ -315,7 +315,7 @@ def test_idempotence_comes_with_all_acks_and_every_retry() -> None:
 
 @pytest.mark.behaviour("PROD-10")
 @pytest.mark.java("KafkaProducerTest.AcksAndIdempotenceForIdempotentProducers")
-def test_idempotence_gives_way_to_fewer_acks_where_nobody_asked_for_it() -> None:
+def test_idempotence_gives_way_to_fewer_acks_unless_it_was_set() -> None:
     for acks in ("0", "all"):
         off = config(acks=acks, enable_idempotence="false")
         assert (off.enable_idempotence, off.acks) == (False, acks)
@@ -328,7 +328,7 @@ def test_idempotence_gives_way_to_fewer_acks_where_nobody_asked_for_it() -> None
 
 @pytest.mark.behaviour("PROD-10")
 @pytest.mark.java("KafkaProducerTest.RetriesAndIdempotenceForIdempotentProducers")
-def test_idempotence_gives_way_to_no_retries_where_nobody_asked_for_it() -> None:
+def test_idempotence_gives_way_to_no_retries_unless_it_was_set() -> None:
     for off in (config(retries="0", enable_idempotence="false"), config(retries="0")):
         assert (off.enable_idempotence, off.retries) == (False, 0)
     assert config(acks="all", retries=1).enable_idempotence
@@ -367,7 +367,7 @@ def test_a_delivery_timeout_that_was_asked_for_covers_linger_and_request() -> No
 
 
 @pytest.mark.behaviour("PROD-11")
-def test_a_delivery_timeout_that_nobody_asked_for_is_raised_to_the_sum() -> None:
+def test_a_default_delivery_timeout_is_raised_to_the_sum() -> None:
     assert config(linger_ms=100_000, request_timeout_ms=30_000).delivery_timeout_ms == 130_000
     assert config(linger_ms=2**40, request_timeout_ms=30_000).delivery_timeout_ms == 2**31 - 1
 
@@ -384,7 +384,7 @@ def test_a_client_id_that_was_given_is_kept_even_if_it_is_empty() -> None:
 # -- remarks -------------------------------------------------------------------------------------------------
 
 
-def test_what_a_user_should_know_is_said_by_the_producer_and_not_by_each_config(
+def test_notices_for_users_are_logged_by_the_producer_and_not_by_each_config(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")

@@ -183,7 +183,7 @@ TLS_REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_of_tls_names_the_setting_and_the_remedy() -> None:
+def test_an_invalid_combination_for_tls_names_the_setting_and_the_remedy() -> None:
     assert_refused(TLS_REFUSED, TLS)
 
 
@@ -308,7 +308,7 @@ SASL_REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_of_sasl_names_the_setting_and_the_remedy() -> None:
+def test_an_invalid_combination_for_sasl_names_the_setting_and_the_remedy() -> None:
     assert_refused(SASL_REFUSED, {})
 
 
@@ -356,12 +356,12 @@ WARNED_OF = {
 }
 
 
-def test_what_has_no_effect_and_secrets_that_travel_unencrypted_are_warned_of() -> None:
+def test_settings_without_effect_and_unencrypted_secrets_give_a_warning() -> None:
     remarks = {said: list(config(given).remarks) for said, given in WARNED_OF.items()}
     assert remarks == {said: [(logging.WARNING, said)] for said in WARNED_OF}
 
 
-def test_what_has_no_effect_must_be_valid_all_the_same() -> None:
+def test_settings_without_effect_must_be_valid_all_the_same() -> None:
     assert refused({"ssl.truststore.type": "JKS"}).name == "ssl.truststore.type"
 
 

@@ -73,7 +73,7 @@ def clock(web: HttpApp) -> Clock:
 # -- tokens --------------------------------------------------------------------------------------------------
 
 
-def test_without_a_token_nobody_is_let_in_and_nothing_is_done(web: HttpApp) -> None:
+def test_without_a_token_no_request_is_let_in_and_nothing_is_done(web: HttpApp) -> None:
     for answer in (
         web.get("/v1/topics/orders"),
         web.produce(ONE),
@@ -136,7 +136,7 @@ def test_daprs_clients_may_show_their_token_in_daprs_own_header(tokens: TokensFi
     assert web.get("/v1.0/metadata", headers=header | tokens.of("shop")).status_code == 400
 
 
-def test_what_holds_no_data_is_open_to_be_read(web: HttpApp) -> None:
+def test_pages_without_data_are_open_to_be_read(web: HttpApp) -> None:
     for path in ("/", "/console/main.js", "/docs/docs.js", "/docs/swagger-ui-bundle.js"):
         assert web.get(path).status_code == 200, path
         assert web.post(path).status_code == 401, path
@@ -274,7 +274,7 @@ def test_a_prepared_answer_is_not_changed_by_those_who_get_it(web: HttpApp, toke
     assert [answer.headers.get_list("vary") for answer in answers] == [["Authorization"]] * 3
 
 
-def test_what_the_caller_holds_is_not_sent_again(web: HttpApp, tokens: TokensFile) -> None:
+def test_an_unchanged_answer_is_not_sent_again(web: HttpApp, tokens: TokensFile) -> None:
     etag = web.get("/v1/topics/orders", headers=tokens.of("shop")).headers["etag"]
     held = {"if-none-match": etag}
     again = web.get("/v1/topics/orders", headers={**tokens.of("shop"), **held})

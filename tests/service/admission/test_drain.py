@@ -42,7 +42,7 @@ BEHIND_S: Final = patient(15.0)
 # -- asking --------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_for_the_end_twice_has_asked_once() -> None:
+def test_two_requests_to_end_count_as_one() -> None:
     drain, asked = Drain(), []
     drain.when_asked(lambda: asked.append("ended"))
     assert [drain.ask(), drain.ask()] == [True, False]
@@ -120,7 +120,7 @@ async def test_a_connection_that_idles_may_ask_once_more_and_is_closed_at_the_en
     assert said.startswith(b"HTTP/1.1 200")
 
 
-async def test_callers_who_do_nothing_do_not_hold_up_the_end() -> None:
+async def test_idle_callers_do_not_delay_the_end() -> None:
     running = RunningServer()
     async with running.clients():
         writers = []
@@ -140,7 +140,7 @@ async def test_callers_who_do_nothing_do_not_hold_up_the_end() -> None:
 # -- answers that go on --------------------------------------------------------------------------------------
 
 
-async def test_who_watches_gets_a_whole_answer() -> None:
+async def test_a_watcher_gets_a_whole_answer() -> None:
     draining = _Draining()
     async with draining.running.clients() as (api, _), api.stream("GET", "/v1/watch") as watch:
         assert watch.status_code == 200
@@ -153,7 +153,7 @@ async def test_who_watches_gets_a_whole_answer() -> None:
     assert "snapshot" in first + "".join(rest)
 
 
-async def test_who_waits_for_changes_is_answered_without_any() -> None:
+async def test_a_poll_for_changes_is_answered_without_any() -> None:
     draining = _Draining()
     async with draining.running.clients() as (api, _):
         snapshot = await api.get("/v1/watch", headers={"accept": "application/json"})
@@ -227,7 +227,7 @@ def test_a_stream_answers_each_record_and_says_that_there_are_no_more(
     assert len(cluster.records("orders")) == 2
 
 
-def test_what_the_brokers_do_not_take_is_named_and_the_end_comes_in_time(
+def test_records_that_brokers_do_not_take_are_named_and_the_end_comes_in_time(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     flags = ["--drain-delay-ms", "300", "--drain-timeout-ms", "700"]

@@ -275,7 +275,7 @@ def holds_data(*, names_topic: bool) -> list[tuple[Route, bool]]:
     return chosen
 
 
-def test_a_topic_that_is_not_allowed_is_refused_and_nobody_learns_whether_it_is_there(site: Site) -> None:
+def test_a_topic_that_is_not_allowed_is_refused_and_its_existence_is_not_revealed(site: Site) -> None:
     producer = site.guarded.producer
     for route, fast in holds_data(names_topic=True):
         body = site.body_for(route)
@@ -298,7 +298,7 @@ def test_a_topic_that_is_not_allowed_is_refused_and_nobody_learns_whether_it_is_
         assert asked("orders").status < 300, route
 
 
-def test_what_names_no_topic_leaves_out_those_that_are_not_allowed(site: Site) -> None:
+def test_lists_leave_out_topics_that_are_not_allowed(site: Site) -> None:
     for route, fast in holds_data(names_topic=False):
         seen = {name: site.ask(route, route.path("", fast=fast), name=name) for name in ("all", "shop")}
         assert seen["shop"].status == seen["all"].status, route

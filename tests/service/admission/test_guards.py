@@ -49,7 +49,7 @@ REFUSED_TO_WRITE = [
 ]
 
 
-def test_what_is_refused_is_refused_on_every_path_and_nothing_is_written() -> None:
+def test_a_refusal_holds_on_every_path_and_nothing_is_written() -> None:
     for method, path in PATHS:
         app = web(allowed_origins=ALLOWED)
         assert app.get("/v1/cluster").status_code == 200, path  # its host is known from here on

@@ -160,7 +160,7 @@ def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
     return [json.loads(each) for each in ended.stderr.splitlines()]
 
 
-def test_what_nobody_caught_is_a_line_as_any_other_and_so_are_warnings() -> None:
+def test_an_uncaught_exception_is_a_line_as_any_other_and_so_are_warnings() -> None:
     in_a_thread, warned, unraisable, uncaught = said_by(
         "worker = threading.Thread(target=lambda: 1 / 0, name='worker')\nworker.start()\nworker.join()\n"
         "warnings.warn('old')\nclass A:\n  def __del__(self): 1 / 0\nA()\n"

@@ -46,7 +46,7 @@ class Files(InForce[str]):
 # -- the pure part -------------------------------------------------------------------------------------------
 
 
-def test_what_has_not_changed_is_nothing_to_tell() -> None:
+def test_an_unchanged_file_is_not_reported() -> None:
     files = Files()
     assert [files.take(reading(b"one"), now_ms) for now_ms in (0, 5_000, 10_000)] == [None] * 3
 

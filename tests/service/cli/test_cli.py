@@ -163,7 +163,7 @@ def test_json_is_the_sidecars_own_answer(cli: Cli, sidecar: Sidecar) -> None:
     assert json.loads(cli("topic", DEMO_TOPIC, "--json").output) == answered
 
 
-def test_what_is_not_there_is_said_in_kafkas_words(cli: Cli) -> None:
+def test_a_missing_topic_is_reported_in_kafkas_words(cli: Cli) -> None:
     assert cli.refused("topic", "nope") == "Topic nope does not exist [UNKNOWN_TOPIC_OR_PARTITION]"
     said = cli.refused("leader", DEMO_TOPIC, "--partition", "9")
     assert said.startswith(f"topic {DEMO_TOPIC} has no partition 9, it has 4")
@@ -197,7 +197,7 @@ def test_the_port_of_the_probes_is_not_that_of_the_api(sidecar: Sidecar) -> None
     assert said in wrong.refused("healthcheck")
 
 
-def test_an_answer_of_somebody_else_is_no_stack() -> None:
+def test_an_answer_of_another_server_gives_no_stack() -> None:
     for body in (b"<html>", b'{"hello":"world"}', b"[]", b""):
         with foreign_server(200, body) as cli:
             for words in (("topics",), ("status",), ("produce", "demo", "x")):

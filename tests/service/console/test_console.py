@@ -208,7 +208,7 @@ def test_the_document_is_made_once_however_many_ask_and_is_not_sent_again(app: H
     assert made == [1]
 
 
-async def test_who_leaves_while_the_document_is_made_ends_it_for_nobody() -> None:
+async def test_a_caller_who_leaves_while_the_document_is_made_ends_it_for_no_other() -> None:
     may_go_on = threading.Event()
 
     def make() -> dict[str, Any]:

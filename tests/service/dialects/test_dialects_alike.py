@@ -129,7 +129,7 @@ async def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes(way: 
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
-async def test_a_topic_that_nobody_knows_is_waited_for_and_not_created() -> None:
+async def test_an_unknown_topic_is_waited_for_and_not_created() -> None:
     web = app(unknown_topic_wait_ms=SHORT_MS)
     now_ms = web.producer.clock.now_ms()
     async with web.client() as client:

@@ -141,7 +141,7 @@ def test_two_sinks_get_the_same_lines_and_one_that_hangs_costs_the_other_nothing
     assert rig.log.channels[1].outbox.dropped == 0
 
 
-def test_what_is_dropped_leaves_a_gap_and_the_next_heartbeat_counts_it(rig: EventLogRig) -> None:
+def test_dropped_lines_leave_a_gap_and_the_next_heartbeat_counts_them(rig: EventLogRig) -> None:
     rig = EventLogRig(max_waiting_bytes=2_000)
     rig.settle()
     rig.kept.hangs = True
@@ -211,7 +211,7 @@ def test_at_the_end_everything_is_written_and_a_heartbeat_is_the_last(rig: Event
     assert rig.kept.closed_by_ms == rig.clock.now_ms() + 500
 
 
-def test_what_no_sink_took_by_the_end_is_counted_as_lost(rig: EventLogRig) -> None:
+def test_lines_that_no_sink_took_by_the_end_are_counted_as_lost(rig: EventLogRig) -> None:
     rig.kept.hangs = True
     rig.producer.set_topics({"orders": 3})
     rig.settle()

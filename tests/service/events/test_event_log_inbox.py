@@ -121,7 +121,7 @@ def test_leaders_that_change_with_a_refresh_bring_one_snapshot(desk: Desk) -> No
     assert snapshot.refreshed is not None
 
 
-def test_what_is_gone_comes_with_the_snapshot_that_lacks_it(desk: Desk) -> None:
+def test_a_topic_that_is_gone_comes_with_the_snapshot_that_lacks_it(desk: Desk) -> None:
     desk.producer.set_topics({"orders": 3, "refunds": 1})
     desk.producer.set_topics({"orders": 3})
     desk.producer.set_topics({"orders": 3})
@@ -216,7 +216,7 @@ def test_half_of_it_is_kept_for_what_can_not_wait() -> None:
     assert not outbox.has_room
 
 
-def test_what_is_put_back_is_the_oldest_again() -> None:
+def test_lines_that_are_put_back_are_the_oldest_again() -> None:
     outbox = Outbox(6)
     put(outbox, "aa", "bb", "cc")
     taken = outbox.take(4)
@@ -286,7 +286,7 @@ TestAnyOutbox = AnyOutbox.TestCase
 
 
 @given(st.lists(st.integers(1, 30), max_size=30))
-def test_what_is_left_are_the_youngest_that_fit(lengths: list[int]) -> None:
+def test_the_remaining_lines_are_the_youngest_that_fit(lengths: list[int]) -> None:
     outbox = Outbox(60)
     lines = [line(f"{n:02d}".ljust(length, ".")) for n, length in enumerate(lengths)]
     for one in lines:

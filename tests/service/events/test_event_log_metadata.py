@@ -183,7 +183,7 @@ def test_brokers_that_begin_to_tell_ids_made_no_topic_anew(rig: EventLogRig) -> 
     assert [event["topic_id"] for event in rig.reported(PARTITION)] == [None, "AAAAAAAAAAAAAAAAAAAAAQ"]
 
 
-def test_a_topic_that_brokers_deny_is_gone_and_one_that_nobody_uses_is_forgotten(rig: EventLogRig) -> None:
+def test_a_topic_that_brokers_deny_is_gone_and_an_unused_one_is_forgotten(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 1, "refunds": 2, "audit": 2})
     rig.producer.set_topics({"orders": 1, "audit": 2})
     rig.settle()

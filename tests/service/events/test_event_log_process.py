@@ -88,7 +88,7 @@ def events(reported: Sequence[StoredRecord]) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in reported]
 
 
-def test_what_a_client_does_is_in_the_topic_in_one_partition_and_in_order() -> None:
+def test_the_events_of_a_client_are_in_the_topic_in_one_partition_and_in_order() -> None:
     with FakeCluster(brokers=3) as cluster:
         cluster.create_topic(TOPIC, partitions=4)
         cluster.create_topic("orders", partitions=3, replication_factor=3)

@@ -139,7 +139,7 @@ def test_the_millionth_file_is_younger_than_the_one_before_it(tmp_path: Path) ->
 # -- what an earlier start left ------------------------------------------------------------------------------
 
 
-def test_what_a_killed_sidecar_left_is_finished_without_its_half_line(
+def test_the_file_of_a_killed_sidecar_is_finished_without_its_half_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     left = tmp_path / ".events-pod-1-000000000000a000-000003.jsonl"
@@ -410,7 +410,7 @@ def test_only_so_much_is_on_its_way_and_the_rest_waits() -> None:
     assert desk.topic.written == 4
 
 
-def test_what_could_not_be_sent_goes_back_as_the_oldest_and_is_tried_again_after_a_pause() -> None:
+def test_lines_that_could_not_be_sent_go_back_as_the_oldest_and_are_tried_again_after_a_pause() -> None:
     desk = TopicDesk()
     desk.producer.outcome_of = failing(NetworkError("the connection broke"))
     desk.send("one", "two")
@@ -508,7 +508,7 @@ def test_at_the_end_all_is_submitted_and_the_producer_closed_within_what_is_left
     assert desk.producer.closed_after_ms == 700
 
 
-def test_what_close_gives_up_is_in_the_outbox_again() -> None:
+def test_lines_that_close_gives_up_are_in_the_outbox_again() -> None:
     desk = TopicDesk(holds=True)
     desk.producer.outcome_of = failing(NetworkError("closed"))
     desk.send("one", "two")

@@ -108,7 +108,7 @@ async def test_requests_behind_each_other_are_answered_in_their_order() -> None:
 
 
 @on_each_loop
-async def test_what_needs_more_than_bytes_goes_the_long_way() -> None:
+async def test_an_answer_that_needs_more_than_bytes_takes_the_long_path() -> None:
     """The connection is to end, or a body was not asked for."""
     for lines in (["connection: close"], ["expect: 100-continue", "content-length: 0"]):
         assert (await said_either_way(request(LEADER, *lines), short=False))[0] == 200
@@ -166,7 +166,7 @@ async def test_a_refusal_that_ends_the_connection_does_end_it() -> None:
 
 
 @on_each_loop
-async def test_a_caller_who_asks_for_leave_and_does_not_wait_for_it_has_its_connection_kept() -> None:
+async def test_a_caller_who_expects_100_continue_and_does_not_wait_keeps_its_connection() -> None:
     async with Served(with_orders().app) as served:
         caller = await served.call()
         caller.send(posted(BODY_OF_TWO, "expect: 100-continue") + posted(BODY_OF_TWO))

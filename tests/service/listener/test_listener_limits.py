@@ -112,7 +112,7 @@ def values(connections: Connections) -> dict[str, float]:
     return {s.labels.get("reason", s.name): s.value for s in samples if not s.name.endswith("_created")}
 
 
-def test_there_is_room_for_as_many_as_the_limit_says_and_who_waits_for_room_is_called_once() -> None:
+def test_there_is_room_for_as_many_as_the_limit_says_and_a_waiting_listener_is_called_once() -> None:
     connections = Connections(limits(max_connections=2))
     called: list[int] = []
     for number in (1, 2):
@@ -126,7 +126,7 @@ def test_there_is_room_for_as_many_as_the_limit_says_and_who_waits_for_room_is_c
     assert called == [1]
 
 
-def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time() -> None:
+def test_the_longest_idle_connections_make_room_a_hundredth_at_a_time() -> None:
     """Who waits for a second at most stays; so does who has a request."""
     for max_connections, closed in ((100, [3.0]), (101, [3.0, 4.0]), (1_000, [3.0, 4.0, 5.0])):
         connections = Connections(limits(max_connections=max_connections))
@@ -174,7 +174,7 @@ def test_the_slowest_readers_are_cut_off_first_and_the_last_one_never() -> None:
     assert (state()[0], connections.open) == (0, 0)
 
 
-def test_at_the_end_everybody_who_is_served_has_its_last_answer() -> None:
+def test_at_the_end_every_served_caller_gets_its_last_answer() -> None:
     connections = Connections(limits())
     stays, left = Idle(), Idle()
     connections.served(stays)

@@ -179,7 +179,7 @@ async def test_plain_http_at_the_tls_port_is_answered_as_such(
 
 
 @on_each_loop
-async def test_what_is_no_handshake_ends_the_connection_and_logs_nothing(
+async def test_bytes_that_are_no_handshake_end_the_connection_and_log_nothing(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with over_tls(files.tls()) as served:
@@ -224,7 +224,7 @@ async def test_a_listener_that_closes_gives_handshakes_up(files: Files) -> None:
 
 
 @on_each_loop
-async def test_at_the_end_an_idle_caller_who_never_says_goodbye_is_not_waited_for(files: Files) -> None:
+async def test_at_the_end_an_idle_caller_without_close_notify_is_not_waited_for(files: Files) -> None:
     async with over_tls(files.tls()) as served:
         caller = await served.call(context=files.caller())
         caller.send(GET)
@@ -306,7 +306,7 @@ async def test_new_connections_get_the_new_certificate_and_old_ones_go_on(files:
 
 
 @on_each_loop
-async def test_who_signs_clients_is_reloaded_with_the_rest(files: Files) -> None:
+async def test_the_authority_of_clients_is_reloaded_with_the_rest(files: Files) -> None:
     files.clients.write_trust(files.client_ca)
     tls, other = files.tls(asks_clients=True), Authority()
     async with over_tls(tls) as served:
@@ -345,7 +345,7 @@ async def test_an_unusable_certificate_is_logged_once_and_changes_nothing(
 # -- at the start --------------------------------------------------------------------------------------------
 
 
-def test_what_goes_together_is_given_together() -> None:
+def test_settings_that_belong_together_must_be_given_together() -> None:
     certificate, key, ca = "api_tls_certificate_file", "api_tls_key_file", "api_tls_client_ca_file"
     for given, named in (
         ({certificate}, f"{key}: {certificate} is given and this is not"),
@@ -399,7 +399,7 @@ def wrong(files: Files, how: str) -> str:
     return rf"{files.client_ca}: certificate 1 of \d is damaged"
 
 
-def test_what_is_wrong_with_the_files_is_named(tmp_path: Path) -> None:
+def test_the_fault_of_the_files_is_named(tmp_path: Path) -> None:
     for how in (
         "no file",
         "no certificate",

@@ -45,7 +45,7 @@ def test_topics_are_listed_by_name_without_internal_ones_unless_these_are_asked_
     assert names(web.get("/v1/topics?internal=true&prefix=__")) == ["__offsets"]
 
 
-def test_a_young_list_is_not_fetched_again_and_an_old_one_is_for_who_asks(web: HttpApp) -> None:
+def test_a_young_list_is_not_fetched_again_and_an_old_one_is_on_demand(web: HttpApp) -> None:
     web.get("/v1/topics")
     web.producer.clock.advance(10_000)
     assert web.get("/v1/topics").headers["age"] == "10"
@@ -71,7 +71,7 @@ def end(ticket: FakeTicket) -> None:
     ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers")))
 
 
-def test_an_old_list_is_served_where_there_is_no_newer_and_says_its_age_or_is_503_to_who_demands_more(
+def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_more_is_demanded(
     web: HttpApp,
 ) -> None:
     on_brokers = web.producer.on_brokers
@@ -114,7 +114,7 @@ async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp, lis
     ticket.done(ListingResult(None, error=NoBrokersError("too late")))
 
 
-async def test_one_asker_who_leaves_does_not_end_the_others_wait(web: HttpApp, listing: Listing) -> None:
+async def test_one_caller_who_leaves_does_not_end_the_others_wait(web: HttpApp, listing: Listing) -> None:
     leaver = asyncio.create_task(listing.current(NO_DEMANDS))
     stayer = asyncio.create_task(listing.current(NO_DEMANDS))
     await until(lambda: web.producer.waiting)
@@ -176,7 +176,7 @@ async def test_they_are_asked_for_once_until_they_are_too_old() -> None:
     assert rig.requests == 2
 
 
-async def test_who_asks_at_once_shares_one_request_and_one_who_leaves_does_not_end_it() -> None:
+async def test_concurrent_callers_share_one_request_and_one_who_leaves_does_not_end_it() -> None:
     rig = Rig()
     gone, *others = [rig.ask() for _ in range(5)]
     await until(lambda: rig.requests)
@@ -244,7 +244,7 @@ async def test_a_topic_that_was_made_anew_does_not_inherit_them() -> None:
     assert await second == {}
 
 
-async def test_what_is_kept_is_bounded_and_what_is_used_stays_longest() -> None:
+async def test_kept_lists_are_bounded_and_used_ones_stay_longest() -> None:
     rig = Rig()
     names = [f"t{n}" for n in range(1_001)]
     rig.producer.set_topics(dict.fromkeys(names, 1))

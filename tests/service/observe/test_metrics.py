@@ -215,7 +215,7 @@ def test_without_being_asked_no_topic_is_a_label() -> None:
     assert [family.samples for family in topics] == [[]]
 
 
-def test_an_event_that_nobody_counts_is_taken_all_the_same(web: HttpApp) -> None:
+def test_an_event_that_is_not_counted_is_accepted_all_the_same(web: HttpApp) -> None:
     emit(web, e.NodeConnecting(1), e.PartitionCountChanged("a", None, 3))
 
 

@@ -55,7 +55,7 @@ def test_each_phase_has_its_times(slowness: Slowness) -> None:
     }
 
 
-def test_what_a_node_failed_with_last_is_kept_with_the_beginning_of_its_run(
+def test_the_last_failure_of_a_node_is_kept_with_the_beginning_of_its_run(
     slowness: Slowness, clock: MockClock
 ) -> None:
     slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
@@ -113,7 +113,7 @@ def test_a_broker_that_left_is_forgotten(slowness: Slowness) -> None:
     assert set(slowness.observed().nodes) == {1}
 
 
-def test_what_is_kept_of_nodes_is_bounded(slowness: Slowness) -> None:
+def test_figures_of_nodes_are_bounded(slowness: Slowness) -> None:
     for node_id in range(MAX_NODES + 5):
         slowness.emit(request(node_id, 5))
     nodes = slowness.observed().nodes
@@ -180,7 +180,7 @@ def test_times_longer_than_any_range_count_as_the_longest() -> None:
     assert times(10_000_000).summary(0).p50_ms == 10_000_000
 
 
-def test_what_is_older_than_a_minute_is_forgotten() -> None:
+def test_figures_older_than_a_minute_are_forgotten() -> None:
     recent = times(7, now_ms=5_000)
     assert recent.summary(64_999).count == 1
     assert recent.summary(70_000).count == 0

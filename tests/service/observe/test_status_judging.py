@@ -299,14 +299,14 @@ def test_a_topic_that_is_not_there_hides_no_node_that_answers_late() -> None:
     assert [finding.node for finding in found] == [None, 2]
 
 
-def test_a_full_buffer_is_laid_to_the_node_whose_records_are_late_not_to_who_has_most() -> None:
+def test_a_full_buffer_is_attributed_to_the_node_whose_records_are_late_not_to_the_one_with_most() -> None:
     waits = (TopicWait("orders", Phase.BUFFER, 12, NOW_MS - 2_100),)
     by_node = {1: waiting(50, records=9_000), 2: waiting(3_000, records=100)}
     found = judge(picture(node(id=1), node(), backlog=backlog({}, by_node=by_node, topic_waits=waits)))
     assert [finding.node for finding in found] == [2]
 
 
-def test_what_stops_everything_comes_first_and_then_what_most_records_wait_for() -> None:
+def test_the_finding_that_stops_everything_comes_first_and_then_the_one_most_records_wait_for() -> None:
     found = judge(
         picture(
             node(id=2, state="disconnected"),

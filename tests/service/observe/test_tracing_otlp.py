@@ -41,7 +41,7 @@ def produce(sidecar: Sidecar) -> None:
     assert answer.status_code == 200
 
 
-def test_spans_of_a_produce_arrive_with_who_sent_them_and_the_record_names_the_sender(tmp_path: Path) -> None:
+def test_spans_of_a_produce_arrive_with_their_sender_and_the_record_names_it(tmp_path: Path) -> None:
     with (
         OtlpReceiver() as collector,
         traced_sidecar(

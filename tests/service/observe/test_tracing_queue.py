@@ -89,7 +89,7 @@ def test_a_span_waits_no_longer_than_the_delay() -> None:
     queue.close(0)
 
 
-def test_what_does_not_fit_is_dropped_and_counted_while_the_collector_takes_its_time() -> None:
+def test_spans_that_do_not_fit_are_dropped_and_counted_while_the_collector_is_slow() -> None:
     collector = Collector()
     collector.open.clear()
     queue = queue_to(collector, max_spans=5, batch_spans=2)
@@ -193,7 +193,7 @@ def test_no_error_of_the_exporter_or_of_who_says_why_ends_the_thread(error: Base
     queue.close(0)
 
 
-def test_what_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fail(
+def test_a_batch_that_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fail(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As OTLP's exporter: shut down in a pause between two attempts, it returns a failure."""

@@ -152,7 +152,7 @@ def test_without_the_setting_for_headers_there_are_spans_and_no_headers() -> Non
     assert web.fake.submitted[0][0].headers == ()
 
 
-def test_what_the_caller_did_not_sample_is_no_span_and_is_passed_on_as_such() -> None:
+def test_a_request_that_the_caller_did_not_sample_has_no_span_and_is_passed_on_as_such() -> None:
     web = Traced()
     web.post(traceparent=UNSAMPLED)
     assert web.all_spans() == []
@@ -229,7 +229,7 @@ def test_a_request_that_fails_as_a_whole_is_an_error_of_the_server_too() -> None
     assert said(servers[1])["error.type"] == "503"
 
 
-def test_what_the_client_refuses_is_an_error_of_its_span() -> None:
+def test_a_refusal_by_the_client_is_an_error_of_its_span() -> None:
     web = Traced()
     web.fake.refuses = RecordTooLargeError("the record is too large")
     assert web.post().status_code == 413
@@ -239,7 +239,7 @@ def test_what_the_client_refuses_is_an_error_of_its_span() -> None:
     assert spans["POST /v1/topics/{topic}/records"].status.status_code is StatusCode.UNSET
 
 
-def test_what_is_refused_before_it_reaches_the_client_has_a_span_of_the_server_only() -> None:
+def test_a_refusal_before_the_client_has_a_span_of_the_server_only() -> None:
     web = Traced()
     assert (
         web.ask("POST", PATH, content=b"no", headers={"content-type": "application/json"}).status_code == 400
@@ -403,7 +403,7 @@ def test_an_answer_that_goes_out_at_once_has_its_status() -> None:
     assert [said(span)["http.response.status_code"] for span in web.all_spans()] == [200, 304]
 
 
-async def test_a_bug_is_an_error_by_its_name_and_nobody_has_left() -> None:
+async def test_an_exception_is_an_error_by_its_name_and_no_disconnect() -> None:
     web = Traced()
 
     async def buggy(scope: Scope, receive: Receive, send: Send) -> None:

@@ -158,7 +158,7 @@ async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpAp
     assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
 
 
-def test_what_is_not_there_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
+def test_an_unknown_path_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
     assert ask(web, "/").status_code == 404
     assert ask(web, "/v1/topics/orders").status_code == 404
     assert ask(web, "/metrics", method="POST").status_code == 405

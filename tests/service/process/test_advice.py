@@ -318,7 +318,7 @@ def test_an_entry_is_taken_for_its_service_by_its_cluster() -> None:
     }
 
 
-def test_what_a_later_pipeline_adds_is_left_alone() -> None:
+def test_members_that_a_later_pipeline_adds_are_ignored() -> None:
     content = document(entry(broker_hints=[1]), made_by="a later one")
     assert parse_advice(content, "billing").keys() == {"cluster"}
 
@@ -328,7 +328,7 @@ def test_a_broken_entry_of_another_service_is_that_services_matter() -> None:
     assert parse_advice(content, "billing")["cluster"].place == "advice[1]"
 
 
-def test_what_is_broken_is_named_by_its_place() -> None:
+def test_a_broken_entry_is_named_by_its_place() -> None:
     for content, reported in (
         (b"", "the document: "),
         (b"\xff\xfe", "the document: "),

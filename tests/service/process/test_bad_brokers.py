@@ -93,7 +93,7 @@ def test_a_peer_that_is_no_broker_is_called_by_its_fault_and_tried_again_in_peac
             assert "Traceback" not in sidecar.log()
 
 
-def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_a_port_without_a_listener_is_named_with_the_reason(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     with Sidecar(tmp_path, bootstrap_servers=f"127.0.0.1:{port}") as sidecar:
         wait_until(lambda: "refused" in errors_in_status(sidecar), what="a refusal")

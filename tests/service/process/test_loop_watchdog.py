@@ -139,7 +139,7 @@ def test_without_a_standstill_no_stack_is_taken() -> None:
     LoopWatchdog(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stalled=[], after_ms=50)
 
 
-async def test_where_nobody_probes_the_sidecar_looks_after_its_loops_itself(logged: list[str]) -> None:
+async def test_without_probes_the_sidecar_watches_its_loops_itself(logged: list[str]) -> None:
     probed = Probed()
     probed.web.producer.turns_when_woken = False
     loop = asyncio.get_running_loop()
@@ -205,7 +205,7 @@ def test_an_admin_listener_that_ended_by_itself_begins_anew(caplog: pytest.LogCa
     assert "the admin listener has ended unexpectedly and is restarted" in caplog.text
 
 
-def test_what_runs_beside_the_listener_is_ended_with_it() -> None:
+def test_tasks_beside_the_listener_are_ended_with_it() -> None:
     ended = threading.Event()
 
     async def watch() -> None:
@@ -308,7 +308,7 @@ def test_neither_values_nor_lines_of_source_are_shown() -> None:
     assert "password" not in shown
 
 
-def test_who_asks_is_not_among_them() -> None:
+def test_the_asking_thread_is_not_among_them() -> None:
     assert threading.current_thread().name not in dict(stacks())
 
 

@@ -110,7 +110,7 @@ async def test_a_producer_that_was_handed_in_is_not_started_or_closed() -> None:
     assert running.producer.state == "starting"
 
 
-def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_that_could_not_be_delivered_are_named(caplog: pytest.LogCaptureFixture) -> None:
     left = (Unacknowledged("orders", 3, 17), Unacknowledged("audit", None, 2))
     report_unacknowledged(CloseReport(left))
     reported = [record.getMessage() for record in caplog.records]

@@ -103,7 +103,7 @@ def threads_of(sidecar: Sidecar) -> int:
     return len(list(Path(f"/proc/{sidecar.process.pid}/task").iterdir()))
 
 
-def test_two_thousand_blocked_requests_hold_nobody_up_and_each_ends_at_its_own_deadline(
+def test_two_thousand_blocked_requests_delay_no_other_and_each_ends_at_its_own_deadline(
     sidecar: Sidecar,
 ) -> None:
     port = sidecar.api_port

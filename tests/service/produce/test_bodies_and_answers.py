@@ -50,7 +50,7 @@ async def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
         await waits_for_a_thread
 
 
-async def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:
+async def test_exceptions_of_the_work_come_through_and_a_lack_of_memory_is_503() -> None:
     aside = BodyThreads()
 
     def fail(error: Exception) -> None:

@@ -192,7 +192,9 @@ OUTCOMES: list[tuple[list[Outcome], int, bool]] = [
 ]
 
 
-def test_what_may_have_been_written_is_kept_and_what_was_not_is_tried_again(web: HttpApp) -> None:
+def test_a_request_that_may_have_been_written_is_kept_and_one_that_was_not_is_tried_again(
+    web: HttpApp,
+) -> None:
     for number, (outcomes, status, is_kept) in enumerate(OUTCOMES):
         web.producer.submitted.clear()
         key = f"of-{number}"
@@ -209,7 +211,7 @@ def test_what_may_have_been_written_is_kept_and_what_was_not_is_tried_again(web:
             assert (second.content, second.headers.get(failed)) == (first.content, first.headers.get(failed))
 
 
-def test_what_was_sent_without_acknowledgements_is_kept() -> None:
+def test_a_request_without_acknowledgements_is_kept() -> None:
     web = HttpApp(kafka={"acks": "0"})
     web.producer.set_topics({"orders": 1})
     assert [post(web).status_code, post(web).status_code] == [202, 202]
@@ -265,7 +267,7 @@ async def test_a_joined_request_of_which_nothing_was_written_gets_that_answer_to
     assert len(web.app.sidecar.keys) == 0
 
 
-async def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
+async def test_a_repeated_request_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
         asked = asyncio.create_task(ask(client))
@@ -281,7 +283,7 @@ async def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: Ht
     assert is_replay(again)
 
 
-async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
+async def test_the_disconnects_of_two_waiting_callers_are_independent(web: HttpApp) -> None:
     web.producer.holds_records = True
     headers = {"content-type": "application/json", "idempotency-key": "k1"}
     async with (
@@ -422,7 +424,7 @@ def test_where_there_is_no_room_the_oldest_answers_go(settings: dict[str, int]) 
     assert [sample.value for sample in families["pilotfish_idempotency_keys_forgotten_early"]] == [2]
 
 
-async def test_what_still_runs_is_never_forgotten_and_more_of_it_is_429() -> None:
+async def test_running_requests_are_never_forgotten_and_too_many_of_them_are_429() -> None:
     web = app(idempotency_max_keys=2)
     web.producer.holds_records = True
     async with web.client() as client:

@@ -311,7 +311,7 @@ async def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: Http
     assert web.app.sidecar.room.requests == 0
 
 
-async def test_what_is_known_at_once_is_written_at_once(web: HttpApp) -> None:
+async def test_known_results_are_written_at_once(web: HttpApp) -> None:
     async with StreamCaller(web.app, PATH) as caller:
         caller.end(b'{"value":1}\n' * 100)
         await caller.rest()
@@ -369,7 +369,7 @@ async def test_a_shutdown_ends_a_stream_with_its_last_line(web: HttpApp) -> None
     assert len(web.producer.submitted) == 1
 
 
-async def test_of_a_caller_who_leaves_what_was_submitted_is_delivered_and_nothing_more(web: HttpApp) -> None:
+async def test_of_a_caller_who_leaves_submitted_records_are_delivered_and_nothing_more(web: HttpApp) -> None:
     web.producer.holds_records = True
     sidecar, line = web.app.sidecar, b'{"value":1}\n'
     for after_the_end in (False, True):
@@ -446,7 +446,7 @@ def test_over_a_socket_a_stream_whose_length_is_said_leaves_the_connection_to_th
     assert on_loop("asyncio", scenario()).count(b"summary") == 2
 
 
-def test_over_a_socket_a_caller_who_waits_to_be_asked_for_its_body_is_asked(web: HttpApp) -> None:
+def test_over_a_socket_a_caller_that_waits_for_100_continue_gets_it(web: HttpApp) -> None:
     async def scenario() -> bytes:
         async with Served(web.app, limits=limits()) as served:
             caller = await served.call()

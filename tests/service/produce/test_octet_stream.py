@@ -121,7 +121,7 @@ REFUSED: list[tuple[str, list[tuple[str, str | bytes]], tuple[int, str | None]]]
 ]
 
 
-def test_what_does_not_fit_is_refused_with_its_place(web: HttpApp) -> None:
+def test_a_value_that_does_not_fit_is_refused_with_its_place(web: HttpApp) -> None:
     for query, headers, said in REFUSED:
         answer = post(web, b"v", query, *headers)
         outcomes = answer.json()

@@ -92,7 +92,7 @@ def offsets(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[tuple[int, in
 # -- in order ------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_put_together_is_submitted_together() -> None:
+async def test_records_that_are_put_together_are_submitted_together() -> None:
     web = app()
     outcomes = await outcomes_of(web, [record(0), record(1), record(2)], [record(3)])
     assert [len(records) for records in web.producer.submitted] == [3, 1]
@@ -150,7 +150,7 @@ async def test_a_record_that_is_too_large_fails_alone() -> None:
     assert (web.app.sidecar.room.bytes, web.app.sidecar.room.requests) == (0, 0)
 
 
-async def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
+async def test_where_the_client_refuses_everything_all_of_it_fails() -> None:
     web = app()
     web.producer.state = "closed"
     assert statuses(await outcomes_of(web, [record(0), record(1)])) == [503, 503]
@@ -218,7 +218,7 @@ async def test_put_waits_while_too_much_is_open(
         assert len(web.producer.submitted) == 2
 
 
-async def test_what_is_acknowledged_and_not_read_counts_as_open() -> None:
+async def test_acknowledged_records_that_were_not_read_count_as_open() -> None:
     web = app(stream_open_records=2)
     with open_stream(web) as stream:
         await stream.put([record(0), record(1)], 2)
@@ -230,7 +230,7 @@ async def test_what_is_acknowledged_and_not_read_counts_as_open() -> None:
     assert len(web.producer.submitted) == 2
 
 
-async def test_what_alone_is_too_much_fits_alone() -> None:
+async def test_an_item_larger_than_the_limit_fits_alone() -> None:
     web = app(stream_open_records=1, stream_open_bytes=1, max_waiting_bytes=1)
     with open_stream(web) as stream:
         await stream.put([record(0), record(1)], 100)
@@ -324,7 +324,7 @@ async def test_a_stream_that_has_ended_takes_nothing_on() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"stream_open_records": 1}, {"max_waiting_bytes": 10}])
-async def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(settings: dict[str, int]) -> None:
+async def test_a_put_that_waits_when_the_stream_ends_has_put_nothing(settings: dict[str, int]) -> None:
     web = app(**settings)
     web.producer.holds_records = True
     with open_stream(web) as stream:
@@ -339,7 +339,7 @@ async def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(setting
     assert (len(web.producer.submitted), web.app.sidecar.room.bytes) == (1, 0)
 
 
-async def test_what_was_submitted_is_delivered_though_nobody_listens_any_more() -> None:
+async def test_submitted_records_are_delivered_though_no_caller_listens_any_more() -> None:
     web = app()
     web.producer.holds_records = True
     room = web.app.sidecar.room

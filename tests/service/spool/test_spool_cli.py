@@ -93,7 +93,7 @@ def test_it_can_be_chosen_what_is_put_back(rig: SpoolRig) -> None:
     assert (again.exit_code, again.output) == (1, said)
 
 
-def test_where_the_sidecar_that_has_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
+def test_where_the_sidecar_of_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
     (port,) = free_ports(1)
     ended = spool("requeue", "--folder", str(rig.folder), "--api-port", str(port))
     assert ended.exit_code == 1
@@ -102,7 +102,7 @@ def test_where_the_sidecar_that_has_the_folder_does_not_answer_nothing_is_put_ba
     assert rig.spool.aside.records == 2
 
 
-def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None:
+def test_a_file_of_a_later_version_stays_where_it_is(rig: SpoolRig) -> None:
     path = rig.segments[-1]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 6, b"of the future", version=9))
     rig = rig.again()

@@ -56,14 +56,14 @@ def after_the_cut(rig: SpoolRig) -> SpoolRig:
     return begun(rig.folder)
 
 
-def test_what_was_answered_is_there_after_a_power_cut(rig: SpoolRig) -> None:
+def test_answered_records_are_there_after_a_power_cut(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig = after_the_cut(rig)
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_delivered_before_the_mark_is_not_delivered_again(rig: SpoolRig) -> None:
+def test_records_delivered_before_the_mark_are_not_delivered_again(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig.settle()
     rig = after_the_cut(rig)
@@ -87,7 +87,7 @@ def test_dead_letters_are_there_after_a_power_cut(rig: SpoolRig) -> None:
     assert [value for value, _ in aside(rig)] == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_requeued_is_aside_no_more_after_a_power_cut(rig: SpoolRig) -> None:
+def test_requeued_records_are_no_dead_letters_any_more_after_a_power_cut(rig: SpoolRig) -> None:
     forbidden(rig)
     rig.producer.outcome_of = None
     ends: list[Requeued] = []
@@ -148,7 +148,7 @@ def test_folders_that_are_made_are_on_the_disk_if_need_be_by_the_next_process(tm
     rig.let_go()
 
 
-def test_a_folder_above_that_is_not_ours_to_read_keeps_nobody_from_starting(tmp_path: Path) -> None:
+def test_an_unreadable_parent_folder_keeps_no_sidecar_from_starting(tmp_path: Path) -> None:
     def forbid(folder: Path) -> None:
         if folder != tmp_path:
             raise OSError(errno.EACCES, "Permission denied")
@@ -260,7 +260,7 @@ def test_each_process_begins_a_file_of_dead_letters_behind_those_there_are(tmp_p
     rig.let_go()
 
 
-def test_what_can_not_be_written_is_counted(tmp_path: Path) -> None:
+def test_a_failed_write_is_counted(tmp_path: Path) -> None:
     for fault in ("create", "write"):
         rig = SpoolRig(tmp_path / fault)
         rig.disk.fails[fault] = 1

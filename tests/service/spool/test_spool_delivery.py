@@ -99,7 +99,7 @@ def test_a_topic_has_one_request_on_its_way_so_that_none_overtakes_another(rig: 
     assert len(rig.producer.waiting) == 2
 
 
-def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(tmp_path: Path) -> None:
+def test_a_failure_that_may_pass_is_tried_again_in_order_until_delivery(tmp_path: Path) -> None:
     everything = ("orders-0", "orders-1", "orders-2")
     for error, refused, times in (
         (NotEnoughReplicasError(), everything, 50),
@@ -119,7 +119,7 @@ def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(tmp_path: P
         assert (found, aside(rig)) == ([*refused, "last"], [])
 
 
-def test_what_is_not_the_records_fault_waits(tmp_path: Path) -> None:
+def test_a_record_without_a_fault_of_its_own_waits(tmp_path: Path) -> None:
     for number, error in enumerate(
         (
             timed_out(),
@@ -168,7 +168,7 @@ def test_a_stalled_topic_takes_little_memory_and_is_read_again(rig: SpoolRig) ->
     assert rig.spool.entries == 0
 
 
-def test_what_comes_while_others_of_its_topic_are_on_the_disk_only_is_delivered_once_behind_them(
+def test_records_that_come_while_others_of_their_topic_are_only_on_the_disk_follow_them_once(
     rig: SpoolRig,
 ) -> None:
     values = [f"{n:02d}" + "x" * 100_000 for n in range(15)]
@@ -213,7 +213,7 @@ def test_of_many_stalled_topics_no_more_are_in_memory_than_fit(rig: SpoolRig) ->
 # -- dead letters --------------------------------------------------------------------------------------------
 
 
-def test_what_can_never_be_delivered_is_dead_lettered_and_the_rest_goes_on(
+def test_records_that_can_never_be_delivered_are_dead_lettered_and_the_rest_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number, (error, reason) in enumerate(
@@ -377,7 +377,7 @@ def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pyte
     assert {*rig.sent, *again.sent} == {"orders-0", "orders-1"}
 
 
-def test_what_the_closing_producer_gave_up_is_neither_lost_nor_dead_lettered(rig: SpoolRig) -> None:
+def test_records_that_the_closing_producer_gave_up_are_neither_lost_nor_dead_lettered(rig: SpoolRig) -> None:
     rig.producer.holds_records = True
     rig.spool_in(records(2))
     rig.deliver()

@@ -197,7 +197,7 @@ def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
 # -- delivery ------------------------------------------------------------------------------------------------
 
 
-def test_what_a_failed_write_left_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
+def test_the_rest_of_a_failed_write_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
         rig.producer.outcome_of = gone
@@ -350,7 +350,7 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
 
 
-def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
+def test_the_limit_of_records_that_wait_for_the_disk_is_the_documented_one() -> None:
     page = Path(__file__).parents[3] / "docs" / "spool.md"
     (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
     assert int(said) * 1024 * 1024 == QUEUE_BYTES

@@ -132,7 +132,7 @@ def test_only_what_is_chosen_goes_back_and_the_rest_is_counted_as_it_is(rig: Spo
     assert rig.spool.aside.records == 3
 
 
-def test_what_this_version_can_not_read_stays(rig: SpoolRig) -> None:
+def test_dead_letters_of_a_later_version_stay(rig: SpoolRig) -> None:
     rig.spool_in(records(1))
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
@@ -155,7 +155,7 @@ def test_many_files_go_back_one_after_the_other(rig: SpoolRig, monkeypatch: pyte
     assert [value[0] for value in rig.sent] == ["0", "1", "2", "3", "4"]
 
 
-def test_what_is_dead_lettered_meanwhile_is_not_lost(rig: SpoolRig) -> None:
+def test_dead_letters_written_meanwhile_are_not_lost(rig: SpoolRig) -> None:
     dead_letter(rig, *records(2))
     ends = asked(rig)
     rig.deliver()  # the file is read, and the disk has not answered
@@ -224,7 +224,7 @@ def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) ->
 # -- a disk that fails ---------------------------------------------------------------------------------------
 
 
-def test_what_the_disk_does_not_take_back_stays_aside(tmp_path: Path) -> None:
+def test_records_that_the_disk_does_not_take_back_stay_dead_letters(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
         dead_letter(rig, *records(3))
@@ -236,7 +236,9 @@ def test_what_the_disk_does_not_take_back_stays_aside(tmp_path: Path) -> None:
         assert rig.sent == [f"orders-{n}" for n in range(3)]
 
 
-def test_where_the_file_can_not_be_taken_away_its_records_are_delivered_and_stay_aside(rig: SpoolRig) -> None:
+def test_where_the_file_can_not_be_removed_its_records_are_delivered_and_stay_dead_letters(
+    rig: SpoolRig,
+) -> None:
     dead_letter(rig, *records(3))
     ends = asked(rig)
     rig.deliver()
@@ -291,7 +293,7 @@ def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
     assert rig.spool.requeue(everything, lambda _: None)
 
 
-def test_those_who_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) -> None:
+def test_calls_that_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) -> None:
     dead_letter(rig, *records(1))
     ends = asked(rig)
     rig.spool.delivery.close(10)
@@ -358,7 +360,7 @@ def left_aside(web: HttpApp) -> list[str | None]:
     return [one.topic for file in dead_letters_in(spool_of(web).segments.folder) for one in file.records]
 
 
-def test_a_caller_who_may_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:
+def test_a_caller_with_the_right_to_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:
     answer = posted(web, PATH, tokens.of("all"))
     assert (answer.status_code, answer.json()) == (200, {"requeued": 2})
     assert RequeueAnswer.model_validate(answer.json()).requeued == 2

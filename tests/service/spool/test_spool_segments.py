@@ -182,7 +182,7 @@ def test_a_last_file_that_the_disk_has_lost_keeps_no_sidecar_from_its_start(tmp_
     assert rig.segments[-1].stat().st_size == size
 
 
-def test_what_only_looks_like_a_file_of_the_spool_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_only_looks_like_one_of_the_spool_is_left_alone(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool")
     rig.spool_in([record("a")])
     (rig.folder / f"{0:020d}-{9:010d}-{'0' * 16}.segment").mkdir()
@@ -408,7 +408,7 @@ def test_requeueing_ignores_a_frame_inside_a_value(rig: SpoolRig) -> None:
     assert left.sequence == 3
 
 
-def test_what_a_broker_says_is_kept_in_short(rig: SpoolRig) -> None:
+def test_a_brokers_message_is_kept_shortened(rig: SpoolRig) -> None:
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError("no" * 5_000))
     rig.spool_in([record(f"{n}") for n in range(3)])
     rig.wait_out()

@@ -153,7 +153,7 @@ def test_the_spool_is_bounded_and_says_by_which_setting(tmp_path: Path) -> None:
     assert rig.spool.bytes <= 1024 * 1024
 
 
-def test_what_waits_for_a_disk_that_hangs_is_bounded_too(rig: SpoolRig) -> None:
+def test_records_that_wait_for_a_disk_that_hangs_are_bounded_too(rig: SpoolRig) -> None:
     large = record("x" * (QUEUE_BYTES // 4))
     for _ in range(3):
         rig.submit([large])
@@ -226,7 +226,7 @@ def test_results_are_reported_through_the_event_loop(rig: SpoolRig) -> None:
     rig.spool.close(10_000)
 
 
-def test_what_is_left_is_logged_at_the_start_and_at_the_end(
+def test_remaining_records_are_logged_at_the_start_and_at_the_end(
     rig: SpoolRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "service.spool.spool")

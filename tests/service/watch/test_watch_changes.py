@@ -151,7 +151,7 @@ def test_a_topic_in_pieces_is_one_json_object() -> None:
         assert b"".join(TopicTexts().of(table)) == b"".join(topic_pieces(table))
 
 
-def test_a_topics_text_is_made_once_for_all_who_watch_until_it_changes() -> None:
+def test_a_topics_text_is_made_once_for_all_watchers_until_it_changes() -> None:
     producer = FakeProducer()
     producer.set_topics(topics(2, 2))
     texts = TopicTexts()

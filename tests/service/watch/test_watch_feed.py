@@ -52,7 +52,7 @@ def test_a_refresh_is_posted_once_however_much_it_changes() -> None:
     assert len(posted) == 2, "what comes after the loop took notice is posted again"
 
 
-def test_events_of_other_kinds_are_not_posted_and_nothing_is_while_nobody_watches() -> None:
+def test_events_of_other_kinds_are_not_posted_and_none_is_without_watchers() -> None:
     posted: list[Callable[[], None]] = []
     notice = SnapshotNotice()
     notice.emit(REFRESHED)

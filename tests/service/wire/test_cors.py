@@ -305,7 +305,7 @@ async def test_a_watch_may_be_read_from_its_first_event_on() -> None:
                 break
 
 
-async def test_what_is_no_request_is_refused_so_that_an_allowed_page_can_read_it() -> None:
+async def test_an_invalid_request_is_refused_so_that_an_allowed_page_can_read_it() -> None:
     """The origin of a request that is no HTTP is unknown: the answer says that answers vary."""
     head = b" HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n"
     async with Served(_never, cors=Cors([ORIGIN])) as served:

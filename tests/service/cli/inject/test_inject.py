@@ -339,7 +339,7 @@ def test_a_file_without_its_option_is_said_with_it_and_anything_else_is_not_show
 # -- what is wrong with manifests ----------------------------------------------------------------------------
 
 
-def test_what_can_t_be_read_is_refused_with_its_place_and_a_remedy() -> None:
+def test_an_unreadable_manifest_is_refused_with_its_place_and_a_remedy() -> None:
     tabs = "kind: Pod\nmetadata:\n\tname: a\n"
     head = "apiVersion: v1\nkind: Pod\n"
     control = "is no YAML: has a character that YAML does not allow"
@@ -368,7 +368,7 @@ def test_what_can_t_be_read_is_refused_with_its_place_and_a_remedy() -> None:
         assert said in refused(text), text[:80]
 
 
-def test_what_is_no_utf_8_is_refused_with_its_line() -> None:
+def test_a_text_that_is_no_utf_8_is_refused_with_its_line() -> None:
     done = run("-f", "-", *BROKERS, stdin=b"kind: Pod\n# \xe4\n")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "standard input, line 2: is not UTF-8" in done.stderr
@@ -477,7 +477,7 @@ def test_what_should_be_known_is_a_warning() -> None:
         assert said in done.stderr
 
 
-def test_what_is_seldom_meant_is_a_warning() -> None:
+def test_a_likely_mistake_is_a_warning() -> None:
     localhost = "localhost:9092"
     for servers, setting, said in (
         (localhost, "api_port=8085", "a broker on localhost is one in the pod itself"),
@@ -604,7 +604,7 @@ def deep(levels: int) -> str:
     return text
 
 
-def test_what_holds_itself_or_too_much_is_refused_by_its_line() -> None:
+def test_a_document_that_contains_itself_or_too_much_is_refused_by_its_line() -> None:
     merge = "kind: Pod\napiVersion: v1\nmetadata: &a {<<: {<<: *a}}\nspec:\n  containers:\n  - name: a\n"
     lists = ": its Lists nest deeper than 50 levels, or hold themselves"
     bomb = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))

@@ -249,7 +249,7 @@ def test_a_longer_drain_raises_and_a_shorter_one_gives_back_only_what_inject_add
     assert grace(take_out(with_sidecar(longer)).template) == 40
 
 
-def test_a_grace_period_that_somebody_set_since_is_theirs() -> None:
+def test_a_grace_period_that_was_set_since_is_kept() -> None:
     changed = with_sidecar(template(40))
     changed["spec"] = {**changed["spec"], "terminationGracePeriodSeconds": 500}  # type: ignore[dict-item]
     again = with_sidecar(changed)
@@ -312,14 +312,14 @@ def _metadata(of: Object) -> Object:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def test_a_container_of_the_name_without_the_label_is_somebody_elses() -> None:
+def test_a_container_of_the_name_without_the_label_is_foreign() -> None:
     spec: Object = {"containers": [{"name": "pilotfish"}, {"name": "app"}]}
     assert not take_out({"spec": spec}).had_sidecar
     assert not take_out({"metadata": {"labels": {"pilotfish-sidecar": "false"}}, "spec": spec}).had_sidecar
     assert take_out({"metadata": {"labels": {"pilotfish-sidecar": "true"}}, "spec": spec}).had_sidecar
 
 
-def test_a_note_that_nobody_can_read_is_taken_for_none() -> None:
+def test_an_unreadable_note_counts_as_none() -> None:
     made = with_sidecar(template(40))
     made["metadata"] = {"labels": {"pilotfish-sidecar": "true"}, "annotations": {NOTE: "grace=-1 x=->"}}
     assert grace(take_out(made).template) == 65

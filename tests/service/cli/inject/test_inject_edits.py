@@ -139,7 +139,7 @@ BY_LINES: dict[str, tuple[str, Change, str]] = {
 }
 
 
-def test_what_is_new_is_written_as_its_neighbours_are() -> None:
+def test_new_parts_are_written_in_the_style_of_their_neighbours() -> None:
     made = {name: changed(before, change) for name, (before, change, _) in BY_LINES.items()}
     assert made == {name: after for name, (_, _, after) in BY_LINES.items()}
 

@@ -226,7 +226,7 @@ def fail_with(app: HttpApp, error: KafkaError, written: Written = Written.NO) ->
     app.producer.outcome_of = lambda index, record: failure
 
 
-def test_what_was_not_delivered_is_500_and_details_tell_what_a_retry_would_do() -> None:
+def test_a_failed_delivery_is_500_and_details_say_what_a_retry_would_do() -> None:
     app = web()
     cases: list[tuple[KafkaError, Written, str]] = [
         (UnknownTopicOrPartitionError("no such topic"), Written.NO, "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -336,7 +336,7 @@ def test_the_token_is_taken_from_daprs_header_or_from_the_usual_one(
         assert guarded.get("/v1.0/metadata", headers=headers).status_code == 200
 
 
-def test_what_the_token_may_not_is_403_in_daprs_words(guarded: HttpApp, tokens: TokensFile) -> None:
+def test_a_right_that_the_token_lacks_is_403_in_daprs_words(guarded: HttpApp, tokens: TokensFile) -> None:
     for name, path, body in (
         ("reader", PUBLISH, b"[]"),
         ("reader", BULK, b"[]"),

@@ -137,7 +137,7 @@ def test_the_callers_own_event_passes_and_gets_its_topic_and_pubsub() -> None:
     assert complete(given) == {**event, "topic": "orders", "pubsubname": "pubsub"}
 
 
-def test_what_the_callers_own_event_lacks_is_filled_in() -> None:
+def test_missing_members_of_the_callers_own_event_are_filled_in() -> None:
     assert complete(b'{"data": 1.10}') == {**WRAPPED, "data": 1.1}
     nulls = b'{"id":null,"source":null,"type":null,"specversion":null,"time":null}'
     assert complete(nulls) == {**WRAPPED, "time": None}

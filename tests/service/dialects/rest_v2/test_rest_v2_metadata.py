@@ -130,7 +130,7 @@ def test_a_partition_that_is_not_there_is_40402(web: HttpApp) -> None:
         assert refusal(web, f"/topics/orders/partitions/{number}") == (404, 40402), number
 
 
-def test_a_path_that_nobody_serves_is_404_in_this_dialects_shape_unless_it_is_none_of_it(
+def test_an_unknown_path_is_404_in_this_dialects_shape_unless_it_belongs_to_another(
     web: HttpApp,
 ) -> None:
     for path in (

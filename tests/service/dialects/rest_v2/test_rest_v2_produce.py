@@ -234,7 +234,7 @@ REFUSED: list[tuple[str, dict[str, str], tuple[int, int]]] = [
 ]
 
 
-def test_what_can_not_be_served_is_refused_whole(web: HttpApp) -> None:
+def test_a_request_that_can_not_be_served_is_refused_whole(web: HttpApp) -> None:
     for body, headers, said in REFUSED:
         answer = post(web, body, headers={**JSON, **headers})
         assert (code_of(answer), set(answer.json())) == (said, {"error_code", "message"}), (body, headers)

@@ -86,7 +86,7 @@ def test_json_goes_on_the_wire_compacted_and_text_and_binary_take_strings_and_on
         assert {written: record.value for written, record in records.items()} == wire
 
 
-def test_what_is_left_out_is_null_as_in_confluents_proxy() -> None:
+def test_a_missing_member_is_null_as_in_confluents_proxy() -> None:
     nulls = '{"partition":null,"timestamp":null,"headers":null}'
     for form in Format:
         assert [one("{}", form), one(nulls, form)] == [ProducerRecord("orders", None)] * 2
@@ -247,7 +247,7 @@ OTHER_SHAPES = {
 }
 
 
-def test_without_records_or_with_a_member_that_nobody_knows_it_is_422_and_in_another_shape_400() -> None:
+def test_without_records_or_with_an_unknown_member_it_is_422_and_in_another_shape_400() -> None:
     for body in ("", " \r\n", "null", "{}", '{"records":[]}', '{"records":null}'):
         assert fault(body)[:2] == (422, 422), body
     assert {body: fault(body) for body in UNKNOWN_MEMBERS} == {
@@ -388,7 +388,7 @@ def test_a_format_that_needs_a_registry_and_an_encoded_body_are_refused() -> Non
     assert refused(format_of, b"application/vnd.kafka.json.v2+json", b"gzip")[0] == 415
 
 
-def test_who_can_read_json_is_answered() -> None:
+def test_a_caller_that_can_read_json_is_answered() -> None:
     for accept in (
         *(None, b"", b"*/*", b"application/*", b"application/json", b"application/json; charset=utf-8"),
         *(b"application/vnd.kafka.v2+json", b"APPLICATION/VND.KAFKA.V2+JSON", b"application/vnd.kafka+json"),
@@ -401,7 +401,7 @@ def test_who_can_read_json_is_answered() -> None:
         assert refused(check_accept, accept) == (0, ""), accept
 
 
-def test_a_caller_who_can_not_is_answered_with_what_there_is() -> None:
+def test_a_caller_that_can_not_is_answered_with_the_available_types() -> None:
     for accept in (
         *(b"text/plain", b"text/*", b"application/xml", b"application/octet-stream", b",", b"nonsense"),
         *(b"application/vnd.kafka.v1+json", b"application/vnd.kafka.v3+json", b"*/*;q=0"),

@@ -53,7 +53,7 @@ def cut(stream: bytes, at: Iterable[int]) -> list[bytes]:
 
 
 @given(st.lists(st.tuples(_OBJECTS, _SPACE, st.booleans())))
-def test_what_was_put_together_comes_apart_again(parts: list[tuple[object, str, bool]]) -> None:
+def test_concatenated_records_are_separated_again(parts: list[tuple[object, str, bool]]) -> None:
     written = [json.dumps(value, ensure_ascii=ascii_only).encode() for value, _, ascii_only in parts]
     spaces = [space.encode() for _, space, _ in parts]
     stream = b"".join(text + space for text, space in zip(written, spaces, strict=True))
@@ -152,7 +152,7 @@ def test_passing_over_between_records_passes_over_nothing() -> None:
     assert records.feed(b"{}") == [b"{}"]
 
 
-def test_a_nesting_that_nobody_means_ends_the_stream() -> None:
+def test_an_absurd_nesting_ends_the_stream() -> None:
     assert statuses(b'{"a":' + b"[" * 2_000, 10**6) == [400]
     deep = b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"
     assert statuses(deep, 10**6) == [deep]

@@ -100,7 +100,7 @@ def test_a_null_has_size_minus_one_and_a_missing_type_is_not_reported(http: Http
     assert [(record.key, record.value) for record in sent(http)] == [(None, None)] * 2
 
 
-def test_an_offset_that_nobody_said_is_left_out(http: HttpApp) -> None:
+def test_a_missing_offset_is_left_out(http: HttpApp) -> None:
     http.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 1, None, -1)
     (report,) = post(http, b"{}")
     assert report == {"error_code": 200, "cluster_id": "cluster", "topic_name": "orders", "partition_id": 1}
@@ -213,7 +213,7 @@ def test_a_record_that_is_too_large_fails_alone(http: HttpApp) -> None:
     assert http.app.sidecar.room.bytes == 0
 
 
-def test_where_the_client_takes_nothing_each_record_says_so(http: HttpApp) -> None:
+def test_where_the_client_refuses_everything_each_record_says_so(http: HttpApp) -> None:
     http.producer.state = "closed"
     assert set(codes(http, b"{}{}{bad}")) == {50302, 400}
     assert http.app.sidecar.room.bytes == 0
@@ -265,7 +265,7 @@ REFUSED: list[tuple[str | None, bytes | None, str, tuple[int, int]]] = [
 ]
 
 
-def test_what_is_no_request_for_records_is_refused(http: HttpApp) -> None:
+def test_a_body_that_is_no_request_for_records_is_refused(http: HttpApp) -> None:
     for media_type, body, path, said in REFUSED:
         headers = {} if media_type is None else {"content_type": media_type}
         found = refused(http, body, f"/v3/clusters/cluster{path}", **headers)
@@ -274,7 +274,7 @@ def test_what_is_no_request_for_records_is_refused(http: HttpApp) -> None:
     assert http.producer.submitted == []
 
 
-def test_what_is_written_in_a_charset_is_read_in_it(http: HttpApp) -> None:
+def test_a_body_in_another_charset_is_read_in_it(http: HttpApp) -> None:
     for media_type, written in {
         "application/json; charset=utf-8": "ü".encode(),
         'Application/JSON ;q=1; Charset="UTF-8"': "ü".encode(),

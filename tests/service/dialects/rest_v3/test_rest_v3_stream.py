@@ -137,7 +137,7 @@ async def test_a_charset_of_single_bytes_is_read_piece_by_piece(http: HttpApp) -
     assert http.producer.submitted[0][0].value == "äü".encode()
 
 
-async def test_what_comes_in_one_read_is_one_submit(http: HttpApp) -> None:
+async def test_records_of_one_read_are_one_submit(http: HttpApp) -> None:
     reports = await one_shot(http, b"".join(map(value, range(50))))
     assert codes(reports) == [200] * 50
     assert [len(submitted) for submitted in http.producer.submitted] == [50]
