@@ -534,72 +534,72 @@ def reported(caplog: pytest.LogCaptureFixture) -> Reported:
 
 
 def test_the_lack_of_a_node_to_ask_is_a_warning_once_until_a_refresh_works(reported: Reported) -> None:
-    news = RefreshLogLimiter()
+    limiter = RefreshLogLimiter()
     for now_ms in range(1_000, 60_000, 50):
-        news.no_node(now_ms)
+        limiter.no_node(now_ms)
     assert reported() == [
         ("WARNING", "No broker can be connected to; metadata is not refreshed until one can")
     ]
-    news.refreshed(61_000)
-    news.refreshed(62_000)
+    limiter.refreshed(61_000)
+    limiter.refreshed(62_000)
     assert reported() == [("INFO", "Metadata is refreshed again, 60000 ms after that first failed")]
-    news.no_node(63_000)
+    limiter.no_node(63_000)
     assert [level for level, _ in reported()] == ["WARNING"]
 
 
 def test_each_kind_of_failure_is_logged_once_and_only_a_few_of_them(reported: Reported) -> None:
-    news = RefreshLogLimiter()
+    limiter = RefreshLogLimiter()
     for _ in range(3):
-        news.failed("expired", "timeout", "no answer", 0)
-        news.failed("expired", "error", "no brokers", 0)
+        limiter.failed("expired", "timeout", "no answer", 0)
+        limiter.failed("expired", "error", "no brokers", 0)
     assert reported() == [
         ("INFO", "Metadata refresh (expired) failed: no answer"),
         ("INFO", "Metadata refresh (expired) failed: no brokers"),
     ]
     for n in range(100):
-        news.failed("expired", "error", f"way {n}", 0)
+        limiter.failed("expired", "error", f"way {n}", 0)
     assert len(reported()) == 6
-    news.refreshed(1_000)
+    limiter.refreshed(1_000)
     reported()
-    news.failed("expired", "error", "way 99", 2_000)
+    limiter.failed("expired", "error", "way 99", 2_000)
     assert len(reported()) == 1
 
 
 def test_topics_that_callers_make_up_are_a_line_in_ten_seconds_and_remembered_in_bounded_number(
     reported: Reported,
 ) -> None:
-    news = RefreshLogLimiter()
+    limiter = RefreshLogLimiter()
     for n in range(901):  # the last one when it may be logged again
-        news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN}), n, now_ms=n * 100)
+        limiter.response_came(read(3, errors={f"made-up-{n}": UNKNOWN}), n, now_ms=n * 100)
     assert len(reported()) == 10
-    news = RefreshLogLimiter()
-    news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN for n in range(3_000)}), 1, now_ms=0)
-    assert len(news._reported_topics) == 1_000
+    limiter = RefreshLogLimiter()
+    limiter.response_came(read(3, errors={f"made-up-{n}": UNKNOWN for n in range(3_000)}), 1, now_ms=0)
+    assert len(limiter._reported_topics) == 1_000
 
 
 def test_a_failure_that_the_limiter_held_back_is_logged_when_it_is_met_again(reported: Reported) -> None:
-    news = RefreshLogLimiter()
-    news.response_came(read(3, errors={"a": UNKNOWN}), 1, now_ms=0)
-    news.response_came(read(3, errors={"b": UNKNOWN}), 2, now_ms=1)
+    limiter = RefreshLogLimiter()
+    limiter.response_came(read(3, errors={"a": UNKNOWN}), 1, now_ms=0)
+    limiter.response_came(read(3, errors={"b": UNKNOWN}), 2, now_ms=1)
     assert len(reported()) == 1
-    news.response_came(read(3, errors={"a": UNKNOWN}), 3, now_ms=20_000)
+    limiter.response_came(read(3, errors={"a": UNKNOWN}), 3, now_ms=20_000)
     assert reported() == []
-    news.response_came(read(3, errors={"b": UNKNOWN}), 4, now_ms=20_000)
+    limiter.response_came(read(3, errors={"b": UNKNOWN}), 4, now_ms=20_000)
     ((level, line),) = reported()
     assert (level, "{'b': 'UNKNOWN_TOPIC_OR_PARTITION'}" in line) == ("WARNING", True)
 
 
 def test_partitions_without_a_listener_are_counted_and_some_are_named(reported: Reported) -> None:
-    news = RefreshLogLimiter()
+    limiter = RefreshLogLimiter()
     described = [partition(p, error=LISTENER_NOT_FOUND if p > 0 else 0) for p in range(13)]
     response = read(3, [topic("well", 1), topic("t", described)], errors={"gone": UNKNOWN})
-    news.response_came(response, 1, now_ms=0)
+    limiter.response_came(response, 1, now_ms=0)
     named = [f"t-{p}" for p in range(1, 11)]
     said = f"12 partitions have leader brokers without a matching listener, including {named}"
     assert reported()[0] == ("WARNING", said)
-    news.response_came(response, 2, now_ms=1)
+    limiter.response_came(response, 2, now_ms=1)
     assert reported() == []
-    news.response_came(read(3, [topic("well", 1)]), 3, now_ms=2)
+    limiter.response_came(read(3, [topic("well", 1)]), 3, now_ms=2)
     assert reported() == []
-    news.response_came(response, 4, now_ms=3)
+    limiter.response_came(response, 4, now_ms=3)
     assert reported() == [("WARNING", said)]

@@ -149,7 +149,7 @@ def test_a_leader_named_by_a_produce_answer_is_emitted(recorder: Recorder) -> No
     assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
 
 
-def test_a_rebootstrap_is_no_news_if_the_cluster_is_still_the_same(recorder: Recorder) -> None:
+def test_a_rebootstrap_emits_nothing_if_the_cluster_is_still_the_same(recorder: Recorder) -> None:
     recorder.events.clear()
     recorder.metadata.rebootstrap()
     assert recorder.events == []

@@ -135,7 +135,7 @@ class CountedLocks:
 
 
 class _CountedLock:
-    """A lock that counts. What is no part of a lock's face, a Condition asks of the lock inside."""
+    """A lock that counts. A Condition takes all other attributes from the lock inside."""
 
     def __init__(self, lock: Any, counted: CountedLocks) -> None:
         self._lock = lock

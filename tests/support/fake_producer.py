@@ -184,7 +184,7 @@ class FakeProducer:
         if ticket in self.waiting:
             self.waiting.remove(ticket)
 
-    # -- the face --------------------------------------------------------------------------------------------
+    # -- the producer protocol -------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.state = "running"

@@ -98,7 +98,7 @@ class Simulation:
         assert self._idle_turns <= _MOST_IDLE_TURNS, f"seed {self.seed}: {self._idle_turns} turns for nothing"
 
     def _work_done(self) -> tuple[int, ...]:
-        """What changes in a turn that was not for nothing: time, news, batches that ended."""
+        """The values that change in a useful turn: time, network events, ended batches."""
         return self.clock.now_ms(), self.network.delivered, self.ended.batches
 
     def run_for(self, ms: int, *, submits: bool) -> None:

@@ -113,7 +113,7 @@ def test_repetitions_before_a_good_turn_are_summed_up_when_the_minute_is_over(
     assert (len(caplog.records), uncaught.unreported) == (2, 0)
 
 
-def test_the_end_sums_up_what_is_untold_and_says_nothing_otherwise(
+def test_the_end_sums_up_unlogged_repetitions_and_logs_nothing_otherwise(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     uncaught.report(error_here(), now_ms=0)

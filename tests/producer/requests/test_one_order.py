@@ -569,8 +569,8 @@ def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_a
         gate.block(made)
         return made
 
-    aside = request()
-    gate.unblock(aside, 1)
+    other = request()
+    gate.unblock(other, 1)
 
     class Meanwhile(MockClock):
         def wait_for(

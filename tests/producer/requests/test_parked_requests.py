@@ -174,7 +174,7 @@ def test_five_thousand_waits_for_one_topic_are_one_look_at_it() -> None:
 
 def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_up() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    aside = rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
+    other = rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
     rig.submit("orders", b"b")
     rig.learn({"orders": 1})
     assert rig.client.in_flight_request_count() == 1
@@ -182,9 +182,9 @@ def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_u
     rig.learn({"orders": 2}, turns=3)
     assert rig.producer.status().waiting_for_metadata == 0
     rig.answer(produced(ORDERS_0, offset=0))
-    assert aside.reported == []
+    assert other.reported == []
     rig.answer(produced(TopicPartition("orders", 1), offset=5))
-    assert aside.offsets == [5]
+    assert other.offsets == [5]
 
 
 @pytest.mark.behaviour("PROD-03")

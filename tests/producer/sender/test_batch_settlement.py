@@ -76,46 +76,50 @@ MOVED, FEW = Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_ENOUGH_REPLICAS
 
 
 def test_a_partition_is_logged_once_for_each_error_and_again_when_it_is_given_up() -> None:
-    news = FailureLogLimiter()
-    assert [news.failed(ORDERS_0, MOVED, 0) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
-    assert news.failed(ORDERS_0, FEW, 0) == WARNING
-    assert [news.failed(ORDERS_0, FEW, 0, for_good=True) for _ in range(2)] == [WARNING, DEBUG]
+    limiter = FailureLogLimiter()
+    assert [limiter.failed(ORDERS_0, MOVED, 0) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
+    assert limiter.failed(ORDERS_0, FEW, 0) == WARNING
+    assert [limiter.failed(ORDERS_0, FEW, 0, for_good=True) for _ in range(2)] == [WARNING, DEBUG]
 
 
 def test_recovery_is_logged_and_later_failures_are_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    news = FailureLogLimiter()
-    news.succeeded(ORDERS_0)
+    limiter = FailureLogLimiter()
+    limiter.succeeded(ORDERS_0)
     assert caplog.messages == []
-    news.failed(ORDERS_0, MOVED, 0)
-    news.succeeded(ORDERS_0)
-    news.succeeded(ORDERS_0)
+    limiter.failed(ORDERS_0, MOVED, 0)
+    limiter.succeeded(ORDERS_0)
+    limiter.succeeded(ORDERS_0)
     assert caplog.messages == ["Produce to orders-0 works again"]
-    assert news.failed(ORDERS_0, MOVED, 0) == WARNING
+    assert limiter.failed(ORDERS_0, MOVED, 0) == WARNING
 
 
 def test_a_thousand_partitions_that_fail_together_are_a_few_lines_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    news = FailureLogLimiter()
+    limiter = FailureLogLimiter()
     partitions = [TopicPartition("orders", n) for n in range(1_000)]
-    levels = [news.failed(partition, MOVED, 100_000) for partition in partitions]
+    levels = [limiter.failed(partition, MOVED, 100_000) for partition in partitions]
     assert levels.count(WARNING) == MOST_LINES
     assert caplog.messages == [f"Produce fails for more partitions than are named in a minute ({MOST_LINES})"]
-    assert news.failed(partitions[-1], MOVED, 100_000 + WINDOW_MS) == WARNING
+    assert limiter.failed(partitions[-1], MOVED, 100_000 + WINDOW_MS) == WARNING
 
 
 def test_remembered_failures_are_bounded() -> None:
-    news = FailureLogLimiter()
+    limiter = FailureLogLimiter()
     for n in range(3_000):
-        news.failed(TopicPartition("orders", n), MOVED, n * WINDOW_MS)
-        news.too_large(f"topic-{n}")
-    assert (len(news.reported), len(news._reported_too_large)) == (1_000, 1_000)
+        limiter.failed(TopicPartition("orders", n), MOVED, n * WINDOW_MS)
+        limiter.too_large(f"topic-{n}")
+    assert (len(limiter.reported), len(limiter._reported_too_large)) == (1_000, 1_000)
 
 
 def test_batches_that_are_split_are_logged_once_a_topic() -> None:
-    news = FailureLogLimiter()
-    assert [news.too_large("a"), news.too_large("a"), news.too_large("b")] == [WARNING, DEBUG, WARNING]
+    limiter = FailureLogLimiter()
+    assert [limiter.too_large("a"), limiter.too_large("a"), limiter.too_large("b")] == [
+        WARNING,
+        DEBUG,
+        WARNING,
+    ]
 
 
 def test_a_producer_logs_a_partition_that_fails_and_works_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,7 +102,7 @@ def test_the_end_of_a_stall_is_logged_and_the_next_stall_is_logged_anew(logged: 
     assert probed.counted() == {"poll": 2, "event": 0}
 
 
-def test_each_loop_has_a_standstill_of_its_own(logged: list[str]) -> None:
+def test_each_loop_has_stalls_of_its_own(logged: list[str]) -> None:
     probed = Probed()
     probed.probe(poll=True, event=False)
     assert probed.probe(poll=False, event=False) == (
@@ -132,7 +132,7 @@ def test_a_client_that_closes_is_not_said_to_turn_again(logged: list[str]) -> No
     assert "the poll loop turns again" not in logged
 
 
-def test_without_a_standstill_no_stack_is_taken() -> None:
+def test_without_a_stall_no_stack_is_taken() -> None:
     def take() -> list[ThreadStack]:
         raise AssertionError("no stack was wanted")
 

@@ -28,22 +28,22 @@ def test_a_body_is_light_by_its_bytes_members_and_levels() -> None:
 
 
 async def test_a_light_body_is_read_at_once_and_a_heavy_one_on_a_thread() -> None:
-    aside, here = BodyThreads(), threading.current_thread()
-    light = aside.read(lambda body: threading.current_thread(), b"a")
+    body_threads, here = BodyThreads(), threading.current_thread()
+    light = body_threads.read(lambda body: threading.current_thread(), b"a")
     with pytest.raises(StopIteration) as at_once:
         light.send(None)
-    heavy = await aside.read(lambda body: threading.current_thread(), b"a" * 1_000_000)
-    aside.close()
+    heavy = await body_threads.read(lambda body: threading.current_thread(), b"a" * 1_000_000)
+    body_threads.close()
     assert at_once.value.value is here
     assert heavy.name.startswith("pilotfish-bodies")
 
 
 async def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
-    aside, goes_on = BodyThreads(), threading.Event()
-    begun = [asyncio.create_task(aside.do(goes_on.wait)) for _ in range(4)]
-    waits_for_a_thread = asyncio.create_task(aside.do(lambda: "never"))
+    body_threads, goes_on = BodyThreads(), threading.Event()
+    begun = [asyncio.create_task(body_threads.do(goes_on.wait)) for _ in range(4)]
+    waits_for_a_thread = asyncio.create_task(body_threads.do(lambda: "never"))
     await asyncio.sleep(0)
-    aside.close()
+    body_threads.close()
     goes_on.set()
     assert await asyncio.gather(*begun) == [True] * 4
     with pytest.raises(asyncio.CancelledError):
@@ -51,38 +51,38 @@ async def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
 
 
 async def test_exceptions_of_the_work_come_through_and_a_lack_of_memory_is_503() -> None:
-    aside = BodyThreads()
+    body_threads = BodyThreads()
 
     def fail(error: Exception) -> None:
         raise error
 
     with pytest.raises(ValueError, match="no body"):
-        await aside.do(lambda: fail(ValueError("no body")))
+        await body_threads.do(lambda: fail(ValueError("no body")))
     for body in (b"a", b"a" * 1_000_000):
         with pytest.raises(ProblemError) as refused:
-            await aside.read(lambda body: fail(MemoryError()), body)
+            await body_threads.read(lambda body: fail(MemoryError()), body)
         assert refused.value.problem.status == 503
     with pytest.raises(MemoryError):  # records were sent: it is no 503 that says that none were
-        await aside.report(lambda: fail(MemoryError()))
-    aside.close()
+        await body_threads.report(lambda: fail(MemoryError()))
+    body_threads.close()
 
 
 async def test_the_work_knows_whose_request_it_is() -> None:
-    aside, request = BodyThreads(), ContextVar[str]("request")
+    body_threads, request = BodyThreads(), ContextVar[str]("request")
     request.set("this one")
-    assert await aside.do(request.get) == "this one"
-    aside.close()
+    assert await body_threads.do(request.get) == "this one"
+    body_threads.close()
 
 
 async def test_a_caller_who_leaves_does_not_wait_for_the_work() -> None:
-    aside, goes_on = BodyThreads(), threading.Event()
-    task = asyncio.create_task(aside.do(goes_on.wait))
+    body_threads, goes_on = BodyThreads(), threading.Event()
+    task = asyncio.create_task(body_threads.do(goes_on.wait))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     goes_on.set()
-    aside.close()
+    body_threads.close()
 
 
 def test_a_list_is_let_go_of_and_a_tuple_is_not() -> None:

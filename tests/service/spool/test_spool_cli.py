@@ -59,8 +59,8 @@ def test_records_to_be_delivered_and_dead_letters_are_listed(rig: SpoolRig) -> N
     assert cut.output.endswith("and 1 more: --limit lists them\n")
     reported = json.loads(spool("show", "--folder", str(rig.folder), "--json").output)
     assert (reported["records"], [topic["topic"] for topic in reported["topics"]]) == (2, ["orders"])
-    set_aside = [(one["sequence"], one["reason"]) for one in reported["set_aside"]]
-    assert (set_aside, reported["damaged_files"]) == ([(1, "forbidden"), (3, "forbidden")], [])
+    letters = [(one["sequence"], one["reason"]) for one in reported["set_aside"]]
+    assert (letters, reported["damaged_files"]) == ([(1, "forbidden"), (3, "forbidden")], [])
     (rig.folder / "aside" / "x.segment.damaged").write_bytes(b"12345")
     ended = spool("show", "--folder", str(rig.folder))
     assert ended.output.endswith("damaged file       bytes\nx.segment.damaged      5\n")
