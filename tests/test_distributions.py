@@ -35,7 +35,7 @@ def _archive(dist: Path, name: str) -> Path:
     return dist / f"{name.replace('-', '_')}-{_VERSION}.tar.gz"
 
 
-# -- what they hold ------------------------------------------------------------------------------------------
+# -- their content -------------------------------------------------------------------------------------------
 
 
 def test_a_wheel_holds_its_packages_whole_and_a_source_archive_the_same_files(dist: Path) -> None:

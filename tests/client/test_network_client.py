@@ -631,7 +631,7 @@ def test_closing_twice_only_warns(caplog: pytest.LogCaptureFixture) -> None:
         bench.poll()
 
 
-# -- what the peer does wrong --------------------------------------------------------------------------------
+# -- faults of the peer --------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("NET-11")

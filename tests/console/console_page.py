@@ -105,7 +105,7 @@ class ConsolePage:
         """What a script in the page returns."""
         return self.browser.execute_script(script, *arguments)
 
-    # -- what its reader does --------------------------------------------------------------------------------
+    # -- actions of a reader ---------------------------------------------------------------------------------
 
     def press(self, name: str) -> None:
         """Presses the shown button whose name begins so."""

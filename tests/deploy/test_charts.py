@@ -65,7 +65,7 @@ def toml_of(manifests: list[Manifest]) -> str:
     return text
 
 
-# -- what Helm and Kubernetes say ----------------------------------------------------------------------------
+# -- Helm and Kubernetes -------------------------------------------------------------------------------------
 
 
 def test_helm_lint_is_content_with_every_example() -> None:

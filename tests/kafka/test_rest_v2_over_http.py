@@ -69,7 +69,7 @@ def by_place(read: Sequence[ReadRecord]) -> dict[tuple[int, int], ReadRecord]:
     return {(record.partition, record.offset): record for record in read}
 
 
-# -- what is refused, and how --------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 class Refused(NamedTuple):
@@ -121,7 +121,7 @@ def test_every_refusal_has_its_status_its_code_and_writes_nothing(
     assert missing not in kafka.admin.topics()
 
 
-# -- what is written -----------------------------------------------------------------------------------------
+# -- written records -----------------------------------------------------------------------------------------
 
 
 class Written(NamedTuple):

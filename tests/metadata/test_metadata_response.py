@@ -264,7 +264,7 @@ def test_a_changed_topic_goes_on_with_the_use_of_the_known_one() -> None:
     assert known(read(1, {"t": 4}, known_topics=tables))["t"].use is tables["t"].use
 
 
-# -- what brokers must not send ------------------------------------------------------------------------------
+# -- invalid responses ---------------------------------------------------------------------------------------
 
 
 def small_messages() -> list[wire.MetadataResponse]:

@@ -179,7 +179,7 @@ def test_after_a_failure_no_backoff_of_equivalent_responses_is_drawn() -> None:
     assert schedule.time_to_allow_update(0) == 80
 
 
-# -- what Metadata looks at without its lock -----------------------------------------------------------------
+# -- values that Metadata reads without its lock -------------------------------------------------------------
 
 
 def test_before_anything_happened_there_is_no_such_moment(schedule: RefreshSchedule) -> None:

@@ -114,7 +114,7 @@ def test_neither_source_nor_secret_shows_the_text(tmp_path: Path, events: Record
     assert str(tmp_path / "password") in shown
 
 
-# -- what is made of texts that change -----------------------------------------------------------------------
+# -- values of texts that change -----------------------------------------------------------------------------
 
 
 class Given:

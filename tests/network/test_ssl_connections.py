@@ -261,7 +261,7 @@ def test_a_file_that_was_replaced_is_the_next_connections_and_a_broken_one_nobod
         check_connection(selector, 1)  # an existing connection stays open
 
 
-# -- what is negotiated --------------------------------------------------------------------------------------
+# -- negotiation ---------------------------------------------------------------------------------------------
 
 _ONE_OR_BOTH = [(TLS12,), (TLS13,), (TLS12, TLS13), (TLS13, TLS12)]
 

@@ -511,7 +511,7 @@ def test_every_line_is_an_event_or_a_reject_and_none_is_both(classified: DataFra
     assert len(rejects["a huge line"]["line_head"]) == bronze.LINE_HEAD_CHARS
 
 
-# -- lines that nobody thought of ----------------------------------------------------------------------------
+# -- random lines --------------------------------------------------------------------------------------------
 
 _LINES: Final = 2_000
 _A_NAME_TWICE: Final = "a name twice"

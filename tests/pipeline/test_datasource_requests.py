@@ -240,7 +240,7 @@ def test_a_key_is_of_the_write_the_place_and_the_rows() -> None:
     assert len({key_of("w", 3, 7, 0, b"a"), key_of("w", 3, 7, 0, b"b"), key_of("w", 3, 7, 1, b"a")}) == 3
 
 
-# -- what an answer means ------------------------------------------------------------------------------------
+# -- meaning of answers --------------------------------------------------------------------------------------
 
 
 def test_the_meaning_of_each_answer() -> None:

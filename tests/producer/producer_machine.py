@@ -100,7 +100,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.sent: dict[int, FutureRecordMetadata] = {}
         self.is_closed = False
 
-    # -- what callers do -----------------------------------------------------------------------------------
+    # -- callers -------------------------------------------------------------------------------------------
 
     @rule(
         topic=st.sampled_from((TOPIC, TOPIC, TOPIC, UNKNOWN_TOPIC)),
@@ -176,7 +176,7 @@ class ProducerMachine(RuleBasedStateMachine):
         look_up.ticket.cancel()
         look_up.is_cancelled |= not look_up.results
 
-    # -- what time and the I/O thread do -------------------------------------------------------------------
+    # -- time and the I/O thread ---------------------------------------------------------------------------
 
     @rule(stale=st.booleans(), applied=st.booleans())
     def turn(self, stale: bool, applied: bool) -> None:
@@ -199,7 +199,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def learn(self) -> None:
         self.rig.client.update_metadata(self.brokers.metadata(), 13)
 
-    # -- what brokers and the network do -------------------------------------------------------------------
+    # -- brokers and the network ---------------------------------------------------------------------------
 
     @rule(node=st.sampled_from(NODES))
     def apply(self, node: int) -> None:
@@ -226,7 +226,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def move_leader(self, partition: int) -> None:
         self.brokers.move_leader(partition)
 
-    # -- what must hold ------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------
 
     @invariant()
     def each_ticket_ends_once(self) -> None:

@@ -149,7 +149,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.places[number] = (partition, offset)
         self.reported_order[partition].append(number)
 
-    # -- what callers do -----------------------------------------------------------------------------------
+    # -- callers -------------------------------------------------------------------------------------------
 
     @rule(
         partition=st.sampled_from((None, 0, 0, 1)),
@@ -179,7 +179,7 @@ class SenderMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.flushes.append(self.rig.accumulator.begin_flush())
 
-    # -- what time and the I/O thread do -------------------------------------------------------------------
+    # -- time and the I/O thread ---------------------------------------------------------------------------
 
     @rule(stale=st.booleans(), applied=st.booleans())
     def turn(self, stale: bool, applied: bool) -> None:
@@ -198,7 +198,7 @@ class SenderMachine(RuleBasedStateMachine):
     def learn(self) -> None:
         self.rig.client.update_metadata(self.brokers.metadata(), 13)
 
-    # -- what brokers and the network do -------------------------------------------------------------------
+    # -- brokers and the network ---------------------------------------------------------------------------
 
     @rule(node=st.sampled_from(NODES))
     def apply(self, node: int) -> None:
@@ -248,7 +248,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.has_overtaken = True
         self.brokers.move_leader(partition)
 
-    # -- what must hold ------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------
 
     def queued(self) -> Iterator[ProducerBatch]:
         for partition in range(PARTITIONS):

@@ -67,7 +67,7 @@ def test_hostile_brokers_that_demand_sasl_are_survived(mechanism: str) -> None:
         survive_over_sockets(seed, mechanism=mechanism)
 
 
-# -- what the runs have found --------------------------------------------------------------------------------
+# -- findings of the runs ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lie", [{"producer_id": -1}, {"producer_epoch": -1}], ids=str)

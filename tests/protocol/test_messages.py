@@ -262,7 +262,7 @@ def test_any_byte_but_zero_is_true() -> None:
     assert MetadataRequest.decode(body, 4).allow_auto_topic_creation is True
 
 
-# -- what can't be encoded -----------------------------------------------------------------------------------
+# -- values that can't be encoded ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 9])

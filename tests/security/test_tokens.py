@@ -165,7 +165,7 @@ def test_no_spelling_of_a_name_goes_round_its_rule(web: HttpApp, tokens: TokensF
         assert web.producer.calls == [], spelling  # and no broker was asked
 
 
-# -- what callers share in memory ----------------------------------------------------------------------------
+# -- memory that callers share -------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ class Caller:
     def _long_poll(self) -> None:
         self._ask("GET", f"/v1/watch?topics={self._steady()}&max_block_ms=50", accept=_JSON)
 
-    # -- what is wrong ---------------------------------------------------------------------------------------
+    # -- bad requests ----------------------------------------------------------------------------------------
 
     def _hang_up(self) -> None:
         """Sends a whole request and does not wait for the answer."""

@@ -297,7 +297,7 @@ class SidecarSoak:
     def _status_text(self) -> str:
         return json.dumps(self._status())[:2_000]
 
-    # -- what it holds ---------------------------------------------------------------------------------------
+    # -- its sizes -------------------------------------------------------------------------------------------
 
     def measure(self) -> dict[str, float]:
         """What the sidecar holds, from outside and inside, by name."""

@@ -145,7 +145,7 @@ class SimulatedSoak:
         for log in self.brokers.state.logs.values():
             log.batches.clear()
 
-    # -- what is asked ---------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         self._submit(self.random.choice(_STEADY))
@@ -199,7 +199,7 @@ class SimulatedSoak:
     def _in(self, ms: int) -> int:
         return self.clock.now_ms() + ms
 
-    # -- what happens ----------------------------------------------------------------------------------------
+    # -- events and faults -----------------------------------------------------------------------------------
 
     def _trouble(self) -> None:
         """One minute's share of faults, and of topics that come and go."""

@@ -149,7 +149,7 @@ class ChaosCluster:
             self._security = SecurityAdmin(self.kafka.bootstrap_servers)
         return self._security
 
-    # -- what a test does ------------------------------------------------------------------------------------
+    # -- controls for tests ----------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """Every proxy passes plainly, every server serves, and nothing forbids the user anything.

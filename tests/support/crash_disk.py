@@ -95,7 +95,7 @@ class CrashDisk(BadDisk):
                 data = path.read_bytes()
                 self._synced[path] = self._live[path] = _File(data, len(data))
 
-    # -- what the power leaves -------------------------------------------------------------------------------
+    # -- states after a power cut ----------------------------------------------------------------------------
 
     def cut_power(self) -> None:
         """Leaves in the folder what is on the disk, and nothing else."""

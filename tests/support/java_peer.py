@@ -118,7 +118,7 @@ class JavaPeer:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    # -- what it did -----------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     def results(self) -> list[Completed]:
         """All that was completed so far, up to 100 ms ago, in the order of completion."""

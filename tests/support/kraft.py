@@ -173,7 +173,7 @@ class KraftCluster:
         """Every record of a topic up to the high watermarks, by librdkafka."""
         return read_back(self.bootstrap_servers, topic, timeout_s=timeout_s)
 
-    # -- what a test does to brokers -------------------------------------------------------------------------
+    # -- controls of brokers ---------------------------------------------------------------------------------
 
     def is_running(self, broker_id: int) -> bool:
         """Whether the broker's process is there (it may still be starting, or be paused)."""

@@ -133,7 +133,7 @@ class MockClient:
         #: How long the polls have slept; those that advance the clock add to it.
         self.waited_ms = 0
 
-    # -- what a test says of the nodes -----------------------------------------------------------------------
+    # -- nodes as a test sets them ---------------------------------------------------------------------------
 
     def backoff(self, node: Node, duration_ms: int) -> None:
         """Once it is disconnected, the node can't be connected to for so long."""
@@ -154,7 +154,7 @@ class MockClient:
     def is_connected(self, node_id: int) -> bool:
         return self._connection(node_id).state is _State.CONNECTED
 
-    # -- what a test answers ---------------------------------------------------------------------------------
+    # -- answers of a test -----------------------------------------------------------------------------------
 
     def prepare_response(
         self, body: object | None, *, node: Node | None = None, disconnected: bool = False

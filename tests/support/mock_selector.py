@@ -96,7 +96,7 @@ class MockSelector:
         self._disconnected: dict[int, ChannelState] = {}
         self._connected: list[int] = []
 
-    # -- what the test says ----------------------------------------------------------------------------------
+    # -- controls for tests ----------------------------------------------------------------------------------
 
     def receive(self, node_id: int, payload: bytes) -> None:
         """The node's next frame: one poll delivers at most one of a node (SEL-05)."""

@@ -70,7 +70,7 @@ class ModelBrokers:
         self._under_way: dict[int, ClientRequest] = {}  # what the client waits for, as of the last look
         self._next_producer_id = 1_000
 
-    # -- what the client learns without asking ---------------------------------------------------------------
+    # -- metadata and leaders --------------------------------------------------------------------------------
 
     def metadata(self) -> bytes:
         """The metadata that any broker returns now."""
@@ -162,7 +162,7 @@ class ModelBrokers:
         self._under_way.pop(request.correlation_id, None)
         self._client.respond_to_request(request, body)
 
-    # -- what a broker does ----------------------------------------------------------------------------------
+    # -- actions of a broker ---------------------------------------------------------------------------------
 
     def _applied(self, request: ClientRequest) -> object:
         builder = request.builder
@@ -229,7 +229,7 @@ class ModelBrokers:
         self._answers[waiting[0].correlation_id] = self._response(late)
         return True
 
-    # -- what is in the logs ---------------------------------------------------------------------------------
+    # -- the logs --------------------------------------------------------------------------------------------
 
     def values(self, number: int) -> Sequence[bytes]:
         """The values of a partition's records, in the order of their offsets."""

@@ -253,7 +253,7 @@ def records(count: int, topic: str = "orders") -> list[ProducerRecord]:
     return [record(f"{topic}-{number}", topic) for number in range(count)]
 
 
-# -- what brokers say, and what became of records ---
+# -- errors of brokers, and outcomes of records -----
 
 
 def failure(error: KafkaError, phase: Phase = Phase.DELIVERY) -> RecordFailure:

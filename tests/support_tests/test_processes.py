@@ -66,7 +66,7 @@ class Answering:
         return self.says()
 
 
-# -- what the guard watches ends with the session that started it --------------------------------------------
+# -- guarded processes end with the session that started them ------------------------------------------------
 
 #: A session of its own that starts a sleeper under guard, says its pid, and hangs.
 _SESSION: Final = """

@@ -368,7 +368,7 @@ def test_closing_a_channel_that_waits_leaves_nothing() -> None:
         assert not selector.disconnected
 
 
-# -- brokers that mean no good to who logs in ----------------------------------------------------------------
+# -- hostile brokers -----------------------------------------------------------------------------------------
 
 
 def test_an_answer_of_megabytes_is_refused_as_soon_as_its_size_is_known() -> None:

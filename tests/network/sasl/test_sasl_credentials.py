@@ -246,7 +246,7 @@ def test_any_password_can_be_quoted(password: str) -> None:
     assert options(f'password="{quoted}"') == {"password": password}
 
 
-# -- what a token endpoint is asked with ---------------------------------------------------------------------
+# -- parameters of a token endpoint --------------------------------------------------------------------------
 
 
 ID: Final = "sasl.oauthbearer.client.credentials.client.id"

@@ -68,7 +68,7 @@ class Simulation:
         (chosen,) = self.random.choices(list(self.steps), list(self.steps.values()))
         chosen()
 
-    # -- what callers do -----------------------------------------------------------------------------------
+    # -- callers -------------------------------------------------------------------------------------------
 
     def append(self) -> None:
         owner = Owner(f"owner {len(self.appended)}")
@@ -96,7 +96,7 @@ class Simulation:
         epochs = {partition: self.random.randrange(5) for partition in range(PARTITIONS)}
         self.bench.leaders = Leaders(leaders, epochs)
 
-    # -- what the I/O thread does --------------------------------------------------------------------------
+    # -- the I/O thread ------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         ready = self.bench.ready()
@@ -183,7 +183,7 @@ class Simulation:
         while (batch := self.answered()) is not None:
             self.ended(batch)
 
-    # -- what must hold ------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------
 
     def check(self) -> None:
         queues = list(self.bench.accumulator._queues.waiting.values())

@@ -381,7 +381,7 @@ def test_of_so_many_nodes_the_first_seen_is_forgotten_for_a_new_one_only() -> No
 ON: Final = {"partitioner.lost.leader.probe.interval.ms": 20, "batch.size": 1_000}
 
 
-# -- who is lost ---------------------------------------------------------------------------------------------
+# -- lost leaders --------------------------------------------------------------------------------------------
 
 
 def test_a_lost_leader_is_tried_again_every_interval_until_it_is_found() -> None:
@@ -451,7 +451,7 @@ def test_the_sticky_partition_is_left_at_once_when_its_leader_is_lost_and_kept_o
     assert partitioner.current_partition(leaders.cluster) == other
 
 
-# -- what waits already --------------------------------------------------------------------------------------
+# -- records that wait already -------------------------------------------------------------------------------
 
 
 def bench_of(**settings: Any) -> Bench:

@@ -66,7 +66,7 @@ def test_a_record_that_was_refused_as_it_came_is_in_the_report_of_the_close() ->
     assert rig.producer.close(0) == CloseReport(failed_earlier=2)
 
 
-# -- producers that nobody closes ----------------------------------------------------------------------------
+# -- producers that are never closed -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -274,7 +274,7 @@ def test_a_partition_that_the_answer_passes_over_is_tried_again_and_one_beside_i
     assert future.result(0).offset == 2
 
 
-# -- what can't be sent --------------------------------------------------------------------------------------
+# -- records that can't be sent ------------------------------------------------------------------------------
 
 
 def break_batch_of(rig: SenderRig, topic_partition: TopicPartition) -> None:

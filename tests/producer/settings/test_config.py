@@ -241,7 +241,7 @@ def test_a_name_that_is_no_text_is_refused() -> None:
         ProducerConfig.from_mapping(settings)
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 REFUSED_NAMES: Final = {

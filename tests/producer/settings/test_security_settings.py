@@ -365,7 +365,7 @@ def test_settings_without_effect_must_be_valid_all_the_same() -> None:
     assert refused({"ssl.truststore.type": "JKS"}).name == "ssl.truststore.type"
 
 
-# -- what is shown -------------------------------------------------------------------------------------------
+# -- texts and secrets ---------------------------------------------------------------------------------------
 
 
 def test_no_secret_is_shown_and_every_path_is() -> None:

@@ -173,7 +173,7 @@ def test_a_tokens_file_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Pa
         create_app(settings, FakeProducer())
 
 
-# -- what each may see ---------------------------------------------------------------------------------------
+# -- visible topics ------------------------------------------------------------------------------------------
 
 
 FAST = ("", "/partitions/0", "/leader?partition=0", "/leader?key=a")
@@ -432,7 +432,7 @@ def reloads(web: HttpApp) -> dict[str, float]:
     return {o: registry.get_sample_value(name, {"outcome": o}) or 0 for o in ("success", "failure")}
 
 
-# -- what goes on when its token is gone ---------------------------------------------------------------------
+# -- requests that go on when their token is gone ------------------------------------------------------------
 
 
 class Stream:

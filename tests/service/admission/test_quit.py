@@ -48,7 +48,7 @@ def is_asked_to_end(web: HttpApp) -> bool:
     return web.app.sidecar.drain.announced
 
 
-# -- who may -------------------------------------------------------------------------------------------------
+# -- rights --------------------------------------------------------------------------------------------------
 
 
 def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there() -> None:

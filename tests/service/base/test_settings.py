@@ -194,7 +194,7 @@ def test_settings_read_no_environment_when_made_do_not_change_and_show_none_of_k
     assert "s3cret" not in repr(settings) + str(settings)
 
 
-# -- what is wrong -------------------------------------------------------------------------------------------
+# -- wrong settings ------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

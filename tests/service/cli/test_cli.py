@@ -178,7 +178,7 @@ def test_what_can_not_be_asked_is_a_wrong_call(cli: Cli) -> None:
         assert "'--api-port'" in cli.refused("topics", "--api-port", port, code=2), port
 
 
-# -- nobody there, or somebody else --------------------------------------------------------------------------
+# -- no server, or another one -------------------------------------------------------------------------------
 
 
 def test_without_a_sidecar_the_address_and_a_remedy_are_said() -> None:

@@ -150,7 +150,7 @@ def test_a_failed_refresh_is_reported_and_what_is_known_stays_in_it(rig: EventLo
     assert reported["metadata_version"] == rig.producer.cache.update_version
 
 
-# -- what topics become --------------------------------------------------------------------------------------
+# -- changes of topics ---------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_grew_writes_its_new_partitions_and_one_of_which_some_are_missing_shrank(

@@ -136,7 +136,7 @@ def test_the_millionth_file_is_younger_than_the_one_before_it(tmp_path: Path) ->
     assert Desk(tmp_path, files=1).names() == [f"{STEM}-1000000.jsonl"]
 
 
-# -- what an earlier start left ------------------------------------------------------------------------------
+# -- files of an earlier start -------------------------------------------------------------------------------
 
 
 def test_the_file_of_a_killed_sidecar_is_finished_without_its_half_line(

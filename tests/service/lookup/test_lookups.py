@@ -39,7 +39,7 @@ def web() -> HttpApp:
     return app
 
 
-# -- what is known -------------------------------------------------------------------------------------------
+# -- known metadata ------------------------------------------------------------------------------------------
 
 
 def test_the_cluster_has_no_controller(web: HttpApp) -> None:
@@ -402,7 +402,7 @@ def test_the_status_counts_waiting_calls(web: HttpApp) -> None:
     assert web.get("/v1/status").json()["waiting_requests"] == 0
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_path_is_a_problem_document(web: HttpApp) -> None:

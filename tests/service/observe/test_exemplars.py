@@ -46,7 +46,7 @@ def app(**settings: Any) -> HttpApp:
     return with_app
 
 
-# -- what is shown -------------------------------------------------------------------------------------------
+# -- exemplars -----------------------------------------------------------------------------------------------
 
 
 def test_a_traced_request_is_the_exemplar_of_its_range() -> None:
@@ -103,7 +103,7 @@ def test_an_exemplar_says_when_it_was() -> None:
     assert float(reported.timestamp) > 1.7e9
 
 
-# -- what is not ---------------------------------------------------------------------------------------------
+# -- traces without an exemplar ------------------------------------------------------------------------------
 
 
 def test_the_older_format_has_none() -> None:

@@ -243,7 +243,7 @@ def test_a_limit_that_is_none_is_refused_by_name() -> None:
             QueueLimits.of({"OTEL_BSP_MAX_QUEUE_SIZE": value})
 
 
-# -- what the SDK says ---------------------------------------------------------------------------------------
+# -- log lines of the SDK ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

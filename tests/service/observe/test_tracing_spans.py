@@ -191,7 +191,7 @@ def test_records_that_name_their_own_context_keep_it_and_are_linked() -> None:
     assert one.headers == (("traceparent", own.encode()),)
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------
 
 
 def failing(*failed: int) -> Any:

@@ -145,7 +145,7 @@ def test_a_path_in_an_unusual_spelling_is_served_alike(web: HttpApp) -> None:
     assert (refused.status_code, refused.json()["written"]) == (400, "no")
 
 
-# -- what fails ----------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------
 
 
 #: Lines that are no records, and what is said of each behind the place of its record.

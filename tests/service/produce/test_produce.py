@@ -449,7 +449,7 @@ def test_results_are_json_to_the_last_digit(web: HttpApp) -> None:
     assert result == {"partition": 2**31 - 1, "offset": 2**63 - 1, "timestamp": 2**63 - 1}
 
 
-# -- what the client refuses at its door ---------------------------------------------------------------------
+# -- refusals by the client ----------------------------------------------------------------------------------
 
 
 def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpApp) -> None:

@@ -274,7 +274,7 @@ def test_a_request_is_no_larger_than_the_client_may_send(tmp_path: Path) -> None
     assert sizes == [[1_000], [131_000], [1_000]]
 
 
-# -- what is said of it --------------------------------------------------------------------------------------
+# -- status and logs -----------------------------------------------------------------------------------------
 
 
 def test_the_status_names_the_topics_whose_records_are_refused_the_longest_first(rig: SpoolRig) -> None:

@@ -74,7 +74,7 @@ KINDS = [
 ]
 
 
-# -- what is printed -----------------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------------------
 
 
 def test_lines_are_added_and_none_is_changed() -> None:
@@ -336,7 +336,7 @@ def test_a_file_without_its_option_is_said_with_it_and_anything_else_is_not_show
     assert "hunter2" not in done.stderr
 
 
-# -- what is wrong with manifests ----------------------------------------------------------------------------
+# -- wrong manifests -----------------------------------------------------------------------------------------
 
 
 def test_an_unreadable_manifest_is_refused_with_its_place_and_a_remedy() -> None:
@@ -438,7 +438,7 @@ def test_a_legacy_job_must_have_a_way_to_end_its_sidecar() -> None:
     assert "Warning: standard input, document 1 (Job/a), line 1: the job must end its sidecar" in done.stderr
 
 
-# -- what is said --------------------------------------------------------------------------------------------
+# -- messages ------------------------------------------------------------------------------------------------
 
 
 def test_a_summary_lists_each_object_on_standard_error() -> None:

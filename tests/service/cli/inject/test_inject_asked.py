@@ -26,7 +26,7 @@ def refused(*words: str) -> str:
     return done.stderr
 
 
-# -- what is taken -------------------------------------------------------------------------------------------
+# -- accepted options ----------------------------------------------------------------------------------------
 
 
 def test_settings_become_variables_brokers_first_and_kafkas_last() -> None:
@@ -108,7 +108,7 @@ def test_images_are_taken_as_they_are_named() -> None:
         assert sidecar_in(injected(DEPLOYMENT, "--image", image))["image"] == image
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def test_what_can_t_be_meant_is_refused_with_its_remedy() -> None:
@@ -266,7 +266,7 @@ def test_one_that_is_too_short_beside_a_sidecar_is_raised_once() -> None:
     assert grace(with_sidecar(again)) == 55
 
 
-# -- what was there ------------------------------------------------------------------------------------------
+# -- earlier parts -------------------------------------------------------------------------------------------
 
 
 def test_a_default_container_of_the_users_stays_theirs() -> None:

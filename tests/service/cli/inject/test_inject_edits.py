@@ -180,7 +180,7 @@ def test_what_can_t_be_said_without_saying_more_is_refused() -> None:
     assert caught.value.document == 1
 
 
-# -- what values mean ----------------------------------------------------------------------------------------
+# -- values --------------------------------------------------------------------------------------------------
 
 
 def test_a_value_is_what_every_version_of_yaml_takes_it_for_or_kept_as_it_is() -> None:

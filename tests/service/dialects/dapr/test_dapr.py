@@ -50,7 +50,7 @@ def record_of(app: HttpApp, answer: httpx.Response) -> ProducerRecord:
     return record
 
 
-# -- what is written -----------------------------------------------------------------------------------------
+# -- written records -----------------------------------------------------------------------------------------
 
 
 def test_a_body_is_wrapped_and_answered_204() -> None:
@@ -188,7 +188,7 @@ def test_a_pubsubs_name_that_is_not_utf_8_and_an_encoded_slash_are_refused_in_da
     assert refusal(app, answer, 400) == "ERR_BAD_REQUEST"
 
 
-# -- what can't be used --------------------------------------------------------------------------------------
+# -- unusable requests ---------------------------------------------------------------------------------------
 
 
 def test_metadata_that_can_not_be_used_is_400() -> None:
@@ -218,7 +218,7 @@ def test_an_encoded_body_and_an_odd_content_type_are_refused() -> None:
     refusal(app, answer, 400)
 
 
-# -- what Kafka says -----------------------------------------------------------------------------------------
+# -- errors of Kafka -----------------------------------------------------------------------------------------
 
 
 def fail_with(app: HttpApp, error: KafkaError, written: Written = Written.NO) -> None:
@@ -379,7 +379,7 @@ def test_the_token_is_in_no_record(guarded: HttpApp, tokens: TokensFile) -> None
     assert envelope(record)["data"] == "1"
 
 
-# -- what the SDKs ask before they publish -------------------------------------------------------------------
+# -- calls of SDKs before they publish -----------------------------------------------------------------------
 
 
 def test_metadata_is_what_the_javascript_sdk_declares_it_to_be() -> None:

@@ -113,7 +113,7 @@ def test_a_look_up_keeps_the_topic_from_being_forgotten(web: HttpApp) -> None:
     assert use.touched
 
 
-# -- what is not there ---------------------------------------------------------------------------------------
+# -- missing resources ---------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_is_not_there_is_40403_and_is_not_created() -> None:

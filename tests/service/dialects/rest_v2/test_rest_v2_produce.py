@@ -356,7 +356,7 @@ def test_a_topic_that_the_caller_may_not_use_is_403_whether_or_not_it_exists(tmp
     assert len(web.producer.submitted) == 1
 
 
-# -- leaving, and what is left -------------------------------------------------------------------------------
+# -- callers who leave ---------------------------------------------------------------------------------------
 
 
 def test_every_end_is_counted_once(web: HttpApp) -> None:

@@ -219,7 +219,7 @@ def test_all_members_at_once_in_any_order_and_any_white_space_are_understood() -
     ]
 
 
-# -- what is no such body ------------------------------------------------------------------------------------
+# -- other bodies --------------------------------------------------------------------------------------------
 
 
 UNKNOWN_MEMBERS = {
@@ -340,7 +340,7 @@ def test_any_json_comes_through_and_means_the_same(value: object) -> None:
     assert value is None if record.value is None else json.loads(record.value) == value
 
 
-# -- which bodies are read, and for whom is answered ---------------------------------------------------------
+# -- content types and Accept --------------------------------------------------------------------------------
 
 
 def refused(read: Callable[..., object], *given: bytes | None) -> tuple[int, str]:

@@ -262,7 +262,7 @@ def test_answers_go_on_while_the_brokers_are_away(http: HttpApp) -> None:
         assert http.get(url).headers["age"] == "3600"
 
 
-# -- what is not there ---------------------------------------------------------------------------------------
+# -- missing resources ---------------------------------------------------------------------------------------
 
 
 #: Of them nothing is there, in the cluster and below it.
@@ -334,7 +334,7 @@ def test_parameters_and_other_methods_and_what_the_guards_refuse_is_refused_in_t
     assert error(http, "/v3/clusters/a%2Fb") == (400, 400)
 
 
-# -- who may read --------------------------------------------------------------------------------------------
+# -- rights --------------------------------------------------------------------------------------------------
 
 
 def test_a_caller_sees_its_own_topics_only(http: HttpApp) -> None:

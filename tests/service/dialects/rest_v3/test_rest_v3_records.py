@@ -241,7 +241,7 @@ def test_a_topic_that_is_not_known_is_waited_for_a_second_and_40401(http: HttpAp
     assert asked["create"] is False
 
 
-# -- what HTTP refuses ---------------------------------------------------------------------------------------
+# -- refusals by HTTP ----------------------------------------------------------------------------------------
 
 
 #: A media type, None for none at all, the body, what follows the cluster in the path, and what is said.
