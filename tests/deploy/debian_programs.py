@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TIMEOUT_S: Final = 900
-_TOLD_LINES: Final = 30
+_SHOWN_LINES: Final = 30
 
 
 class ProgramFailedError(Exception):
     """A program ended with another code than 0. The text is its call, its code and its last output."""
 
     def __init__(self, command: Sequence[str], code: int, said: str) -> None:
-        reported = "\n".join(said.strip().splitlines()[-_TOLD_LINES:])
+        reported = "\n".join(said.strip().splitlines()[-_SHOWN_LINES:])
         super().__init__(f"`{' '.join(command)}` ended with {code}:\n{reported}")
         self.said = said
 
