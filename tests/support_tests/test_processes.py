@@ -153,7 +153,7 @@ def test_nothing_of_a_paused_process_runs_any_more_though_it_waited_for_a_proces
 
 # -- the clock and the names of another process --------------------------------------------------------------
 
-_TELLS_TIME: Final = """
+_SAYS_TIME: Final = """
 import os, sys, time
 
 for line in sys.stdin:
@@ -167,7 +167,7 @@ def test_the_wall_clock_jumps_and_other_clocks_do_not(tmp_path: Path) -> None:
     clock = SteeredClock(tmp_path)
     looked_at = tmp_path / "file"
     looked_at.touch()
-    with Answering(_TELLS_TIME, clock.environment()) as process:
+    with Answering(_SAYS_TIME, clock.environment()) as process:
         for difference_s in (0, 3_600, -3_600, -86_400_000, 0):
             clock.set(difference_s)
             *walls_s, monotonic_s, written_s = map(float, process.ask(looked_at).split())

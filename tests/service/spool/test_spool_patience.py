@@ -452,7 +452,7 @@ def test_whatever_is_refused_for_how_long_the_records_of_a_key_keep_their_order(
 #: More than the batches that Kafka's default buffer.memory has room for, at the spool's batch.size.
 GONE: Final = tuple(f"gone-{number}" for number in range(300))
 #: delivery.timeout.ms, then the wait for the topic, with room for pauses.
-UNTIL_SET_ASIDE_MS: Final = 120_000 + 60_000 + 30_000
+UNTIL_DEAD_LETTER_MS: Final = 120_000 + 60_000 + 30_000
 
 
 def test_hundreds_of_deleted_topics_do_not_stop_the_delivery_of_another_and_nothing_is_kept_of_them(
@@ -476,7 +476,7 @@ def test_hundreds_of_deleted_topics_do_not_stop_the_delivery_of_another_and_noth
         assert bench.stored("orders") == 1 + second
         assert second != 5 or bench.held_bytes > 0
     assert bench.rig.spool.entries == len(GONE)
-    bench.live(UNTIL_SET_ASIDE_MS)
+    bench.live(UNTIL_DEAD_LETTER_MS)
     counted = {labels: counter.value for labels, counter in bench.rig.spool.delivery.set_aside.items()}
     assert {labels: value for labels, value in counted.items() if value} == {("topic_gone",): len(GONE)}
     assert (bench.rig.spool.entries, bench.held_bytes) == (0, 0)
