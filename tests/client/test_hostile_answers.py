@@ -110,7 +110,7 @@ def _look_at(body: object, random: Random) -> None:
         for topic, table in cache.topics.items():
             for number in table.numbers:
                 cache.leader_for(TopicPartition(topic, number))
-                cache.leader_epoch_for(TopicPartition(topic, number))
+                cache.leader_and_epoch_for(TopicPartition(topic, number))[1]
                 metadata.current_leader(TopicPartition(topic, number))
                 table.partition(number, cache.nodes_by_id)
         assert cache.leaderless_total <= cache.partition_total

@@ -142,8 +142,8 @@ class _Snapshot:
     def leader_for(self, topic_partition: TopicPartition, /) -> Node | None:
         return self.cluster.leader_for(topic_partition)
 
-    def leader_epoch_for(self, topic_partition: TopicPartition, /) -> int | None:
-        return self.epochs[topic_partition.partition]
+    def leader_and_epoch_for(self, topic_partition: TopicPartition, /) -> tuple[Node | None, int | None]:
+        return self.cluster.leader_for(topic_partition), self.epochs[topic_partition.partition]
 
     def with_leader(self, partition: int, leader: int | None, epoch: int) -> _Snapshot:
         return _Snapshot({**self.leaders, partition: leader}, {**self.epochs, partition: epoch})

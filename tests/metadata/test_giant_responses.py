@@ -194,7 +194,8 @@ def test_the_bytes_of_all_topics_that_are_kept_are_limited(monkeypatch: pytest.M
     kept = sum(len(table.raw) for table in tables)
     monkeypatch.setattr(metadata_response, "MOST_KEPT_BYTES", kept)
     end_of_kept = body.index(tables[-1].raw) + len(tables[-1].raw)
-    for cuts in ([], [end_of_kept]):  # what begins behind them is still waited for
+    # What follows them takes none of these bytes: it is waited for, wherever it is cut.
+    for cuts in ([], [end_of_kept], [end_of_kept + 1], [end_of_kept + 9]):
         assert len(in_pieces(body, cuts, VERSION, {}, None).topics) == 3
     monkeypatch.setattr(metadata_response, "MOST_KEPT_BYTES", kept - 1)
     with pytest.raises(SchemaError, match=f"{kept} bytes of topics, more than {kept - 1}"):

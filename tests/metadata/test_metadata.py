@@ -326,7 +326,7 @@ def test_readers_see_whole_snapshots_only(metadata: Metadata) -> None:
     def look() -> None:
         while not is_over.is_set():
             cache = metadata.cache
-            seen = len(cache.cluster.nodes), cache.partition_count("topic"), cache.leader_epoch_for(TP)
+            seen = len(cache.cluster.nodes), cache.partition_count("topic"), cache.leader_and_epoch_for(TP)[1]
             if len(set(seen)) != 1:
                 torn.append(seen)
 
@@ -339,7 +339,7 @@ def test_readers_see_whole_snapshots_only(metadata: Metadata) -> None:
     for reader in readers:
         reader.join(patient(30))
     assert torn == []
-    assert metadata.cache.leader_epoch_for(TP) == 59
+    assert metadata.cache.leader_and_epoch_for(TP)[1] == 59
 
 
 @pytest.mark.behaviour("META-21")
@@ -349,7 +349,7 @@ def test_concurrent_update_and_fetch_for_snapshot_and_cluster(metadata: Metadata
     assert metadata.fetch() is metadata.cache.cluster
     assert len(metadata.fetch().nodes) == 10
     assert [metadata.fetch().partition_count_for_topic(name) for name in ("topic", "other")] == [1, 1]
-    assert metadata.cache.leader_epoch_for(TP) == 100
+    assert metadata.cache.leader_and_epoch_for(TP)[1] == 100
     was_updated = threading.Event()
 
     def update(number: int) -> None:
@@ -371,7 +371,7 @@ def test_concurrent_update_and_fetch_for_snapshot_and_cluster(metadata: Metadata
         for picture in (cache.cluster, cluster):
             assert len(picture.nodes) > 10
             assert all((picture.partition_count_for_topic(name) or 0) > 1 for name in ("topic", "other"))
-        assert (cache.leader_epoch_for(TP) or 0) > 100
+        assert (cache.leader_and_epoch_for(TP)[1] or 0) > 100
 
 
 @pytest.mark.java("MetadataTest.ClusterListenerGetsNotifiedOfUpdate")

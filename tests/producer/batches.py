@@ -111,8 +111,8 @@ class Leaders:
     def leader_for(self, topic_partition: TopicPartition, /) -> Node | None:
         return self.cluster.leader_for(topic_partition)
 
-    def leader_epoch_for(self, topic_partition: TopicPartition, /) -> int | None:
-        return self.epochs.get(topic_partition.partition)
+    def leader_and_epoch_for(self, topic_partition: TopicPartition, /) -> tuple[Node | None, int | None]:
+        return self.cluster.leader_for(topic_partition), self.epochs.get(topic_partition.partition)
 
 
 class CountingSequences:
@@ -129,27 +129,27 @@ class CountingSequences:
     def has_in_flight_batches(self, topic_partition: TopicPartition, /) -> bool:
         return bool(self.in_flight.get(topic_partition))
 
-    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> bool:
-        return topic_partition in self.stale
+    def must_wait(self, batch: ProducerBatch, /) -> bool:
+        topic_partition = batch.topic_partition
+        in_flight = self.in_flight.get(topic_partition, [])
+        if self.producer_id_and_epoch is None:
+            return True
+        if batch.base_sequence is None:
+            return (bool(in_flight) and topic_partition in self.stale) or topic_partition in self.unresolved
+        return bool(in_flight) and batch.base_sequence != self.first_in_flight(topic_partition)
 
-    def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool:
-        return topic_partition in self.unresolved
-
-    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition, /) -> bool:
-        return False
-
-    def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None:
+    def first_in_flight(self, topic_partition: TopicPartition) -> int | None:
+        """The lowest sequence of the batches in flight."""
         batches = self.in_flight.get(topic_partition, [])
         return min((b.base_sequence for b in batches if b.base_sequence is not None), default=None)
 
-    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> None:
-        self.stale.discard(topic_partition)
-
-    def sequence_number(self, topic_partition: TopicPartition, /) -> int:
-        return self.next[topic_partition]
-
-    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int, /) -> None:
-        self.next[topic_partition] = increment_sequence(self.next[topic_partition], increment)
+    def assign_sequence(self, batch: ProducerBatch, /) -> None:
+        assert self.producer_id_and_epoch is not None
+        self.stale.discard(batch.topic_partition)
+        sequence = self.next[batch.topic_partition]
+        batch.set_producer_state(*self.producer_id_and_epoch, sequence)
+        self.next[batch.topic_partition] = increment_sequence(sequence, batch.record_count)
+        self.add_in_flight_batch(batch)
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> None:
         self.in_flight.setdefault(batch.topic_partition, []).append(batch)

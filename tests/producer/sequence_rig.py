@@ -117,12 +117,7 @@ def drain(
     for _ in range(records):
         builder.append(0, None, b"v", ())
     batch = ProducerBatch(topic_partition, builder, 0)
-    to.maybe_update_producer_id_and_epoch(topic_partition)
-    producer = to.producer_id_and_epoch
-    assert producer is not None
-    batch.set_producer_state(*producer, to.sequence_number(topic_partition))
-    to.increment_sequence_number(topic_partition, records)
-    to.add_in_flight_batch(batch)
+    to.assign_sequence(batch)
     return batch
 
 

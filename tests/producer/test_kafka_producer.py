@@ -26,9 +26,10 @@ from client_core.errors import (
     UnknownTopicOrPartitionError,
 )
 from client_core.events import MetadataRefreshFailed, WaitFinished
-from client_core.producer.kafka_producer import IO_THREAD_NAME, KafkaProducer
+from client_core.producer.kafka_producer import KafkaProducer
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.results.status import CloseReport, Unacknowledged
+from client_core.producer.sender.wiring import IO_THREAD_NAME
 from client_core.producer.settings.config import ProducerConfig
 from tests.support.metadata_responses import metadata_response
 from tests.support.producer_rig import ProducerRig

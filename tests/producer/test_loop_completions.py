@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core.producer.async_kafka_producer import LoopCompletions
+from client_core.async_kafka_producer import LoopCompletions
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import FakeResult
 

@@ -110,7 +110,7 @@ class Simulation:
             assert decoded.record_count == batch.record_count == sum(len(i) for _, i, _ in batch.spans)
             assert (decoded.base_sequence is None) == (self.sequences is None)
             if self.sequences is not None and batch.in_retry:
-                assert batch.base_sequence == self.sequences.first_in_flight_sequence(batch.topic_partition)
+                assert batch.base_sequence == self.sequences.first_in_flight(batch.topic_partition)
 
     def answered(self) -> ProducerBatch | None:
         if not self.in_requests:

@@ -286,9 +286,9 @@ def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
 
 def test_a_batch_has_a_sequence_once_it_was_given_one_and_a_reset_shows_until_the_next_drain() -> None:
     batch = batch_with(3, Owner())
-    assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (False, None, None)
+    assert (batch.base_sequence, batch.last_sequence) == (None, None)
     batch.set_producer_state(7, 1, 2**31 - 2)
-    assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (True, 2**31 - 2, 0)
+    assert (batch.base_sequence, batch.last_sequence) == (2**31 - 2, 0)
     assert (batch.producer_id, batch.producer_epoch) == (7, 1)
     batch.close()
     batch.reset_producer_state(7, 2, 0)

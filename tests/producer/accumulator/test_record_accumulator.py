@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -36,6 +37,9 @@ from tests.producer.batches import (
     tp,
     values_in,
 )
+
+if TYPE_CHECKING:
+    from client_core.cluster import Node, TopicPartition
 
 # -- appending (ACC-01 .. ACC-04) --------------------------------------------------------------------------
 
@@ -249,10 +253,9 @@ def test_only_partitions_with_batches_are_asked_for() -> None:
     asked: list[int] = []
 
     class Counting(Leaders):
-        def leader_epoch_for(self, topic_partition: object, /) -> int | None:
-            assert isinstance(topic_partition, tuple)
-            asked.append(topic_partition[1])
-            return None
+        def leader_and_epoch_for(self, topic_partition: TopicPartition, /) -> tuple[Node | None, int | None]:
+            asked.append(topic_partition.partition)
+            return super().leader_and_epoch_for(topic_partition)
 
     bench = Bench()
     bench.leaders = Counting((0,) * 50)
@@ -305,7 +308,7 @@ def test_records_taken_back_have_no_sequence_are_not_sent_and_end_a_flush() -> N
     assert bench.accumulator.status(bench.now_ms).records == 4
     (batch,) = bench.drain(0)
     assert values_in(batch) == [r.value for r in numbered(4)]
-    assert sequences.sequence_number(tp(0)) == 4
+    assert sequences.next[tp(0)] == 4
     assert batch.last_sequence == 3
 
 

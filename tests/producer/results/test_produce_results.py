@@ -211,11 +211,11 @@ def test_results_are_posted_together_and_in_order_and_after_the_end_by_the_addin
     first, second, waiting, late = (ProduceResult(0, (), 0) for _ in range(4))
     completions.add(ignore, first)
     completions.add(ignore, second)
-    assert completions
+    assert completions.finished
     assert sink.posted == []
     completions.post()
     assert sink.posted == [[first, second]]
-    assert not completions
+    assert not completions.finished
     completions.add(ignore, waiting)
     completions.post_from_now_on()
     completions.add(ignore, late)

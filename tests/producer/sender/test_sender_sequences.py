@@ -191,7 +191,8 @@ def test_out_of_order_right_behind_what_is_acknowledged_begins_a_new_epoch() -> 
 
 def is_stale(rig: SenderRig) -> bool:
     """Whether partition 1 goes on under an older epoch."""
-    return rig.idempotence.has_stale_producer_id_and_epoch(ORDERS_1)
+    manager = rig.idempotence
+    return manager._entry(ORDERS_1).producer != manager.producer_id_and_epoch
 
 
 @pytest.mark.behaviour("IDM-04", "IDM-05")
