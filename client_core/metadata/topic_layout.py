@@ -365,6 +365,15 @@ def epoch_at(buf: bytes, at: int, layout: TopicLayout) -> int | None:
     return leader_epoch if leader_epoch >= 0 else None
 
 
+def leader_and_epoch_at(buf: bytes, at: int, layout: TopicLayout) -> tuple[int | None, int | None]:
+    """Returns `leader_at` and `epoch_at`."""
+    leader_id: int
+    leader_epoch: int
+    leader_id, leader_epoch = _LEADER_AND_EPOCH.unpack_from(buf, at + _LEADER_AT)
+    is_reliable = layout.is_flexible and leader_epoch >= 0
+    return leader_id if leader_id >= 0 else None, leader_epoch if is_reliable else None
+
+
 def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> list[tuple[int, ...]]:
     """Returns leader id and epoch of each partition in order, negative for none, to compare at once."""
     offsets = located.offsets

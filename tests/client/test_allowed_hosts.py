@@ -1,5 +1,4 @@
-"""allowed.broker.hosts: which hosts and addresses are allowed, which entries are none, and that no attempt is
-made elsewhere."""
+"""allowed.broker.hosts: which hosts are allowed, which entries are invalid, and no attempt elsewhere."""
 
 from __future__ import annotations
 

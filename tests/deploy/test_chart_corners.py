@@ -86,7 +86,7 @@ def test_kafka_that_is_null_is_none() -> None:
     assert render("pilotfish", values={"pilotfish": {"configMapName": "x", "kafka": None}})
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

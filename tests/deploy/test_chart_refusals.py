@@ -1,4 +1,4 @@
-"""What can't be right is refused, by its place and with the remedy; what is mostly not meant is warned of."""
+"""Wrong values are refused with place and remedy; values that are likely mistakes give a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod's life played on real brokers: whatever the app was told is acknowledged can be read back from them.
+"""A pod's life played on real brokers: every record acknowledged to the app can be read back from them.
 
 The pods are those of helm/examples, the kubelet is tests/deploy/kubelet.py. No produce of the app may fail.
 """

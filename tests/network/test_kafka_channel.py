@@ -174,7 +174,7 @@ def test_a_channel_waits_for_its_connect_and_then_for_bytes() -> None:
     assert channel.state == ChannelState(ChannelStateName.READY, None, "10.0.0.1:9092", None)
 
 
-def test_write_interest_stands_only_while_the_system_has_not_taken_all_of_a_send() -> None:
+def test_the_channel_asks_for_writes_only_until_the_system_has_taken_all_of_a_send() -> None:
     channel = ready(FakeTransport(takes=[3]))
     channel.set_send(NetworkSend(0, [b"abc"]))
     assert channel.interest == EVENT_READ
@@ -333,7 +333,7 @@ def test_answers_to_earlier_requests_are_kept_one_at_a_time_and_the_beginning_of
 
 
 class Large:
-    """The reader of an answer that may be larger than what nobody asked for."""
+    """The reader of an answer that may be larger than the limit for unexpected frames."""
 
     most_bytes = 3_000
     takes_pieces = False

@@ -63,7 +63,7 @@ def test_a_text_without_a_certificate_says_what_it_has_instead() -> None:
         assert caught.value.name == NAME
 
 
-def test_a_certificate_that_is_not_base64_is_told_by_its_place() -> None:
+def test_a_certificate_that_is_not_base64_is_reported_with_its_place() -> None:
     broken = CERTIFICATE.replace("M", "!", 1)
     with pytest.raises(ConfigError, match=f"^{NAME}: certificate 2 of 2 is not base64"):
         ssl_pem.certificates(CERTIFICATE + broken, NAME)
@@ -131,7 +131,7 @@ def test_blocks_are_those_of_the_plain_expression() -> None:
 
 
 def test_a_file_of_nothing_but_beginnings_is_refused_in_one_pass() -> None:
-    """It may lie where a certificate did, and is read on the I/O thread: each one searched for its end."""
+    """Such a file is read on the I/O thread. Searching an end for each beginning took quadratic time."""
     text = "-----BEGIN CERTIFICATE-----\n" * 100_000
     with pytest.raises(ConfigError, match="it has no certificate"):
         ssl_pem.certificates(text, NAME)
@@ -318,7 +318,7 @@ def test_openssl_knows_every_name_of_the_table() -> None:
     assert set(_OPENSSL_NAMES.values()) <= set(names(context))
 
 
-# -- from what OpenSSL says to what people are told ----------------------------------------------------------
+# -- from OpenSSL's errors to ours ---------------------------------------------------------------------------
 
 
 def ssl_error(reason: str | None, said: str = "[SSL: X] something (_ssl.c:1006)") -> ssl.SSLError:

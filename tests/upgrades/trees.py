@@ -1,4 +1,4 @@
-"""One tree of the project writes what stays on a disk or in a topic, and another one reads it.
+"""One tree of the project writes files or records, and another one reads them.
 
 `fixtures/` has what an older tree wrote; `rollback.py` has two checkouts do both directions. Each tree is run
 as its users run it, by its command line in processes of its own, so nothing here imports its code. The

@@ -139,14 +139,14 @@ def test_an_answer_without_an_end_is_not_read_to_it(ask: Ask) -> None:
     assert_refused(ask, endless, "the answer of {where}/token is larger than 1048576 bytes")
 
 
-def test_what_asking_again_will_not_mend_is_a_refusal(ask: Ask) -> None:
+def test_a_lasting_failure_is_a_refusal(ask: Ask) -> None:
     body = b'{"error": "invalid_client", "error_description": "bad\\n client"}'
     for status in (400, 401, 403, 404, 405, 409, 422, 501, 505):
         said = f"{{where}}/token answered {status} (invalid_client - bad  client)"
         assert_refused(ask, answer(f"{status} No", body), said)
 
 
-def test_what_may_pass_is_temporary_trouble(ask: Ask) -> None:
+def test_a_passing_failure_is_temporary(ask: Ask) -> None:
     half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
     troubles = {half: "can't be reached: the connection ended within the answer"}
     for status in (408, 425, 429, 500, 502, 503, 504):
@@ -182,7 +182,7 @@ def test_nobody_there_and_a_peer_that_hangs_up_are_temporary_trouble() -> None:
         retriever(f"http://127.0.0.1:{closing.address[1]}").retrieve()
 
 
-def test_a_certificate_that_nobody_here_trusts_is_a_refusal() -> None:
+def test_an_untrusted_certificate_is_a_refusal() -> None:
     context = server_context(Authority().issue("127.0.0.1"))
     refused = pytest.raises(SaslAuthenticationError, match="the certificate of https://127")
     with OAuthEndpoint({}, tls=context) as endpoint, refused as caught:
@@ -236,7 +236,7 @@ def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it() -> No
         assert "hunter2" not in caught.value.message
 
 
-def test_what_is_shown_of_an_address_has_no_query() -> None:
+def test_a_shown_address_has_no_query() -> None:
     assert repr(retriever("https://host:8443/a/token?secret=hunter2")) == (
         "<HttpJwtRetriever https://host:8443/a/token>"
     )

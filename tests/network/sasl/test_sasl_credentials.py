@@ -1,4 +1,4 @@
-"""Names, passwords and what a token endpoint is asked with, wherever they stand; and JAAS's grammar.
+"""Names, passwords and the parameters of a token endpoint, from every source; and JAAS's grammar.
 
 After JaasContextTest and ConfigOrJaasTest (Kafka 4.3), and what StreamTokenizer does beyond it.
 """
@@ -110,7 +110,7 @@ def test_a_password_file_that_changes_counts_for_the_next_authentication(tmp_pat
     assert login.read().password == "newer"
 
 
-def test_a_jaas_file_that_makes_no_sense_any_more_is_told_once_and_not_used(
+def test_a_jaas_file_that_becomes_invalid_is_reported_once_and_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, events = tmp_path / "jaas.conf", RecordedEvents()
@@ -246,7 +246,7 @@ def test_any_password_can_be_quoted(password: str) -> None:
     assert options(f'password="{quoted}"') == {"password": password}
 
 
-# -- what a token endpoint is asked with ---------------------------------------------------------------------
+# -- parameters of a token endpoint --------------------------------------------------------------------------
 
 
 ID: Final = "sasl.oauthbearer.client.credentials.client.id"

@@ -66,7 +66,7 @@ def test_the_first_is_never_too_many_and_anyone_has_no_share() -> None:
     assert not is_one_too_many(ANYONE, 99, 99, 100)
 
 
-# -- permits -------------------------------------------------------------------------------------------------
+# -- admission control ---------------------------------------------------------------------------------------
 
 
 def test_one_alone_gets_half_of_the_permits_and_the_next_a_third() -> None:
@@ -310,7 +310,7 @@ async def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) ->
     assert modest == ["topic new is not there"]
 
 
-async def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
+async def test_a_cap_of_a_token_is_reported_as_its_own(tokens: TokensFile) -> None:
     web = HttpApp(dialects=(), tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True

@@ -1,4 +1,4 @@
-"""POST /quitquitquit: who may end the sidecar, and that it ends as by SIGTERM."""
+"""POST /quitquitquit: which callers may end the sidecar, and that it ends as by SIGTERM."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_asked_to_end(web: HttpApp) -> bool:
     return web.app.sidecar.drain.announced
 
 
-# -- who may -------------------------------------------------------------------------------------------------
+# -- rights --------------------------------------------------------------------------------------------------
 
 
 def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there() -> None:
@@ -93,7 +93,7 @@ def test_without_the_token_nothing_happens(web: HttpApp) -> None:
         assert not is_asked_to_end(web), headers
 
 
-def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
+def test_a_duplicate_header_is_refused(web: HttpApp) -> None:
     answer = web.post(QUIT, headers=[("authorization", f"Bearer {TOKEN}")] * 2)
     assert answer.status_code == 400
     assert not is_asked_to_end(web)

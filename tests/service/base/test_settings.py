@@ -194,7 +194,7 @@ def test_settings_read_no_environment_when_made_do_not_change_and_show_none_of_k
     assert "s3cret" not in repr(settings) + str(settings)
 
 
-# -- what is wrong -------------------------------------------------------------------------------------------
+# -- wrong settings ------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.Monke
     assert "s3cret" not in str(reported.value)
 
 
-def test_a_malformed_flag_is_told_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_flag_is_reported_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError) as reported:
         load(monkeypatch, kafka=("sasl.password:s3cret",))
     assert str(reported.value) == "--kafka sasl.password: must be name=value, such as linger.ms=0"
@@ -304,7 +304,7 @@ def test_every_setting_is_described_and_has_a_flag() -> None:
         assert f"`PILOTFISH_{name.upper()}`" in table
 
 
-def test_kafkas_table_tells_companions_and_other_defaults_than_kafkas() -> None:
+def test_kafkas_table_has_companions_and_other_defaults_than_kafkas() -> None:
     table = kafka_settings_table()
     assert "| `sasl.password`, `sasl.password.file` | password | none |" in table
     assert "| `ssl.truststore.type` | string | PEM (Kafka: JKS) | [PEM] |" in table

@@ -1,4 +1,4 @@
-"""The commands, run against a sidecar on the embedded cluster, and against what is no sidecar at all."""
+"""The commands, run against a sidecar on the embedded cluster, and against other servers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Cli:
         return CliRunner().invoke(main, words, input=stdin, env=self._environment)
 
     def refused(self, *words: str, code: int = 1, stdin: bytes | str | None = None) -> str:
-        """What a call says that ends with this code: click's own error line, without a stack."""
+        """The error line of a call that ends with this code: click's own, without a stack."""
         result = self(*words, stdin=stdin)
         assert result.exit_code == code, result.output
         assert isinstance(result.exception, SystemExit)
@@ -163,7 +163,7 @@ def test_json_is_the_sidecars_own_answer(cli: Cli, sidecar: Sidecar) -> None:
     assert json.loads(cli("topic", DEMO_TOPIC, "--json").output) == answered
 
 
-def test_what_is_not_there_is_said_in_kafkas_words(cli: Cli) -> None:
+def test_a_missing_topic_is_reported_in_kafkas_words(cli: Cli) -> None:
     assert cli.refused("topic", "nope") == "Topic nope does not exist [UNKNOWN_TOPIC_OR_PARTITION]"
     said = cli.refused("leader", DEMO_TOPIC, "--partition", "9")
     assert said.startswith(f"topic {DEMO_TOPIC} has no partition 9, it has 4")
@@ -178,7 +178,7 @@ def test_what_can_not_be_asked_is_a_wrong_call(cli: Cli) -> None:
         assert "'--api-port'" in cli.refused("topics", "--api-port", port, code=2), port
 
 
-# -- nobody there, or somebody else --------------------------------------------------------------------------
+# -- no server, or another one -------------------------------------------------------------------------------
 
 
 def test_without_a_sidecar_the_address_and_a_remedy_are_said() -> None:
@@ -197,7 +197,7 @@ def test_the_port_of_the_probes_is_not_that_of_the_api(sidecar: Sidecar) -> None
     assert said in wrong.refused("healthcheck")
 
 
-def test_an_answer_of_somebody_else_is_no_stack() -> None:
+def test_an_answer_of_another_server_gives_no_stack() -> None:
     for body in (b"<html>", b'{"hello":"world"}', b"[]", b""):
         with foreign_server(200, body) as cli:
             for words in (("topics",), ("status",), ("produce", "demo", "x")):
@@ -219,13 +219,13 @@ def test_listening_everywhere_is_asked_on_loopback() -> None:
 # -- produce -------------------------------------------------------------------------------------------------
 
 
-def test_values_are_told_row_by_row(cli: Cli) -> None:
+def test_values_are_reported_row_by_row(cli: Cli) -> None:
     head, first, second = cli("produce", DEMO_TOPIC, "a", "b", "--partition", "3").output.splitlines()
     assert head.split() == ["partition", "offset", "error"]
     assert int(second.split()[1]) == int(first.split()[1]) + 1
 
 
-def test_lines_are_told_portion_by_portion(cli: Cli) -> None:
+def test_lines_are_sent_chunk_by_chunk(cli: Cli) -> None:
     result = cli("produce", DEMO_TOPIC, "--partition", "1", stdin="".join(f"{n}\n" for n in range(1_200)))
     assert [line.split(", partition 1 offset")[0] for line in result.stdout.splitlines()] == [
         "lines 1-500: 500 acknowledged",
@@ -261,7 +261,7 @@ def test_a_record_that_is_too_large_is_said_with_its_line(cli: Cli) -> None:
     assert "max.request.size configuration. [MESSAGE_TOO_LARGE]\nnothing was acknowledged" in result.stderr
 
 
-def test_what_the_sidecar_says_of_a_record_is_told_with_its_line() -> None:
+def test_the_sidecars_answer_to_a_record_is_printed_with_its_line() -> None:
     problem = {"detail": "records[2].value: bad base64", "written": "no"}
     with foreign_server(422, json.dumps(problem).encode()) as cli:
         said = cli.refused("produce", DEMO_TOPIC, stdin="a\nb\nc\n")
@@ -387,12 +387,12 @@ def test_what_is_there_is_not_held_back_and_a_line_may_come_in_pieces() -> None:
     assert (Chunk(1, [b"", b""]).name, Chunk(7, [b""]).name) == ("lines 1-2", "line 7")
 
 
-def test_a_portion_has_so_many_lines_at_most() -> None:
+def test_a_chunk_has_so_many_lines_at_most() -> None:
     found = [len(chunk.lines) for chunk in chunks(io.BytesIO(b"x\n" * (2 * LINES_PER_REQUEST + 1)))]
     assert found == [LINES_PER_REQUEST, LINES_PER_REQUEST, 1]
 
 
-def test_a_portion_has_so_many_bytes_at_most_but_one_line_always_fits() -> None:
+def test_a_chunk_has_so_many_bytes_at_most_but_one_line_always_fits() -> None:
     large = b"x" * (BYTES_PER_REQUEST + 1)
     source = Pieces([b"a\n" + large + b"\n" + b"b\nc\n"])
     assert [len(chunk.lines) for chunk in chunks(source)] == [1, 1, 2]
@@ -422,9 +422,7 @@ def test_however_it_comes_each_line_comes_out_once(lines: list[bytes], data: st.
     ]
 
 
-def test_columns_are_as_wide_as_they_need_numbers_stand_to_the_right_and_what_is_not_known_is_a_dash() -> (
-    None
-):
+def test_columns_are_as_wide_as_needed_numbers_are_aligned_right_and_an_unknown_value_is_a_dash() -> None:
     assert render(("topic", "partitions"), [("orders", 12), ("a", 3)]) == (
         "topic   partitions\norders          12\na                3"
     )

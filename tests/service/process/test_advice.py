@@ -1,4 +1,4 @@
-"""A sidecar that starts with advice: what it uses and ignores, what it says of it, what a document may be."""
+"""A sidecar that starts with advice: the used and ignored parts, its log lines, and valid documents."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def said_of_advice(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def turns() -> None:
-    """Lets the loop take what was posted to it."""
+    """Lets the loop run the callbacks that were posted to it."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -208,7 +208,7 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(tmp_path: Path) 
         ),
     ],
 )
-def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
+def test_unusable_advice_is_logged_in_one_line_and_the_sidecar_goes_on(
     tmp_path: Path, log: pytest.LogCaptureFixture, content: bytes | None, outcome: str, reported: str
 ) -> None:
     started = Started(tmp_path, content)
@@ -237,7 +237,7 @@ def test_a_folder_or_a_pipe_in_the_place_of_the_file_holds_nothing_up(tmp_path: 
     assert 'advice_info{outcome="unreadable"} 1.0' in metrics(Started(tmp_path, None).web.app)
 
 
-def test_without_the_setting_nothing_is_read_and_nothing_told(log: pytest.LogCaptureFixture) -> None:
+def test_without_the_setting_nothing_is_read_and_nothing_logged(log: pytest.LogCaptureFixture) -> None:
     app = HttpApp().app
     assert metrics(app) == ["metadata_max_age_seconds 300.0", "advice_topics 0.0"]
     assert log.messages == []
@@ -318,7 +318,7 @@ def test_an_entry_is_taken_for_its_service_by_its_cluster() -> None:
     }
 
 
-def test_what_a_later_pipeline_adds_is_left_alone() -> None:
+def test_members_that_a_later_pipeline_adds_are_ignored() -> None:
     content = document(entry(broker_hints=[1]), made_by="a later one")
     assert parse_advice(content, "billing").keys() == {"cluster"}
 
@@ -328,7 +328,7 @@ def test_a_broken_entry_of_another_service_is_that_services_matter() -> None:
     assert parse_advice(content, "billing")["cluster"].place == "advice[1]"
 
 
-def test_what_is_broken_is_named_by_its_place() -> None:
+def test_a_broken_entry_is_named_by_its_place() -> None:
     for content, reported in (
         (b"", "the document: "),
         (b"\xff\xfe", "the document: "),

@@ -1,4 +1,4 @@
-"""Which bodies are read on another thread and what comes back from there; and the bytes of answers."""
+"""Which bodies are parsed on another thread, and their results; and the bytes of answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
         await waits_for_a_thread
 
 
-async def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:
+async def test_exceptions_of_the_work_come_through_and_a_lack_of_memory_is_503() -> None:
     body_threads = BodyThreads()
 
     def fail(error: Exception) -> None:
@@ -92,7 +92,7 @@ def test_a_list_is_let_go_of_and_a_tuple_is_not() -> None:
     assert items == []
 
 
-# -- the bytes of an answer: told in runs they are those that the receipts make one by one -------------------
+# -- the bytes of an answer: runs give the same ones as single receipts --------------------------------------
 
 
 RUNS = st.lists(
@@ -109,7 +109,7 @@ RUNS = st.lists(
 
 
 @given(runs=RUNS)
-def test_runs_are_told_as_their_records_would_be(runs: list[AcknowledgedRun]) -> None:
+def test_runs_are_answered_as_their_records_would_be(runs: list[AcknowledgedRun]) -> None:
     receipts = [
         RecordMetadata("orders", partition, None if base is None else base + n, timestamp_ms)
         for records, partition, base, timestamp_ms in runs

@@ -1,4 +1,4 @@
-"""Producing over HTTP: what is accepted, how long it waits, and how each end is told."""
+"""Producing over HTTP: what is accepted, how long it waits, and how each outcome is reported."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
 # -- acknowledged --------------------------------------------------------------------------------------------
 
 
-def test_acknowledged_records_are_told_in_order(web: HttpApp) -> None:
+def test_acknowledged_records_are_reported_in_order(web: HttpApp) -> None:
     answer = web.produce(THREE)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -122,7 +122,7 @@ def test_nothing_acknowledged_is_never_a_success(web: HttpApp) -> None:
         assert len(outcomes["results"]) == 3
 
 
-def test_of_records_that_fail_at_one_deadline_each_is_told_whether_it_may_be_written(web: HttpApp) -> None:
+def test_of_records_that_fail_at_one_deadline_each_reports_whether_it_may_be_written(web: HttpApp) -> None:
     error, written = error_for(Errors.REQUEST_TIMED_OUT.code), (Written.NO, Written.UNKNOWN, Written.NO)
     fail_with(web, *(RecordFailure(error, Phase.DELIVERY, one, 250) for one in written))
     answer = web.produce(THREE)
@@ -449,7 +449,7 @@ def test_results_are_json_to_the_last_digit(web: HttpApp) -> None:
     assert result == {"partition": 2**31 - 1, "offset": 2**63 - 1, "timestamp": 2**63 - 1}
 
 
-# -- what the client refuses at its door ---------------------------------------------------------------------
+# -- refusals by the client ----------------------------------------------------------------------------------
 
 
 def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpApp) -> None:

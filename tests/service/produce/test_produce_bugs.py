@@ -1,4 +1,4 @@
-"""A produce that meets a bug is answered as a problem, whichever way it came, and told of in the log once."""
+"""An exception during a produce is answered as a problem on every path, and logged once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY = {"records": [{"value": 1}]}
 
 
 class _NoMemoryForIt:
-    """What became of records that were acknowledged, and are too many to be told of."""
+    """The result of acknowledged records whose outcomes don't fit in memory."""
 
     error = None
     any_acknowledged = True

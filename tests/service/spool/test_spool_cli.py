@@ -1,4 +1,4 @@
-"""`pilotfish spool`: what people see of a spool, and how dead letters come back."""
+"""`pilotfish spool`: what people see of a spool, and how dead letters are put back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spool(*words: str) -> Result:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    """Two records are to be delivered, and of another topic one was, and two are dead letters."""
+    """Two records are to be delivered. Of another topic one was delivered, and two are dead letters."""
     rig = SpoolRig(tmp_path / "spool", spool_topic_wait_ms=1_000)
 
     def report(index: int, one: ProducerRecord) -> Outcome:
@@ -43,7 +43,7 @@ def rig(tmp_path: Path) -> SpoolRig:
     return rig
 
 
-def test_records_to_deliver_and_dead_letters_are_listed(rig: SpoolRig) -> None:
+def test_records_to_be_delivered_and_dead_letters_are_listed(rig: SpoolRig) -> None:
     ended = spool("show", "--folder", str(rig.folder))
     assert ended.exit_code == 0, ended.output
     lines = ended.output.splitlines()
@@ -66,7 +66,7 @@ def test_records_to_deliver_and_dead_letters_are_listed(rig: SpoolRig) -> None:
     assert ended.output.endswith("damaged file       bytes\nx.segment.damaged      5\n")
 
 
-def test_requeued_dead_letters_are_delivered(rig: SpoolRig) -> None:
+def test_dead_letters_are_put_back_and_delivered(rig: SpoolRig) -> None:
     rig.let_go()
     ended = spool("requeue", "--folder", str(rig.folder))
     assert ended.exit_code == 0, ended.output
@@ -93,7 +93,7 @@ def test_it_can_be_chosen_what_is_put_back(rig: SpoolRig) -> None:
     assert (again.exit_code, again.output) == (1, said)
 
 
-def test_where_the_sidecar_that_has_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
+def test_where_the_sidecar_of_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
     (port,) = free_ports(1)
     ended = spool("requeue", "--folder", str(rig.folder), "--api-port", str(port))
     assert ended.exit_code == 1
@@ -102,7 +102,7 @@ def test_where_the_sidecar_that_has_the_folder_does_not_answer_nothing_is_put_ba
     assert rig.spool.dead_letters.records == 2
 
 
-def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None:
+def test_a_file_of_a_later_version_stays_where_it_is(rig: SpoolRig) -> None:
     path = rig.segments[-1]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 6, b"of the future", version=9))
     rig = rig.again()
@@ -146,7 +146,7 @@ def test_a_folder_full_of_noise_is_no_bug(rig: SpoolRig) -> None:
         assert ended.output.splitlines()[-1].startswith(("0 records to deliver", "Error: nothing to"))
 
 
-def test_chosen_dead_letters_are_discarded_and_the_choice_has_to_be_given(
+def test_dead_letters_can_be_deleted_but_only_with_an_explicit_flag(
     rig: SpoolRig,
 ) -> None:
     folder = str(rig.folder)

@@ -1,4 +1,4 @@
-"""After a power cut or a fault of the disk the spool has what it answered for, and holds no file open."""
+"""After a power cut or a fault of the disk the spool has every accepted record, and holds no file open."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def after_the_cut(rig: SpoolRig) -> SpoolRig:
     return begun(rig.folder)
 
 
-def test_what_was_answered_is_there_after_a_power_cut(rig: SpoolRig) -> None:
+def test_answered_records_are_there_after_a_power_cut(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig = after_the_cut(rig)
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_delivered_before_the_mark_is_not_delivered_again(rig: SpoolRig) -> None:
+def test_records_delivered_before_the_mark_are_not_delivered_again(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig.settle()
     rig = after_the_cut(rig)
@@ -87,7 +87,7 @@ def test_dead_letters_are_there_after_a_power_cut(rig: SpoolRig) -> None:
     assert [value for value, _ in dead_letters_of(rig)] == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_requeued_is_no_dead_letter_after_a_power_cut(rig: SpoolRig) -> None:
+def test_requeued_records_are_no_dead_letters_any_more_after_a_power_cut(rig: SpoolRig) -> None:
     forbidden(rig)
     rig.producer.outcome_of = None
     ends: list[Requeued] = []
@@ -148,7 +148,7 @@ def test_folders_that_are_made_are_on_the_disk_if_need_be_by_the_next_process(tm
     rig.let_go()
 
 
-def test_a_folder_above_that_is_not_ours_to_read_keeps_nobody_from_starting(tmp_path: Path) -> None:
+def test_an_unreadable_parent_folder_keeps_no_sidecar_from_starting(tmp_path: Path) -> None:
     def forbid(folder: Path) -> None:
         if folder != tmp_path:
             raise OSError(errno.EACCES, "Permission denied")
@@ -260,7 +260,7 @@ def test_each_process_begins_a_file_of_dead_letters_behind_those_there_are(tmp_p
     rig.let_go()
 
 
-def test_what_can_not_be_written_is_counted(tmp_path: Path) -> None:
+def test_a_failed_write_is_counted(tmp_path: Path) -> None:
     for fault in ("create", "write"):
         rig = SpoolRig(tmp_path / fault)
         rig.disk.fails[fault] = 1
@@ -302,12 +302,12 @@ _ERRORS: Final[Mapping[str, Sequence[int]]] = {
     "unlink": (),
     "size": (),
 }
-#: These are sent with one that brokers refuse, so the mark does not go past them until it is a dead letter.
+#: These are sent with one that brokers refuse, so the mark does not pass them until it is a dead letter.
 _SENT_WITH_REFUSED: Final = frozenset({"b3", "c1"})
 
 
 class Promised(NamedTuple):
-    """What was said to callers, and what brokers have, at one moment."""
+    """The answers to callers, and the records of brokers, at one moment."""
 
     accepted: tuple[str, ...]
     refused: tuple[str, ...]
@@ -390,7 +390,7 @@ class Life:
         return outcome
 
     def spool(self, *values: str) -> None:
-        """A request; refused, its caller tries once more, under values that tell it from the first."""
+        """A request; if it is refused, its caller tries once more, with different values."""
         for again in ("", "-again"):
             sent = [value + again for value in values]
             self.open = len(sent)
@@ -407,7 +407,7 @@ class Life:
         raise AssertionError(f"refused twice: {self.said}")
 
     def settle(self, *, wait: bool = False) -> None:
-        """Delivers and writes the mark; `wait`: until refused ones are dead letters. A failed turn pauses."""
+        """Delivers and writes the mark; `wait`: until no refused record is left. A failed turn pauses."""
         for _ in range(8 if wait else 3):
             with self._paused():
                 self.rig.deliver()
@@ -423,7 +423,7 @@ class Life:
             self.said.append(str(e))
 
     def requeue(self, *values: str) -> None:
-        """Puts dead letters back; where the disk kept it from that, once more."""
+        """Puts dead letters back; repeats it if the disk failed."""
         for _ in range(2):
             ends: list[Requeued] = []
             self.open = len(values)
@@ -470,7 +470,7 @@ def _after(folder: Path, promised: Promised) -> Life:
 
 
 def _violations(promised: Promised, after: Life) -> Iterator[str]:
-    """What was promised and is not so."""
+    """The broken promises."""
     dead = [value for value, _ in dead_letters_of(after.rig)]
     delivered = [value for value, _ in (*promised.delivered, *after.delivered)]
     there = {*delivered, *dead}
@@ -480,7 +480,7 @@ def _violations(promised: Promised, after: Life) -> Iterator[str]:
     for value in promised.refused:
         if value in there:
             yield f"{value[:9]} was refused and is there"
-    # Of a request that nobody was answered the end may be there without its beginning.
+    # Of an unanswered request the end may be there without its beginning.
     if (lost := after.rig.spool.delivery.lost) > promised.open:
         yield f"{lost} records are said to be lost"
     if after.rig.spool.entries:
@@ -499,7 +499,7 @@ def _wrong_numbers(rig: SpoolRig) -> Iterator[str]:
 
 
 def _with_fault(folder: Path, call: int, error: int) -> Iterator[str]:
-    """Plays with one call that fails, cuts the power at the end, and plays on; what was wrong."""
+    """Plays with one failing call, cuts the power at the end, and plays on; returns the faults."""
     life = _begun(folder)
     life.disk.fails_at = call, error
     with log_lines("service.spool", logging.WARNING) as said:
@@ -536,7 +536,7 @@ def test_any_call_to_the_disk_may_fail_once(tmp_path: Path) -> None:
 
 
 def _cuts(life: Life) -> Sequence[tuple[str, State, Promised]]:
-    """Plays, and every state that a power cut may leave on the way, with what was promised until then."""
+    """Plays; yields every state that a power cut may leave on the way, with the promises until then."""
     cuts: dict[object, tuple[str, State, Promised]] = {}
 
     def note() -> None:

@@ -1,4 +1,4 @@
-"""From the spool to Kafka: in order, at least once, over restarts, and nothing holds up the rest."""
+"""From the spool to Kafka: in order, at least once, over restarts, and no record blocks other topics."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_topic_has_one_request_on_its_way_so_that_none_overtakes_another(rig: 
     assert len(rig.producer.waiting) == 2
 
 
-def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(tmp_path: Path) -> None:
+def test_a_failure_that_may_pass_is_tried_again_in_order_until_delivery(tmp_path: Path) -> None:
     everything = ("orders-0", "orders-1", "orders-2")
     for error, refused, times in (
         (NotEnoughReplicasError(), everything, 50),
@@ -119,7 +119,7 @@ def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(tmp_path: P
         assert (found, dead_letters_of(rig)) == ([*refused, "last"], [])
 
 
-def test_what_is_not_the_records_fault_waits(tmp_path: Path) -> None:
+def test_a_record_without_a_fault_of_its_own_waits(tmp_path: Path) -> None:
     for number, error in enumerate(
         (
             timed_out(),
@@ -139,7 +139,7 @@ def test_what_is_not_the_records_fault_waits(tmp_path: Path) -> None:
         assert rig.spool.entries == 0, error
 
 
-def test_one_topic_that_stands_still_does_not_hold_up_another(rig: SpoolRig) -> None:
+def test_one_stalled_topic_does_not_hold_up_another(rig: SpoolRig) -> None:
     fail_values(rig, timed_out(), *(f"orders-{n}" for n in range(3)))
     rig.spool_in([*records(3), *records(3, "payments")])
     rig.deliver()
@@ -149,7 +149,7 @@ def test_one_topic_that_stands_still_does_not_hold_up_another(rig: SpoolRig) -> 
     assert rig.spool.entries == 3
 
 
-def test_a_topic_that_stands_still_takes_little_memory_and_is_read_again(rig: SpoolRig) -> None:
+def test_a_stalled_topic_takes_little_memory_and_is_read_again(rig: SpoolRig) -> None:
     values = [f"{n:04d}" + "x" * 50_000 for n in range(60)]
     fail_values(rig, timed_out(), *values)
     for value in values:
@@ -168,7 +168,7 @@ def test_a_topic_that_stands_still_takes_little_memory_and_is_read_again(rig: Sp
     assert rig.spool.entries == 0
 
 
-def test_what_comes_while_others_of_its_topic_are_on_the_disk_only_is_delivered_once_behind_them(
+def test_records_that_come_while_others_of_their_topic_are_only_on_the_disk_follow_them_once(
     rig: SpoolRig,
 ) -> None:
     values = [f"{n:02d}" + "x" * 100_000 for n in range(15)]
@@ -187,7 +187,7 @@ def test_what_comes_while_others_of_its_topic_are_on_the_disk_only_is_delivered_
     assert (rig.sent, rig.spool.entries) == (values, 0)
 
 
-def test_of_a_host_of_topics_that_stand_still_no_more_are_in_memory_than_fit(rig: SpoolRig) -> None:
+def test_of_many_stalled_topics_no_more_are_in_memory_than_fit(rig: SpoolRig) -> None:
     fit = WINDOW_BYTES // RECORD_BYTES
     topics = {f"topic-{number}": 1 for number in range(fit + fit // 2)}
     rig.producer.set_topics({"orders": 3, **topics})
@@ -213,7 +213,7 @@ def test_of_a_host_of_topics_that_stand_still_no_more_are_in_memory_than_fit(rig
 # -- dead letters --------------------------------------------------------------------------------------------
 
 
-def test_what_can_never_be_delivered_becomes_a_dead_letter_and_the_rest_goes_on(
+def test_records_that_can_never_be_delivered_are_dead_lettered_and_the_rest_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number, (error, reason) in enumerate(
@@ -241,7 +241,7 @@ def test_what_can_never_be_delivered_becomes_a_dead_letter_and_the_rest_goes_on(
         assert rig.spool.status(lambda _: True)["last_error"] == error.error.error.name
 
 
-def test_a_neighbour_of_a_record_that_brokers_refuse_is_no_dead_letter(rig: SpoolRig) -> None:
+def test_a_neighbour_of_a_refused_record_is_not_dead_lettered_with_it(rig: SpoolRig) -> None:
     """Brokers refuse the batch; each of its records is then tried by itself."""
 
     def report(index: int, one: ProducerRecord) -> Outcome:
@@ -258,7 +258,7 @@ def test_a_neighbour_of_a_record_that_brokers_refuse_is_no_dead_letter(rig: Spoo
     assert dead_letters_of(rig) == [("orders-1", "invalid")]
 
 
-def test_what_the_client_refuses_and_records_for_a_missing_partition_become_dead_letters(
+def test_records_that_the_client_refuses_and_a_missing_partition_are_dead_lettered(
     rig: SpoolRig,
 ) -> None:
     rig.producer.refuses = RecordTooLargeError("The message is 9 bytes when serialized")
@@ -288,7 +288,7 @@ def test_an_error_without_a_remedy_is_tried_some_times(rig: SpoolRig) -> None:
     assert dead_letters_of(rig) == [("orders-0", "refused")]
 
 
-def test_records_whose_topic_goes_while_they_are_on_their_way_become_dead_letters(rig: SpoolRig) -> None:
+def test_records_whose_topic_goes_while_they_are_on_their_way_are_dead_lettered(rig: SpoolRig) -> None:
     """They expire in the producer, and the next attempt finds no topic."""
     rig.producer.holds_records = True
     rig.spool_in(records(2))
@@ -304,7 +304,7 @@ def test_records_whose_topic_goes_while_they_are_on_their_way_become_dead_letter
     assert dead_letters_of(rig) == [("orders-0", "topic_gone"), ("orders-1", "topic_gone")]
 
 
-def test_a_record_of_a_later_format_becomes_a_dead_letter_as_it_is(rig: SpoolRig) -> None:
+def test_a_record_of_a_later_format_is_dead_lettered_as_it_is(rig: SpoolRig) -> None:
     rig.spool_in(records(1))
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
@@ -336,7 +336,7 @@ def test_where_no_dead_letter_can_be_written_the_record_waits_and_neither_is_los
         assert (dead_letters_of(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0), fault
 
 
-def test_a_record_that_can_not_become_a_dead_letter_stays_ahead_of_those_that_are_tried_again(
+def test_a_record_that_can_not_be_dead_lettered_stays_ahead_of_those_that_are_tried_again(
     rig: SpoolRig,
 ) -> None:
     def report(_: int, one: ProducerRecord) -> Outcome:
@@ -352,8 +352,8 @@ def test_a_record_that_can_not_become_a_dead_letter_stays_ahead_of_those_that_ar
     assert rig.sent == 2 * ["first", "second"]
 
 
-def test_a_record_that_becomes_a_dead_letter_twice_is_stored_once(rig: SpoolRig) -> None:
-    """Killed after it was stored, and before the mark was written."""
+def test_a_record_that_is_dead_lettered_twice_is_there_once(rig: SpoolRig) -> None:
+    """Killed after the dead letter and before the mark was written."""
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0", "orders-2")
     rig.spool_in(records(3))
     rig.wait_out()
@@ -377,7 +377,7 @@ def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pyte
     assert {*rig.sent, *again.sent} == {"orders-0", "orders-1"}
 
 
-def test_what_the_closing_producer_gave_up_is_neither_lost_nor_a_dead_letter(rig: SpoolRig) -> None:
+def test_records_that_the_closing_producer_gave_up_are_neither_lost_nor_dead_lettered(rig: SpoolRig) -> None:
     rig.producer.holds_records = True
     rig.spool_in(records(2))
     rig.deliver()

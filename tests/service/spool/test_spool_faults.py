@@ -1,4 +1,4 @@
-"""What the spool keeps, counts and logs after a fault, and how long its thread waits then."""
+"""The spool after a fault: kept records, counters, log lines, and the waits of its thread."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
     assert "5 bytes of it are skipped" in caplog.text
 
 
-def test_a_dead_letter_of_a_topic_that_lags_is_stored_once_though_the_mark_is_beyond(
+def test_a_dead_letter_of_a_topic_that_lags_is_written_once_though_the_mark_is_beyond(
     rig: SpoolRig,
 ) -> None:
     def refuse(rig: SpoolRig) -> None:
@@ -177,7 +177,7 @@ def test_a_dead_letter_of_a_topic_that_lags_is_stored_once_though_the_mark_is_be
 def test_the_known_numbers_of_dead_letters_are_bounded(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two records become dead letters, the mark is not written, and the next process stores them again."""
+    """Two dead letters are written, the mark is not, and the next process writes both again."""
     monkeypatch.setattr(dead_letters_module, "_MOST_KNOWN", 1)
     rig.spool_in(records(2))
     for values in (["orders-0", "orders-1"], ["orders-0", "orders-1", "orders-1"]):
@@ -206,7 +206,7 @@ def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
 # -- delivery ------------------------------------------------------------------------------------------------
 
 
-def test_what_a_failed_write_left_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
+def test_the_rest_of_a_failed_write_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
         rig.producer.outcome_of = gone
@@ -359,7 +359,7 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
 
 
-def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
+def test_the_limit_of_records_that_wait_for_the_disk_is_the_documented_one() -> None:
     page = Path(__file__).parents[3] / "docs" / "spool.md"
     (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
     assert int(said) * 1024 * 1024 == QUEUE_BYTES

@@ -1,4 +1,4 @@
-"""How long a refusal by brokers is waited out, what ends it, and that it costs no key its order."""
+"""How long the spool retries a refusal by brokers, what ends it, and that each key keeps its order."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(t
         assert dead_letters_of(rig) == [("orders-0", "forbidden")], error
 
 
-def test_what_a_wait_would_not_mend_becomes_a_dead_letter_at_once(tmp_path: Path) -> None:
+def test_a_failure_that_waiting_cannot_fix_is_dead_lettered_at_once(tmp_path: Path) -> None:
     for error, reason in (
         (failure(SerializationError("no bytes")), "invalid"),  # this client never takes it
         (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),  # it has waited for it already
@@ -274,7 +274,7 @@ def test_a_request_is_no_larger_than_the_client_may_send(tmp_path: Path) -> None
     assert sizes == [[1_000], [131_000], [1_000]]
 
 
-# -- what is said of it --------------------------------------------------------------------------------------
+# -- status and logs -----------------------------------------------------------------------------------------
 
 
 def test_the_status_names_the_topics_whose_records_are_refused_the_longest_first(rig: SpoolRig) -> None:

@@ -1,4 +1,4 @@
-"""Dead letters go back into the spool of a sidecar that runs: in order, chosen, and never lost."""
+"""Dead letters go back into the spool of a running sidecar: in order, by choice, and none is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rig(tmp_path: Path) -> SpoolRig:
 
 
 def make_dead_letters(rig: SpoolRig, *given: ProducerRecord) -> None:
-    """These are dead letters, and are allowed from now on."""
+    """These lie aside, and are allowed from now on."""
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     rig.spool_in(given)
     rig.wait_out()
@@ -95,7 +95,7 @@ def test_they_keep_the_time_at_which_they_were_accepted_or_their_own(rig: SpoolR
     assert [one.timestamp_ms for chunk in rig.producer.submitted for one in chunk] == [accepted_ms, 17]
 
 
-def test_they_keep_their_order_whatever_their_reasons(rig: SpoolRig) -> None:
+def test_they_keep_their_order_whatever_the_reason_of_the_dead_letter(rig: SpoolRig) -> None:
     """Of one key, refused for two reasons in turn."""
 
     def report(index: int, one: ProducerRecord) -> Outcome:
@@ -136,7 +136,7 @@ def test_only_what_is_chosen_goes_back_and_the_rest_is_counted_as_it_is(rig: Spo
     assert rig.spool.dead_letters.records == 3
 
 
-def test_what_this_version_can_not_read_stays(rig: SpoolRig) -> None:
+def test_dead_letters_of_a_later_version_stay(rig: SpoolRig) -> None:
     rig.spool_in(records(1))
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
@@ -159,7 +159,7 @@ def test_many_files_go_back_one_after_the_other(rig: SpoolRig, monkeypatch: pyte
     assert [value[0] for value in rig.sent] == ["0", "1", "2", "3", "4"]
 
 
-def test_dead_letters_that_come_meanwhile_are_not_lost(rig: SpoolRig) -> None:
+def test_dead_letters_written_meanwhile_are_not_lost(rig: SpoolRig) -> None:
     make_dead_letters(rig, *records(2))
     ends = asked(rig)
     rig.deliver()  # the file is read, and the disk has not answered
@@ -175,7 +175,7 @@ def test_dead_letters_that_come_meanwhile_are_not_lost(rig: SpoolRig) -> None:
 
 
 def test_refused_again_they_are_waited_for_again(rig: SpoolRig) -> None:
-    """However lately records of the topic became dead letters."""
+    """Even if records of the topic became dead letters a moment ago."""
     make_dead_letters(rig, *records(2))
     rig.spool_in([record("keeps the lane")])
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
@@ -228,7 +228,7 @@ def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) ->
 # -- a disk that fails ---------------------------------------------------------------------------------------
 
 
-def test_what_the_disk_does_not_take_back_stays_a_dead_letter(tmp_path: Path) -> None:
+def test_records_that_the_disk_does_not_take_back_stay_dead_letters(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
         make_dead_letters(rig, *records(3))
@@ -240,7 +240,7 @@ def test_what_the_disk_does_not_take_back_stays_a_dead_letter(tmp_path: Path) ->
         assert rig.sent == [f"orders-{n}" for n in range(3)]
 
 
-def test_where_the_file_can_not_be_deleted_its_records_are_delivered_and_stay_dead_letters(
+def test_where_the_file_can_not_be_removed_its_records_are_delivered_and_stay_dead_letters(
     rig: SpoolRig,
 ) -> None:
     make_dead_letters(rig, *records(3))
@@ -276,7 +276,7 @@ def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) 
     assert requeued(rig) == Requeued(1)
 
 
-def test_killed_between_the_two_it_delivers_them_and_still_has_the_dead_letters(rig: SpoolRig) -> None:
+def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: SpoolRig) -> None:
     make_dead_letters(rig, *records(2))
     asked(rig)
     rig.deliver()
@@ -297,7 +297,7 @@ def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
     assert rig.spool.requeue(everything, lambda _: None)
 
 
-def test_those_who_wait_at_the_end_are_told(rig: SpoolRig) -> None:
+def test_calls_that_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) -> None:
     make_dead_letters(rig, *records(1))
     ends = asked(rig)
     rig.spool.delivery.close(10)
@@ -364,7 +364,7 @@ def topics_of_dead_letters(web: HttpApp) -> list[str | None]:
     return [one.topic for file in dead_letters_in(spool_of(web).segments.folder) for one in file.records]
 
 
-def test_a_caller_who_may_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:
+def test_a_caller_with_the_right_to_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:
     answer = posted(web, PATH, tokens.of("all"))
     assert (answer.status_code, answer.json()) == (200, {"requeued": 2})
     assert RequeueAnswer.model_validate(answer.json()).requeued == 2
@@ -420,7 +420,7 @@ def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
     assert topics_of_dead_letters(web) == []
 
 
-def test_too_many_at_once_are_told_to_come_again(web: HttpApp, tokens: TokensFile) -> None:
+def test_too_many_at_once_are_asked_to_come_again(web: HttpApp, tokens: TokensFile) -> None:
     for _ in range(MOST_REQUEUES):
         assert spool_of(web).requeue(everything, lambda _: None)
     answer = posted(web, PATH, tokens.of("all"))

@@ -1,4 +1,4 @@
-"""Records into the spool: one fsync for many, and what becomes of them when the disk fails."""
+"""Records into the spool: one fsync for many, and their outcome when the disk fails."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def undelivered(rig: SpoolRig) -> list[str]:
 def test_all_requests_that_wait_share_one_fsync(rig: SpoolRig) -> None:
     reported = [rig.submit([record(f"{n}")]) for n in range(5)]
     before = rig.disk.fsyncs
-    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nobody is told before it
+    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nothing is reported before it
     rig.spool.writer.turn()
     assert rig.disk.fsyncs - before == 1
     assert (reported, rig.spool.entries) == ([[Spooled(n, 1)] for n in range(1, 6)], 5)
@@ -153,7 +153,7 @@ def test_the_spool_is_bounded_and_says_by_which_setting(tmp_path: Path) -> None:
     assert rig.spool.bytes <= 1024 * 1024
 
 
-def test_what_waits_for_a_disk_that_hangs_is_bounded_too(rig: SpoolRig) -> None:
+def test_records_that_wait_for_a_disk_that_hangs_are_bounded_too(rig: SpoolRig) -> None:
     large = record("x" * (QUEUE_BYTES // 4))
     for _ in range(3):
         rig.submit([large])
@@ -198,7 +198,7 @@ def test_each_request_wakes_the_writer_and_once_closed_it_takes_nothing(rig: Spo
         rig.submit([record("b")])
 
 
-def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is_unknown(
+def test_an_exception_ends_the_turn_and_its_group_gets_an_unknown_outcome(
     rig: SpoolRig,
 ) -> None:
     reported = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is
         rig.submit([record("x" * (QUEUE_BYTES // 2 - 200))])
 
 
-def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
+def test_results_are_reported_through_the_event_loop(rig: SpoolRig) -> None:
     calls: Queue[Callable[[], None]] = Queue()
     rig.spool.start(calls.put)
     reported = rig.submit(records(1))
@@ -226,7 +226,7 @@ def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
     rig.spool.close(10_000)
 
 
-def test_what_is_left_is_logged_at_the_start_and_at_the_end(
+def test_remaining_records_are_logged_at_the_start_and_at_the_end(
     rig: SpoolRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "service.spool.spool")

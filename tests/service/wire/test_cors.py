@@ -1,4 +1,4 @@
-"""Cross-origin requests: what a page of an allowed origin may send and read, and what any other may not."""
+"""Cross-origin requests: what a page of an allowed origin may send and read, and what others may not."""
 
 from __future__ import annotations
 
@@ -305,8 +305,8 @@ async def test_a_watch_may_be_read_from_its_first_event_on() -> None:
                 break
 
 
-async def test_what_is_no_request_is_refused_so_that_an_allowed_page_can_read_it() -> None:
-    """Of that which is no HTTP at all no origin is known: it says that answers vary."""
+async def test_an_invalid_request_is_refused_so_that_an_allowed_page_can_read_it() -> None:
+    """The origin of a request that is no HTTP is unknown: the answer says that answers vary."""
     head = b" HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n"
     async with Served(_never, cors=Cors([ORIGIN])) as served:
         for sent, status in {

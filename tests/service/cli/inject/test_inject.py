@@ -1,4 +1,4 @@
-"""`pilotfish inject` as people call it: what it prints, writes, says, refuses, and how it ends."""
+"""`pilotfish inject` as people call it: its output, files, messages, refusals, and exit codes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ KINDS = [
 ]
 
 
-# -- what is printed -----------------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------------------
 
 
 def test_lines_are_added_and_none_is_changed() -> None:
@@ -229,7 +229,7 @@ def test_an_app_may_share_a_secret_with_its_sidecar() -> None:
     ]
 
 
-def test_a_fault_beside_a_sidecar_is_told_with_the_line_that_it_has_now() -> None:
+def test_a_fault_beside_a_sidecar_is_reported_with_its_present_line() -> None:
     for words in ((), ("--legacy",)):
         text = injected(DEPLOYMENT, *words).replace("containerPort: 8080", "containerPort: 8085")
         line = text.splitlines().index("            - containerPort: 8085") + 1
@@ -336,10 +336,10 @@ def test_a_file_without_its_option_is_said_with_it_and_anything_else_is_not_show
     assert "hunter2" not in done.stderr
 
 
-# -- what is wrong with manifests ----------------------------------------------------------------------------
+# -- wrong manifests -----------------------------------------------------------------------------------------
 
 
-def test_what_can_t_be_read_is_refused_with_its_place_and_a_remedy() -> None:
+def test_an_unreadable_manifest_is_refused_with_its_place_and_a_remedy() -> None:
     tabs = "kind: Pod\nmetadata:\n\tname: a\n"
     head = "apiVersion: v1\nkind: Pod\n"
     control = "is not YAML: has a character that YAML does not allow"
@@ -368,7 +368,7 @@ def test_what_can_t_be_read_is_refused_with_its_place_and_a_remedy() -> None:
         assert said in refused(text), text[:80]
 
 
-def test_what_is_no_utf_8_is_refused_with_its_line() -> None:
+def test_a_text_that_is_no_utf_8_is_refused_with_its_line() -> None:
     done = run("-f", "-", *BROKERS, stdin=b"kind: Pod\n# \xe4\n")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "standard input, line 2: is not UTF-8" in done.stderr
@@ -412,7 +412,7 @@ def test_a_pod_that_must_not_get_it_is_named_with_document_and_line() -> None:
         assert said in message, spec
 
 
-def test_every_fault_of_every_document_is_told_at_once() -> None:
+def test_every_fault_of_every_document_is_reported_at_once() -> None:
     wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n"
     message = refused(f"{wrong}---\n{DEPLOYMENT}---\n{wrong}")
     assert message.count("its pods have no containers") == 2
@@ -438,10 +438,10 @@ def test_a_legacy_job_must_have_a_way_to_end_its_sidecar() -> None:
     assert "Warning: standard input, document 1 (Job/a), line 1: the job must end its sidecar" in done.stderr
 
 
-# -- what is said --------------------------------------------------------------------------------------------
+# -- messages ------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_tells_of_each_object_on_standard_error() -> None:
+def test_a_summary_lists_each_object_on_standard_error() -> None:
     done = run("-f", "-", *BROKERS, "--summary", stdin=DEPLOYMENT + SERVICE)
     assert done.stderr.splitlines() == [
         "standard input, document 1 (Deployment/web), line 2: injected",
@@ -477,7 +477,7 @@ def test_what_should_be_known_is_a_warning() -> None:
         assert said in done.stderr
 
 
-def test_what_is_seldom_meant_is_a_warning() -> None:
+def test_a_likely_mistake_is_a_warning() -> None:
     localhost = "localhost:9092"
     for servers, setting, said in (
         (localhost, "api_port=8085", "in a pod, localhost is the pod itself"),
@@ -604,7 +604,7 @@ def deep(levels: int) -> str:
     return text
 
 
-def test_what_holds_itself_or_too_much_is_refused_by_its_line() -> None:
+def test_a_document_that_contains_itself_or_too_much_is_refused_by_its_line() -> None:
     merge = "kind: Pod\napiVersion: v1\nmetadata: &a {<<: {<<: *a}}\nspec:\n  containers:\n  - name: a\n"
     lists = ": its Lists nest deeper than 50 levels, or contain themselves"
     bomb = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))

@@ -26,7 +26,7 @@ def refused(*words: str) -> str:
     return done.stderr
 
 
-# -- what is taken -------------------------------------------------------------------------------------------
+# -- accepted options ----------------------------------------------------------------------------------------
 
 
 def test_settings_become_variables_brokers_first_and_kafkas_last() -> None:
@@ -108,7 +108,7 @@ def test_images_are_taken_as_they_are_named() -> None:
         assert sidecar_in(injected(DEPLOYMENT, "--image", image))["image"] == image
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def test_what_can_t_be_meant_is_refused_with_its_remedy() -> None:
@@ -252,7 +252,7 @@ def test_a_longer_drain_raises_and_a_shorter_one_gives_back_only_what_inject_add
     assert grace(take_out(with_sidecar(longer)).template) == 40
 
 
-def test_a_grace_period_that_somebody_set_since_is_theirs() -> None:
+def test_a_grace_period_that_was_set_since_is_kept() -> None:
     changed = with_sidecar(template(40))
     changed["spec"] = {**changed["spec"], "terminationGracePeriodSeconds": 500}  # type: ignore[dict-item]
     again = with_sidecar(changed)
@@ -269,7 +269,7 @@ def test_one_that_is_too_short_beside_a_sidecar_is_raised_once() -> None:
     assert grace(with_sidecar(again)) == 55
 
 
-# -- what was there ------------------------------------------------------------------------------------------
+# -- earlier parts -------------------------------------------------------------------------------------------
 
 
 def test_a_default_container_of_the_users_stays_theirs() -> None:
@@ -315,14 +315,14 @@ def _metadata(of: Object) -> Object:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def test_a_container_of_the_name_without_the_label_is_somebody_elses() -> None:
+def test_a_container_of_the_name_without_the_label_is_foreign() -> None:
     spec: Object = {"containers": [{"name": "pilotfish"}, {"name": "app"}]}
     assert not take_out({"spec": spec}).had_sidecar
     assert not take_out({"metadata": {"labels": {"pilotfish-sidecar": "false"}}, "spec": spec}).had_sidecar
     assert take_out({"metadata": {"labels": {"pilotfish-sidecar": "true"}}, "spec": spec}).had_sidecar
 
 
-def test_a_note_that_nobody_can_read_is_taken_for_none() -> None:
+def test_an_unreadable_note_counts_as_none() -> None:
     made = with_sidecar(template(40))
     made["metadata"] = {"labels": {"pilotfish-sidecar": "true"}, "annotations": {NOTE: "grace=-1 x=->"}}
     assert grace(take_out(made).template) == 65

@@ -212,8 +212,8 @@ def failing(app: HttpApp, *indices: int) -> None:
     app.producer.outcome_of = outcome
 
 
-def test_what_failed_of_a_bulk_is_told_by_id_in_the_callers_spelling_too() -> None:
-    """The JavaScript SDK looks for `entryID`, and without it takes a failure for none."""
+def test_failed_entries_of_a_bulk_are_reported_by_id_in_the_callers_spelling_too() -> None:
+    """The JavaScript SDK looks for `entryID`, and without it overlooks a failure."""
     app = web()
     failing(app, 1)
     for name in ("entryId", "entryID"):

@@ -1,4 +1,4 @@
-"""POST …/records:batch of REST Proxy v3: up to ten entries, each told of by its id."""
+"""POST …/records:batch of REST Proxy v3: up to ten entries, each answered by its id."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def text(value: object) -> dict[str, Any]:
     return {"type": "STRING", "data": value}
 
 
-def test_entries_are_one_submit_and_told_of_by_their_ids(http: HttpApp) -> None:
+def test_entries_are_one_submit_and_answered_by_their_ids(http: HttpApp) -> None:
     successes, failures = post(
         http,
         {"id": "b", "key": text("k"), "value": text("v"), "timestamp": "2021-02-05T19:14:42.5Z"},
@@ -102,7 +102,7 @@ def test_ten_entries_and_ids_of_eighty_characters_are_taken(http: HttpApp) -> No
     assert [s["id"] for s in successes] == [str(n) * 80 for n in range(10)]
 
 
-def test_entries_that_cannot_be_told_apart_are_42208(http: HttpApp) -> None:
+def test_entries_that_cannot_be_distinguished_are_42208(http: HttpApp) -> None:
     several: list[list[dict[str, Any]]] = [
         [],
         [{"id": str(n)} for n in range(11)],
