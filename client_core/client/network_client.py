@@ -124,6 +124,8 @@ class NetworkClient:
         self._aborted_sends: list[ClientResponse] = []
         #: Connections to bootstrap.servers, until broker ids are known.
         self._bootstrap_ids: set[int] = set()
+        #: How long polls have slept since the start.
+        self.waited_ms = 0
         self._now_ms = 0  # the latest time from the caller or the selector
         self._life = ClientLife()
         self._renewal = (
@@ -207,10 +209,6 @@ class NetworkClient:
 
     def has_in_flight_requests(self, node_id: int | None = None) -> bool:
         return not self._in_flight.is_empty(node_id)
-
-    @property
-    def waited_ms(self) -> int:
-        return self._selector.waited_ms
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
         """Returns every connection at this moment. Any thread."""
@@ -330,6 +328,7 @@ class NetworkClient:
             # A request without a response is complete as soon as it is written (NET-10).
             writes_end_it = self._requests.take_silent()
             now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
+            self.waited_ms = self._selector.waited_ms
             responses = self._handle_poll_results(now_ms)
         if self._connections.has_changed:
             self._connections.publish()
@@ -471,7 +470,7 @@ class NetworkClient:
         updater = self._metadata_updater
         for node in updater.fetch_nodes():
             if self._is_open(node.id):
-                ended = disconnection.local("the client begins again with bootstrap.servers")
+                ended = disconnection.local("the client restarts from bootstrap.servers")
                 self._ends.close_and_process(responses, node.id, now_ms, ended)
         updater.rebootstrap(now_ms)
 

@@ -192,10 +192,13 @@ class MetadataCache:
         leader_id = None if table is None else table.leader_id(partition)
         return None if leader_id is None else self.cluster.nodes_by_id.get(leader_id)
 
-    def leader_epoch_for(self, topic_partition: TopicPartition) -> int | None:
-        """Returns the partition's leader epoch; None if it is unreliable, or the partition is unknown."""
+    def leader_and_epoch_for(self, topic_partition: TopicPartition) -> tuple[Node | None, int | None]:
+        """Returns `leader_for`, and the leader epoch: None if it is unreliable, or the partition unknown."""
         table = self.topics.get(topic_partition.topic)
-        return None if table is None else table.leader_epoch(topic_partition.partition)
+        if table is None:
+            return None, None
+        leader_id, leader_epoch = table.leader_id_and_epoch(topic_partition.partition)
+        return None if leader_id is None else self.cluster.nodes_by_id.get(leader_id), leader_epoch
 
     def refreshed_ms(self, topic: str) -> int | None:
         """Returns when (now_ms) a response last contained the topic; None if it is unknown."""

@@ -122,7 +122,7 @@ def layout_of(version: int) -> TopicLayout:
     Raises IllegalArgumentError for an unsupported version.
     """
     if not OLDEST_VERSION <= version <= LATEST_VERSION:
-        raise IllegalArgumentError(f"Metadata version {version} is not spoken here")
+        raise IllegalArgumentError(f"Metadata version {version} is not supported")
     return _layout(version >= 5, version >= 7, version >= 8, version >= 9, version >= 10)
 
 
@@ -363,6 +363,15 @@ def epoch_at(buf: bytes, at: int, layout: TopicLayout) -> int | None:
         return None
     leader_epoch: int = _INT32.unpack_from(buf, at + _EPOCH_AT)[0]
     return leader_epoch if leader_epoch >= 0 else None
+
+
+def leader_and_epoch_at(buf: bytes, at: int, layout: TopicLayout) -> tuple[int | None, int | None]:
+    """Returns `leader_at` and `epoch_at`."""
+    leader_id: int
+    leader_epoch: int
+    leader_id, leader_epoch = _LEADER_AND_EPOCH.unpack_from(buf, at + _LEADER_AT)
+    is_reliable = layout.is_flexible and leader_epoch >= 0
+    return leader_id if leader_id >= 0 else None, leader_epoch if is_reliable else None
 
 
 def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> list[tuple[int, ...]]:

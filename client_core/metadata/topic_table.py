@@ -21,6 +21,7 @@ from client_core.metadata.topic_layout import (
     changed_leaders,
     epoch_at,
     find_faults,
+    leader_and_epoch_at,
     leader_at,
     leaders_and_epochs,
     read_partition,
@@ -186,6 +187,15 @@ class TopicTable:
             return None if laid_over is None else laid_over.leader_epoch
         at = self._offset(partition)
         return None if at is None else epoch_at(self.raw, at, self.layout)
+
+    def leader_id_and_epoch(self, partition: int) -> tuple[int | None, int | None]:
+        """Returns `leader_id` and `leader_epoch` by one look-up: the drain asks for both."""
+        if partition in self.overlay:
+            return self.leader_id(partition), self.leader_epoch(partition)
+        numbers = self._located.numbers
+        if partition not in numbers:
+            return None, None
+        return leader_and_epoch_at(self.raw, self._located.offsets[numbers.index(partition)], self.layout)
 
     # -- all partitions --------------------------------------------------------------------------------------
 

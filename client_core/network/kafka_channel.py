@@ -10,7 +10,7 @@ was delivered by then (SEL-11). Java's half-closed `closingChannels` are not nee
           └───────────────┴──> EXPIRED, FAILED_SEND, LOCAL_CLOSE
 
 It returns to AUTHENTICATE when a session is about to expire (KIP-368), and the next send waits for the
-renewal. Responses to earlier requests are still delivered meanwhile (`take_set_aside`).
+renewal. Responses to earlier requests are still delivered meanwhile (`take_earlier_response`).
 
 Called by Selector on the I/O thread. Source: KafkaChannel, ChannelState, Kafka 4.3 (SEL-18).
 """
@@ -71,20 +71,21 @@ class KafkaChannel:
         "_awaits_answer",
         "_credentials_in_force",
         "_detail",
+        "_earlier_response",
         "_error",
-        "_has_memory",
         "_max_receive_bytes",
         "_max_unasked_bytes",
         "_memory_pool",
         "_mid_write",
         "_receive",
         "_send",
-        "_set_aside",
         "_state",
         "_token",
         "_transport",
         "awaits_memory",
         "credentials",
+        "has_memory",
+        "has_new_send",
         "is_connected",
         "is_muted",
         "node_id",
@@ -116,14 +117,18 @@ class KafkaChannel:
         #: Readers of the pending responses, next one first: a broker responds in order.
         self._answers: deque[AnswerReader] = deque()
         self._memory_pool = memory_pool
-        self._has_memory = False  # the current frame has reserved its size
+        #: Whether memory is reserved for a frame, complete or not.
+        self.has_memory = False
         #: Whether reading waits until the pool has memory.
         self.awaits_memory = False
         self._send: NetworkSend | None = None
+        #: Whether there is a send without a write attempt: it need not wait for EVENT_WRITE.
+        self.has_new_send = False
         self._mid_write = False  # the system took only part of the send so far
         self._token: NetworkSend | None = None  # the authenticator's frame being sent
         self._awaits_answer = False  # the authenticator's frame was sent, the broker's is next
-        self._set_aside: bytes | None = None  # a response to an earlier request, during re-authentication
+        #: A response to an earlier request that arrived during re-authentication.
+        self._earlier_response: bytes | None = None
         self.is_muted = False
         self._state = ChannelStateName.NOT_CONNECTED
         #: Whether the connection was established; handshake and authentication may still be pending.
@@ -149,14 +154,10 @@ class KafkaChannel:
         return self._send is not None
 
     @property
-    def has_new_send(self) -> bool:
-        """Whether there is a send without a write attempt: it need not wait for EVENT_WRITE."""
-        return self._send is not None and not self._mid_write
-
-    @property
     def has_bytes_buffered(self) -> bool:
         """Whether a read makes progress without the network, so a select must not wait for it (SEL-05)."""
-        return self._receive.has_frame or self._transport.has_bytes_buffered
+        receive = self._receive
+        return (receive.frame_bytes is not None and receive.has_frame) or self._transport.has_bytes_buffered
 
     @property
     def awaits_credentials(self) -> bool:
@@ -238,13 +239,13 @@ class KafkaChannel:
         self.prepare(now_ms)
         return True
 
-    def take_set_aside(self) -> bytes | None:
+    def take_earlier_response(self) -> bytes | None:
         """Returns the frame of an earlier request that the last `prepare` received, if any.
 
         The channel holds its memory until `release_memory`. Source:
         pollResponseReceivedDuringReauthentication.
         """
-        frame, self._set_aside = self._set_aside, None
+        frame, self._earlier_response = self._earlier_response, None
         return frame
 
     def _limit_receive(self) -> None:
@@ -262,7 +263,7 @@ class KafkaChannel:
                 if answer is None:
                     return
                 if is_fed or not self._authenticator.expects(answer):
-                    self._set_aside = answer
+                    self._earlier_response = answer
                     self._answer_came()
                     return
                 self.release_memory()
@@ -288,6 +289,7 @@ class KafkaChannel:
                 f" connection id is {self.node_id}"
             )
         self._send = send
+        self.has_new_send = True
         if answer is not None:
             self._answers.append(answer)
             if self._receive.frame_bytes is None:
@@ -300,6 +302,7 @@ class KafkaChannel:
                 self._transport.write(())
             return 0
         self._mid_write = True
+        self.has_new_send = False
         return self._send.write_to(self._transport)
 
     def maybe_complete_send(self) -> NetworkSend | None:
@@ -322,7 +325,7 @@ class KafkaChannel:
         receive = self._receive
         came = 0
         missing = receive.missing_bytes
-        while missing and came < TURN_BYTES and self._reserve_memory():
+        while missing and came < TURN_BYTES and (receive.frame_bytes is None or self._reserve_memory()):
             data = self._transport.read(min(max(missing, _READ_BYTES), TURN_BYTES))
             if data is None:
                 break
@@ -334,14 +337,14 @@ class KafkaChannel:
         return came
 
     def _reserve_memory(self) -> bool:
-        """Returns whether to read on: the current frame's size is not known yet, or is reserved."""
+        """Returns whether to read on: the current frame's size is reserved."""
         size_bytes = self._receive.frame_bytes
-        if size_bytes is not None and not self._has_memory:
+        if size_bytes is not None and not self.has_memory:
             if self._comes_in_pieces:
                 size_bytes = _LARGEST_WHOLE_BYTES
-            self._has_memory = self._memory_pool.try_reserve(self.node_id, size_bytes)
-            self.awaits_memory = not self._has_memory
-            return self._has_memory
+            self.has_memory = self._memory_pool.try_reserve(self.node_id, size_bytes)
+            self.awaits_memory = not self.has_memory
+            return self.has_memory
         return True
 
     def maybe_complete_receive(self) -> bytes | None:
@@ -367,7 +370,7 @@ class KafkaChannel:
     def _take_frame(self) -> bytes | None:
         receive = self._receive
         size_bytes = receive.frame_bytes
-        if size_bytes is None or not self._comes_in_pieces:
+        if size_bytes is None or size_bytes <= _LARGEST_WHOLE_BYTES or not self._comes_in_pieces:
             return receive.take()
         piece, is_last = receive.take_piece()
         self._answers[0].feed(piece, size_bytes)
@@ -378,15 +381,10 @@ class KafkaChannel:
             self._answers.popleft()
         self._limit_receive()
 
-    @property
-    def has_memory(self) -> bool:
-        """Whether memory is reserved for a frame, complete or not."""
-        return self._has_memory
-
     def release_memory(self) -> None:
         """Releases the memory of the frame that was taken."""
-        if self._has_memory:
-            self._has_memory = False
+        if self.has_memory:
+            self.has_memory = False
             self._memory_pool.release(self.node_id)
 
     def mute(self) -> None:

@@ -136,13 +136,17 @@ class MemoryRecordsBuilder:
     @property
     def estimated_size_bytes(self) -> int:
         """The batch's size on the wire: exact without compression and once it is built."""
-        return len(self._built) if self._built is not None else self._estimated_bytes_written()
+        if self._built is not None:
+            return len(self._built)
+        if self._estimation_factor is None:
+            return HEADER_SIZE + self._payload_bytes
+        return HEADER_SIZE + int(self._payload_bytes * self._estimation_factor)
 
     @property
     def is_full(self) -> bool:
         """Whether no further record fits or is allowed. The first record always fits (REC-05)."""
         return self._closed_for_appends or (
-            self.record_count > 0 and self._estimated_bytes_written() >= self.write_limit_bytes
+            self.record_count > 0 and self.estimated_size_bytes >= self.write_limit_bytes
         )
 
     @property
@@ -180,12 +184,7 @@ class MemoryRecordsBuilder:
             + size_of_varint(self.record_count)
             + size_of_content(key, value, headers)
         )
-        return self._estimated_bytes_written() + size_of_varint(body) + body <= self.write_limit_bytes
-
-    def _estimated_bytes_written(self) -> int:
-        if self._estimation_factor is None:
-            return HEADER_SIZE + self._payload_bytes
-        return HEADER_SIZE + int(self._payload_bytes * self._estimation_factor)
+        return self.estimated_size_bytes + size_of_varint(body) + body <= self.write_limit_bytes
 
     # -- records -------------------------------------------------------------------------------------------
 

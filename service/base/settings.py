@@ -133,7 +133,7 @@ class Settings(BaseSettings):
     api_host: str = Field(
         default="127.0.0.1", description="Address of the API. Loopback admits only this machine or pod."
     )
-    api_port: Port = Field(default=8085, description="The API's port; 0 takes a free one.")
+    api_port: Port = Field(default=8085, description="The API's port; 0 chooses a free one.")
     admin_host: str = Field(
         default="127.0.0.1", description="Address of probes and metrics; 0.0.0.0 in the chart."
     )
@@ -142,13 +142,13 @@ class Settings(BaseSettings):
     )
     api_socket: str = Field(
         default="",
-        description="A Unix domain socket on which the API listens as well, as a path; none if empty.",
+        description="Path of a Unix domain socket on which the API also listens; none if empty.",
     )
     api_socket_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = Field(
         default="0600", description="File mode of api_socket: who may connect."
     )
     api_tls_certificate_file: str = Field(
-        default="", description="PEM certificates with which the API's port speaks TLS; plain HTTP if empty."
+        default="", description="PEM certificates for TLS on the API's port; plain HTTP if empty."
     )
     api_tls_key_file: str = Field(default="", description="The PEM key of api_tls_certificate_file.")
     api_tls_client_ca_file: str = Field(
@@ -160,11 +160,11 @@ class Settings(BaseSettings):
     )
     quit_token_file: str = Field(
         default="",
-        description="A file with the token with which POST /quitquitquit ends the sidecar; 404 if empty.",
+        description="File with the token for POST /quitquitquit, which ends the sidecar; 404 if empty.",
     )
     dialects: Annotated[
         tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
-    ] = Field(default=DIALECTS, description="Foreign APIs that are served besides the native one.")
+    ] = Field(default=DIALECTS, description="Other APIs to serve besides the native one.")
     dapr_pubsub_names: Names = Field(
         default=("*",),
         description="The pubsub components that Dapr's callers may publish to; * for any name.",
@@ -182,14 +182,14 @@ class Settings(BaseSettings):
     )
     auto_create_topics: bool = Field(
         default=False,
-        description="Whether a produce may make the brokers create an unknown topic. Look-ups never do.",
+        description="Whether produce requests may create unknown topics. Look-ups never do.",
     )
     warm_topics: Names = Field(
         default=(), description="Topics that are known from the start and never forgotten."
     )
     service_name: str = Field(
         default="",
-        description="The service of this sidecar: in events and advice, and its app id for Dapr's callers.",
+        description="Name of the service beside this sidecar: for events, advice, and as app id for Dapr.",
     )
     advice: str = Field(
         default="",
@@ -224,11 +224,11 @@ class Settings(BaseSettings):
     )
     idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         default=600_000,
-        description="How long such an answer is kept if there is room; at least twice delivery.timeout.ms.",
+        description="How long such an answer is kept, memory permitting; at least twice delivery.timeout.ms.",
     )
     spool_folder: str = Field(
         default="",
-        description="The folder of the spool (docs/spool.md), on a disk that survives; no spool if empty.",
+        description="The folder of the spool (docs/spool.md), on a persistent disk; no spool if empty.",
     )
     spool_max_bytes: int = Field(
         default=256 * 1024 * 1024,

@@ -227,7 +227,9 @@ def _finish_left_over(path: Path, disk: Disk) -> None:
     descriptor = disk.reopen(path)
     try:
         if not _lock(descriptor):
-            _log.warning("events_folder: another process writes %s: two sidecars have one sidecar_id", path)
+            _log.warning(
+                "events_folder: another process writes %s: two sidecars have the same sidecar_id", path
+            )
             return
         size = os.fstat(descriptor).st_size
         whole = _end_of_last_line(descriptor, size)

@@ -45,9 +45,11 @@ class EventMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields the families, for Prometheus. Admin thread."""
         events = _counter("events", "Events emitted, before any is lost.", "type")
-        dropped = _counter("events_dropped", "Events that a sink never got.", "sink")
-        written = _counter("events_written", "Events that a sink has.", "sink")
-        left_out = _counter("events_left_out", "What came too fast to become events.", "what")
+        dropped = _counter("events_dropped", "Events that were lost before a sink got them.", "sink")
+        written = _counter("events_written", "Events that a sink accepted.", "sink")
+        left_out = _counter(
+            "events_left_out", "Changes and requests that were too frequent to become events.", "what"
+        )
         waiting = GaugeMetricFamily(
             "pilotfish_events_waiting_bytes", "Bytes of events that wait for a sink.", labels=("sink",)
         )

@@ -105,7 +105,9 @@ class Connections(Collector):
         self._behind: dict[Connection, int] = {}
         self.unsent_bytes = 0
         self._reported_s: float | None = None
-        self._ended = counters("pilotfish_http_connections_ended", "Connections ended by us.", "reason")
+        self._ended = counters(
+            "pilotfish_http_connections_ended", "Connections that the sidecar closed.", "reason"
+        )
         for reason in REASONS:
             self._ended.child(reason)
 
@@ -122,7 +124,7 @@ class Connections(Collector):
         """
         if self._reported_s is None or now_s - self._reported_s >= _REPORT_S:
             self._reported_s = now_s
-            _log.warning("%d connections are open, and no more are taken until some end", self.open)
+            _log.warning("%d connections are open; no more are accepted until some end", self.open)
         waiting = [
             (since_s, id(connection), connection)
             for connection in self._served

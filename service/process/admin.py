@@ -46,17 +46,21 @@ class _CallersCollector(Collector):
     """A collector of waiting requests, watchers and open streams."""
 
     def __init__(self, sidecar: Sidecar) -> None:
-        self._room = sidecar.room
+        self._admission = sidecar.admission
         self._feed = sidecar.feed
         self._streams = sidecar.streams
 
     def collect(self) -> list[Metric]:
         return [
-            GaugeMetricFamily("pilotfish_waiting_requests", "Requests that wait.", value=self._room.requests),
+            GaugeMetricFamily(
+                "pilotfish_waiting_requests",
+                "Requests that wait for metadata, memory or acknowledgements.",
+                value=self._admission.requests,
+            ),
             GaugeMetricFamily(
                 "pilotfish_waiting_bytes",
                 "Bytes of bodies that wait to be delivered.",
-                value=self._room.bytes,
+                value=self._admission.bytes,
             ),
             GaugeMetricFamily("pilotfish_watchers", "Callers of /v1/watch.", value=self._feed.watchers),
             GaugeMetricFamily(
@@ -139,7 +143,7 @@ class AdminApp:
         if scope["type"] != "http":
             return
         if not self._is_known_host(scope):
-            detail = b"this Host is not one that the sidecar answers to (allowed_hosts)\n"
+            detail = b"this Host is not allowed; allowed_hosts lists those that are\n"
             await respond_with(send, 421, _TEXT, detail, [])
             return
         site = header(scope, SITE)

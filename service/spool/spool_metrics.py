@@ -27,15 +27,15 @@ class SpoolMetrics(Collector):
         records = _gauge("records", "Records that are to be delivered.")
         held = _gauge("bytes", "Bytes in the folder, with dead letters.")
         limit = _gauge("max_bytes", "spool_max_bytes.")
-        age = _gauge("oldest_record_age_seconds", "Since the oldest of those records was accepted.")
-        lying = _gauge("aside_records", "Dead letters now.")
+        age = _gauge("oldest_record_age_seconds", "Time since the oldest of those records was accepted.")
+        dead_now = _gauge("aside_records", "Dead letters now.")
         refused = _gauge("refused_topics", "Topics whose records wait because brokers refuse them.", "reason")
         damaged = _gauge("damaged_files", "Damaged files that were moved away.")
         spooled = _counter("spooled_records", "Records that were spooled.")
         delivered = _counter("delivered_records", "Spooled records that were acknowledged.")
-        aside = _counter("set_aside_records", "Records that became dead letters, by reason.", "reason")
-        lost = _counter("lost_records", "Spooled records that a damaged file held.")
-        failures = _counter("disk_failures", "Groups of records that the disk did not take.", "operation")
+        dead_ever = _counter("set_aside_records", "Records that became dead letters, by reason.", "reason")
+        lost = _counter("lost_records", "Records that were lost with damaged files.")
+        failures = _counter("disk_failures", "Failed writes and fsyncs of records.", "operation")
         fsync = HistogramMetricFamily(
             "pilotfish_spool_fsync_duration_seconds", "How long an fsync of the spool took.", labels=()
         )
@@ -46,21 +46,21 @@ class SpoolMetrics(Collector):
             held.add_metric((), spool.bytes)
             limit.add_metric((), spool.max_bytes)
             age.add_metric((), (spool.oldest_age_ms or 0) / 1000)
-            lying.add_metric((), spool.aside.records)
+            dead_now.add_metric((), spool.dead_letters.records)
             topics = Counter(topic.reason for topic in delivery.view.refused)
-            damaged.add_metric((), spool.aside.damaged_files)
+            damaged.add_metric((), spool.dead_letters.damaged_files)
             spooled.add_metric((), writer.spooled)
             delivered.add_metric((), delivery.delivered)
-            for labels, counter in delivery.set_aside.items():
-                aside.add_metric(labels, counter.value)
+            for labels, counter in delivery.dead_letter_counts.items():
+                dead_ever.add_metric(labels, counter.value)
                 refused.add_metric(labels, topics[labels[0]])
             lost.add_metric((), delivery.lost)
             failures.add_metric(("write",), writer.write_failures)
             failures.add_metric(("fsync",), writer.fsync_failures)
             histogram = writer.fsync_seconds
             fsync.add_metric((), buckets=histogram.buckets(), sum_value=histogram.sum)
-        yield from (records, held, limit, age, lying, damaged, spooled, delivered, aside, lost, failures)
-        yield from (fsync, refused)
+        yield from (records, held, limit, age, dead_now, damaged, spooled, delivered, dead_ever, lost)
+        yield from (failures, fsync, refused)
 
 
 def _gauge(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:

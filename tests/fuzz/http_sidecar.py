@@ -1,8 +1,8 @@
-"""A sidecar of its own process under hostile HTTP: it answers, it lives, and its memory comes back.
+"""A sidecar process under hostile HTTP: it answers, it lives, and its memory is released.
 
     endured = endure(seed=1, until_s=time.monotonic() + 60, folder=...)
 
-What is held to, shape by shape, is in http_listener.py and openapi_cases.py; here it is the process.
+The rules for single requests are in http_listener.py and openapi_cases.py; here the process is checked.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: Well below the limit of the chart's container, 256 MB. Bodies are of 16 MB, one after the other, and
-#: compacted beside themselves: 130 MB is what they come to.
+#: Well below the limit of the chart's container, 256 MB. Bodies of 16 MB come one after the other, each with
+#: a compacted copy: together they take 130 MB.
 MOST_MB: Final = 180
-#: What may stay of all that: the allocator's, not ours.
+#: How much of that may remain with the allocator.
 MOST_GROWN_MB: Final = 70
 _SLOW_CALLERS: Final = 60
 #: In a row: mutated requests, and cases of each operation.

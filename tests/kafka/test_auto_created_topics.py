@@ -1,4 +1,4 @@
-"""Brokers that make topics make what is produced to, and nothing for a look-up or for advice from a file."""
+"""Brokers that create missing topics do so for a produce, but not for a look-up or for advice from a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MetadataSnapshotTest: one picture of the cluster, and the next one made of it."""
+"""MetadataSnapshotTest: one snapshot of the cluster, and the next one made from it."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def test_empty_topic_names_cache_built_from_topic_ids() -> None:
 
 
 @pytest.mark.java("MetadataSnapshotTest.LeaderEpochFor")
-def test_leader_epoch_for() -> None:
+def test_leader_and_epoch_for() -> None:
     cache = snapshot(table("known"), table("unknown", epoch=None))
-    assert cache.leader_epoch_for(TopicPartition("known", 0)) == 10
-    assert cache.leader_epoch_for(TopicPartition("unknown", 0)) is None
-    assert cache.leader_epoch_for(TopicPartition("topic_missing", 0)) is None
+    assert cache.leader_and_epoch_for(TopicPartition("known", 0))[1] == 10
+    assert cache.leader_and_epoch_for(TopicPartition("unknown", 0))[1] is None
+    assert cache.leader_and_epoch_for(TopicPartition("topic_missing", 0))[1] is None
 
 
 def test_what_is_unknown_is_none() -> None:

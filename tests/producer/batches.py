@@ -1,4 +1,4 @@
-"""What the tests of batches and of the accumulator share: owners that remember, records, leaders."""
+"""Shared by the tests of batches and of the accumulator: owners that keep outcomes, records, leaders."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ class BrokenCodec:
 
 @dataclass(eq=False)
 class Owner:
-    """Remembers what became of its records: by index, and how often it was told."""
+    """Keeps the outcome of each of its records, by index, and how often it was reported."""
 
     name: str = "owner"
     receipts: dict[int, RecordMetadata] = field(default_factory=dict)
     errors: dict[int, KafkaError] = field(default_factory=dict)
     outcomes: list[BatchOutcome] = field(default_factory=list)
-    times_told: dict[int, int] = field(default_factory=dict)
+    times_reported: dict[int, int] = field(default_factory=dict)
     was_given_up: bool = False
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
         self.outcomes.append(outcome)
         for position, index in enumerate(indices, start=first_in_batch):
-            self.times_told[index] = self.times_told.get(index, 0) + 1
+            self.times_reported[index] = self.times_reported.get(index, 0) + 1
             error = outcome.error_for(position)
             if error is None:
                 self.receipts[index] = outcome.metadata_for(position)
@@ -111,12 +111,12 @@ class Leaders:
     def leader_for(self, topic_partition: TopicPartition, /) -> Node | None:
         return self.cluster.leader_for(topic_partition)
 
-    def leader_epoch_for(self, topic_partition: TopicPartition, /) -> int | None:
-        return self.epochs.get(topic_partition.partition)
+    def leader_and_epoch_for(self, topic_partition: TopicPartition, /) -> tuple[Node | None, int | None]:
+        return self.cluster.leader_for(topic_partition), self.epochs.get(topic_partition.partition)
 
 
 class CountingSequences:
-    """As much of TransactionManager as drain asks for: sequences that are given out and seen off."""
+    """The part of TransactionManager that drain uses: sequences that are assigned and completed."""
 
     def __init__(self) -> None:
         self.producer_id_and_epoch: ProducerIdAndEpoch | None = ProducerIdAndEpoch(7, 0)
@@ -129,27 +129,27 @@ class CountingSequences:
     def has_in_flight_batches(self, topic_partition: TopicPartition, /) -> bool:
         return bool(self.in_flight.get(topic_partition))
 
-    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> bool:
-        return topic_partition in self.stale
+    def must_wait(self, batch: ProducerBatch, /) -> bool:
+        topic_partition = batch.topic_partition
+        in_flight = self.in_flight.get(topic_partition, [])
+        if self.producer_id_and_epoch is None:
+            return True
+        if batch.base_sequence is None:
+            return (bool(in_flight) and topic_partition in self.stale) or topic_partition in self.unresolved
+        return bool(in_flight) and batch.base_sequence != self.first_in_flight(topic_partition)
 
-    def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool:
-        return topic_partition in self.unresolved
-
-    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition, /) -> bool:
-        return False
-
-    def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None:
+    def first_in_flight(self, topic_partition: TopicPartition) -> int | None:
+        """The lowest sequence of the batches in flight."""
         batches = self.in_flight.get(topic_partition, [])
         return min((b.base_sequence for b in batches if b.base_sequence is not None), default=None)
 
-    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> None:
-        self.stale.discard(topic_partition)
-
-    def sequence_number(self, topic_partition: TopicPartition, /) -> int:
-        return self.next[topic_partition]
-
-    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int, /) -> None:
-        self.next[topic_partition] = increment_sequence(self.next[topic_partition], increment)
+    def assign_sequence(self, batch: ProducerBatch, /) -> None:
+        assert self.producer_id_and_epoch is not None
+        self.stale.discard(batch.topic_partition)
+        sequence = self.next[batch.topic_partition]
+        batch.set_producer_state(*self.producer_id_and_epoch, sequence)
+        self.next[batch.topic_partition] = increment_sequence(sequence, batch.record_count)
+        self.add_in_flight_batch(batch)
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> None:
         self.in_flight.setdefault(batch.topic_partition, []).append(batch)
@@ -260,12 +260,12 @@ LARGER: Final = record(bytes(100))
 
 
 def numbered(count: int, start: int = 0) -> list[ProducerRecord]:
-    """Records that can be told apart, all of one size."""
+    """Records with different values, all of one size."""
     return [record(b"%05d" % n) for n in range(start, start + count)]
 
 
 def queued(bench: Bench, partition: int) -> list[int]:
-    """How many records stand in each of a partition's batches."""
+    """The number of records in each of a partition's batches."""
     return [batch.record_count for batch in bench.accumulator.batches_of(tp(partition))]
 
 

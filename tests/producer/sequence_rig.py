@@ -1,7 +1,7 @@
-"""What the tests of Sender's sequences share: an idempotent rig, its answers, and the state of a partition.
+"""Shared by the tests of Sender's sequences: an idempotent rig, its answers, and the state of a partition.
 
-The first batch of a partition goes alone here, so that where Java has two batches in flight from the start,
-ours has them behind one that is acknowledged: `acknowledged_rig`.
+Our producer sends the first batch of a partition alone. So where Java has two batches in flight from the
+start, ours first has one acknowledged: `acknowledged_rig`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def answer(
     log_start: int = -1,
     epoch: int | None = None,
 ) -> None:
-    """Answers the oldest request, which must bear that sequence, and has the sender hear it."""
+    """Answers the oldest request, which must have that sequence, and lets the sender read the answer."""
     sent_epoch, sent_sequence = rig.sent_sequence(0)
     assert sequence in (None, sent_sequence)
     assert epoch in (None, sent_epoch)
@@ -117,12 +117,7 @@ def drain(
     for _ in range(records):
         builder.append(0, None, b"v", ())
     batch = ProducerBatch(topic_partition, builder, 0)
-    to.maybe_update_producer_id_and_epoch(topic_partition)
-    producer = to.producer_id_and_epoch
-    assert producer is not None
-    batch.set_producer_state(*producer, to.sequence_number(topic_partition))
-    to.increment_sequence_number(topic_partition, records)
-    to.add_in_flight_batch(batch)
+    to.assign_sequence(batch)
     return batch
 
 

@@ -1,4 +1,4 @@
-"""What the last soak found, as Markdown for docs/reliability.md."""
+"""The results of the last soak, as Markdown for docs/reliability.md."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class RunningServer:
 
     @asynccontextmanager
     async def clients(self) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-        """Runs the server; at the end it is told to end, if it was not before."""
+        """Runs the server; at the end it is stopped, if it was not before."""
         api_url, admin_url = (f"http://127.0.0.1:{port}" for port in (self.api_port, self.admin_port))
         self.ended = asyncio.create_task(SidecarServer(self.app, *self._sockets).run())
         async with (

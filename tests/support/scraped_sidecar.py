@@ -1,4 +1,4 @@
-"""A scrape as Prometheus understands it, and one of a sidecar to which what there is has happened.
+"""A scrape as Prometheus reads it, and a sidecar with nearly every series.
 
     scrape = Scrape.of(sidecar.admin.get("/metrics").text)
     scrape.labels("pilotfish_http_requests_total")     {"method", "route", "code"}

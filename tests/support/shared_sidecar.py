@@ -1,10 +1,10 @@
-"""One sidecar for tests that leave it as they found it: a start costs more than most of them.
+"""One sidecar for tests that don't change it: its start takes longer than most of them.
 
     with SharedSidecar(folder, kafka, limits={"listing_max_age_ms": 0}) as shared:
         shared.running().api.get("/v1/cluster")
 
-Who ends it, or any of its brokers, spoils it for nobody: the next test gets another one. What belongs to a
-sidecar's whole life, such as its counters, is no business of a test that takes a shared one. One thread.
+A test may end it or any of its brokers: the next test gets another one. A test of a shared sidecar must not
+look at values of its whole life, such as counters. One thread.
 """
 
 from __future__ import annotations

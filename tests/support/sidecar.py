@@ -1,4 +1,4 @@
-"""A sidecar as a user runs it: `pilotfish serve` in a process of its own, spoken to over HTTP only.
+"""A sidecar as a user runs it: `pilotfish serve` in a process of its own, called over HTTP only.
 
     with Sidecar(folder, bootstrap_servers=kafka.bootstrap_servers) as sidecar:
         sidecar.api.get("/v1/cluster")

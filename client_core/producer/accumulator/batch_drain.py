@@ -17,7 +17,6 @@ drainBatchesForOneNode, Kafka 4.3.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from dataclasses import dataclass
 from operator import neg
@@ -25,18 +24,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from client_core.clock import FOREVER_MS
 from client_core.cluster import TopicPartition
-from client_core.errors import IllegalStateError
 from client_core.producer.accumulator.partitioner import PartitionLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
     from client_core.cluster import Cluster, Node, TopicPartitions
-    from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.accumulator.topic_queues import TopicQueues, WaitingQueues
-
-
-_logger = logging.getLogger(__name__)
 
 
 #: A partition's position in the ring: the topic, and the partition's rank in it.
@@ -78,8 +73,10 @@ class DrainOrder:
                 if node_id in cluster.nodes_by_id:
                     self._circles.setdefault(node_id, []).extend(places)
 
-    def arranged(self, node_id: int, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def arranged(self, node_id: int, topic_partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         """Returns the partitions in the order in which the node's drain visits them."""
+        if len(topic_partitions) < 2:
+            return topic_partitions
         ordered = sorted(topic_partitions, key=self._place)
         circle = self._circles.get(node_id)
         if not circle:
@@ -119,30 +116,17 @@ class PartitionLeaders(Protocol):
 
     def leader_for(self, topic_partition: TopicPartition, /) -> Node | None: ...
 
-    def leader_epoch_for(self, topic_partition: TopicPartition, /) -> int | None: ...
+    def leader_and_epoch_for(self, topic_partition: TopicPartition, /) -> tuple[Node | None, int | None]: ...
 
 
 class Sequences(Protocol):
     """The idempotence interface for drain and re-enqueue: TransactionManager. I/O thread only."""
 
-    @property
-    def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None: ...
+    def must_wait(self, batch: ProducerBatch, /) -> bool: ...
+
+    def assign_sequence(self, batch: ProducerBatch, /) -> None: ...
 
     def has_in_flight_batches(self, topic_partition: TopicPartition, /) -> bool: ...
-
-    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> bool: ...
-
-    def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool: ...
-
-    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition, /) -> bool: ...
-
-    def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None: ...
-
-    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> None: ...
-
-    def sequence_number(self, topic_partition: TopicPartition, /) -> int: ...
-
-    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int, /) -> None: ...
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> None: ...
 
@@ -178,17 +162,6 @@ class _NodeLatency:
     drain_ms: int
 
 
-class _Place(NamedTuple):
-    """A partition's leader and leader epoch in one snapshot."""
-
-    leader: Node | None
-    leader_epoch: int | None
-
-
-def _place(leaders: PartitionLeaders, topic_partition: TopicPartition) -> _Place:
-    return _Place(leaders.leader_for(topic_partition), leaders.leader_epoch_for(topic_partition))
-
-
 class BatchDrain:
     """Ready and drain over the queues that hold batches."""
 
@@ -214,7 +187,7 @@ class BatchDrain:
         self._topics_with_load: set[TopicQueues] = set()
         # The results of `ready`, for the drain that follows it with the same snapshot.
         self._placed_by: PartitionLeaders | None = None
-        self._placed: dict[TopicPartition, _Place] = {}
+        self._placed: dict[TopicPartition, tuple[Node | None, int | None]] = {}
 
     def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
         """See RecordAccumulator.ready. `send_all`: each batch not in backoff is ready, full or not."""
@@ -230,14 +203,16 @@ class BatchDrain:
             queue = self._queues.waiting.get(topic_partition)
             if queue is None:
                 continue  # its only batch was cancelled meanwhile
-            leader, leader_epoch = self._placed[topic_partition] = _place(leaders, topic_partition)
+            leader, leader_epoch = self._placed[topic_partition] = leaders.leader_and_epoch_for(
+                topic_partition
+            )
             with queue.lock:
-                batch = queue.first
-                if batch is None:
+                if not queue.batches:
                     continue
+                batch = queue.batches[0]
                 batch.maybe_update_leader_epoch(leader_epoch)
-                backoff_left_ms = batch.retry_backoff_left_ms(now_ms)
-                linger_left_ms = max(0, self._linger_ms - batch.waited_ms(now_ms))
+                backoff_left_ms = batch.retry_backoff_left_ms(now_ms) if batch.attempts else 0
+                linger_left_ms = self._linger_ms and max(0, self._linger_ms - batch.waited_ms(now_ms))
                 is_full, size = queue.is_ready, len(queue.batches)
             if leader is None:
                 unknown_leader_topics.add(topic_partition.topic)
@@ -271,8 +246,8 @@ class BatchDrain:
         for topic_partition in tuple(self._queues.waiting):
             place = self._placed.get(topic_partition)
             if place is None:
-                place = self._placed[topic_partition] = _place(leaders, topic_partition)
-            leader = place.leader
+                place = self._placed[topic_partition] = leaders.leader_and_epoch_for(topic_partition)
+            leader = place[0]
             if leader is not None and leader.id in waiting and topic_partition not in self.muted:
                 waiting[leader.id].append(topic_partition)
         self._drain_order.use(leaders.cluster, self._queues.topics.keys())
@@ -305,31 +280,33 @@ class BatchDrain:
         max_size_bytes: int,
         now_ms: int,
     ) -> list[ProducerBatch]:
+        sequences = self._sequences
         drained: list[ProducerBatch] = []
         size_bytes = 0
         for topic_partition in self._drain_order.arranged(node_id, topic_partitions):
             queue = self._queues.waiting.get(topic_partition)
             if queue is None:
                 continue
-            leader_epoch = self._placed[topic_partition].leader_epoch
+            leader_epoch = self._placed[topic_partition][1]
             with queue.lock:
-                batch = queue.first
-                if batch is None:
+                if not queue.batches:
                     continue
+                batch = queue.batches[0]
                 batch.maybe_update_leader_epoch(leader_epoch)
-                if batch.retry_backoff_left_ms(now_ms):
+                if batch.attempts and batch.retry_backoff_left_ms(now_ms):
                     continue
                 if drained and size_bytes + batch.estimated_size_bytes > max_size_bytes:
                     self._drain_order.stopped(node_id, topic_partition)
                     return drained
-                if self._must_wait(batch):
+                if sequences is not None and sequences.must_wait(batch):
                     continue  # Java ends the whole node's drain here; other partitions need not wait for it
                 self._queues.remove(queue, batch)
                 batch.drained(now_ms)
             # From here on only this thread owns the batch, so it must complete it on any error.
             try:
                 batch.drop_removed()
-                self._assign_sequence(batch)
+                if sequences is not None and batch.base_sequence is None:
+                    sequences.assign_sequence(batch)
                 batch.close()
             except Exception as error:  # noqa: BLE001 -- a codec's, or a lack of memory; others continue
                 self.unbuildable.append(Unbuildable(batch, error))
@@ -338,45 +315,6 @@ class BatchDrain:
             drained.append(batch)
         self._drain_order.got_round(node_id)
         return drained
-
-    def _must_wait(self, batch: ProducerBatch) -> bool:
-        """Returns whether sending the batch now could break the sequence (IDM-03, IDM-05)."""
-        sequences, topic_partition = self._sequences, batch.topic_partition
-        if sequences is None:
-            return False
-        if sequences.producer_id_and_epoch is None:
-            return True
-        if batch.base_sequence is None:
-            return (
-                sequences.has_in_flight_batches(topic_partition)
-                and (
-                    sequences.has_stale_producer_id_and_epoch(topic_partition)
-                    or sequences.has_as_many_in_flight_as_is_safe(topic_partition)
-                )
-            ) or sequences.has_unresolved_sequence(topic_partition)
-        first_in_flight = sequences.first_in_flight_sequence(topic_partition)
-        return first_in_flight is not None and batch.base_sequence != first_in_flight
-
-    def _assign_sequence(self, batch: ProducerBatch) -> None:
-        """Assigns it at the first drain only: a retry under another one could be written twice (IDM-02)."""
-        sequences, topic_partition = self._sequences, batch.topic_partition
-        if sequences is None or batch.has_sequence:
-            return
-        sequences.maybe_update_producer_id_and_epoch(topic_partition)
-        producer = sequences.producer_id_and_epoch
-        if producer is None:
-            raise IllegalStateError(f"drained {batch!r} without a producer id")
-        batch.set_producer_state(
-            producer.producer_id, producer.epoch, sequences.sequence_number(topic_partition)
-        )
-        sequences.increment_sequence_number(topic_partition, batch.record_count)
-        sequences.add_in_flight_batch(batch)
-        _logger.debug(
-            "Assigned %s to batch with base sequence %s being sent to partition %s",
-            producer,
-            batch.base_sequence,
-            topic_partition,
-        )
 
     # -- adaptive partitioning -----------------------------------------------------------------------------
 

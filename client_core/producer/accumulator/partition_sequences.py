@@ -45,9 +45,6 @@ class PartitionSequences:
         """Returns how many batches a broker may have got since the oldest one in flight; 0 without any."""
         return self._followers[self.in_flight[0]] + 1 if self.in_flight else 0
 
-    def increment(self, records: int) -> None:
-        self.next_sequence = increment_sequence(self.next_sequence, records)
-
     def add_in_flight(self, batch: ProducerBatch) -> None:
         """Adds a batch in order: mostly at the end; parts of a split batch go to its position."""
         place = len(self.in_flight)

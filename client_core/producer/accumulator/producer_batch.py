@@ -59,6 +59,7 @@ class ProducerBatch:
         "_spans",
         "allocated_bytes",
         "attempts",
+        "base_sequence",
         "created_ms",
         "drained_ms",
         "failed_records",
@@ -68,6 +69,9 @@ class ProducerBatch:
         "is_split_batch",
         "keyless_only",
         "last_attempt_ms",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
         "sent_to",
         "sequence_has_been_reset",
         "topic_partition",
@@ -103,6 +107,12 @@ class ProducerBatch:
         self.keyless_only = False
         self.is_buffer_deallocated = False
         self.sequence_has_been_reset = False
+        #: Without the removed ones.
+        self.record_count = builder.record_count
+        #: Set once, at the first drain (IDM-02); None before, and without idempotence.
+        self.producer_id = builder.producer_id
+        self.producer_epoch = builder.producer_epoch
+        self.base_sequence = builder.base_sequence
         self._builder = builder
         self._ratios = CompressionRatioEstimator() if ratios is None else ratios
         self._spans: list[Span] = []
@@ -132,6 +142,7 @@ class ProducerBatch:
         position = self._builder.record_count
         taken = self._builder.append_many(records, indices, first, wall_ms, stop_at_bytes)
         if taken:
+            self.record_count += taken
             self._spans.append((owner, indices[first : first + taken], position))
         return taken
 
@@ -142,6 +153,7 @@ class ProducerBatch:
         builder = self._builder
         taken_bytes = builder.append_where_more_fits(record, key_and_value_bytes, wall_ms)
         if taken_bytes:
+            self.record_count += 1
             self._spans.append((owner, ONLY_RECORD, builder.record_count - 1))
         return taken_bytes
 
@@ -173,7 +185,9 @@ class ProducerBatch:
         if not removed:
             return removed
         self._spans = [span for span in self._spans if id(span[0]) not in owners]
-        self._removed_records += sum(len(indices) for _, indices in removed)
+        removed_records = sum(len(indices) for _, indices in removed)
+        self.record_count -= removed_records
+        self._removed_records += removed_records
         has_room_to_gain = self._spans and not self._builder.is_closed_for_appends
         is_quick = self._builder.record_count <= _MOST_REPACKED_WHILE_OPEN
         if has_room_to_gain and is_quick and 2 * self._removed_records >= self._builder.record_count:
@@ -188,10 +202,6 @@ class ProducerBatch:
             self._removed_records = 0
 
     # -- state ---------------------------------------------------------------------------------------------
-
-    @property
-    def record_count(self) -> int:
-        return self._builder.record_count - self._removed_records
 
     @property
     def estimated_size_bytes(self) -> int:
@@ -235,30 +245,15 @@ class ProducerBatch:
     # -- sequence (idempotence) ------------------------------------------------------------------------------
 
     @property
-    def producer_id(self) -> int | None:
-        return self._builder.producer_id
-
-    @property
-    def producer_epoch(self) -> int | None:
-        return self._builder.producer_epoch
-
-    @property
-    def base_sequence(self) -> int | None:
-        return self._builder.base_sequence
-
-    @property
-    def has_sequence(self) -> bool:
-        return self._builder.base_sequence is not None
-
-    @property
     def last_sequence(self) -> int | None:
         """Returns the last record's sequence; it wraps, where Java's lastSequence overflows (REC-04)."""
-        base = self._builder.base_sequence
+        base = self.base_sequence
         return None if base is None else increment_sequence(base, self.record_count - 1)
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Sets them once, at the first drain (IDM-02)."""
         self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Sets another id, epoch and sequence after an epoch bump; its bytes are built again (IDM-04)."""
@@ -270,6 +265,7 @@ class ProducerBatch:
         )
         self.sequence_has_been_reset = True
         self._builder.reopen_and_rewrite_producer_state(producer_id, producer_epoch, base_sequence)
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
 
     # -- time and leaders ----------------------------------------------------------------------------------
 
@@ -299,7 +295,7 @@ class ProducerBatch:
         """Returns the rest of the retry's backoff; 0 if there is none or its leader changed (ACC-08)."""
         if not self.attempts or self.has_leader_changed_for_the_ongoing_retry:
             return 0
-        return max(0, self._retry_backoff_ms - self.waited_ms(now_ms))
+        return max(0, self._retry_backoff_ms - max(0, now_ms - self.last_attempt_ms))
 
     def maybe_update_leader_epoch(self, latest_leader_epoch: int | None) -> None:
         """Notes at which attempt the leader's epoch grew (KIP-951)."""

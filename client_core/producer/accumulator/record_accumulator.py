@@ -271,26 +271,23 @@ class RecordAccumulator:
     def delivery_timeout_ms(self) -> int:
         return self._config.delivery_timeout_ms
 
-    def maybe_update_next_batch_expiry(self, batch: ProducerBatch) -> None:
-        """Lets next_batch_expiry_ms cover a batch, such as one in flight."""
-        expiry_ms = batch.created_ms + self._config.delivery_timeout_ms
-        self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, expiry_ms)
-
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
         """Removes the queued batches whose delivery timeout has passed; the caller fails them (ACC-11)."""
         expired: list[ProducerBatch] = []
+        delivery_timeout_ms = self._config.delivery_timeout_ms
         for queue in tuple(self._queues.waiting.values()):
             with queue.lock:
                 place = 0
                 while place < len(queue.batches):
                     batch = queue.batches[place]
-                    if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
+                    expiry_ms = batch.created_ms + delivery_timeout_ms
+                    if expiry_ms <= now_ms:
                         batch.abort_record_appends()
                         self._queues.remove(queue, batch)
                         expired.append(batch)
                         continue
-                    self.maybe_update_next_batch_expiry(batch)
-                    if not batch.was_drained or not self._config.expires_behind_younger:
+                    self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, expiry_ms)
+                    if batch.drained_ms is None or not self._config.expires_behind_younger:
                         break
                     place += 1  # re-enqueued batches are in front, in response order, not by age
         return expired

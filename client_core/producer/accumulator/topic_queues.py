@@ -35,10 +35,6 @@ class PartitionQueue:
         return f"<PartitionQueue {self.topic_partition} batches={len(self.batches)}>"
 
     @property
-    def first(self) -> ProducerBatch | None:
-        return self.batches[0] if self.batches else None
-
-    @property
     def last(self) -> ProducerBatch | None:
         return self.batches[-1] if self.batches else None
 

@@ -38,25 +38,15 @@ _NS_PER_MS: Final = 1_000_000
 class _Sampled:
     """Values of the last two windows: their sum, number and maximum. The total is of all time."""
 
-    __slots__ = ("_windows", "total")
+    __slots__ = ("total", "windows")
 
     def __init__(self) -> None:
         self.total = 0.0
         #: Start in ms, number, sum and maximum of each.
-        self._windows: deque[list[float]] = deque(maxlen=_WINDOWS)
-
-    def add(self, value: float, now_ms: int) -> None:
-        self.total += value
-        if not self._windows or now_ms - self._windows[-1][0] >= _WINDOW_MS:
-            self._windows.append([now_ms, 1, value, value])
-            return
-        window = self._windows[-1]
-        window[1] += 1
-        window[2] += value
-        window[3] = max(window[3], value)
+        self.windows: deque[list[float]] = deque(maxlen=_WINDOWS)
 
     def _recent(self, now_ms: int) -> list[list[float]]:
-        return [window for window in self._windows if now_ms - window[0] < _WINDOW_MS * _WINDOWS]
+        return [window for window in self.windows if now_ms - window[0] < _WINDOW_MS * _WINDOWS]
 
     def average(self, now_ms: int) -> float:
         recent = self._recent(now_ms)
@@ -81,11 +71,22 @@ class _Group:
     def __init__(self) -> None:
         self.sampled: dict[str, _Sampled] = {}
 
-    def add(self, name: str, value: float, now_ms: int) -> None:
-        sampled = self.sampled.get(name)
-        if sampled is None:
-            sampled = self.sampled[name] = _Sampled()
-        sampled.add(value, now_ms)
+    def add(self, now_ms: int, *values: tuple[str, float]) -> None:
+        """Adds values by name. One call per event: this runs for every request."""
+        for name, value in values:
+            sampled = self.sampled.get(name)
+            if sampled is None:
+                sampled = self.sampled[name] = _Sampled()
+            sampled.total += value
+            windows = sampled.windows
+            if not windows or now_ms - windows[-1][0] >= _WINDOW_MS:
+                windows.append([now_ms, 1, value, value])
+                continue
+            window = windows[-1]
+            window[1] += 1
+            window[2] += value
+            if value > window[3]:
+                window[3] = value
 
     def read(self, counted: tuple[str, ...], measured: tuple[str, ...], now_ms: int) -> dict[str, float]:
         """Returns totals and rates of `counted`, averages and maxima of `measured`."""
@@ -129,54 +130,49 @@ class ProducerMetrics:
         """See EventSink."""
         with self._lock:
             self._count(event, self._clock.now_ms())
-        self._sink.emit(event)
+        if self._sink is not e.NO_EVENTS:
+            self._sink.emit(event)
 
     def _count(self, event: Event, now_ms: int) -> None:
         add = self._all.add
         match event:
             case e.BatchSent():
-                add("record-send", event.records, now_ms)
-                add("batch-size", event.batch_bytes, now_ms)
-                add("record-queue-time", event.queue_ms, now_ms)
+                sent = ("record-send", event.records), ("batch-size", event.batch_bytes)
+                add(now_ms, *sent, ("record-queue-time", event.queue_ms))
                 if event.raw_bytes:
-                    add("compression", event.batch_bytes / event.raw_bytes, now_ms)
+                    add(now_ms, ("compression", event.batch_bytes / event.raw_bytes))
             case e.RequestCompleted():
-                self._count_request(event, now_ms)
+                values = [("request", 1), ("outgoing-byte", event.sent_bytes)]
+                if event.received_bytes:
+                    values += ("response", 1), ("incoming-byte", event.received_bytes)
+                if event.api == "Produce":
+                    values.append(("request-latency", event.latency_ms))
+                add(now_ms, *values)
+                _named(self._nodes, event.node_id).add(now_ms, *values)
             case e.ProduceFinished():
                 topic = _named(self._topics, event.topic)
                 if event.error is Errors.NONE:
-                    topic.add("record-send", event.records, now_ms)
-                    topic.add("byte", event.batch_bytes, now_ms)
+                    topic.add(now_ms, ("record-send", event.records), ("byte", event.batch_bytes))
                 else:
-                    topic.add("record-error", event.records, now_ms)
-                    add("record-error", event.records, now_ms)
+                    topic.add(now_ms, ("record-error", event.records))
+                    add(now_ms, ("record-error", event.records))
             case e.BatchRetried():
-                add("record-retry", event.records, now_ms)
-                _named(self._topics, event.topic).add("record-retry", event.records, now_ms)
+                add(now_ms, ("record-retry", event.records))
+                _named(self._topics, event.topic).add(now_ms, ("record-retry", event.records))
             case e.BatchSplit():
-                add("batch-split", 1, now_ms)
+                add(now_ms, ("batch-split", 1))
             case e.NodeThrottled():
-                add("produce-throttle-time", event.throttle_ms, now_ms)
+                add(now_ms, ("produce-throttle-time", event.throttle_ms))
             case e.NodeReady():
-                add("connection-creation", 1, now_ms)
+                add(now_ms, ("connection-creation", 1))
             case e.NodeDisconnected():
-                add("connection-close", 1, now_ms)
+                add(now_ms, ("connection-close", 1))
             case e.WaitFinished():
-                add(_WAITS[event.phase], event.waited_ms, now_ms)
+                add(now_ms, (_WAITS[event.phase], event.waited_ms))
                 if event.phase == "buffer" and event.outcome == "timeout":
-                    add("buffer-exhausted", 1, now_ms)
+                    add(now_ms, ("buffer-exhausted", 1))
             case _:
                 pass
-
-    def _count_request(self, event: e.RequestCompleted, now_ms: int) -> None:
-        for group in (self._all, _named(self._nodes, event.node_id)):
-            group.add("request", 1, now_ms)
-            group.add("outgoing-byte", event.sent_bytes, now_ms)
-            if event.received_bytes:
-                group.add("response", 1, now_ms)
-                group.add("incoming-byte", event.received_bytes, now_ms)
-            if event.api == "Produce":
-                group.add("request-latency", event.latency_ms, now_ms)
 
     def read(self, status: ClientStatus, io_time_ms: int) -> dict[str, dict[str, float]]:
         """Returns the values by group and name. Any thread."""

@@ -34,37 +34,34 @@ class Completions:
 
     def __init__(self, sink: CompletionSink) -> None:
         self._sink = sink
-        self._finished: deque[tuple[Done, Result]] = deque()
+        #: Results that wait to be posted.
+        self.finished: Final[deque[tuple[Done, Result]]] = deque()
         self._nobody_posts = False
         self._is_posting = False
-
-    def __bool__(self) -> bool:
-        """Returns whether something waits to be posted."""
-        return bool(self._finished)
 
     @property
     def is_reported(self) -> bool:
         """Returns whether all results are posted. A plain read; I/O thread running."""
         # In this order: a result that left the deque has been posted, or is being posted.
-        return not self._finished and not self._is_posting
+        return not self.finished and not self._is_posting
 
     def add(self, done: Done, result: Result) -> None:
         """Adds a finished ticket. Any thread, no lock held."""
-        self._finished.append((done, result))
+        self.finished.append((done, result))
         # Read after the append: post_from_now_on reads the deque after it has set this.
         if self._nobody_posts:
             self.post()
 
     def post(self) -> None:
         """Posts all finished results. A failing sink is logged and affects no other."""
-        if not self._finished:
+        if not self.finished:
             return
         finished: list[tuple[Done, Result]] = []
         self._is_posting = True
         try:
             with contextlib.suppress(IndexError):  # another thread may empty it at the same time
                 while True:
-                    finished.append(self._finished.popleft())
+                    finished.append(self.finished.popleft())
             if finished:
                 self._post(finished)
         finally:

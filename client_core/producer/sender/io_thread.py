@@ -119,7 +119,7 @@ def _attempt(what: str, step: Callable[[], None]) -> None:
     """Runs one step of the end. An error must not skip the next step, which notifies other waiters."""
     try:
         step()
-    except BaseException:  # noqa: BLE001 -- nobody is above
+    except BaseException:  # noqa: BLE001 -- no caller above
         _log.exception("Failed to %s", what)
 
 
@@ -179,6 +179,7 @@ class IoThread:
         #: Their durations, without their sleep.
         self.turn_times: Final = TurnTimes()
         metadata.on_change(self._note_metadata_change)
+        sender.poll_limit_ms = self.poll_limit_ms
 
     def __repr__(self) -> str:
         return f"<IoThread {self.life_cycle.name} turns={self.turns} failed_turns={self.failed_turns}>"
@@ -371,7 +372,8 @@ class IoThread:
                     self._next_call_ms = min(self._next_call_ms, now_ms + delay_ms)
         self._sender.run_once(now_ms)
         self._wakes_by_ms = _AWAKE
-        self._completions.post()
+        if self._completions.finished:
+            self._completions.post()
         self.turn_times.add(self._clock.now_ms() - now_ms - (self._client.waited_ms - waited_ms))
 
     def _next_deadline_ms(self) -> int:
@@ -386,7 +388,7 @@ class IoThread:
         next_ms = min(self._deadline_ms, self._next_call_ms)
         # Before the mailboxes are read: other threads add first, and read this afterwards.
         self._wakes_by_ms = next_ms
-        if self._completions or self._metadata_changed or self._requests or self._commands:
+        if self._completions.finished or self._metadata_changed or self._requests or self._commands:
             self._wakes_by_ms = _AWAKE
             return 0
         return max(next_ms - now_ms, 0)

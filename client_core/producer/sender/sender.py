@@ -69,12 +69,7 @@ class Sender:
         clock: Clock,
         events: EventSink,
         transaction_manager: TransactionManager | None = None,
-        poll_limit_ms: Callable[[int], int] = lambda now_ms: FOREVER_MS,
     ) -> None:
-        """`poll_limit_ms(now_ms)`:
-
-        the longest sleep of a poll, since others wait for the I/O thread too.
-        """
         self._client = client
         self._metadata = metadata
         self._accumulator = accumulator
@@ -82,7 +77,8 @@ class Sender:
         self._clock = clock
         self._events = events
         self._transaction_manager = transaction_manager
-        self._poll_limit_ms = poll_limit_ms
+        #: Returns the longest sleep of a poll, given now_ms. IoThread sets it: others wait for it too.
+        self.poll_limit_ms: Callable[[int], int] | None = None
         # The longest sleep of a poll by default: retry.backoff.ms may be 0, and must not make it spin.
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
         self._lost_leaders = accumulator.lost_leaders
@@ -114,16 +110,17 @@ class Sender:
         """
         if now_ms is None:
             now_ms = self._clock.now_ms()
-        if self._transaction_manager is None:
+        manager = self._transaction_manager
+        if manager is None or manager.is_at_rest:
             timeout_ms = self._send_producer_data(now_ms)
         else:
-            timeout_ms = self._run_idempotent(self._transaction_manager, now_ms)
-        self._client.poll(max(min(timeout_ms, self._poll_limit_ms(now_ms)), 0), now_ms)
+            timeout_ms = self._run_idempotent(manager, now_ms)
+        if self.poll_limit_ms is not None:
+            timeout_ms = min(timeout_ms, self.poll_limit_ms(now_ms))
+        self._client.poll(max(timeout_ms, 0), now_ms)
 
     def _run_idempotent(self, manager: TransactionManager, now_ms: int) -> int:
         """Runs the turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
-        if manager.is_at_rest:
-            return self._send_producer_data(now_ms)
         manager.maybe_resolve_sequences()
         if manager.has_fatal_error:
             if manager.last_error is not None:
@@ -234,7 +231,7 @@ class Sender:
         )
         # The names of the ids are fixed now: a topic may be re-created before the answer comes (SND-08).
         topic_names = builder.topic_names()
-        for batch in batches:
+        for batch, (_, records) in zip(batches, to_send, strict=True):
             batch.is_in_flight = True
             batch.sent_to = node_id
             self._in_flight.add(batch)
@@ -245,7 +242,7 @@ class Sender:
                     BatchSent(
                         node_id=node_id,
                         records=batch.record_count,
-                        batch_bytes=len(batch.records()),
+                        batch_bytes=len(records),
                         raw_bytes=batch.uncompressed_size_bytes,
                         queue_ms=batch.queue_time_ms,
                         attempt=batch.attempts,
@@ -357,7 +354,7 @@ class Sender:
         self._settlement.fail(
             batch, error, adjust_sequences=False, deallocate=not is_in_flight, now_ms=now_ms
         )
-        if self._transaction_manager is not None and batch.has_sequence:
+        if self._transaction_manager is not None and batch.base_sequence is not None:
             # It was sent: nothing new for its partition until the fate of its sequences is known. Java checks
             # only batches that were retried, and gets a gap after the others.
             self._transaction_manager.mark_sequence_unresolved(batch)

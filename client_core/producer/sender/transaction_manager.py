@@ -298,21 +298,68 @@ class TransactionManager:
 
     # -- for the drain (RecordAccumulator) -------------------------------------------------------------------
 
-    def sequence_number(self, topic_partition: TopicPartition) -> int:
-        """Returns the sequence of the next record drained to the partition."""
-        return self._entry(topic_partition).next_sequence
+    def must_wait(self, batch: ProducerBatch) -> bool:
+        """Returns whether sending the batch now could break the sequence (IDM-03, IDM-05).
 
-    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int) -> None:
-        self._entry(topic_partition).increment(increment)
+        A retry waits for all earlier sequences. A new batch waits while an earlier one may or may not be in
+        the log, and while batches under another producer id or epoch are in flight. It also waits while a
+        broker could mistake it, and reject an earlier batch forever. A broker knows the last five batches by
+        their sequences. max.in.flight ensures that on one connection, but a moved leader has another
+        connection. And while a batch that may be stored is retried, those behind it are acknowledged and make
+        room for more. So all batches since the oldest in flight count, not only those in flight. From an
+        unknown producer a broker accepts any sequence: a second batch, while the first must be sent again. So
+        the first is sent alone. Java sends in all these cases; the retried batch is then out of order until
+        delivery.timeout.ms, or written again under the next epoch.
+        """
+        if self._producer is None:
+            return True
+        entry = self._entry(batch.topic_partition)
+        in_flight = entry.in_flight
+        if batch.base_sequence is not None:
+            return bool(in_flight) and batch.base_sequence != in_flight[0].base_sequence
+        if in_flight:
+            safe = 1 if entry.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
+            if entry.producer != self._producer or entry.batches_since_oldest >= safe:
+                return True
+        return batch.topic_partition in self._unresolved
+
+    def assign_sequence(self, batch: ProducerBatch) -> None:
+        """Assigns producer id, epoch and sequence at the batch's first drain, and tracks it (IDM-02).
+
+        A batch keeps its sequence: a retry under another one could be written twice. The partition begins at
+        0 under a new id or epoch once nothing is in flight under the older one. Raises IllegalStateError
+        without a producer id.
+        """
+        producer = self._producer
+        if producer is None:
+            raise IllegalStateError(f"drained {batch!r} without a producer id")
+        entry = self._entry(batch.topic_partition)
+        if entry.producer != producer and not entry.in_flight:
+            entry.start_at_beginning(producer)
+        sequence = entry.next_sequence
+        batch.set_producer_state(producer.producer_id, producer.epoch, sequence)
+        entry.next_sequence = increment_sequence(sequence, batch.record_count)
+        entry.add_in_flight(batch)
+        self._left.pop(batch.topic_partition, None)
+        _log.debug(
+            "Assigned %s to batch with base sequence %s being sent to partition %s",
+            producer,
+            sequence,
+            batch.topic_partition,
+        )
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
+        """Tracks a part of a split batch, which has its sequence. Raises IllegalStateError without one."""
         if batch.base_sequence is None:
             raise IllegalStateError(
                 f"Can't track batch for partition {batch.topic_partition} when sequence is not set."
             )
         self._entry(batch.topic_partition).add_in_flight(batch)
-        if self._left:
-            self._left.pop(batch.topic_partition, None)
+        self._left.pop(batch.topic_partition, None)
+
+    def sequence_number(self, topic_partition: TopicPartition) -> int:
+        """Returns the sequence of the next record drained to the partition."""
+        return self._entry(topic_partition).next_sequence
 
     def has_in_flight_batches(self, topic_partition: TopicPartition) -> bool:
         return bool(self._entry(topic_partition).in_flight)
@@ -327,31 +374,6 @@ class TransactionManager:
         (IDM-05).
         """
         return topic_partition in self._unresolved
-
-    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether a broker could mistake one more batch, and reject an earlier one forever.
-
-        A broker knows the last five batches by their sequences. max.in.flight ensures that on one connection,
-        but a moved leader has another connection. And while a batch that may be stored is retried, those
-        behind it are acknowledged and make room for more. So all batches since the oldest in flight count,
-        not only those in flight. From an unknown producer a broker accepts any sequence: a second batch,
-        while the first must be sent again. So the first is sent alone. Java sends in all these cases; the
-        retried batch is then out of order until delivery.timeout.ms, or written again under the next epoch.
-        """
-        entry = self._entry(topic_partition)
-        safe = 1 if entry.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
-        return entry.batches_since_oldest >= safe
-
-    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
-        return self._producer != self._entry(topic_partition).producer
-
-    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition) -> None:
-        """Begins the partition at 0 under the current id and epoch once nothing is in flight under an older
-        one.
-        """
-        entry = self._entry(topic_partition)
-        if self._producer is not None and entry.producer != self._producer and not entry.in_flight:
-            entry.start_at_beginning(self._producer)
 
     # -- outcomes of batches (Sender) ------------------------------------------------------------------------
 
@@ -466,7 +488,7 @@ class TransactionManager:
     def _to_fatal_error(self, error: KafkaError) -> None:
         if self._state is State.FATAL_ERROR:
             return
-        _log.error("The idempotent producer can't go on: %s", error)
+        _log.error("The idempotent producer can't continue: %s", error)
         self._state, self.last_error = State.FATAL_ERROR, error
 
     def _move_to(self, state: State) -> None:

@@ -59,7 +59,7 @@ class Publishing:
         *,
         clock: Clock,
         producing: Producing,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
@@ -67,7 +67,7 @@ class Publishing:
     ) -> None:
         self._clock = clock
         self._producing = producing
-        self._room = room
+        self._admission = admission
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
@@ -145,9 +145,9 @@ class Publishing:
         try:
             self._producing.check(target.topic, caller)
             check_encoding(header(scope, b"content-encoding"))
-            with self._room.enter(announced_bytes(scope), caller) as place:
+            with self._admission.acquire(announced_bytes(scope), caller) as permit:
                 body = await read_body(
-                    request.scope, request.receive, place, self._producing.times.timeout_ms
+                    request.scope, request.receive, permit, self._producing.times.timeout_ms
                 )
                 making = EventRecords(target, self._app_id, self._clock.wall_ms(), self._max_bytes)
 
@@ -166,7 +166,7 @@ class Publishing:
                 entries, records = await self._body_threads.read(understood, body)
                 if not records:
                     return spell((), ())
-                place.grow_to(making.bytes)
+                permit.grow_to(making.bytes)
                 partitions = [record.partition for record in records if record.partition is not None]
                 times = self._producing.dialect_times(
                     target.topic, max(partitions, default=None), since_ms=since_ms
@@ -176,7 +176,7 @@ class Publishing:
                     records,
                     times,
                     since_ms=since_ms,
-                    place=place,
+                    permit=permit,
                     receive=request.receive,
                     in_envelopes=True,
                 )

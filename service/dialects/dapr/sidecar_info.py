@@ -78,7 +78,7 @@ def add_info(
     router: APIRouter,
     *,
     producer: Producer,
-    room: AdmissionControl,
+    admission: AdmissionControl,
     drain: Drain,
     settings: Settings,
     body_timeout_ms: int,
@@ -102,8 +102,8 @@ def add_info(
     )
     async def put_label(request: Request, key: str, _: Annotated[NoQuery, Query()]) -> Response:
         """Puts a label of the caller's own under `extended` of the metadata, until the sidecar ends."""
-        with room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-            body = await read_body(request.scope, request.receive, place, body_timeout_ms)
+        with admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
+            body = await read_body(request.scope, request.receive, permit, body_timeout_ms)
         if NO_CHARACTER in key:
             raise refused(400, "invalid UTF-8", place="path.key")
         try:

@@ -26,8 +26,8 @@ def dialect(sidecar: Sidecar) -> Dialect:
     cluster = ClusterPath(producer, sidecar.lookups)
     bodies = PostedBodies(
         producing=producing,
-        room=sidecar.room,
-        body_threads=sidecar.aside,
+        admission=sidecar.admission,
+        body_threads=sidecar.body_threads,
         metrics=sidecar.http,
         max_records=settings.internal.max_records_per_request,
         max_record_bytes=settings.stream_line_bytes,
@@ -38,7 +38,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
         cluster=cluster,
         bodies=bodies,
         streams=sidecar.streams,
-        body_threads=sidecar.aside,
+        body_threads=sidecar.body_threads,
         drain=sidecar.drain,
         limits=PostLimits(
             max_record_bytes=settings.stream_line_bytes,
@@ -51,9 +51,9 @@ def dialect(sidecar: Sidecar) -> Dialect:
         producer=producer,
         producing=producing,
         cluster=cluster,
-        room=sidecar.room,
+        admission=sidecar.admission,
         limits=sidecar.limits,
-        body_threads=sidecar.aside,
+        body_threads=sidecar.body_threads,
         metrics=sidecar.http,
     )
     metadata = MetadataRoutes(

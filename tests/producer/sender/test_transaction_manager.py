@@ -143,7 +143,7 @@ def test_a_fatal_error_is_left_where_a_producer_restarts() -> None:
         assert made.sequence_number(ORDERS_0) == 0
 
 
-def test_an_error_that_nobody_foresaw_is_tried_again_after_pauses() -> None:
+def test_an_unexpected_error_is_tried_again_after_pauses() -> None:
     made = manager(ready=False, restarts=True)
     for _ in range(3):
         made.init_sent()
@@ -173,7 +173,11 @@ def test_sequences_begin_at_zero_count_records_and_overflow_to_zero() -> None:
     made = manager()
     counted = [made.sequence_number(ORDERS_0)]
     for records in (3, 2**31 - 4, 100, 2**31 - 1):
-        made.increment_sequence_number(ORDERS_0, records)
+        batch = ProducerBatch(ORDERS_0, MemoryRecordsBuilder(100), 0)
+        batch.record_count = records
+        made.assign_sequence(batch)
+        made.handle_completed_batch(batch, 0)
+        assert batch.base_sequence == counted[-1]
         counted.append(made.sequence_number(ORDERS_0))
     assert counted == [0, 3, 2**31 - 1, 99, 98]
     assert made.sequence_number(ORDERS_1) == 0
@@ -188,7 +192,7 @@ def test_a_batch_without_sequence_is_not_tracked_and_resolves_nothing() -> None:
 
 
 @pytest.mark.behaviour("IDM-03")
-def test_the_lowest_unfinished_sequence_is_told() -> None:  # IDM-03
+def test_the_lowest_unfinished_sequence_is_returned() -> None:  # IDM-03
     made = manager()
     first, second = drain(made), drain(made)
     assert made.first_in_flight_sequence(ORDERS_0) == 0
@@ -360,9 +364,9 @@ def test_a_partition_goes_on_under_its_old_id_until_all_is_answered() -> None:
     assert made._entry(ORDERS_0).in_flight == [second]
     assert sequence_of(second) == (LAST_EPOCH, 1)
     made.handle_completed_batch(second, 500)
-    made.maybe_update_producer_id_and_epoch(ORDERS_0)
-    assert (made.sequence_number(ORDERS_0), last_acked(made)) == (0, None)
     assert not made.has_in_flight_batches(ORDERS_0)
+    assert drain(made).base_sequence == 0
+    assert (made.sequence_number(ORDERS_0), last_acked(made)) == (1, None)
 
 
 @pytest.mark.behaviour("IDM-04")
@@ -371,7 +375,7 @@ def test_a_new_id_sets_back_the_partition_that_asked_for_it() -> None:
     made = manager(epoch=LAST_EPOCH)
     for one in (ORDERS_0, ORDERS_1):
         assert made.sequence_number(one) == 0
-        made.increment_sequence_number(one, 3)
+        made.handle_completed_batch(drain(made, records=3, topic_partition=one), 0)
         assert made.sequence_number(one) == 3
     made.request_epoch_bump(ORDERS_0)
     made.bump_epoch_if_required()
@@ -445,8 +449,7 @@ def test_a_timeout_behind_a_success_begins_a_new_epoch() -> None:
     made.maybe_resolve_sequences()
     assert epoch_of(made) == 2
     assert not unresolved(made)
-    made.maybe_update_producer_id_and_epoch(ORDERS_0)
-    assert made.sequence_number(ORDERS_0) == 0
+    assert drain(made).base_sequence == 0
 
 
 @pytest.mark.behaviour("IDM-04")

@@ -203,7 +203,7 @@ def test_settings_read_no_environment_when_made_do_not_change_and_show_none_of_k
     assert "s3cret" not in repr(settings) + str(settings)
 
 
-# -- what is wrong -------------------------------------------------------------------------------------------
+# -- wrong settings ------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,8 +240,8 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         ("api_port = " + "{a=" * 900, r"not TOML"),  # nests deeply
         ("api_port = " + "9" * 5_000, r"not TOML"),  # more digits than Python reads
         ("api_port = 0x" + "f" * 5_000, r"api_port: "),  # more digits than Python writes
-        (f"[kafka]\n{dots}", "nest too deeply"),
-        (f"[kafka]\na = [{{{dots}}}]", "nest too deeply"),
+        (f"[kafka]\n{dots}", "nested too deeply"),
+        (f"[kafka]\na = [{{{dots}}}]", "nested too deeply"),
         ("[kafka]\nretries = 0x" + "f" * 5_000, r"retries"),
         ("kafka = 1", r"kafka: must be a table"),
         ("[kafka]\nlingr.ms = 1", r"lingr\.ms"),
@@ -303,7 +303,7 @@ def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.Monke
     assert "s3cret" not in str(reported.value)
 
 
-def test_a_malformed_flag_is_told_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_flag_is_reported_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError) as reported:
         load(monkeypatch, kafka=("sasl.password:s3cret",))
     assert str(reported.value) == "--kafka sasl.password: must be name=value, such as linger.ms=0"
@@ -338,7 +338,7 @@ def test_every_setting_is_described_and_has_a_flag() -> None:
         assert f"`PILOTFISH_{name.upper()}`" in table
 
 
-def test_kafkas_table_tells_companions_and_other_defaults_than_kafkas() -> None:
+def test_kafkas_table_has_companions_and_other_defaults_than_kafkas() -> None:
     table = kafka_settings_table()
     assert "| `sasl.password`, `sasl.password.file` | none |" in table
     assert "| `ssl.truststore.type` | PEM (Kafka: JKS) | [PEM] |" in table

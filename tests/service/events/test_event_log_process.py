@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from service.events.event_log import EventLog
 
 TOPIC: Final = "pilotfish.events"
-#: What stands in front of a batch's records, and the codec in its attributes.
+#: The size of a batch's header, and the codec in its attributes.
 HEAD_BYTES: Final = 61
 CODEC_MASK: Final = 0x07
 ZSTD: Final = 4
@@ -88,7 +88,7 @@ def events(reported: Sequence[StoredRecord]) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in reported]
 
 
-def test_what_a_client_does_is_in_the_topic_in_one_partition_and_in_order() -> None:
+def test_the_events_of_a_client_are_in_the_topic_in_one_partition_and_in_order() -> None:
     with FakeCluster(brokers=3) as cluster:
         cluster.create_topic(TOPIC, partitions=4)
         cluster.create_topic("orders", partitions=3, replication_factor=3)
@@ -137,7 +137,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in_order(
+def test_lines_of_a_killed_sidecar_are_completed_by_the_next_and_that_one_ends_in_order(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "events"

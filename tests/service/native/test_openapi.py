@@ -1,7 +1,7 @@
-"""The OpenAPI document is true: each operation is asked what the document allows, and what it does not.
+"""The OpenAPI document is true: each operation gets requests that it allows, and some that it forbids.
 
-A real sidecar over a fake cluster, asked by schemathesis; what is held to is in
-`tests/fuzz/openapi_cases.py`, by which `make fuzz` asks many more.
+A real sidecar over a fake cluster is called by schemathesis. The rules are in `tests/fuzz/openapi_cases.py`;
+`make fuzz` makes many more calls by them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def document(sidecar: Sidecar) -> Any:
 
 @pytest.fixture(scope="module")
 def there(sidecar: Sidecar) -> dict[str, str]:
-    """Path parameters of what there is: of what hypothesis makes up, nothing is."""
+    """Path parameters of existing resources: the names that hypothesis makes up don't exist."""
     return {"topic": TOPIC, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
 
 

@@ -1,4 +1,4 @@
-"""What Prometheus sees, from events, from status and from requests."""
+"""The metrics that Prometheus sees, from events, from status and from requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def emit(web: HttpApp, *events: e.Event) -> None:
         web.app.client_metrics.emit(event)
 
 
-# -- tallies -------------------------------------------------------------------------------------------------
+# -- fast metrics --------------------------------------------------------------------------------------------
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
@@ -117,7 +117,7 @@ def test_credentials_that_are_read_again_are_counted_by_how_that_went(web: HttpA
     assert value(web, "credential_reloads_total", outcome="failure") == 1
 
 
-def test_it_is_told_when_our_certificate_expires_and_nothing_without_one(web: HttpApp) -> None:
+def test_the_expiry_of_our_certificate_is_a_metric_and_absent_without_one(web: HttpApp) -> None:
     assert value(web, "tls_certificate_expiry_timestamp_seconds") is None
     emit(web, e.CertificateLoaded(2_000_000_000))
     assert value(web, "tls_certificate_expiry_timestamp_seconds") == 2_000_000_000
@@ -218,7 +218,7 @@ def test_without_being_asked_no_topic_is_a_label() -> None:
     assert [family.samples for family in topics] == [[]]
 
 
-def test_an_event_that_nobody_counts_is_taken_all_the_same(web: HttpApp) -> None:
+def test_an_event_that_is_not_counted_is_accepted_all_the_same(web: HttpApp) -> None:
     emit(web, e.NodeConnecting(1), e.PartitionCountChanged("a", None, 3))
 
 
@@ -305,7 +305,7 @@ def test_attempts_that_go_on_failing_do_not_begin_anew() -> None:
     assert unreachable_s(metrics) == 30
 
 
-def test_turns_of_the_poll_loop_are_told_by_how_long_they_worked(web: HttpApp) -> None:
+def test_turns_of_the_poll_loop_are_counted_by_how_long_they_worked(web: HttpApp) -> None:
     for worked_ms in (0, 1, 40, 90_000):
         web.producer.turn_times.add(worked_ms)
     web.producer.failed_turns = 3

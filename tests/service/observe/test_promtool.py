@@ -1,4 +1,4 @@
-"""Prometheus's own tool reads what the sidecar is scraped for, with everything counted that there is."""
+"""Prometheus's own tool reads a scrape of the sidecar with every series."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_header_that_no_cloudevent_has_or_lacks_or_that_is_encoded_badly_is_na
     assert "only version 1.0" in binary(app, EXAMPLE_HEADERS, specversion="0.3").json()["detail"]
 
 
-def test_a_ce_header_may_not_stand_twice() -> None:
+def test_a_ce_header_may_not_occur_twice() -> None:
     app = web()
     for name in ("ce-id", "ce-comexampleextension1"):
         headers = [*EXAMPLE_HEADERS.items(), (name, "a"), (name, "a")]
@@ -164,7 +164,7 @@ def test_a_ce_header_may_not_stand_twice() -> None:
         assert refusal(app, answer) == (400, name)
 
 
-def test_a_body_without_any_ce_header_is_told_all_three_modes() -> None:
+def test_the_refusal_of_a_body_without_any_ce_header_names_all_three_modes() -> None:
     app = web()
     answer = binary(app, {})
     assert refusal(app, answer) == (400, "")
