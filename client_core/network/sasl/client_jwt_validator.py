@@ -112,12 +112,12 @@ def _claims(payload: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):  # json's errors hold the text
         raise SaslAuthenticationError(f"{said}malformed JSON") from None
     if not isinstance(claims, dict):
-        raise SaslAuthenticationError(f"{said}its claims are no JSON object")
+        raise SaslAuthenticationError(f"{said}its claims are not a JSON object")
     return claims
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _scopes(claim_name: str, raw: object) -> frozenset[str]:

@@ -197,7 +197,7 @@ class OAuthBearerLogin:
             return
         self._thread.join(self._close_timeout_s)
         if self._thread.is_alive():
-            _log.warning("%s is still being asked; its thread ends with that", self._retriever.shown)
+            _log.warning("still asking %s for a token; the thread ends afterwards", self._retriever.shown)
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class OAuthBearerLogin:
                 self._wait_ms(self._backoff.max_ms)
             except BaseException as error:  # noqa: BLE001 - a bug must not end the thread: tokens expire in silence
                 name = type(error).__name__  # the text may hold secrets
-                self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be asked: {name}"))
+                self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be reached: {name}"))
                 self._wait_ms(self._backoff.max_ms)
             else:
                 attempts = 0
