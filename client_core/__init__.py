@@ -149,7 +149,6 @@ from client_core.producer.accumulator.partitioner import (
     partition_for_key,
 )
 from client_core.producer.kafka_producer import (
-    IO_THREAD_NAME,
     KafkaProducer,
 )
 from client_core.producer.requests.pending_request import (
@@ -195,6 +194,7 @@ from client_core.producer.results.ticket import (
 from client_core.producer.sender.io_thread import (
     LoopWork,
 )
+from client_core.producer.sender.wiring import IO_THREAD_NAME
 from client_core.producer.settings.config import (
     ProducerConfig,
 )
@@ -215,7 +215,7 @@ from client_core.uncaught import (
 )
 
 if TYPE_CHECKING:
-    from client_core.producer.async_kafka_producer import (
+    from client_core.async_kafka_producer import (
         AsyncKafkaProducer,
         LoopCompletions,
     )
@@ -226,7 +226,7 @@ _OF_ASYNCIO: Final = frozenset({"AsyncKafkaProducer", "LoopCompletions"})
 
 def __getattr__(name: str) -> object:
     if name in _OF_ASYNCIO:
-        return getattr(import_module("client_core.producer.async_kafka_producer"), name)
+        return getattr(import_module("client_core.async_kafka_producer"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

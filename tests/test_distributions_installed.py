@@ -1,6 +1,6 @@
 """The distributions of `make dist`, each in an environment with nothing else, do what they are for.
 
-From wheels and from source archives. The install lines of README and docs are run as they stand there.
+From wheels and from source archives. The install lines of README and docs are run literally.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def snippets() -> dict[str, str]:
 
 SNIPPETS: Final = snippets()
 
-#: What a reader sees when the code runs: enough to know that it did what the page says.
+#: The output when the code runs: enough to check that it did what the page says.
 PRINTED: Final = {
     "Send a record and wait for it": r"^orders-\d at offset 0$",
     "Send many": r"^1000 written, 0 failed$",

@@ -270,7 +270,7 @@ class DefaultMetadataUpdater:
         if response.error_code == Errors.REBOOTSTRAP_REQUIRED.code and self._config.rebootstraps:
             _log.info("Rebootstrap requested by server.")
             self._broker_asks_for_rebootstrap = True
-            detail = "the broker asked to begin again with bootstrap.servers"
+            detail = "the broker requested a restart from bootstrap.servers"
             self._report_failure(now_ms, in_progress, "error", detail)
         elif not response.brokers:
             # A starting broker knows no brokers yet, not even itself.

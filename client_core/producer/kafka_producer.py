@@ -13,7 +13,6 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Generic
 
 from client_core import forks
-from client_core.backoff import ExponentialBackoff
 from client_core.clock import FOREVER_MS, SystemClock
 from client_core.errors import (
     ApiError,
@@ -22,15 +21,10 @@ from client_core.errors import (
     ProducerClosedError,
 )
 from client_core.events import NO_EVENTS
-from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.accumulator.backlog import count_backlog
-from client_core.producer.accumulator.buffer_pool import BufferPool
-from client_core.producer.accumulator.record_accumulator import RecordAccumulator
 from client_core.producer.requests.blocking_calls import BlockingCalls
 from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.requests.lookup_requests import LookupRequests
-from client_core.producer.requests.pending_configs import PendingConfigs
-from client_core.producer.requests.pending_metadata import PendingLookups
 from client_core.producer.requests.pending_request import PendingRequest, ProduceTicket
 from client_core.producer.requests.preparation import Preparation
 from client_core.producer.requests.quick_append import QuickAppend
@@ -40,23 +34,16 @@ from client_core.producer.requests.record_checks import (
     check_topics,
     largest_sure_to_fit,
 )
-from client_core.producer.requests.refreshes import RefreshFailures, metadata_status, node_statuses
-from client_core.producer.requests.submissions import CLOSED, Submissions
+from client_core.producer.requests.refreshes import metadata_status, node_statuses
+from client_core.producer.requests.submissions import CLOSED
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata, renew_lock
 from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.producer_record import K, V
 from client_core.producer.results.status import ClientStatus, CloseReport
-from client_core.producer.results.ticket import CallInline, Completions
+from client_core.producer.results.ticket import CallInline
 from client_core.producer.sender import unclosed_producers
-from client_core.producer.sender.io_thread import IoThread, wake_now
-from client_core.producer.sender.sender import Sender
-from client_core.producer.sender.transaction_manager import TransactionManager
-from client_core.producer.sender.wiring import (
-    accumulator_config,
-    metadata_config,
-    network_client,
-    sender_config,
-)
+from client_core.producer.sender.io_thread import wake_now
+from client_core.producer.sender.wiring import wired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,6 +54,7 @@ if TYPE_CHECKING:
     from client_core.cluster import PartitionInfo
     from client_core.events import EventSink
     from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.backlog import Backlog
     from client_core.producer.requests.preparation import ProducerInterceptor
     from client_core.producer.results.batch_outcome import RecordOwner
@@ -76,11 +64,6 @@ if TYPE_CHECKING:
     from client_core.producer.settings.config import ProducerConfig
 
 _log: Final = logging.getLogger(__name__)
-
-IO_THREAD_NAME: Final = "pilotfish-io"
-
-#: The first and the longest pause after a failed turn. Not a setting: only a bug makes a turn fail.
-_PAUSES_AFTER_FAILED_TURNS_MS: Final = (100, 1_000)
 
 #: How long close() waits for the I/O thread after the forced close: a user's callback may hold the thread.
 _FORCED_CLOSE_GRACE_MS: Final = 5_000
@@ -136,7 +119,7 @@ class KafkaProducer(Generic[K, V]):
         not split if a broker finds it too large. They are written or refused together, so that no record
         gets ahead of an earlier refused one. Java's producer has no such mode.
 
-        `keeps_metrics`: False where nobody reads `metrics()`, which is then empty.
+        `keeps_metrics`: False where `metrics()` is not used; it is then empty.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
@@ -150,91 +133,52 @@ class KafkaProducer(Generic[K, V]):
         self._metrics = ProducerMetrics(clock, events) if keeps_metrics else None
         if self._metrics is not None:
             events = self._metrics
-        self._metadata = metadata or ProducerMetadata(metadata_config(config), random, clock, events)
-        self._refreshes = RefreshFailures(events, clock, self._metadata)
-        self._client = client or network_client(
+        parts = wired(
             config,
-            self._metadata,
             clock,
             random,
-            self._refreshes,
             events,
-            resolves_later=resolves_later,
-        )
-        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self._transaction_manager = (
-            TransactionManager(backoff, restarts=config.idempotence_restart_enable)
-            if config.enable_idempotence
-            else None
-        )
-        self._pool = BufferPool(config.buffer_memory, config.batch_size, clock, events)
-        self._accumulator = RecordAccumulator(
-            accumulator_config(config, whole_requests=whole_requests),
-            self._pool,
-            backoff,
-            random,
-            self._transaction_manager,
-        )
-        self._completions = Completions(completions if completions is not None else CallInline())
-        #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
-        self.post_at_end_of_turn: Final = self._completions.add
-        self._submissions = Submissions(
-            self._metadata,
-            self._accumulator,
-            self._pool,
-            self._completions,
-            clock,
-            events,
-            ignore_keys=config.partitioner_ignore_keys,
-        )
-        parked = self._parked = self._submissions.parked
-        lookups = PendingLookups(self._metadata, self._completions, backoff, parked.waits_for)
-        self._lookups = lookups
-        self._configs = PendingConfigs(self._metadata, self._completions, backoff)
-        self._sender = Sender(
-            self._client,
-            self._metadata,
-            self._accumulator,
-            sender_config(config, whole_requests=whole_requests),
-            clock,
-            events,
-            self._transaction_manager,
-        )
-        #: For tests that run its turns themselves.
-        self.io_thread: Final = IoThread(
-            self._sender,
-            self._client,
-            self._metadata,
-            self._accumulator,
-            parked,
-            lookups,
-            self._configs,
-            self._completions,
-            clock,
-            ExponentialBackoff(*_PAUSES_AFTER_FAILED_TURNS_MS, random),
-            IO_THREAD_NAME,
+            CallInline() if completions is None else completions,
             wake_soon,
+            metadata=metadata,
+            client=client,
+            resolves_later=resolves_later,
+            whole_requests=whole_requests,
         )
-        self._submissions.connect(self.io_thread, lookups)
-        self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)
+        self._metadata = parts.metadata
+        self._refreshes = parts.refreshes
+        self._client = parts.client
+        self._transaction_manager = parts.transaction_manager
+        self._pool = parts.pool
+        self._accumulator = parts.accumulator
+        self._submissions = parts.submissions
+        self._parked = parts.submissions.parked
+        self._lookups = parts.lookups
+        self._configs = parts.configs
+        self._sender = parts.sender
+        #: For tests that run its turns themselves.
+        self.io_thread: Final = parts.io_thread
+        #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
+        self.post_at_end_of_turn: Final = parts.completions.add
+        self._lookup_requests = LookupRequests(parts.io_thread, parts.lookups, parts.configs, clock)
         self._blocking_calls = BlockingCalls(
             config,
-            self._metadata,
-            self._accumulator,
-            self._pool,
-            self.io_thread,
-            parked.gate,
-            self._completions,
+            parts.metadata,
+            parts.accumulator,
+            parts.pool,
+            parts.io_thread,
+            self._parked.gate,
+            parts.completions,
             clock,
             events,
         )
         self._quick_append = QuickAppend(
-            self._metadata,
-            self._accumulator.appender,
+            parts.metadata,
+            parts.accumulator.appender,
             clock,
             most_bytes=largest_sure_to_fit(config.max_request_size, config.buffer_memory),
             ignore_keys=config.partitioner_ignore_keys,
-            held_topics=parked.gate.topics,
+            held_topics=self._parked.gate.topics,
         )
         unclosed_producers.watch(self.io_thread, config.client_id, config.exit_flush_timeout_ms)
         self._closed = False
@@ -557,7 +501,7 @@ class KafkaProducer(Generic[K, V]):
         failed = self._accumulator.failed
         if self.io_thread.is_current:
             if timeout_ms > 0:
-                _log.warning("close(%d) inside a callback waits for nothing: it is close(0)", timeout_ms)
+                _log.warning("close(%d) in a callback does not wait: it acts as close(0)", timeout_ms)
             self.io_thread.force_close()
             return failed.report(self.io_thread.still_open())
         self._submissions.close()
@@ -579,9 +523,7 @@ class KafkaProducer(Generic[K, V]):
             self.io_thread.initiate_close()
             if self.io_thread.join(timeout_ms):
                 return
-        _log.info(
-            "Not all was acknowledged within %s ms, or nothing was waited for: giving it up", timeout_ms
-        )
+        _log.info("Not all records were acknowledged within %s ms; the others fail now", timeout_ms)
         self._give_up()
 
     def _give_up(self) -> None:

@@ -1,4 +1,4 @@
-"""What the Dockerfile promises, read in it; check_image.py looks for the same in what is built from it."""
+"""The promises of the Dockerfile, checked in its text; check_image.py checks them in the built image."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _runs(stage: int) -> str:
 
 
 def _pins(name: str) -> dict[str, tuple[str, str]]:
-    """Version, and what stands behind it, by the distribution's name."""
+    """Version, and the rest of the line after it, by the distribution's name."""
     text = (ROOT / "requirements" / name).read_text()
     return {normalised(pin[1]): (pin[2], pin[3]) for pin in _PIN.finditer(text)}
 

@@ -1,4 +1,4 @@
-"""What brokers and token endpoints say in an authentication, and the texts that hold our side of it."""
+"""Messages of brokers and token endpoints in an authentication, and the texts of our own credentials."""
 
 from __future__ import annotations
 

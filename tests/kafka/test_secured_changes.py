@@ -1,7 +1,7 @@
-"""What changes while a producer works on a real broker: sessions, tokens, passwords, certificates and rights.
+"""Changes while a producer works on a real broker: sessions, tokens, passwords, certificates and rights.
 
-Files change as a kubelet changes them. Nothing that was acknowledged is lost, and where a change is made in
-the right order, no record fails. No secret is in any line that was logged meanwhile.
+Files change as a kubelet changes them. No acknowledged record is lost. If a change is made in the right
+order, no record fails. No secret is in any line that was logged meanwhile.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _values(secured: SecuredKraft, topic: str) -> list[bytes | None]:
 def test_sessions_are_renewed_while_records_flow_and_none_fails(
     secured_kafka: SecuredKraft, new_topic: NewTopic, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker ends every session after REAUTH_MS that was not renewed, and its connection with it."""
+    """After REAUTH_MS the broker ends every session that was not renewed, and its connection."""
     events = {mechanism: RecordedEvents() for mechanism in MECHANISMS}
     topics = {mechanism: new_topic(partitions=1, on=secured_kafka.cluster) for mechanism in MECHANISMS}
     with ExitStack() as closing:
@@ -212,7 +212,7 @@ def test_certificates_of_both_sides_change_their_authority_while_producing_and_n
 ) -> None:
     """First the client trusts both and shows its new certificate, then the broker changes likewise.
 
-    Connections that stand are not asked again; so all are severed, and those that follow know the new only.
+    Existing connections are not checked again. So all are severed, and the next ones use the new one only.
     """
     old, new, events = secured_kafka.authority, Authority(), RecordedEvents()
     before, after = old.issue("client.test"), new.issue("client.test")
@@ -281,7 +281,7 @@ def test_a_right_that_is_taken_and_given_back_needs_no_restart(
     assert set(_values(secured_kafka, topic)) == {b"x"}
 
 
-def test_a_right_that_somebody_else_has_is_no_right_of_ours(secured_kafka: SecuredKraft, topic: str) -> None:
+def test_a_right_of_another_user_is_no_right_of_ours(secured_kafka: SecuredKraft, topic: str) -> None:
     secured_kafka.security.allow(ALICE, "WRITE", topic=topic)
     for user, may in ((ALICE, True), (BOB, False)):
         settings = on(secured_kafka, "SASL_PLAINTEXT") | as_user("PLAIN", user)

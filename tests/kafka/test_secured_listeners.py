@@ -1,7 +1,7 @@
-"""Our producer on every listener of a real broker: whoever should gets in, and whoever doesn't is told why.
+"""Our producer on every listener of a real broker: right settings get in, wrong ones get a clear error.
 
-What is wrong is named by the error of the first record, which comes at once where Java fails at once, however
-far away max.block.ms is. No secret is in it, nor in any line that was logged meanwhile.
+The error of the first record names the fault. Where Java fails at once, it comes at once too, however large
+max.block.ms is. No secret is in it, nor in any line that was logged meanwhile.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WRONG: Final = "looking-glass-9Kd"
 _KEY_PASSWORD: Final = "jabberwocky-2Vm"
 _CLIENT: Final = "pilotfish"
 _CLIENT_SECRET: Final = "snark-hunt-6Pw"
-#: What must not be shown: words that occur nowhere else, and the beginning of each key and token.
+#: Secrets that must not be shown: words that occur nowhere else, and the beginning of each key and token.
 _SECRETS: Final = (*PASSWORDS.values(), _WRONG, _KEY_PASSWORD, _CLIENT_SECRET, "PRIVATE KEY", "eyJ")
 
 
@@ -90,7 +90,7 @@ def _refusal(settings: Settings, *, block_in_ms: int = PATIENCE_MS) -> KafkaErro
     return error
 
 
-# -- whoever should gets in --------------------------------------------------------------------------------
+# -- settings that get in ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
@@ -175,7 +175,7 @@ def test_a_name_that_is_not_verified_may_be_any(secured_kafka: SecuredKraft, top
     _produces(on(secured_kafka, "SSL_ELSEWHERE") | unverified, topic)
 
 
-# -- and whoever doesn't is told why -----------------------------------------------------------------------
+# -- and the errors of those that don't --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
@@ -234,7 +234,7 @@ def test_a_disabled_mechanism_is_named_with_those_that_are_enabled(
     ],
 )
 @pytest.mark.behaviour("SSL-02", "SSL-03")
-def test_what_is_wrong_with_the_brokers_certificate_is_named(
+def test_the_fault_of_the_brokers_certificate_is_named(
     secured_kafka: SecuredKraft, listener: str, said: str
 ) -> None:
     error = _refusal(on(secured_kafka, listener))
@@ -338,7 +338,7 @@ def test_tls_on_a_plaintext_port_and_the_reverse_are_named_when_the_wait_is_over
     assert said in str(error.__cause__)
 
 
-def test_a_token_endpoint_that_nobody_serves_is_named_when_the_wait_is_over(
+def test_a_missing_token_endpoint_is_named_when_the_wait_is_over(
     secured_kafka: SecuredKraft,
 ) -> None:
     (port,) = free_ports(1)
@@ -346,4 +346,4 @@ def test_a_token_endpoint_that_nobody_serves_is_named_when_the_wait_is_over(
     nowhere = with_token_endpoint(url, _CLIENT, _CLIENT_SECRET)
     error = _refusal(on(secured_kafka, "SASL_PLAINTEXT") | nowhere, block_in_ms=500)
     assert isinstance(error, TimeoutError)
-    assert f"{url} can't be asked: connection refused" in str(error.__cause__)
+    assert f"{url} can't be reached: connection refused" in str(error.__cause__)

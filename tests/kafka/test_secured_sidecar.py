@@ -73,12 +73,12 @@ def test_records_go_over_sasl_ssl_and_no_secret_is_shown_anywhere(
     assert [r.value for r in secured_kafka.cluster.read_back(topic)] == [b"over TLS"]
 
 
-def test_a_wrong_password_is_told_over_http_and_putting_it_right_needs_no_restart(
+def test_a_wrong_password_is_reported_over_http_and_correcting_it_needs_no_restart(
     secured_kafka: SecuredKraft, new_topic: NewTopic, mounted: MountedSecret, sidecar: Sidecar
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
     secured_kafka.security.set_password(_USER, _MECHANISM, _SECOND)
-    # What is logged in stays so; a probe has the client look whether a connection is idle.
+    # Existing sessions stay; a probe makes the client check for idle connections.
     wait_until(
         lambda: (
             sidecar.admin.get("/livez").status_code == 200

@@ -51,7 +51,7 @@ def _faults() -> list[str]:
     return [fault.name for fault in all_faults(seed)]
 
 
-#: What each recipe says of the project as it is.
+#: The lines of each recipe for the project as it is.
 PROJECT: Final[Mapping[str, Check]] = {
     "a setting": lambda tree: recipes.of_settings(tree, _own_settings()),
     "a metric": recipes.of_documented_metrics,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, str | int | bool]
 
-#: What says which file of a mounted secret is the present one, in Kubernetes.
+#: The link to the present version of a mounted secret, in Kubernetes.
 _PRESENT: Final = "..data"
 
 
@@ -91,7 +91,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> str:
 def nothing_logged_of(
     secrets: Iterable[str], caplog: pytest.LogCaptureFixture, logger: str | None = "client_core"
 ) -> Iterator[None]:
-    """For a fixture around a test: `logger` tells something, down to DEBUG, and none of these is in it."""
+    """For a fixture around a test: `logger` logs something, down to DEBUG, and none of these is in it."""
     caplog.set_level(logging.DEBUG, logger)
     yield
     lines = logged(caplog)

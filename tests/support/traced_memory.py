@@ -1,4 +1,4 @@
-"""What a call allocates, counted by tracemalloc, where other threads of the process allocate too."""
+"""The memory that a call allocates, counted by tracemalloc, although other threads allocate too."""
 
 import tracemalloc
 from collections.abc import Callable

@@ -64,7 +64,7 @@ class ClientJwtValidator:
         if len(sections) != _SECTIONS or not all(sections):
             raise SaslAuthenticationError(_MALFORMED)
         if not _TOKEN.fullmatch(token):
-            raise SaslAuthenticationError("Malformed JWT provided; it holds characters that no token has")
+            raise SaslAuthenticationError("Malformed JWT provided; it has invalid characters")
         claims = _claims(sections[1])
         scopes = _scopes(self._scope_claim_name, claims.get(self._scope_claim_name))
         lifetime_ms = _time_ms(claims, _EXPIRATION)
@@ -90,12 +90,12 @@ def _claims(payload: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):  # json's errors hold the text
         raise SaslAuthenticationError(f"{said}malformed JSON") from None
     if not isinstance(claims, dict):
-        raise SaslAuthenticationError(f"{said}its claims are no JSON object")
+        raise SaslAuthenticationError(f"{said}its claims are not a JSON object")
     return claims
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _scopes(claim_name: str, raw: object) -> frozenset[str]:

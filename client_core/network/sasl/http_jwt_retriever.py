@@ -101,7 +101,7 @@ class HttpJwtRetriever:
         except TimeoutError:
             raise DisconnectError(f"{self.shown} did not answer in time") from None
         except (OSError, http.client.IncompleteRead) as error:
-            raise DisconnectError(f"{self.shown} can't be asked: {_sentence(error)}") from None
+            raise DisconnectError(f"{self.shown} can't be reached: {_sentence(error)}") from None
         except http.client.HTTPException as error:
             raise SaslAuthenticationError(
                 f"{self.shown} does not speak HTTP ({type(error).__name__})"
@@ -236,7 +236,9 @@ class HttpJwtRetriever:
 
     def _token(self, body: bytes) -> str:
         if len(body) > _MAX_ANSWER_BYTES:
-            raise SaslAuthenticationError(f"{self.shown} answered more than {_MAX_ANSWER_BYTES} bytes")
+            raise SaslAuthenticationError(
+                f"the answer of {self.shown} is larger than {_MAX_ANSWER_BYTES} bytes"
+            )
         answer = _json_object(body)
         for member in _TOKEN_MEMBERS:
             value = answer.get(member)
@@ -255,21 +257,22 @@ def _parts(url: str) -> tuple[bool, str, int | None, str]:
         port = split.port
         (split.hostname or "").encode("idna")  # the socket will do the same
     except ValueError:
-        raise ConfigError(f"{TOKEN_ENDPOINT_URL} is no address", name=TOKEN_ENDPOINT_URL) from None
+        raise ConfigError(f"{TOKEN_ENDPOINT_URL} is not a URL", name=TOKEN_ENDPOINT_URL) from None
     if split.scheme not in ("http", "https") or not split.hostname:
         raise ConfigError(
             f"{TOKEN_ENDPOINT_URL} must begin with https://, http:// or file:///", name=TOKEN_ENDPOINT_URL
         )
     if split.username is not None or split.password is not None:
         raise ConfigError(
-            f"{TOKEN_ENDPOINT_URL} holds a user name; set sasl.oauthbearer.client.credentials.client.id and"
+            f"{TOKEN_ENDPOINT_URL} contains a user name; set "
+            "sasl.oauthbearer.client.credentials.client.id and"
             " .client.secret instead",
             name=TOKEN_ENDPOINT_URL,
         )
     target = (split.path or "/") + (f"?{split.query}" if split.query else "")
     if not _REQUEST_TARGET.fullmatch(target) or not _REQUEST_TARGET.fullmatch(split.hostname):
         raise ConfigError(
-            f"{TOKEN_ENDPOINT_URL} holds characters that no address has; percent-encode them",
+            f"{TOKEN_ENDPOINT_URL} has invalid characters; percent-encode them",
             name=TOKEN_ENDPOINT_URL,
         )
     return split.scheme == "https", split.hostname, port, target
@@ -304,7 +307,7 @@ def _json_object(body: bytes) -> dict[str, object]:
 
 def _sentence(error: OSError | http.client.IncompleteRead) -> str:
     if isinstance(error, http.client.IncompleteRead):
-        return "the connection ended amid the answer"
+        return "the connection ended within the answer"
     if isinstance(error, http.client.RemoteDisconnected):
         return "the connection ended before the answer"
     return (error.strerror or type(error).__name__).lower()

@@ -188,7 +188,7 @@ class OAuthBearerLogin:
             return
         self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
-            _log.warning("%s is still being connected to; its thread ends with that", self._retriever.shown)
+            _log.warning("still connecting to %s; the thread ends afterwards", self._retriever.shown)
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class OAuthBearerLogin:
                 self._wait_ms(self._backoff.max_ms)
             except BaseException as error:  # noqa: BLE001 - a bug must not end the thread: tokens expire in silence
                 name = type(error).__name__  # the text may hold secrets
-                self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be asked: {name}"))
+                self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be reached: {name}"))
                 self._wait_ms(self._backoff.max_ms)
             else:
                 attempts = 0

@@ -106,7 +106,7 @@ def sasl_extensions(config: SaslConfig, events: EventSink) -> Mapping[str, str]:
     options = JaasOptions(config.jaas_config, config.mechanism, events).read()
     for name in options:
         if name.startswith("unsecuredLogin"):
-            raise _not_taken(name, "unsecured tokens are for tests of Java's; set a token endpoint or a file")
+            raise _not_taken(name, "unsecured tokens are only for tests; set a token endpoint or a file")
         if name.startswith("ssl."):
             raise _not_taken(
                 name,
@@ -131,8 +131,7 @@ def _sendable(setting: str, given: str | None, option: str, options: Mapping[str
     value = (options.get(option, "") if given is None else given).strip()
     if not value:
         raise ConfigError(
-            f"{setting} is missing: the token endpoint is asked with it; set it, or {option} in"
-            f" {JAAS_CONFIG}",
+            f"{setting} is missing: the token endpoint needs it; set it, or {option} in {JAAS_CONFIG}",
             name=setting,
         )
     try:

@@ -7,7 +7,7 @@ continue while the producer closes (ORD-03).
 
 A metadata change checks each waiting topic once, however many requests wait for it. Freed memory goes to the
 first waiting queue. A deadline touches only the request that is due. Nothing here is proportional to the
-number of parked requests. I/O thread only, except `held_back`, `topic_waits`, `not_appended` and the two
+number of parked requests. I/O thread only, except `waits_for`, `topic_waits`, `not_appended` and the two
 counts. Source: KafkaProducer.doSend, Kafka 4.3, as seen by a caller (PROD-01..05, BUF-02, BUF-03).
 """
 
@@ -117,7 +117,7 @@ class ParkedRequests:
         """Watches a request's deadline, and parks the request unless all of it is appended."""
         if request.is_finished:
             if request.blocks_others:
-                self.gate.leave(request)
+                self.gate.remove(request)
             return
         self._deadlines.add(request.deadline_ms, request)
         if not request.is_parked:
@@ -154,7 +154,7 @@ class ParkedRequests:
             if topic in self._unblocked:
                 self._ask_for(topic, False, now_ms)
         for topic, queue in tuple(self._queues.items()):
-            if queue.phase is Phase.METADATA and not queue.goes_on:
+            if queue.phase is Phase.METADATA and not queue.continues:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
@@ -172,8 +172,8 @@ class ParkedRequests:
     def go_on(self, topic: str, now_ms: int, wall_ms: int) -> None:
         """Appends the next chunk of a topic's first request."""
         queue = self._queues.get(topic)
-        if queue is not None and queue.goes_on:
-            queue.goes_on = False
+        if queue is not None and queue.continues:
+            queue.continues = False
             self._go_on(topic, queue, now_ms, wall_ms, answered=False)
 
     def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
@@ -207,7 +207,7 @@ class ParkedRequests:
                     continue  # it waits for nothing, so its deadline must not end it
                 # The next one waits for memory: the topic is known.
                 self._set_phase(queue, Phase.BUFFER, now_ms)
-                queue.goes_on = True
+                queue.continues = True
                 self._on_chunk(topic)
                 return
             elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
@@ -317,7 +317,7 @@ class ParkedRequests:
         """Queues the next request of each topic for memory, where the first left the pool's queue."""
         for topic in topics:
             queue = self._queues.get(topic)
-            if queue is None or queue.goes_on:
+            if queue is None or queue.continues:
                 continue
             if queue.phase is Phase.BUFFER and queue.first.waiter is None:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
@@ -401,7 +401,7 @@ class ParkedRequests:
             phase = None
         had_place_in_pool = request.waiter is not None
         self._release(request)
-        self.gate.leave(request)
+        self.gate.remove(request)
         if request.appended is not None:
             self._completions.add(request.appended, request.result(now_ms))
         # The pool itself reports the grants.

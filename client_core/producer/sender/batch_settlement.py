@@ -92,7 +92,7 @@ class FailureLogLimiter:
             self._window_ms, self._lines = now_ms, 0
         self._lines += 1
         if self._lines == MOST_LINES + 1:
-            _log.warning("Produce fails for more partitions than are named in a minute (%d)", MOST_LINES)
+            _log.warning("Produce fails for more partitions: at most %d are logged in a minute", MOST_LINES)
         return self._lines <= MOST_LINES
 
 
@@ -246,7 +246,7 @@ class BatchSettlement:
     def _retry(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         _log.log(
             self._log_limiter.failed(batch.topic_partition, said.error, now_ms),
-            "Produce to %s by node %d failed, it is tried again: %s",
+            "Produce to %s by node %d failed and is retried: %s",
             batch.topic_partition,
             node_id,
             said,

@@ -1,4 +1,4 @@
-"""Builds the lower packages' configs from ProducerConfig, and a NetworkClient over sockets.
+"""Builds a producer's parts, their configs from ProducerConfig, and a NetworkClient over sockets.
 
 KafkaProducer calls it once. Lower packages never see ProducerConfig. Source: KafkaProducer's constructor,
 ClientUtils.createNetworkClient, Kafka 4.3.
@@ -6,8 +6,9 @@ ClientUtils.createNetworkClient, Kafka 4.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from client_core.backoff import ExponentialBackoff
 from client_core.client.bootstrap_addresses import (
     ClientDnsLookup,
     check_host_names,
@@ -23,10 +24,20 @@ from client_core.client.network_client_config import (
     NetworkClientConfig,
 )
 from client_core.metadata.metadata import MetadataConfig
+from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.selector import NetworkConfig, Selector
-from client_core.producer.accumulator.record_accumulator import AccumulatorConfig
+from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.producer.requests.pending_configs import PendingConfigs
+from client_core.producer.requests.pending_metadata import PendingLookups
+from client_core.producer.requests.refreshes import RefreshFailures
+from client_core.producer.requests.submissions import Submissions
+from client_core.producer.results.ticket import Completions
 from client_core.producer.sender.batch_settlement import SenderConfig
+from client_core.producer.sender.io_thread import IoThread
+from client_core.producer.sender.sender import Sender
+from client_core.producer.sender.transaction_manager import TransactionManager
 from client_core.record.codecs import compression_of
 
 if TYPE_CHECKING:
@@ -37,9 +48,110 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
     from client_core.events import EventSink
-    from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.requests.refreshes import RefreshFailures
+    from client_core.producer.results.ticket import CompletionSink
+    from client_core.producer.sender.io_thread import WakeSoon
     from client_core.producer.settings.config import ProducerConfig
+
+
+IO_THREAD_NAME: Final = "pilotfish-io"
+
+#: The first and the longest pause after a failed turn. Not a setting: only a bug makes a turn fail.
+_PAUSES_AFTER_FAILED_TURNS_MS: Final = (100, 1_000)
+
+
+class Parts(NamedTuple):
+    """The parts that the I/O thread drives, and those that they share with callers."""
+
+    metadata: ProducerMetadata
+    refreshes: RefreshFailures
+    client: KafkaClient
+    transaction_manager: TransactionManager | None
+    pool: BufferPool
+    accumulator: RecordAccumulator
+    completions: Completions
+    submissions: Submissions
+    lookups: PendingLookups
+    configs: PendingConfigs
+    sender: Sender
+    io_thread: IoThread
+
+
+def wired(
+    config: ProducerConfig,
+    clock: Clock,
+    random: Random,
+    events: EventSink,
+    sink: CompletionSink,
+    wake_soon: WakeSoon,
+    *,
+    metadata: ProducerMetadata | None,
+    client: KafkaClient | None,
+    resolves_later: bool,
+    whole_requests: bool,
+) -> Parts:
+    """Returns the parts, connected to each other; nothing runs yet. Raises what `network_client` raises.
+
+    For the arguments see KafkaProducer.
+    """
+    metadata = metadata or ProducerMetadata(metadata_config(config), random, clock, events)
+    refreshes = RefreshFailures(events, clock, metadata)
+    client = client or network_client(
+        config, metadata, clock, random, refreshes, events, resolves_later=resolves_later
+    )
+    backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+    manager = (
+        TransactionManager(backoff, restarts=config.idempotence_restart_enable)
+        if config.enable_idempotence
+        else None
+    )
+    pool = BufferPool(config.buffer_memory, config.batch_size, clock, events)
+    accumulator = RecordAccumulator(
+        accumulator_config(config, whole_requests=whole_requests), pool, backoff, random, manager
+    )
+    completions = Completions(sink)
+    submissions = Submissions(
+        metadata, accumulator, pool, completions, clock, events, ignore_keys=config.partitioner_ignore_keys
+    )
+    lookups = PendingLookups(metadata, completions, backoff, submissions.parked.waits_for)
+    configs = PendingConfigs(metadata, completions, backoff)
+    sender = Sender(
+        client,
+        metadata,
+        accumulator,
+        sender_config(config, whole_requests=whole_requests),
+        clock,
+        events,
+        manager,
+    )
+    io_thread = IoThread(
+        sender,
+        client,
+        metadata,
+        accumulator,
+        submissions.parked,
+        lookups,
+        configs,
+        completions,
+        clock,
+        ExponentialBackoff(*_PAUSES_AFTER_FAILED_TURNS_MS, random),
+        IO_THREAD_NAME,
+        wake_soon,
+    )
+    submissions.connect(io_thread, lookups)
+    return Parts(
+        metadata,
+        refreshes,
+        client,
+        manager,
+        pool,
+        accumulator,
+        completions,
+        submissions,
+        lookups,
+        configs,
+        sender,
+        io_thread,
+    )
 
 
 def metadata_config(config: ProducerConfig) -> MetadataConfig:

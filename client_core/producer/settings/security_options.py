@@ -117,7 +117,7 @@ TRUSTSTORE_CERTIFICATES: Final = Option(
     PASSWORD,
     None,
     None,
-    "The authorities to trust, themselves.",
+    "The authorities to trust, as PEM text.",
     may_be_file=True,
 )
 KEYSTORE_TYPE: Final = Option(
@@ -141,7 +141,7 @@ KEYSTORE_KEY: Final = Option(
     PASSWORD,
     None,
     None,
-    "Our private key itself (PKCS#8), with ssl.keystore.certificate.chain.",
+    "Our private key (PKCS#8) as PEM text, with ssl.keystore.certificate.chain.",
     may_be_file=True,
 )
 KEYSTORE_CERTIFICATE_CHAIN: Final = Option(
@@ -149,7 +149,7 @@ KEYSTORE_CERTIFICATE_CHAIN: Final = Option(
     PASSWORD,
     None,
     None,
-    "Our certificate itself, and those between it and an authority.",
+    "Our certificate and its intermediate ones, as PEM text.",
     may_be_file=True,
 )
 KEY_PASSWORD: Final = Option(
@@ -157,7 +157,7 @@ KEY_PASSWORD: Final = Option(
     PASSWORD,
     None,
     None,
-    "What our private key is encrypted with, if it is.",
+    "The password of our private key, if it is encrypted.",
     may_be_file=True,
 )
 ENABLED_PROTOCOLS: Final = Option(
@@ -173,7 +173,7 @@ SSL_PROTOCOL: Final = Option(
     STRING,
     "TLSv1.3",
     None,
-    "Taken for Java's sake and without effect: ssl.enabled.protocols decides.",
+    "Accepted for compatibility, without effect: ssl.enabled.protocols decides.",
     taken=one_of(*_PROTOCOLS),
 )
 CIPHER_SUITES: Final = Option(
@@ -188,7 +188,7 @@ ENDPOINT_IDENTIFICATION: Final = Option(
     STRING,
     "https",
     None,
-    "https: the broker's certificate must bear its host name. Empty: any certificate will do.",
+    "https: the broker's certificate must bear its host name. Empty: any name is accepted.",
     taken=Rule("[https, (empty)]", _endpoint_complaint),
 )
 
@@ -199,7 +199,7 @@ SASL_MECHANISM: Final = Option(
     STRING,
     None,
     None,
-    "How to prove who we are; must be given where security.protocol has SASL.",
+    "How to authenticate; required if security.protocol has SASL.",
     taken=Rule(f"[{', '.join(MECHANISMS)}]", _mechanism_complaint),
     kafka_default="GSSAPI",
 )
@@ -254,7 +254,7 @@ OAUTH_CLIENT_SECRET: Final = Option(
     may_be_file=True,
 )
 OAUTH_SCOPE: Final = Option(
-    "sasl.oauthbearer.scope", STRING, None, None, "Which scope to ask for, if the token's issuer wants one."
+    "sasl.oauthbearer.scope", STRING, None, None, "The scope to request, if the token's issuer needs one."
 )
 OAUTH_SCOPE_CLAIM_NAME: Final = Option(
     "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, "What the token calls its scope."
@@ -308,28 +308,28 @@ LOGIN_REFRESH_WINDOW_FACTOR: Final = Option(
     DOUBLE,
     "0.8",
     between(0.5, 1.0),
-    "After which part of its life a token is renewed.",
+    "The part of its lifetime after which a token is renewed.",
 )
 LOGIN_REFRESH_WINDOW_JITTER: Final = Option(
     "sasl.login.refresh.window.jitter",
     DOUBLE,
     "0.05",
     between(0.0, 0.25),
-    "How much of its life, by chance, is added to that.",
+    "A random addition to that, as a part of the lifetime.",
 )
 LOGIN_REFRESH_MIN_PERIOD_S: Final = Option(
     "sasl.login.refresh.min.period.seconds",
     SHORT,
     "60",
     between(0, 900),
-    "How long a token is kept at least, unless it ends before.",
+    "The least time before a token is renewed, unless it expires earlier.",
 )
 LOGIN_REFRESH_BUFFER_S: Final = Option(
     "sasl.login.refresh.buffer.seconds",
     SHORT,
     "300",
     between(0, 3600),
-    "How long before its end a token is renewed at the latest.",
+    "A token is renewed at least this long before it expires.",
 )
 
 SSL_OPTIONS: Final = (

@@ -36,8 +36,7 @@ def security_config(given: GivenSettings) -> SecurityConfig:
     sasl = _sasl(given) if protocol.uses_sasl else None
     if sasl is not None and not protocol.uses_tls and sasl.mechanism in options.BEARS_ITS_SECRET:
         given.warn(
-            f"sasl.mechanism={sasl.mechanism} sends its secret as it is, and {where} nothing encrypts it; "
-            "SASL_SSL does"
+            f"sasl.mechanism={sasl.mechanism} sends its secret unencrypted {where}; SASL_SSL encrypts it"
         )
     return SecurityConfig(protocol, ssl=_ssl(given) if protocol.uses_tls else None, sasl=sasl)
 

@@ -1,4 +1,4 @@
-"""What a client's SASL must be told, channels that wait for it, and brokers that mean no good.
+"""The settings that a client's SASL requires, channels that wait for it, and hostile brokers.
 
 Twins of SaslChannelBuilderTest (Kafka 4.3).
 """
@@ -190,7 +190,7 @@ def test_an_endpoint_that_is_down_is_waited_for() -> None:
     events = NextEvents()
     authenticators = made(pilot(url), events=events)
     waiting = authenticators.authenticator("localhost")
-    assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be asked: connection refused")
+    assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be reached: connection refused")
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
         waiting.authenticate(None, 0)
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
@@ -225,7 +225,7 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         )
 
 
-def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None:
+def test_a_missing_or_wrong_setting_is_reported_before_anything_is_connected() -> None:
     def in_jaas(text: str) -> SaslConfig:
         return oauth("https://idp", f"{OAUTH_MODULE} required {text};")
 
@@ -313,14 +313,14 @@ def test_a_channel_waits_for_its_credentials_and_goes_on_by_itself(tls: bool) ->
 @OVER
 def test_a_failure_to_get_them_ends_the_connection_with_the_reason(tls: bool) -> None:
     with waiting_channel(tls) as (_, credentials, selector):
-        credentials.failure = DisconnectError("https://idp can't be asked")
+        credentials.failure = DisconnectError("https://idp can't be reached")
         state = wait_for_channel_close(selector)
         assert state.name is ChannelStateName.AUTHENTICATE
-        assert state.detail == "https://idp can't be asked"
+        assert state.detail == "https://idp can't be reached"
 
 
 def test_waiting_costs_no_turns_whatever_the_peer_does_meanwhile() -> None:
-    """The end of the stream, and bytes that nobody asked for, stay with the system: no poll ends for them."""
+    """The end of the stream and unexpected bytes stay in the socket: no poll ends for them."""
 
     def talks_too_early(connection: socket.socket) -> None:
         connection.sendall(b"\0\0\0\4abcd" * 100)
@@ -368,11 +368,11 @@ def test_closing_a_channel_that_waits_leaves_nothing() -> None:
         assert not selector.disconnected
 
 
-# -- brokers that mean no good to who logs in ----------------------------------------------------------------
+# -- hostile brokers -----------------------------------------------------------------------------------------
 
 
 def test_an_answer_of_megabytes_is_refused_as_soon_as_its_size_is_known() -> None:
-    """No step of an authentication needs more than some kilobytes; whoever sends it is nobody known yet."""
+    """No step of an authentication needs more than some kilobytes, and the peer is not authenticated yet."""
     reported = threading.Event()
 
     def announces_64_megabytes(connection: socket.socket) -> None:
@@ -398,7 +398,7 @@ def test_a_size_that_a_log_in_may_not_have_is_fine_for_an_answer_thereafter() ->
         assert rig.exchange(selector, message) == message
 
 
-def test_what_a_broker_says_of_a_refusal_is_one_line_of_some_length() -> None:
+def test_a_brokers_message_about_a_refusal_is_one_line_of_bounded_length() -> None:
     with SaslRig("PLAIN", tls=False) as rig:
         rig.server.authenticate_error = (58, "no\r\nlevel=info msg=\x1b[2Jforged " + "x" * 30_000)
         state = rig.connect_and_fail(rig.client("PLAIN"))

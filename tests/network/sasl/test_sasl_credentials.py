@@ -1,4 +1,4 @@
-"""Names, passwords and what a token endpoint is asked with, wherever they stand; and JAAS's grammar.
+"""Names, passwords and the parameters of a token endpoint, from every source; and JAAS's grammar.
 
 After JaasContextTest and ConfigOrJaasTest (Kafka 4.3), and what StreamTokenizer does beyond it.
 """
@@ -82,8 +82,8 @@ def test_what_can_not_be_sent_is_a_config_error() -> None:
     for username, password, setting, said in (
         (None, "secret", "sasl.username", "sasl.username is missing"),
         ("alice", None, "sasl.password", "sasl.password is missing"),
-        ("hunter\0two", "secret", "sasl.username", "sasl.username holds a NUL character"),
-        ("alice", "hunter\0two", "sasl.password", "sasl.password holds a NUL character"),
+        ("hunter\0two", "secret", "sasl.username", "sasl.username contains a NUL character"),
+        ("alice", "hunter\0two", "sasl.password", "sasl.password contains a NUL character"),
         ("alice", "hunter\ud800two", "sasl.password", "sasl.password is not Unicode text"),
     ):
         with pytest.raises(ConfigError, match=said) as caught:
@@ -110,7 +110,7 @@ def test_a_password_file_that_changes_counts_for_the_next_authentication(tmp_pat
     assert login.read().password == "newer"
 
 
-def test_a_jaas_file_that_makes_no_sense_any_more_is_told_once_and_not_used(
+def test_a_jaas_file_that_becomes_invalid_is_reported_once_and_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, events = tmp_path / "jaas.conf", RecordedEvents()
@@ -246,7 +246,7 @@ def test_any_password_can_be_quoted(password: str) -> None:
     assert options(f'password="{quoted}"') == {"password": password}
 
 
-# -- what a token endpoint is asked with ---------------------------------------------------------------------
+# -- parameters of a token endpoint --------------------------------------------------------------------------
 
 
 ID: Final = "sasl.oauthbearer.client.credentials.client.id"

@@ -1,6 +1,6 @@
-"""Hundreds of secrets, and every way that a text could leave: repr, error, log, event.
+"""Hundreds of secrets, and every way in which a text could leak: repr, error, log, event.
 
-What a broker itself says is passed on as it is, and not looked at here.
+A broker's own message is passed on as it is, and not checked here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from client_core.network.authenticator import Authenticator
 
-#: Long enough not to be in a text by chance, with what makes trouble in grammars and encodings.
+#: Long enough not to be in a text by chance, with characters that are special in grammars and encodings.
 SECRETS = st.text(st.sampled_from("kQzJ7_+/=\"'\\;,:% \u00fc\u65e5\n"), min_size=12, max_size=24).filter(
     lambda text: len(set(text)) > 4 and text.strip() == text
 )
@@ -166,7 +166,7 @@ def test_user_names_and_passwords(
 def test_a_jaas_config_that_can_not_be_read(
     overheard: Callable[[], Overheard], secret: str, before: str, data: Any
 ) -> None:
-    """Any piece cut out of a JAAS config, and anything before it: what is left of the secret is not shown."""
+    """A JAAS config with any piece cut out and any text before it: the rest of the secret is not shown."""
     ear = overheard()
     whole = f"{before}PlainLoginModule required username=alice password={_quoted(secret)};"
     start = data.draw(st.integers(0, len(whole)))

@@ -1,4 +1,4 @@
-"""Requests that wait for buffer memory: served in their order; what they got and did not use comes back."""
+"""Requests that wait for buffer memory: they are served in order, and unused memory is released."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ def test_memory_granted_to_a_cancelled_request_goes_back() -> None:
     rig = full_buffer_rig()
     waiting = rig.submit("other", b"y" * 800, turns=1)
     rig.turn_after(10_000)
-    rig.answer(
-        produced(ORDERS_0, offset=0)
-    )  # the memory is the parked request's now, but it has not gone on yet
+    rig.answer(produced(ORDERS_0, offset=0))  # the parked request has the memory now, but has not resumed yet
     waiting.cancel()
     rig.turn(2)
     assert rig.producer.status().buffer.available_bytes == 1_000

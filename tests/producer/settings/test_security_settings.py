@@ -1,4 +1,4 @@
-"""From the settings of TLS and SASL to a SecurityConfig: what goes together, is missing or in vain."""
+"""From the settings of TLS and SASL to a SecurityConfig: combinations, missing and unused settings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refused(*layers: dict[str, str]) -> ConfigError:
 
 
 def assert_refused(rows: Sequence[tuple[dict[str, str], str, str]], base: dict[str, str]) -> None:
-    """That each of the settings is refused: which setting is named, and what is said of it."""
+    """The named setting and the message of each refusal; all of these settings must be refused."""
     for given, named, reported in rows:
         error = refused(base, given)
         assert (error.name, reported in error.message) == (named, True), (given, str(error))
@@ -183,14 +183,14 @@ TLS_REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_of_tls_names_the_setting_and_the_remedy() -> None:
+def test_an_invalid_combination_for_tls_names_the_setting_and_the_remedy() -> None:
     assert_refused(TLS_REFUSED, TLS)
 
 
 # -- SASL ----------------------------------------------------------------------------------------------------
 
 
-def test_user_and_password_may_stand_in_the_settings_or_in_files() -> None:
+def test_user_and_password_may_be_in_the_settings_or_in_files() -> None:
     password = SecretSource("sasl.password.file", path="/p")
     for given, username in (
         ({"sasl.username": "u"}, SecretSource("sasl.username", text="u")),
@@ -308,7 +308,7 @@ SASL_REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_of_sasl_names_the_setting_and_the_remedy() -> None:
+def test_an_invalid_combination_for_sasl_names_the_setting_and_the_remedy() -> None:
     assert_refused(SASL_REFUSED, {})
 
 
@@ -341,8 +341,8 @@ WARNED_OF = {
         **TLS,
         "ssl.key.password": "p",
     },
-    "sasl.mechanism=PLAIN sends its secret as it is, and with security.protocol=SASL_PLAINTEXT nothing "
-    "encrypts it; SASL_SSL does": {
+    "sasl.mechanism=PLAIN sends its secret unencrypted with security.protocol=SASL_PLAINTEXT; SASL_SSL "
+    "encrypts it": {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "u",
@@ -356,16 +356,16 @@ WARNED_OF = {
 }
 
 
-def test_what_has_no_effect_and_secrets_that_travel_unencrypted_are_warned_of() -> None:
+def test_settings_without_effect_and_unencrypted_secrets_give_a_warning() -> None:
     remarks = {said: list(config(given).remarks) for said, given in WARNED_OF.items()}
     assert remarks == {said: [(logging.WARNING, said)] for said in WARNED_OF}
 
 
-def test_what_has_no_effect_must_be_valid_all_the_same() -> None:
+def test_settings_without_effect_must_be_valid_all_the_same() -> None:
     assert refused({"ssl.truststore.type": "JKS"}).name == "ssl.truststore.type"
 
 
-# -- what is shown -------------------------------------------------------------------------------------------
+# -- texts and secrets ---------------------------------------------------------------------------------------
 
 
 def test_an_invalid_value_is_reported_before_a_missing_setting() -> None:

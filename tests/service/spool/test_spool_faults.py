@@ -1,4 +1,4 @@
-"""What the spool keeps, counts and logs after a fault, and how long its thread waits then."""
+"""The spool after a fault: kept records, counters, log lines, and the waits of its thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from client_core import (
     UnknownTopicOrPartitionError,
 )
 from service.base.disk import Disk
-from service.spool import dead_letters as aside_module
+from service.spool import dead_letters as dead_letters_module
 from service.spool.dead_letters import REASONS, DeadLetterFolder, read_dead_letters
 from service.spool.delivery import PAUSE_MS
 from service.spool.delivery_outcome import DETAIL_CHARACTERS, delivery_outcome_of, delivery_outcome_of_refusal
@@ -37,7 +37,7 @@ from tests.support.mock_clock import MockClock
 from tests.support.spooling import (
     BadDisk,
     SpoolRig,
-    aside,
+    dead_letters_of,
     fail_values,
     failure,
     record,
@@ -92,10 +92,10 @@ def test_each_damaged_file_is_counted_once_and_its_bytes_where_it_lies(rig: Spoo
     held_bytes = bytes_of(rig.segments)
     rig.settle()
     assert rig.sent == ["third"]
-    assert (rig.spool.delivery.lost, rig.spool.aside.damaged_files) == (2, 2)
+    assert (rig.spool.delivery.lost, rig.spool.dead_letters.damaged_files) == (2, 2)
     moved = list((rig.folder / "aside").iterdir())
     assert (len(moved), len(rig.segments)) == (2, 1)
-    assert rig.spool.aside.total_bytes == bytes_of(moved)
+    assert rig.spool.dead_letters.total_bytes == bytes_of(moved)
     assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
     assert rig.spool.writer.held_bytes == held_bytes
 
@@ -118,7 +118,7 @@ def test_a_damaged_file_that_is_deleted_before_it_is_moved_is_not_counted(rig: S
     rig.deliver()
     rig.segments[0].unlink()
     rig.deliver_after(1_000)
-    assert (rig.spool.aside.damaged_files, len(rig.segments)) == (1, 1)
+    assert (rig.spool.dead_letters.damaged_files, len(rig.segments)) == (1, 1)
     assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
 
 
@@ -148,13 +148,13 @@ def test_dead_letters_are_not_written_to_a_file_whose_name_is_not_on_the_disk(tm
     rig.settle()
     disk.fails["sync_folder"] = 1
     rig.wait_out()
-    assert (aside(rig), rig.spool.entries) == ([], 1)
+    assert (dead_letters_of(rig), rig.spool.entries) == ([], 1)
     rig.settle()
     rig.settle()
-    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
+    assert (dead_letters_of(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
     rig.let_go()
     disk.cut_power()
-    assert aside(rig) == [("orders-0", "forbidden")]
+    assert dead_letters_of(rig) == [("orders-0", "forbidden")]
 
 
 def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
@@ -172,7 +172,7 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
         found = read_dead_letters(path, rig.disk)
         assert (len(found.records), found.unsound_bytes) == (3, len(noise)), noise
     rig.again().let_go()
-    assert "5 bytes of it are passed over" in caplog.text
+    assert "5 bytes of it are skipped" in caplog.text
 
 
 def test_a_file_of_dead_letters_is_followed_by_another_when_it_has_a_mebibyte(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_file_of_dead_letters_is_followed_by_another_when_it_has_a_mebibyte(tm
     assert sizes_with(largest - 1) == [1024 * 1024 - 1 + next_bytes]
 
 
-def test_a_dead_letter_of_a_topic_that_lags_is_set_aside_once_though_the_mark_is_beyond(
+def test_a_dead_letter_of_a_topic_that_lags_is_written_once_though_the_mark_is_beyond(
     rig: SpoolRig,
 ) -> None:
     def refuse(rig: SpoolRig) -> None:
@@ -207,19 +207,19 @@ def test_a_dead_letter_of_a_topic_that_lags_is_set_aside_once_though_the_mark_is
     refuse(rig)
     rig.settle()
     assert rig.sent[:2] == ["orders-0", "orders-1"]
-    assert aside(rig) == [("orders-1", "topic_gone")]
+    assert dead_letters_of(rig) == [("orders-1", "topic_gone")]
 
 
-def test_the_numbers_that_are_known_to_lie_aside_are_bounded(
+def test_the_known_numbers_of_dead_letters_are_bounded(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two records are set aside, the mark is not written, and the next process sets them aside again."""
-    monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
+    """Two dead letters are written, the mark is not, and the next process writes both again."""
+    monkeypatch.setattr(dead_letters_module, "_MOST_KNOWN", 1)
     rig.spool_in(records(2))
     for values in (["orders-0", "orders-1"], ["orders-0", "orders-1", "orders-1"]):
         rig.producer.outcome_of = gone
         rig.deliver()
-        assert [value for value, _ in aside(rig)] == values
+        assert [value for value, _ in dead_letters_of(rig)] == values
         rig = rig.again()
 
 
@@ -236,7 +236,7 @@ def test_a_hundred_thousand_numbers_are_known(tmp_path: Path) -> None:
 def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
+    monkeypatch.setattr(dead_letters_module, "_MOST_KNOWN", 1)
     rig.producer.outcome_of = gone
     rig.spool_in([record("covered")])
     rig.settle()
@@ -246,13 +246,13 @@ def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
     rig.producer.outcome_of = gone
     rig.deliver()
     assert rig.sent == ["known"]
-    assert [value for value, _ in aside(rig)] == ["covered", "known"]
+    assert [value for value, _ in dead_letters_of(rig)] == ["covered", "known"]
 
 
 # -- delivery ------------------------------------------------------------------------------------------------
 
 
-def test_what_a_failed_write_left_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
+def test_the_rest_of_a_failed_write_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
         rig.producer.outcome_of = gone
@@ -269,7 +269,7 @@ def test_what_a_failed_write_left_of_dead_letters_is_cut_off(tmp_path: Path) -> 
         assert path.stat().st_size == size, operation
         rig.disk.room_bytes = None
         rig.deliver_after(PAUSE_MS)
-        assert aside(rig) == [("kept", "topic_gone"), ("late", "topic_gone")]
+        assert dead_letters_of(rig) == [("kept", "topic_gone"), ("late", "topic_gone")]
 
 
 def test_a_lane_counts_the_memory_of_records_that_came_back(rig: SpoolRig) -> None:
@@ -406,7 +406,7 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
 
 
-def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
+def test_the_limit_of_records_that_wait_for_the_disk_is_the_documented_one() -> None:
     page = Path(__file__).parents[3] / "docs" / "spool.md"
     (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
     assert int(said) * 1024 * 1024 == QUEUE_BYTES
@@ -474,7 +474,7 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(rig: SpoolR
     rig.spool_in(records(2))
     rig.settle()
     requeue = Requeue(
-        rig.spool.aside,
+        rig.spool.dead_letters,
         lambda _, report: reported.append(report),
         lambda _: True,
         wake=lambda: wakes.append(True),
@@ -524,7 +524,6 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
     rig.spool_in([*records(4), *records(6, "payments")])
     rig.deliver()
     rig.clock.advance(5_500)
-    rig.spool.delivery.failed_turns = 7
     fsyncs = rig.spool.writer.fsync_seconds
     families = list(SpoolMetrics(rig.spool).collect())
     samples = {
@@ -547,7 +546,6 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
         ("lost_records_total",): 2,
         ("disk_failures_total", "write"): 1,
         ("disk_failures_total", "fsync"): 2,
-        ("failed_turns_total",): 7,
         ("fsync_duration_seconds_count",): fsyncs.count,
     }
     without = list(SpoolMetrics(None).collect())
