@@ -142,11 +142,23 @@ async def test_a_cancelled_future_leaves_its_record_to_be_delivered(cluster: Fak
         future = await producer.send(ProducerRecord("orders", b"a"))
         waiting = asyncio.create_task(producer.send_and_wait(ProducerRecord("orders", b"b")))
         await until(lambda: producer.status().buffer.records == 2)
+        last = await producer.send(ProducerRecord("orders", b"c"))
         future.cancel()
         waiting.cancel()
         await producer.flush()
         assert future.cancelled()
-    assert _values(cluster) == [b"a", b"b"]
+        assert last.result().offset == 2
+    assert _values(cluster) == [b"a", b"b", b"c"]
+
+
+async def test_a_cancelled_future_whose_record_fails_does_not_keep_the_error_from_others(
+    cluster: FakeCluster,
+) -> None:
+    async with _producer(cluster, **LINGERING) as producer:
+        futures = [await producer.send(ProducerRecord("orders", b"%d" % n)) for n in range(3)]
+        futures[1].cancel()
+        await producer.close(0)
+        assert isinstance(futures[2].exception(), ProducerClosedError)
 
 
 async def test_a_wrong_record_raises_or_fails_the_future_as_in_java(

@@ -7,6 +7,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -332,6 +333,39 @@ def test_send_goes_on_when_memory_is_freed() -> None:
     rig.answer(produced(ORDERS_0, offset=1))
     assert future.result(0).offset == 1
     assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_memory_that_a_send_was_granted_and_does_not_need_is_returned() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=500)
+    rig.producer.send(ProducerRecord("orders", b"x" * 900))
+    rig.turn()
+    send = partial(rig.producer.send, a_record())
+    with blocked(rig, send) as first, blocked(rig, send) as second:
+        while rig.producer.status().buffer.waiters < 2:
+            pass
+        rig.respond(produced(ORDERS_0, offset=0))
+        rig.turn()  # both get memory for a batch, and both records go into one
+        futures = [first.result(PATIENCE_S), second.result(PATIENCE_S)]
+    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=1))
+    assert {future.result(0).offset for future in futures} == {1, 2}
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_memory_that_a_send_was_granted_is_returned_if_the_append_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt() -> int:
+        raise KeyboardInterrupt
+
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000)
+    pool = rig.producer._pool
+    assert pool.try_allocate(1_000)
+    with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
+        monkeypatch.setattr(rig.clock, "wall_ms", interrupt)
+        pool.deallocate(1_000)
+        assert isinstance(sent.exception(PATIENCE_S), KeyboardInterrupt)
+    assert pool.available_bytes == 1_000
 
 
 def test_a_callback_may_send_but_not_wait() -> None:

@@ -95,7 +95,7 @@ def _sections(jwt: str) -> tuple[str, list[str]]:
     if len(sections) != _SECTIONS or not all(sections):
         raise SaslAuthenticationError(_MALFORMED)
     if not is_sendable(token):
-        raise SaslAuthenticationError("Malformed JWT provided; it holds characters that no token has")
+        raise SaslAuthenticationError("Malformed JWT provided; it has invalid characters")
     return token, sections
 
 

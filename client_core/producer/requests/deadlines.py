@@ -130,7 +130,6 @@ class Deadlines(Generic[_T]):
         due: list[_T] = []
         while (moment := self.next_ms) <= now_ms:
             due.extend(self._due.pop(moment))
-            heapq.heappop(self._moments)
         return due
 
     def pop_all(self) -> list[_T]:

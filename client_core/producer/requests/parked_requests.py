@@ -387,7 +387,7 @@ class ParkedRequests:
     # -- leaving ---------------------------------------------------------------------------------------------
 
     def _unpark(self, request: PendingRequest, outcome: str, now_ms: int) -> None:
-        """Removes a waiting request and returns how long it waited, in ms."""
+        """Removes a waiting request, and reports how long it waited."""
         self._block_deadlines.discard(request.block_deadline_ms, request)
         queue = self._queues.get(request.topic)
         if not request.has_waited:

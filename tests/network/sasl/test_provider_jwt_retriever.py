@@ -321,7 +321,7 @@ def test_one_that_hangs_keeps_nobody_waiting_and_close_does_not_wait_for_it(
     assert it.turns.called.acquire(timeout=patient(30))
     assert it.login.token() is None
     it.login.close()
-    said = f"{SETTING} app.tokens:get is still being asked; its thread ends with that"
+    said = f"still asking {SETTING} app.tokens:get for a token; the thread ends afterwards"
     assert caplog.messages == [said]
     it.turns.called.release()
     it.turns.go_on(lambda: ("late", EXPIRES_MS * 2))

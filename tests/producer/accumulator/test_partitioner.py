@@ -140,6 +140,17 @@ def test_a_batch_that_is_not_full_delays_the_switch_up_to_twice_the_size() -> No
     assert partitioner.current_partition(cluster) == 2, "a delayed switch is made as soon as it may"
 
 
+@pytest.mark.behaviour("ACC-15")
+def test_every_chosen_partition_gets_a_whole_batch_size() -> None:
+    partitioner, _ = partitioner_at(0)
+    cluster = cluster_of([0, 1, 0])
+    partitioner.current_partition(cluster)
+    partitioner.update(60, cluster, enable_switch=True)
+    partitioner.move_on(cluster, lambda partition: partition == 2)
+    assert partitioner.current_partition(cluster) == 2
+    assert partitioner.bytes_before_forced_switch == 200
+
+
 # -- choosing ----------------------------------------------------------------------------------------------
 
 
@@ -447,6 +458,7 @@ def test_the_sticky_partition_is_left_at_once_when_its_leader_is_lost_and_kept_o
     lost.lost(first, 0)
     other = partitioner.current_partition(leaders.cluster)
     assert other == 1 - first
+    assert partitioner.bytes_before_forced_switch == 2_000, "the records before went elsewhere"
     lost.found(first)
     assert partitioner.current_partition(leaders.cluster) == other
 

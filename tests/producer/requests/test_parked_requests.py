@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from weakref import WeakSet
+
 import pytest
 
 from client_core.cluster import TopicPartition
@@ -96,6 +99,17 @@ def test_a_refusal_by_the_broker_fails_the_request_at_once(code: int, error: typ
     rig.learn({}, errors={"orders": code}, turns=2)
     assert [type(one.failures[0].error) for one in waiting] == [error, error]
     assert rig.producer.status().waiting_for_metadata == 0
+
+
+@pytest.mark.behaviour("PROD-04")
+def test_a_topic_that_was_forbidden_is_asked_for_again_by_the_next_request() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a")
+    rig.learn({}, errors={"orders": UNAUTHORIZED}, turns=2)
+    waiting = rig.submit("orders", b"b")
+    rig.learn({"orders": 1}, turns=2)
+    rig.answer(produced(ORDERS_0, offset=0))
+    assert waiting.offsets == [0]
 
 
 @pytest.mark.behaviour("PROD-01")
@@ -359,6 +373,26 @@ def test_a_request_cancelled_during_its_turn_blocks_no_other() -> None:
     rig.turn()
     rig.submit("orders", b"b")
     assert values_of(rig) == [b"b"]
+
+
+def test_a_request_that_has_ended_is_not_kept_until_its_deadlines() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    sent = rig.submit("orders", b"a", turns=1)
+    sent.cancel()
+    rig.answer(produced(ORDERS_0, offset=0))
+    cancelled, parked = rig.submit("orders", b"b"), rig.submit("later", b"c")
+    cancelled.cancel()
+    rig.will_know({"orders": 1, "later": 1})
+    for topic in ("orders", "later"):
+        rig.client.prepare_response(produced(TopicPartition(topic, 0), offset=0))
+    rig.producer.start()
+    rig.producer.flush()
+    rig.producer.close(0)
+    assert parked.offsets == [0]
+    kept = WeakSet([sent, cancelled, parked])
+    del sent, cancelled, parked
+    gc.collect()
+    assert list(kept) == []
 
 
 def test_the_duration_of_a_wait_is_reported() -> None:

@@ -142,6 +142,7 @@ def test_a_result_that_holds_nothing_says_why_and_how_long_it_waited() -> None:
     for kind in (ListingResult, TopicConfigsResult):
         result = kind(None, error=error, waited_ms=5)
         assert (result.error, result.waited_ms) == (error, 5)
+        assert (result.outcomes, result.any_acknowledged) == ((), False)
         assert repr(result).endswith("=None error=KafkaError('no') waited_ms=5>"), repr(result)
 
 

@@ -97,6 +97,19 @@ def test_defaults_that_are_not_kafkas_are_these() -> None:
     }
 
 
+def test_options_that_kafka_does_not_have_are_these() -> None:
+    ours = {option.name: in_kafkas_spelling(option) for option in OPTIONS if option.is_ours}
+    assert {name: (row["type"], row["default"], row["valid"]) for name, row in ours.items()} == {
+        "allowed.broker.hosts": ("LIST", "[]", ""),
+        "idempotence.restart.enable": ("BOOLEAN", "false", None),
+        "exit.flush.timeout.ms": ("LONG", "5000", "[0,...]"),
+        "partitioner.lost.leader.probe.interval.ms": ("LONG", "0", "[0,...]"),
+        "sasl.username": ("STRING", "null", None),
+        "sasl.password": ("PASSWORD", "null", None),
+        "sasl.oauthbearer.token.provider": ("STRING", "null", None),
+    }
+
+
 def test_every_default_is_valid() -> None:
     assert [o.name for o in OPTIONS if o.default and o.read(o.default) is None] == []
 

@@ -560,6 +560,15 @@ def test_settings_without_effect_must_be_valid_all_the_same() -> None:
 # -- texts and secrets ---------------------------------------------------------------------------------------
 
 
+def test_an_invalid_value_is_reported_before_a_missing_setting() -> None:
+    given_twice = {"sasl.password": "p", "sasl.password.file": "/p"}
+    rows = [
+        ({"sasl.login.refresh.window.factor": "0.4"}, "sasl.login.refresh.window.factor", "at least 0.5"),
+        (given_twice, "sasl.password", "sasl.password and sasl.password.file are both given"),
+    ]
+    assert_refused(rows, {"security.protocol": "SASL_SSL"})
+
+
 def test_no_secret_is_shown_and_every_path_is() -> None:
     secrets = {option.name: f"{PASSWORD}-{n}" for n, option in enumerate(OPTIONS) if option.kind.secret}
     for name in ("ssl.keystore.key", "sasl.jaas.config", "ssl.keystore.certificate.chain"):

@@ -475,6 +475,9 @@ def test_a_mark_that_is_damaged_has_all_delivered_again(
         rig.deliver()
         assert rig.sent == ["orders-0", "orders-1", "next"]
         assert said in caplog.text
+    rig.disk.fails["read_whole"] = 1
+    assert read_mark(rig.folder, rig.disk) == Mark()
+    assert "is damaged (no read_whole here)" in caplog.text
     for junk in (b"", b"\xff", b'{"done":"\xff"}', b"[]", b'{"done":1e99}', b"{" * 100_000):
         path.write_bytes(junk)
         assert read_mark(rig.folder, rig.disk) == Mark(), junk[:20]

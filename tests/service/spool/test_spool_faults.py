@@ -21,10 +21,13 @@ from client_core import (
 )
 from service.base.disk import Disk
 from service.spool import dead_letters as dead_letters_module
-from service.spool.dead_letters import REASONS, read_dead_letters
+from service.spool.dead_letters import REASONS, DeadLetterFolder, read_dead_letters
 from service.spool.delivery import PAUSE_MS
 from service.spool.delivery_outcome import DETAIL_CHARACTERS, delivery_outcome_of, delivery_outcome_of_refusal
+from service.spool.entry import frame_of
+from service.spool.folder import Mark
 from service.spool.lanes import memory_bytes_of
+from service.spool.reader import Stored
 from service.spool.requeue import Requeue, Requeued
 from service.spool.segments import Segments
 from service.spool.spool_metrics import SpoolMetrics
@@ -39,6 +42,7 @@ from tests.support.spooling import (
     failure,
     record,
     records,
+    salt_of,
     timed_out,
 )
 
@@ -96,6 +100,19 @@ def test_each_damaged_file_is_counted_once_and_its_bytes_where_it_lies(rig: Spoo
     assert rig.spool.writer.held_bytes == held_bytes
 
 
+def test_of_what_two_damaged_files_held_only_what_was_not_delivered_is_lost(rig: SpoolRig) -> None:
+    rig.spool_in([record("waits"), *records(1, "payments")])
+    rig = rig.again()
+    fail_values(rig, timed_out(), "waits")
+    rig.spool_in([record("delivered", "payments"), record("kept", "payments")])
+    rig.settle()
+    damage(rig.segments[0], b"waits")
+    damage(rig.segments[1], b"delivered")
+    rig = rig.again()
+    rig.settle()
+    assert (rig.sent, rig.spool.delivery.lost) == ([], 1)
+
+
 def test_a_damaged_file_that_is_deleted_before_it_is_moved_is_not_counted(rig: SpoolRig) -> None:
     rig = three_files(rig)
     rig.deliver()
@@ -148,11 +165,30 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
     rig.deliver()
     (path,) = (rig.folder / "aside").iterdir()
     assert read_dead_letters(path, rig.disk).unsound_bytes == 0
-    path.write_bytes(path.read_bytes() + b"noise")
-    found = read_dead_letters(path, rig.disk)
-    assert (len(found.records), found.unsound_bytes) == (3, 5)
+    sound = path.read_bytes()
+    frames = [frame_of(salt_of(path), 9, payload) for payload in (b"\xc1", b"\x95\xa1\xff\xa0\0\0\xc4\0")]
+    for noise in (*frames, b"noise"):
+        path.write_bytes(sound + noise)
+        found = read_dead_letters(path, rig.disk)
+        assert (len(found.records), found.unsound_bytes) == (3, len(noise)), noise
     rig.again().let_go()
     assert "5 bytes of it are skipped" in caplog.text
+
+
+def test_a_file_of_dead_letters_is_followed_by_another_when_it_has_a_mebibyte(tmp_path: Path) -> None:
+    def sizes_with(value_bytes: int) -> list[int]:
+        rig = SpoolRig(tmp_path / f"{value_bytes}")
+        rig.producer.outcome_of = gone
+        for value in ("v" * value_bytes, "next"):
+            rig.spool_in([record(value)])
+            rig.deliver()
+        return [path.stat().st_size for path in sorted((rig.folder / "aside").iterdir())]
+
+    next_bytes = sizes_with(2 * 1024 * 1024)[1]
+    (both,) = sizes_with(512 * 1024)
+    largest = 1024 * 1024 - (both - next_bytes - 512 * 1024)
+    assert sizes_with(largest) == [1024 * 1024, next_bytes]
+    assert sizes_with(largest - 1) == [1024 * 1024 - 1 + next_bytes]
 
 
 def test_a_dead_letter_of_a_topic_that_lags_is_written_once_though_the_mark_is_beyond(
@@ -185,6 +221,16 @@ def test_the_known_numbers_of_dead_letters_are_bounded(
         rig.deliver()
         assert [value for value, _ in dead_letters_of(rig)] == values
         rig = rig.again()
+
+
+def test_a_hundred_thousand_numbers_are_known(tmp_path: Path) -> None:
+    most = 100_000
+    stored = [Stored(number, 9, b"", None) for number in range(1, most + 2)]
+    for added, held in ((stored, most + 1), (stored[-2:], most + 2)):
+        folder = DeadLetterFolder(tmp_path, Disk(), Mark())
+        folder.add([(one, "invalid", "") for one in added], 0)
+        folder.close()
+        assert folder.records == held
 
 
 def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
@@ -314,6 +360,7 @@ def test_after_a_turn_that_failed_the_thread_pauses(tmp_path: Path, caplog: pyte
         assert waited, fault
         assert clock.first_deadline_ms == clock.now_ms() + PAUSE_MS
         assert rig.spool.delivery.failed_turns == (fault == "bug")
+        assert "spool: no read here; records wait" in caplog.text
         assert "the disk did not answer" not in caplog.text  # the thread has ended
 
 
@@ -444,6 +491,22 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(rig: SpoolR
         requeue.go_on()
     assert waits == [False, True, False, False]
     assert requeue.is_over
+
+
+def test_the_age_of_the_oldest_record_is_zero_without_one_and_never_negative(rig: SpoolRig) -> None:
+    fail_values(rig, failure(NotEnoughReplicasError()), "orders-0")
+
+    def age_in_metrics() -> float:
+        (family,) = (f for f in SpoolMetrics(rig.spool).collect() if f.name.endswith("_age_seconds"))
+        (sample,) = family.samples
+        return sample.value
+
+    assert (rig.spool.oldest_age_ms, age_in_metrics()) == (None, 0)
+    rig.spool_in(records(1))
+    rig.deliver()
+    for passed_ms, age_ms in ((0, 0), (7, 7), (-9, 0)):  # the machine's time is set back
+        rig.clock.advance(passed_ms)
+        assert (rig.spool.oldest_age_ms, age_in_metrics()) == (age_ms, age_ms / 1000)
 
 
 def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
