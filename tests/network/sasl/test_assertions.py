@@ -319,7 +319,7 @@ def test_a_ready_assertion_is_read_again_needs_no_extra_and_ignores_the_rest(
     [
         (SECRET, "Malformed JWT provided; expected three sections"),
         (f"{SECRET}.{SECRET}.", "Malformed JWT provided; expected three sections"),
-        (f"é.{SECRET}.c", "Malformed JWT provided; it holds characters that no token has"),
+        (f"é.{SECRET}.c", "Malformed JWT provided; it has invalid characters"),
         (f"{base64url(b'{}')}.{SECRET}.c", "malformed"),
         (f"{base64url(b'[]')}.{base64url(b'{}')}.c", "its claims are not a JSON object"),
         (f"{base64url(b'{')}.{base64url(b'{}')}.c", "malformed JSON"),
