@@ -126,7 +126,9 @@ class Lookups:
                 receive,
             )
         if result.error is not None:
+            # The result's wait begins a moment later: with it alone a caller would read 299 of 300 ms.
             waited_ms = now_ms - since_ms + cast("MetadataResult", result).waited_ms
+            waited_ms = max(waited_ms, self._clock.now_ms() - since_ms)
             raise ProblemError(problem_of(result.error, phase=Phase.METADATA, waited_ms=waited_ms))
 
     # -- unknown topics --------------------------------------------------------------------------------------
