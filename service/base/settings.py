@@ -1,13 +1,14 @@
 """The sidecar's own settings with defaults, limits and descriptions, and Kafka's settings.
 
 `Settings(...)` reads nothing but its arguments; `settings_sources.py` reads flags, environment and files.
+`make docs` writes them into docs/settings.md and the chart's schema; CONTRIBUTING.md has the recipe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic_settings import (
@@ -39,7 +40,8 @@ NOT_IN_A_SIDECAR: Final[Mapping[str, str]] = {
 _USUAL_REQUEST_BYTES: Final = 1024 * 1024
 
 #: The dialects that can be served besides the native API.
-DIALECTS: Final = ("rest-v2", "rest-v3", "cloudevents", "dapr")
+Dialect = Literal["rest-v2", "rest-v3", "cloudevents", "dapr"]
+DIALECTS: Final[tuple[Dialect, ...]] = get_args(Dialect)
 
 
 def _split(value: object) -> object:
@@ -162,9 +164,9 @@ class Settings(BaseSettings):
         default="",
         description="File with the token for POST /quitquitquit, which ends the sidecar; 404 if empty.",
     )
-    dialects: Annotated[
-        tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
-    ] = Field(default=DIALECTS, description="Other APIs to serve besides the native one.")
+    dialects: Annotated[tuple[Dialect, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=DIALECTS, description="Other APIs to serve besides the native one."
+    )
     dapr_pubsub_names: Names = Field(
         default=("*",),
         description="The pubsub components that Dapr's callers may publish to; * for any name.",

@@ -1,4 +1,4 @@
-"""The shape of GET /v1/status for OpenAPI; `report.py` encodes it, a test compares them."""
+"""The shape of GET /v1/status for OpenAPI. `sidecar/status_report.py` encodes it; a test compares them."""
 
 from __future__ import annotations
 

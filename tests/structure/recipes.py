@@ -244,7 +244,7 @@ def of_query_parameters(tree: Tree, document: Mapping[str, Any]) -> Iterator[str
 def of_dialects(tree: Tree) -> Iterator[str]:
     """A dialect is a package in service/dialects/; rest_v2 is the name rest-v2."""
     folders = {path.split("/")[2] for path in tree.paths("service/dialects") if path.count("/") > 2}
-    named = _strings(tree.text("service/base/settings.py"), "DIALECTS")
+    named = _strings(tree.text("service/base/settings.py"), "Dialect")
     table = ast.unparse(value_of(tree.text("service/dialects/table.py"), "_MAKE"))
     for folder in sorted({*folders, *(name.replace("-", "_") for name in named)}):
         name = folder.replace("_", "-")
@@ -254,7 +254,7 @@ def of_dialects(tree: Tree) -> Iterator[str]:
         if f"{folder}.dialect" not in table:
             yield f"service/dialects/table.py lacks {folder}.dialect in _MAKE"
         if name not in named:
-            yield f'service/base/settings.py lacks "{name}" in DIALECTS'
+            yield f'service/base/settings.py lacks "{name}" in Dialect'
         if not tree.text(f"docs/{name}.md"):
             yield f"docs/{name}.md is missing: the page of the dialect {name}"
         if f"(docs/{name}.md)" not in tree.text("README.md"):

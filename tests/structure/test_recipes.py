@@ -234,8 +234,8 @@ _DIALECT: Final = Change(
         ),
         Step(
             "service/base/settings.py",
-            _replaced('"cloudevents", "dapr")', '"cloudevents", "dapr", "new-one")'),
-            'service/base/settings.py lacks "new-one" in DIALECTS',
+            _replaced('"cloudevents", "dapr"]', '"cloudevents", "dapr", "new-one"]'),
+            'service/base/settings.py lacks "new-one" in Dialect',
         ),
         Step(
             "service/dialects/table.py",

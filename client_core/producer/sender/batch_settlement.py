@@ -4,6 +4,10 @@ Exactly one of these happens, so that each record's owner is notified once and t
 once (BAT-01). The outcome is a broker's answer, or the client's own: timed out, disconnected, expired. I/O
 thread only. Source: Sender.completeBatch, Sender.failBatch, Sender.inFlightBatches, Kafka 4.3.
 
+After NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH a batch is retried and a refresh is requested
+(`error.refreshes_metadata`). Before that `sender.py` applies the leader that the broker names (KIP-951); then
+the retry skips its backoff (`producer_batch.py`).
+
 Failures of a partition are logged once per error until it works again, repeats at DEBUG. A dead broker fails
 each batch of each of its partitions, at each retry: a thousand lines for one event.
 
