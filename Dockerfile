@@ -17,9 +17,10 @@ RUN python3 -m venv /opt/tools && python3 -m venv --without-pip /opt/pilotfish
 # A proxy's certificates and an index of one's own are secrets of the build, and no layer holds them; the build needs
 # neither where pip gets at PyPI by itself.
 WORKDIR /src
-# Which pins: run.txt, or otel.txt for a sidecar that can send traces.
+# Which pins: run.txt, or with an extra: otel.txt (traces), oauth.txt (signed assertions), msk-iam.txt (Amazon MSK).
 ARG PINS=run.txt
-COPY requirements/build.txt requirements/run.txt requirements/otel.txt requirements/
+COPY requirements/build.txt requirements/run.txt requirements/otel.txt requirements/oauth.txt requirements/msk-iam.txt \
+    requirements/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=pip_ca,target=/run/pip_ca.pem \
     /opt/tools/bin/pip install --require-hashes --requirement requirements/build.txt \

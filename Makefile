@@ -18,7 +18,7 @@ ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell $(engine) i
 IMAGE_FLAGS ?=
 # What `make fuzz` is told besides: a seed, how long.
 FUZZ ?=
-# Which of requirements/ the image is made of, and what its tag and bill then end with: otel.txt, -otel.
+# Which of requirements/ the image is made of, and what its tag and bill then end with: otel.txt, -otel; oauth.txt, -oauth.
 PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
 DIST := dist
@@ -133,7 +133,7 @@ test-fast: setup  ## what needs no Java
 	$(BIN)/pytest -m "not kafka and not spark"
 
 audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabilities; needs the internet
-	@for pins in run otel pipeline dev build bench uv; do \
+	@for pins in run otel oauth msk-iam pipeline dev build bench uv; do \
 		echo "requirements/$$pins.txt:"; \
 		.cache/audit-venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$pins.txt \
 		|| { echo "NOT AUDITED, or not sound: see above. Without the internet nothing is known of the pins but what tests/security/advisories.toml says." >&2; exit 1; }; \
@@ -218,10 +218,12 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
 	$(COMPILE) pyproject.toml --extra otel -c requirements/run.txt -o requirements/otel.txt
+	$(COMPILE) pyproject.toml --extra oauth -c requirements/run.txt -o requirements/oauth.txt
+	$(COMPILE) pyproject.toml --extra msk-iam -c requirements/run.txt -o requirements/msk-iam.txt
 	$(COMPILE) pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
-	$(COMPILE) pyproject.toml --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/otel.txt -o requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra otel --extra pipeline --resolution lowest-direct -o .cache/lowest.txt
-	$(COMPILE) pyproject.toml --extra otel --extra pipeline --extra test --extra check --extra build -c .cache/lowest.txt -o requirements/lowest.txt
+	$(COMPILE) pyproject.toml --extra oauth --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/otel.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra oauth --extra otel --extra pipeline --resolution lowest-direct -o .cache/lowest.txt
+	$(COMPILE) pyproject.toml --extra oauth --extra otel --extra pipeline --extra test --extra check --extra build -c .cache/lowest.txt -o requirements/lowest.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/audit.in -c requirements/dev.txt -o requirements/audit.txt

@@ -58,7 +58,7 @@ class LeaderObserver:
         """Returns when the first survivor named another leader for any of the partitions."""
         if not self._seen.wait(_TIMEOUT_S):
             raise SystemExit(
-                f"nobody new led {self._topic} within {_TIMEOUT_S} s of the kill: {self._failure}"
+                f"no new leader of {self._topic} within {_TIMEOUT_S} s of the kill: {self._failure}"
             )
         return self._seen_s
 

@@ -184,7 +184,7 @@ def live(name: str, make: Callable[[], Cache], answers: Answers, repeats: int) -
         cpu[case] = Sample(times, time.perf_counter() - started_s, time.thread_time() - cpu_s)
     _judge(name, answers, cache.led_by)
     if isinstance(cache, Ours) and cache.leader_changes != answers.leader_changes:
-        raise SystemExit(f"{name} told of {cache.leader_changes} leaders, not of {answers.leader_changes}")
+        raise SystemExit(f"{name}: {cache.leader_changes} leader changes, expected {answers.leader_changes}")
     return cpu
 
 

@@ -148,7 +148,7 @@ def leader_history(size: int, tables: Path, rounds: int, scratch: Path) -> list[
             peer=cpu_s[peer],
             at_most=HISTORY_GOAL,
         )
-        for peer, note in (("windows", ""), ("lags", " that tell less (stretch)"))
+        for peer, note in (("windows", ""), ("lags", " with less detail (stretch)"))
     ]
 
 

@@ -16,8 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from client_core import OPTIONS
-from service.base.settings import OWN_NAMES, Settings
+from service.base.settings import OWN_NAMES, SIDECAR_OPTIONS, Settings
 
 HERE: Final = Path(__file__).parent
 SCHEMA: Final = HERE / "pilotfish" / "values.schema.json"
@@ -75,7 +74,7 @@ def own_settings() -> Schema:
 
 def kafka_settings() -> Schema:
     properties: Schema = {}
-    for option in OPTIONS:
+    for option in SIDECAR_OPTIONS:
         if option.kind.secret:
             # An enum of one text is the only way to put the remedy into the schema's error.
             properties[option.name] = {"enum": [f"{_remedy(option.name)}"], "description": option.doc}
@@ -234,11 +233,13 @@ def schema_text() -> str:
 
 def names_text() -> str:
     """Returns three lists of names as templates: own settings, Kafka's, and Kafka's secrets."""
-    kafka = [name for option in OPTIONS for name in (option.name, option.file_name) if name is not None]
+    kafka = [
+        name for option in SIDECAR_OPTIONS for name in (option.name, option.file_name) if name is not None
+    ]
     lists = {
         "settingNames": list(OWN_NAMES),
         "kafkaNames": kafka,
-        "secretKafkaNames": [option.name for option in OPTIONS if option.kind.secret],
+        "secretKafkaNames": [option.name for option in SIDECAR_OPTIONS if option.kind.secret],
     }
     parts = [f"{{{{/* {GENERATED} */}}}}"]
     for name, listed in lists.items():

@@ -151,7 +151,7 @@ class Job:
         elif known.get("reads") != self._source.reads:
             raise JobError(
                 f"{self._store.out} has read {known.get('reads')} so far, and not {self._source.reads}: give"
-                f" that again, or another --out; or delete {self._checkpoint} to go on with the other one."
+                f" that again, or another --out; or delete {self._checkpoint} to continue with the other one."
             )
         return str(known["query"])
 

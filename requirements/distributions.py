@@ -72,7 +72,7 @@ def distributions() -> list[Distribution]:
             f"{table['description']}. {_NOT_BOTH.format('pilotfish-client')}",
             "README.md",
             table["dependencies"],
-            {"otel": extras["otel"]},
+            {name: extras[name] for name in ("msk-iam", "oauth", "otel")},
             {"pilotfish": scripts["pilotfish"]},
         ),
         Distribution(
@@ -81,7 +81,7 @@ def distributions() -> list[Distribution]:
             f"Kafka's Java producer client in Python. {_NOT_BOTH.format('pilotfish')}",
             "docs/library.md",
             of_project("crc32c"),
-            {"codecs": of_project("cramjam")},
+            {"codecs": of_project("cramjam"), **{name: extras[name] for name in ("msk-iam", "oauth")}},
             {},
         ),
         Distribution(

@@ -1,1 +1,1 @@
-"""The sidecar: HTTP in front of client_core, which it uses by its face only."""
+"""The sidecar: HTTP in front of client_core, of which it uses only the public API."""

@@ -1,8 +1,8 @@
-"""What every room's tests share: the folder of golden data, and how hypothesis runs.
+"""Shared by all tests: the folder of golden data, and the settings of hypothesis.
 
-`pytest --golden FOLDER` takes Java's vectors and traces from another folder of the same layout. One that is
-missing ends the run and is named; within it only files of `tables/` and `captured/` may be missing, and the
-tests over them are then absent. See `tests/golden/data/README.md`.
+`pytest --golden FOLDER` takes Java's vectors and traces from another folder of the same layout. If the folder
+is missing, the run ends with its name. Only files of `tables/` and `captured/` may be missing; then their
+tests are absent. See `tests/golden/data/README.md`.
 
 `make test` leaves the tests with the mark `long` to `make test-long`: tests/tiers.toml.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
-#: Marks of tests that share what takes long to start; a test goes with the first that it bears.
+#: Marks of tests that share something slow to start; a test goes with the first that it has.
 _LONG_GROUPS: Final = ("kafka_http", "kafka", "spark")
 _LONGEST_ID: Final = 200
 _OPTIONAL_FOLDERS: Final = ("tables", "captured")
@@ -87,10 +87,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes out what stands for an empty optional folder; says what goes together, and what is long.
+    """Removes the placeholders of empty optional folders; marks the tests that go together and the long ones.
 
-    Where processes share the tests (`make test`), those of a file stay together, and so do all that share
-    what takes long to start: real brokers, or a session of Spark.
+    If several processes share the tests (`make test`), those of a file stay together. So do all that share
+    something slow to start: real brokers, or a session of Spark.
     """
     long = tiers.long_tests(tiers.rows(), [item.nodeid for item in items])
     for item in items:
@@ -151,8 +151,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     The long groups begin first, or one process would be left alone with them at the end. They wait most of
     the time, while others use the cores. All other tests keep the order that chance gave them.
 
-    What was collected is spared the garbage collector: some 800,000 objects that live until the end, and a
-    walk over them takes a third of a second, once for each count of a test that counts what it keeps.
+    The garbage collector is kept from the collected items: some 800,000 objects that live until the end. A
+    walk over them takes a third of a second, for every collection of a test that counts objects.
     """
     first = {group: place for place, group in enumerate(_LONG_GROUPS)}
     session.items.sort(key=lambda item: first.get(_group_of(item), len(first)))
@@ -164,7 +164,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Gives the garbage collector back what it was spared, or extensions complain of what is left over."""
+    """Gives the collected items back to the garbage collector, or extensions complain about leaks."""
     gc.unfreeze()
 
 

@@ -1,4 +1,4 @@
-"""`make test-stress`: `make test` again and again, in fresh orders, on a machine that has too much to do.
+"""`make test-stress`: `make test` again and again, in random orders, on an overloaded machine.
 
 Twice as many processes as there are cores spin beside pytest. Each run draws a seed and prints it.
 pytest-randomly orders the tests by it, and hypothesis draws its cases from it. Whole runs come first, then
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _STATE: Final = _ROOT / ".cache" / "stress.json"
 _LOGS: Final = _ROOT / ".cache" / "stress"
-#: What spins ends by itself when the process that started it is gone, however that ended.
+#: A spinning process ends by itself when the process that started it is gone, however that ended.
 _SPIN: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 _SEEDS: Final = 1 << 31
 
-#: The parts of `make test`, and what pytest is told besides.
+#: The parts of `make test`, and their additional options for pytest.
 PARTS: Final = {
     "whole": ("-m", "not long"),
     "no-brokers": ("-m", "not long and not kafka and not spark and not tools"),

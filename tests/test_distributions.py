@@ -1,4 +1,4 @@
-"""`make dist`: what the three distributions hold, and that the same commit gives the same bytes."""
+"""`make dist`: the content of the three distributions, and the same bytes for the same commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _archive(dist: Path, name: str) -> Path:
     return dist / f"{name.replace('-', '_')}-{_VERSION}.tar.gz"
 
 
-# -- what they hold ------------------------------------------------------------------------------------------
+# -- their content -------------------------------------------------------------------------------------------
 
 
 def test_a_wheel_holds_its_packages_whole_and_a_source_archive_the_same_files(dist: Path) -> None:

@@ -1,6 +1,6 @@
 """The distributions of `make dist`, each in an environment with nothing else, do what they are for.
 
-From wheels and from source archives. The install lines of README and docs are run as they stand there.
+From wheels and from source archives. The install lines of README and docs are run literally.
 """
 
 from __future__ import annotations
@@ -46,6 +46,40 @@ try:
 except Exception as error:
     print(error)
 """
+
+
+#: Programs that print yes if the client does with an extra what the extra is for.
+_WITH_EXTRA: Final = {
+    "msk-iam": """
+import os, time
+os.environ.update(AWS_REGION="eu-north-1", AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret")
+from client_core.msk_iam import token
+signed, expires_ms = token()
+assert 800_000 < expires_ms - time.time() * 1000 < 1_000_000
+from client_core.network.sasl.client_jwt_validator import is_sendable
+assert is_sendable(signed)
+print("yes")
+""",
+    "oauth": """
+import pathlib
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import serialization as s
+key = rsa.generate_private_key(65537, 2048)
+key_pem = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+pathlib.Path("key.pem").write_bytes(key_pem)
+from client_core import KafkaProducer, ProducerConfig
+prefix = "sasl.oauthbearer."
+KafkaProducer(ProducerConfig.from_mapping({
+    "bootstrap.servers": "127.0.0.1:1",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "OAUTHBEARER",
+    prefix + "token.endpoint.url": "https://127.0.0.1:1/",
+    prefix + "assertion.claim.iss": "me",
+    prefix + "assertion.private.key.file": "key.pem",
+}))
+print("yes")
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +168,14 @@ def test_the_client_produces(dist: Path, kind: str, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("extra", _WITH_EXTRA)
+def test_the_client_has_its_extras(dist: Path, extra: str, tmp_path: Path) -> None:
+    installed = Installed(tmp_path / "environment")
+    pins = _ROOT / "requirements" / f"{extra}.txt"
+    installed.install("--constraints", pins, f"{_wheel(dist, 'pilotfish-client')}[{extra}]")
+    assert installed.run("python", "-c", _WITH_EXTRA[extra]) == "yes\n"
+
+
 def test_the_pipeline_lists_its_commands(dist: Path, kind: str, tmp_path: Path) -> None:
     installed = _installed(dist, "pilotfish-pipeline", kind, tmp_path)
     assert "report" in installed.run("pilotfish-pipeline", "--help")
@@ -148,7 +190,7 @@ def test_each_install_line_of_the_docs_installs_what_works(words: str, dist: Pat
     file, _, extra = words.strip("'").removesuffix("]").partition("[")
     name = Path(file).name.partition("-")[0].replace("_", "-")
     installed = Installed(tmp_path / "environment")
-    pins = "otel.txt" if extra == "otel" else _PINS[name]
+    pins = f"{extra}.txt" if extra in ("msk-iam", "oauth", "otel") else _PINS[name]
     installed.install("--constraints", _ROOT / "requirements" / pins, tmp_path / words.strip("'"))
     if name == "pilotfish-client":
         assert installed.run("python", "-c", _PRODUCES).startswith("0\n")

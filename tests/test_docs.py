@@ -1,4 +1,4 @@
-"""The documentation says what the code says: tables, metrics, commands, links."""
+"""The documentation agrees with the code: tables, metrics, commands, links."""
 
 from __future__ import annotations
 

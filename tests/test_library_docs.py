@@ -34,7 +34,7 @@ def snippets() -> dict[str, str]:
 
 SNIPPETS: Final = snippets()
 
-#: What a reader sees when the code runs: enough to know that it did what the page says.
+#: The output when the code runs: enough to check that it did what the page says.
 PRINTED: Final = {
     "Send a record and wait for it": r"^orders-\d at offset 0$",
     "Send many": r"^1000 written, 0 failed$",
@@ -53,6 +53,7 @@ PRINTED: Final = {
     "Keys and values of other types": r"^orders \d None$",
     "Without blocking, for other event loops": r"^0\n1$",
     "Settings": r"^$",
+    "OAUTHBEARER tokens from your code": r"^$",
 }
 
 

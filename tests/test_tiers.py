@@ -1,4 +1,4 @@
-"""Two tiers: what `make test` leaves to `make test-long` has a reason, and somebody quick in its place."""
+"""Two tiers: tests that `make test` leaves to `make test-long` have a reason, and a quick replacement."""
 
 from __future__ import annotations
 

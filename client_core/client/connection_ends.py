@@ -102,7 +102,7 @@ class ConnectionEnds:
     def end_trial(self, now_ms: int) -> None:
         """Closes that connection, if it is still open, and removes its state."""
         self._selector.close_connection(TRIAL_NODE_ID)
-        ended = disconnection.local("the trial is over")
+        ended = disconnection.local("the trial of new credentials has ended")
         self._cancel_in_flight([], TRIAL_NODE_ID, now_ms, ended)
         self._connections.forget(TRIAL_NODE_ID)
 

@@ -284,7 +284,7 @@ class CredentialRenewal:
         self._tried = node_id
         at = self._states.get(node_id)
         assert at is not None  # `_stale` has just found it
-        _log.info("Other credentials are in force: trying them at node %d", node_id)
+        _log.info("New credentials are in use: trying them at node %d", node_id)
         self._is_trying = True
         self._ends.begin_trial(Node(TRIAL_NODE_ID, at.host, at.port), now_ms)
 

@@ -59,7 +59,7 @@ class DefaultHostResolver:
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except ValueError as error:  # UnicodeError for a label of 64 characters, ValueError for a NUL
-            raise OSError(f"{host!r} is no host name: {error}") from error
+            raise OSError(f"{host!r} is not a host name: {error}") from error
         # Some systems repeat an address per protocol; a dict keeps the resolver's order.
         return tuple(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
@@ -220,7 +220,7 @@ class BackgroundResolver:
                 look_up.found = tuple((address, host) for address in self._resolver.resolve(host))
         except OSError as error:
             look_up.error = error
-        except Exception as error:  # noqa: BLE001 -- nobody is above, and a node waits
+        except Exception as error:  # noqa: BLE001 -- no caller above, and a node waits
             look_up.error = OSError(f"{host} can't be looked up: {error!r}")
         look_up.is_done = True
         self._wakeup()

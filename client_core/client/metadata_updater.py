@@ -3,9 +3,9 @@
 `NetworkClient` calls `maybe_update` in each turn and passes itself as `MetadataClient`, so that neither holds
 the other. `DefaultMetadataUpdater` keeps at most one request in flight. First it waits until an update is due
 and the backoff is over. Then it waits for the response, at most request.timeout.ms. Otherwise it waits for a
-connection or an available node, reconnect.backoff.ms at a time. `metadata/` decides when an update is due and
-interprets responses. I/O thread only. Source: MetadataUpdater, ManualMetadataUpdater,
-NetworkClient.DefaultMetadataUpdater, Kafka 4.3.
+connection or an available node, reconnect.backoff.ms at a time. `metadata/refresh_schedule.py` decides when
+an update is due, `metadata/` interprets responses. I/O thread only. Source: MetadataUpdater,
+ManualMetadataUpdater, NetworkClient.DefaultMetadataUpdater, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class DefaultMetadataUpdater:
         if response.error_code == Errors.REBOOTSTRAP_REQUIRED.code and self._config.rebootstraps:
             _log.info("Rebootstrap requested by server.")
             self._broker_asks_for_rebootstrap = True
-            detail = "the broker asked to begin again with bootstrap.servers"
+            detail = "the broker requested a restart from bootstrap.servers"
             self._report_failure(now_ms, in_progress, "error", detail)
         elif not response.brokers:
             # A starting broker knows no brokers yet, not even itself.

@@ -477,7 +477,7 @@ class NetworkClient:
         updater = self._metadata_updater
         for node in updater.fetch_nodes():
             if self._is_open(node.id):
-                ended = disconnection.local("the client begins again with bootstrap.servers")
+                ended = disconnection.local("the client restarts from bootstrap.servers")
                 self._ends.close_and_process(responses, node.id, now_ms, ended)
         updater.rebootstrap(now_ms)
 

@@ -91,7 +91,7 @@ class AllowedHosts:
         """Returns why the resolved host must not be connected to at this address; None if allowed."""
         if not self.networks or _canonical(host) in self.bootstrap or self._holds(address):
             return None
-        return f"{host} leads to {address}, which is not in {SETTING}"
+        return f"{host} resolves to {address}, which is not in {SETTING}"
 
     def _holds(self, address: str) -> bool:
         parsed = _unmapped(ipaddress.ip_address(address))
@@ -110,7 +110,7 @@ def _network(entry: str) -> _Network:
     try:
         return ipaddress.ip_network(entry)
     except ValueError as error:
-        raise ValueError(f"{entry!r} is no address and no range (CIDR): {error}") from error
+        raise ValueError(f"{entry!r} is not an address or a range (CIDR): {error}") from error
 
 
 def _unmapped(address: _Address) -> _Address:

@@ -312,7 +312,7 @@ class NodeConnections:
             self._may_want_sasl.add(node_id)
         self._events.emit(NodeReady(node_id))
         level, failures = self._log_limiter.ready(node_id)
-        before = f"; attempts that failed before: {failures}" if failures else ""
+        before = f"; earlier attempts failed: {failures}" if failures else ""
         _log.log(level, "%s is ready%s", self._called(node_id), before)
 
     # -- use and close ---------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ class NodeConnections:
             lost = f"; {in_flight} requests in flight fail" if in_flight else ""
             _log.log(level, "%s disconnected (%s): %s%s", called, ended.reason, ended.detail, lost)
         else:
-            said = "%s can't be connected to (%s): %s; tried again from %d ms on, without a line each time"
+            said = "%s can't be connected to (%s): %s; retrying after %d ms, logged once"
             _log.log(level, said, called, ended.reason, ended.detail, backoff_ms)
 
     def _called(self, node_id: int) -> str:
@@ -393,7 +393,7 @@ class NodeConnections:
         self._left.add(node_id)
         self.states.disconnected(node_id, now_ms)
         self._log_limiter.forget(node_id)
-        _log.info("%s is left: the brokers are known by now", self._called(node_id))
+        _log.info("%s is no longer used: the brokers are known", self._called(node_id))
 
     def forget(self, node_id: int) -> None:
         """Removes all state of the node, including its backoff (CONN-13)."""

@@ -38,7 +38,7 @@ class RefreshLogLimiter:
 
     def no_node(self, now_ms: int) -> None:
         """Notes that no node is available."""
-        said = "No broker can be connected to; metadata is not refreshed until one can"
+        said = "No broker is reachable; metadata is not refreshed until one is"
         self._failed("no_node", said, now_ms, logging.WARNING)
 
     def failed(self, reason: str, outcome: str, detail: str, now_ms: int) -> None:

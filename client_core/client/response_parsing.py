@@ -50,7 +50,7 @@ def parse_response(payload: bytes, waiting: InFlightRequest | None) -> object:
     another request, SchemaError for bytes that don't match their schema.
     """
     if waiting is None:
-        raise ProtocolError(f"{len(payload)} bytes came that no request had asked for")
+        raise ProtocolError(f"{len(payload)} bytes arrived without a request")
     if waiting.pieces is not None:
         return waiting.pieces.finish()
     request, version = waiting.request, waiting.version
@@ -90,13 +90,15 @@ class ResponsePieces:
     def _begin(self, size_bytes: int) -> ResponseReader:
         builder = self._request.builder
         if not isinstance(builder, StreamedRequestBuilder):
-            raise IllegalStateError(f"the answer to {_describe(self._request, self._version)} is taken whole")
+            raise IllegalStateError(
+                f"the response to {_describe(self._request, self._version)} is not read in chunks"
+            )
         return builder.response_reader(size_bytes, self._version)
 
     def finish(self) -> object:
         """Returns the response, after the last piece."""
         if self._reader is None:
-            raise ProtocolError(f"no answer to {_describe(self._request, self._version)} came")
+            raise ProtocolError(f"no response to {_describe(self._request, self._version)} arrived")
         return self._reader.finish()
 
 

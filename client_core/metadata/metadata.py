@@ -1,9 +1,9 @@
-"""The cluster's current snapshot, and whether a refresh is due.
+"""The cluster's current snapshot, and the updates that are applied to it.
 
 The I/O thread builds requests from it and applies responses. Any thread requests updates and reads `cache`,
 one attribute replaced as a whole. A short lock guards the rest and is never held over an event or a callback.
-Not here: when a request is due (`refresh_schedule.py`), which topics are wanted (`producer_metadata.py`), and
-how a request is sent (`client/metadata_updater.py`).
+Elsewhere: when a refresh is due (`refresh_schedule.py`), which topics are wanted (`producer_metadata.py`),
+and how a request is sent (`client/metadata_updater.py`).
 
 Errors of the last responses are kept until they are raised, each once. Fatal errors prevent any metadata
 (authentication, no common version); recoverable ones affect single topics. Source: Metadata,

@@ -173,7 +173,7 @@ class MetadataReader:
     def finish(self) -> MetadataResponse:
         """Returns the response, after the last byte."""
         if self._response is None:
-            raise self._reader.wrong("the response is not whole")
+            raise self._reader.wrong("the response is incomplete")
         return self._response
 
 
@@ -316,7 +316,7 @@ class _Steps:
                     left = self._take_topic(known)
                     break
                 except TruncatedError:
-                    yield self._wait(at, min(MOST_TOPIC_BYTES, MOST_KEPT_BYTES - self._kept_bytes))
+                    yield self._wait(at, MOST_TOPIC_BYTES)
             if left is not None:
                 yield from self._pass_over(left)
             if known is not None:

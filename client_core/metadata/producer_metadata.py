@@ -186,7 +186,7 @@ class ProducerMetadata(Metadata):
         if held.expires_ms is None or topic in self._new_topics:
             return True
         if not held.is_wanted and self.is_missing(topic):
-            _log.info("Topic %s is not asked for any more: brokers say that it does not exist", topic)
+            _log.info("Topic %s is no longer requested: brokers report that it does not exist", topic)
             self._forget(topic)
             return False
         table = self.cache.topics.get(topic)

@@ -1,4 +1,7 @@
-"""When the next Metadata request is due, and whether a partial one suffices.
+"""Decides when a metadata refresh is due, and whether a partial one suffices.
+
+`client/metadata_updater.py` sends the request. Those who ask for one call `Metadata.request_update`: the
+sender after NOT_LEADER, the updater after a disconnect, `producer_metadata.py` for new topics.
 
 Two backoffs delay a request. One grows with failed attempts. The other grows with equivalent responses, so
 that a problem which refreshes can't fix causes no flood. Expiry, an explicit request or new topics make a

@@ -122,7 +122,7 @@ def layout_of(version: int) -> TopicLayout:
     Raises IllegalArgumentError for an unsupported version.
     """
     if not OLDEST_VERSION <= version <= LATEST_VERSION:
-        raise IllegalArgumentError(f"Metadata version {version} is not spoken here")
+        raise IllegalArgumentError(f"Metadata version {version} is not supported")
     return _layout(version >= 5, version >= 7, version >= 8, version >= 9, version >= 10)
 
 

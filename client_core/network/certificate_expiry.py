@@ -40,7 +40,7 @@ def certificate_expires_at_s(der: bytes) -> int:
         century = "19" if int(text[:2]) >= _CENTURY_TURNS_AT else "20"
         text = century + text
     elif tag != _GENERALIZED_TIME:
-        raise ValueError("notAfter is no time")
+        raise ValueError("notAfter is not a time")
     moment = datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
     return int(moment.timestamp())
 
@@ -48,13 +48,13 @@ def certificate_expires_at_s(der: bytes) -> int:
 def _element(data: memoryview) -> tuple[int, memoryview, memoryview]:
     """Returns the first element's tag and content, and the bytes after it. Raises ValueError if truncated."""
     if len(data) < 2:
-        raise ValueError("the certificate is cut")
+        raise ValueError("the certificate is truncated")
     size, begin = data[1], 2
     if size & 0x80:  # the low bits count the bytes of the length
         begin += size & 0x7F
         size = int.from_bytes(data[2:begin], "big")
     if begin + size > len(data):
-        raise ValueError("the certificate is cut")
+        raise ValueError("the certificate is truncated")
     return data[0], data[begin : begin + size], data[begin + size :]
 
 

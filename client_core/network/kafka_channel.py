@@ -10,7 +10,7 @@ was delivered by then (SEL-11). Java's half-closed `closingChannels` are not nee
           └───────────────┴──> EXPIRED, FAILED_SEND, LOCAL_CLOSE
 
 It returns to AUTHENTICATE when a session is about to expire (KIP-368), and the next send waits for the
-renewal. Responses to earlier requests are still delivered meanwhile (`take_set_aside`).
+renewal. Responses to earlier requests are still delivered meanwhile (`take_earlier_response`).
 
 Called by Selector on the I/O thread. Source: KafkaChannel, ChannelState, Kafka 4.3 (SEL-18).
 """
@@ -71,6 +71,7 @@ class KafkaChannel:
         "_awaits_answer",
         "_credentials_in_force",
         "_detail",
+        "_earlier_response",
         "_error",
         "_max_receive_bytes",
         "_max_unasked_bytes",
@@ -78,7 +79,6 @@ class KafkaChannel:
         "_mid_write",
         "_receive",
         "_send",
-        "_set_aside",
         "_state",
         "_token",
         "_transport",
@@ -127,7 +127,8 @@ class KafkaChannel:
         self._mid_write = False  # the system took only part of the send so far
         self._token: NetworkSend | None = None  # the authenticator's frame being sent
         self._awaits_answer = False  # the authenticator's frame was sent, the broker's is next
-        self._set_aside: bytes | None = None  # a response to an earlier request, during re-authentication
+        #: A response to an earlier request that arrived during re-authentication.
+        self._earlier_response: bytes | None = None
         self.is_muted = False
         self._state = ChannelStateName.NOT_CONNECTED
         #: Whether the connection was established; handshake and authentication may still be pending.
@@ -238,13 +239,13 @@ class KafkaChannel:
         self.prepare(now_ms)
         return True
 
-    def take_set_aside(self) -> bytes | None:
+    def take_earlier_response(self) -> bytes | None:
         """Returns the frame of an earlier request that the last `prepare` received, if any.
 
         The channel holds its memory until `release_memory`. Source:
         pollResponseReceivedDuringReauthentication.
         """
-        frame, self._set_aside = self._set_aside, None
+        frame, self._earlier_response = self._earlier_response, None
         return frame
 
     def _limit_receive(self) -> None:
@@ -262,7 +263,7 @@ class KafkaChannel:
                 if answer is None:
                     return
                 if is_fed or not self._authenticator.expects(answer):
-                    self._set_aside = answer
+                    self._earlier_response = answer
                     self._answer_came()
                     return
                 self.release_memory()

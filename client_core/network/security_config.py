@@ -11,6 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from client_core.network.secret import SecretSource
 
 
@@ -53,18 +55,62 @@ class SslConfig:
         return _are_files(self.truststore, self.key, self.certificate_chain, self.key_password)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class TokenProvider:
+    """A callable that returns OAUTHBEARER's tokens, or its place as `module:attribute`.
+
+    It is shown by its place only: the repr of a callable may hold its arguments.
+    """
+
+    place: str
+    function: Callable[[], object] | None = None  # None: the place is not imported yet
+
+    @staticmethod
+    def of(function: Callable[[], object]) -> TokenProvider:
+        """Returns the provider of a callable. The place of one without a name is that of its type."""
+        named = function if isinstance(getattr(function, "__qualname__", None), str) else type(function)
+        return TokenProvider(f"{named.__module__}:{named.__qualname__}", function)
+
+    def __repr__(self) -> str:
+        return self.place
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionConfig:
+    """The JWT by which a token endpoint knows us: that of `file`, or else one that `private_key` signs.
+
+    `template` is a JSON file of headers and claims. Claims that are None are left out.
+    """
+
+    file: SecretSource | None = None
+    private_key: SecretSource | None = None
+    passphrase: SecretSource | None = None
+    template: SecretSource | None = None
+    algorithm: str = "RS256"
+    audience: str | None = None
+    issuer: str | None = None
+    subject: str | None = None
+    lifetime_s: int = 300
+    not_before_s: int = 60
+    has_jti: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class OAuthBearerConfig:
     """The source of OAUTHBEARER's token, and when to fetch it again.
 
     `token_endpoint_url` is an https or http address for the client-credentials grant, or file:// and the path
-    of a token file. The JAAS config may hold client id and secret instead.
+    of a token file; None with a `token_provider`. The JAAS config may hold client id and secret instead.
+    An `assertion` replaces the client's secret; with `is_jwt_bearer` it is the grant itself.
     """
 
-    token_endpoint_url: str = field(repr=False)  # may hold a secret in its query
+    token_endpoint_url: str | None = field(default=None, repr=False)  # may hold a secret in its query
     client_id: SecretSource | None = None
     client_secret: SecretSource | None = None
     scope: str | None = None
+    assertion: AssertionConfig | None = None
+    is_jwt_bearer: bool = False
+    token_provider: TokenProvider | None = None
     scope_claim_name: str = "scope"
     sub_claim_name: str = "sub"
     header_urlencode: bool = False

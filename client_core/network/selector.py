@@ -386,7 +386,7 @@ class Selector:
             log.debug("Connected to node %s at %s", channel.node_id, channel.remote_address)
         if not channel.ready:
             channel.prepare(now_ms)
-            self._deliver(channel, channel.take_set_aside())
+            self._deliver(channel, channel.take_earlier_response())
         if channel.ready:
             wants_to_read = mask & EVENT_READ or channel.has_bytes_buffered or channel.awaits_memory
             if wants_to_read and not channel.is_muted:

@@ -142,7 +142,7 @@ def _check_protocols(names: Sequence[str]) -> None:
     for name in names:
         if name in _TOO_OLD:
             raise ConfigError(
-                f"{ENABLED_PROTOCOLS}: {name} is not spoken, it is broken; use {_TLS12} and {_TLS13}",
+                f"{ENABLED_PROTOCOLS}: {name} is insecure and not supported; use {_TLS12} and {_TLS13}",
                 name=ENABLED_PROTOCOLS,
             )
         if name not in _VERSIONS:

@@ -175,7 +175,7 @@ class SslContexts:
             raise _identity_refused(error, key, key_name, chain_name, password_name) from None
         except OSError as error:
             raise ConfigError(
-                f"{key_name}: can't hand it to OpenSSL: {error.strerror}", name=key_name
+                f"{key_name}: can't pass it to OpenSSL: {error.strerror}", name=key_name
             ) from None
         except UnicodeEncodeError:  # the chained error would hold the key
             raise _damaged_key(key_name) from None
@@ -238,7 +238,7 @@ def _identity_refused(
         )
         return ConfigError(f"{key_name}: {said}", name=key_name)
     if reason is not None and error.library == "SSL":  # such as CA_MD_TOO_WEAK, EE_KEY_TOO_SMALL
-        said = f"OpenSSL does not take our certificate: {reason.lower().replace('_', ' ')}"
+        said = f"OpenSSL rejects our certificate: {reason.lower().replace('_', ' ')}"
         return ConfigError(f"{chain_name}: {said}", name=chain_name)
     if key.is_encrypted:
         said = f"it does not open {key_name}; the password is wrong, or the key damaged"

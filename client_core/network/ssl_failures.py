@@ -30,7 +30,7 @@ _CERTIFICATE_SENTENCES: Final[Mapping[int, str]] = {
     9: "the broker's certificate is not valid yet; are the clocks right?",
     10: "the broker's certificate, or one of its chain, has expired; renew it",
     18: f"the broker's certificate is self-signed and not trusted; {_ADD_TO_TRUSTSTORE}",
-    19: f"the broker's certificate leads to an authority that is not trusted; {_ADD_TO_TRUSTSTORE}",
+    19: f"the broker's certificate is from an authority that is not trusted; {_ADD_TO_TRUSTSTORE}",
     20: f"the broker's certificate is of an unknown authority; {_ADD_TO_TRUSTSTORE}",
     21: f"the broker's certificate is of an unknown authority; {_ADD_TO_TRUSTSTORE}",
     23: "the broker's certificate has been revoked",
@@ -40,10 +40,10 @@ _NO_TLS_THERE: Final = (
     "the peer does not speak TLS on this port; give the address of a TLS listener, or set security.protocol"
     " to PLAINTEXT or SASL_PLAINTEXT"
 )
-_NO_COMMON_VERSION: Final = "the broker speaks none of the versions of ssl.enabled.protocols"
+_NO_COMMON_VERSION: Final = "the broker supports none of the versions of ssl.enabled.protocols"
 _NO_COMMON_GROUND: Final = (
-    "the broker found nothing in common with us: the cipher suites differ (ssl.cipher.suites), or it wants a"
-    f" client certificate {_OUR_CERTIFICATE}"
+    "the broker has no TLS parameters in common with us: the cipher suites differ (ssl.cipher.suites), or it"
+    f" wants a client certificate {_OUR_CERTIFICATE}"
 )
 _WANTS_CERTIFICATE: Final = f"the broker wants a client certificate; give one {_OUR_CERTIFICATE}"
 _DISLIKES_CERTIFICATE: Final = (
@@ -133,7 +133,7 @@ def _certificate_sentence(error: ssl.SSLCertVerificationError, host: str) -> str
     if error.verify_code in _HOST_NAME_MISMATCHES:
         return (
             f"the broker's certificate is not for {host}; connect by a name that it has, or have it issued"
-            " for this one (an empty ssl.endpoint.identification.algorithm takes any name)"
+            " for this one (an empty ssl.endpoint.identification.algorithm accepts any name)"
         )
     known = _CERTIFICATE_SENTENCES.get(error.verify_code)
-    return known if known is not None else f"the broker's certificate won't do: {error.verify_message}"
+    return known if known is not None else f"the broker's certificate is not accepted: {error.verify_message}"

@@ -71,7 +71,7 @@ def certificates(text: str, name: str) -> list[bytes]:
     blocks = _blocks(text)
     found = [block for block in blocks if block.label in _CERTIFICATE_LABELS]
     if not found:
-        raise ConfigError(f"{name}: there is no certificate in it; {_what_there_is(blocks)}", name=name)
+        raise ConfigError(f"{name}: it has no certificate; {_what_there_is(blocks)}", name=name)
     return [
         _der(block, f"{name}: certificate {count} of {len(found)}", name) for count, block in _count(found)
     ]
@@ -82,7 +82,7 @@ def private_key(text: str, name: str) -> PemBlock:
     blocks = _blocks(text)
     found = [block for block in blocks if block.label.endswith("PRIVATE KEY")]
     if not found:
-        raise ConfigError(f"{name}: there is no private key in it; {_what_there_is(blocks)}", name=name)
+        raise ConfigError(f"{name}: it has no private key; {_what_there_is(blocks)}", name=name)
     if len(found) > 1:
         raise ConfigError(f"{name}: there are {len(found)} private keys in it, give one", name=name)
     return found[0]
@@ -146,7 +146,7 @@ def _der(block: PemBlock, where: str, name: str) -> bytes:
 
 def _what_there_is(blocks: list[PemBlock]) -> str:
     if blocks:
-        return f"what it holds is: {', '.join(sorted({block.label.lower() for block in blocks}))}"
+        return f"it has: {', '.join(sorted({block.label.lower() for block in blocks}))}"
     return (
         "it must be PEM, -----BEGIN ...----- and the rest (a JKS or PKCS#12 store has to be converted, and a"
         " path belongs into the setting that ends in .location)"

@@ -119,7 +119,7 @@ class KafkaProducer(Generic[K, V]):
         not split if a broker finds it too large. They are written or refused together, so that no record
         gets ahead of an earlier refused one. Java's producer has no such mode.
 
-        `keeps_metrics`: False where nobody reads `metrics()`, which is then empty.
+        `keeps_metrics`: False where `metrics()` is not used; it is then empty.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
@@ -501,7 +501,7 @@ class KafkaProducer(Generic[K, V]):
         failed = self._accumulator.failed
         if self.io_thread.is_current:
             if timeout_ms > 0:
-                _log.warning("close(%d) inside a callback waits for nothing: it is close(0)", timeout_ms)
+                _log.warning("close(%d) in a callback does not wait: it acts as close(0)", timeout_ms)
             self.io_thread.force_close()
             return failed.report(self.io_thread.still_open())
         self._submissions.close()
@@ -523,9 +523,7 @@ class KafkaProducer(Generic[K, V]):
             self.io_thread.initiate_close()
             if self.io_thread.join(timeout_ms):
                 return
-        _log.info(
-            "Not all was acknowledged within %s ms, or nothing was waited for: giving it up", timeout_ms
-        )
+        _log.info("Not all records were acknowledged within %s ms; the others fail now", timeout_ms)
         self._give_up()
 
     def _give_up(self) -> None:

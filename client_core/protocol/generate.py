@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m client_core.protocol.generate", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--jar", type=Path, help=f"{_JAR_NAME}; else the one that `make kafka-jars` fetched")
-    parser.add_argument("--out", type=Path, default=_MESSAGES, help="where the modules stand")
+    parser.add_argument("--out", type=Path, default=_MESSAGES, help="where the modules are")
     parser.add_argument("--errors", type=Path, default=_BROKER_ERRORS, help="the module of error classes")
     parser.add_argument("--check", action="store_true", help="compare only; exit with 1 on a difference")
     options = parser.parse_args(arguments)

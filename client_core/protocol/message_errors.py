@@ -10,7 +10,7 @@ from client_core.errors import SerializationError, UnsupportedVersionError
 
 def no_such_version(message: str, version: int, oldest: int, newest: int) -> UnsupportedVersionError:
     """Returns the error for a version without a schema in this client."""
-    return UnsupportedVersionError(f"{message} v{version} is not spoken here, only v{oldest} to v{newest}")
+    return UnsupportedVersionError(f"{message} v{version} is not supported, only v{oldest} to v{newest}")
 
 
 def cannot_carry(message: str, version: int, field: str) -> UnsupportedVersionError:

@@ -35,13 +35,13 @@ def panels() -> Sequence[stat.Panel]:
         ),
         stat_panel(
             "Alerts that fire",
-            "Of this chart's rules; docs/alerts.md says of each what to do.",
+            "Of this chart's rules; docs/alerts.md says what to do for each.",
             f"""count({chosen("ALERTS", 'component="pilotfish"', 'alertstate="firing"')}) or vector(0)""",
             steps=[(1, RED)],
         ),
         stat_panel(
             "Metadata age",
-            "The oldest, in parts of metadata.max.age.ms: refreshed at 100 %, MetadataStale fires at 200 %.",
+            "The highest, relative to metadata.max.age.ms: refreshed at 100 %, MetadataStale fires at 200 %.",
             f"max({chosen('pilotfish_metadata_age_seconds')}"
             f" / {chosen('pilotfish_metadata_max_age_seconds')})",
             unit="percentunit",
@@ -55,7 +55,7 @@ def panels() -> Sequence[stat.Panel]:
         ),
         stat_panel(
             "Without a broker",
-            "Sidecars whose attempts to connect all fail. After 30 s NoBrokerConnected is due.",
+            "Sidecars that can't connect to any broker. After 30 s NoBrokerConnected fires.",
             f"count({chosen('pilotfish_brokers_unreachable_seconds')} > 0) or vector(0)",
             steps=[(1, ORANGE)],
         ),
@@ -74,14 +74,14 @@ def panels() -> Sequence[stat.Panel]:
         ),
         stat_panel(
             "Produce p99",
-            "From the head of a produce request to its answer, those that failed among them.",
+            "From the head of a produce request to its answer, including failed ones.",
             f"histogram_quantile(0.99, {rate('pilotfish_produce_duration_seconds_bucket', by=['le'])})",
             unit="s",
             steps=[(1, ORANGE), (30, RED)],
         ),
         stat_panel(
             "Buffer in use",
-            "The fullest buffer.memory. At 100 % produce requests wait, for max.block.ms at most.",
+            "The fullest buffer.memory. At 100 % produce requests wait for up to max.block.ms.",
             f"max(1 - {chosen('pilotfish_buffer_pool_available_bytes')}"
             f" / {chosen('pilotfish_buffer_pool_size_bytes')})",
             unit="percentunit",
@@ -96,15 +96,15 @@ def panels() -> Sequence[stat.Panel]:
             steps=[(0.005, ORANGE), (0.05, RED)],
         ),
         stat_panel(
-            "Poll loop at rest",
+            "Poll loop age",
             "Since the last turn of the I/O thread. An idle one sleeps for up to request.timeout.ms.",
             f"max({chosen('pilotfish_poll_loop_age_seconds')})",
             unit="s",
             steps=[(45, ORANGE), (60, RED)],
         ),
         stat_panel(
-            "Certificate lasts",
-            "Until the first one expires; empty where there is none.",
+            "Certificate expires in",
+            "Until the first one expires; empty if there is none.",
             f"min({chosen('pilotfish_tls_certificate_expiry_timestamp_seconds')}) - time()",
             unit="s",
             below=RED,

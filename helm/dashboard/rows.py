@@ -25,21 +25,21 @@ def metadata() -> Panels:
     return (
         graph(
             "Age",
-            "A saw, as high as metadata.max.age.ms. A line that goes on rising has no broker that answers.",
+            "A sawtooth up to metadata.max.age.ms. A line that keeps rising: no broker answers.",
             (chosen("pilotfish_metadata_age_seconds"), _POD),
             (f"max({chosen('pilotfish_metadata_max_age_seconds')})", "metadata.max.age.ms"),
             unit="s",
         ),
         graph(
             "Refreshes by reason",
-            "expired is the everyday one; leader_error and disconnect come when brokers fail or move.",
+            "expired is normal; leader_error and disconnect come when brokers fail or move.",
             (rate("pilotfish_metadata_refreshes_total", 'outcome="success"', by=["reason"]), "{{reason}}"),
             unit="ops",
             stacked=True,
         ),
         graph(
             "Refreshes that failed",
-            "no_node: nobody to ask. timeout: nobody answered. error: the answer was of no use.",
+            "no_node: no broker to ask. timeout: no broker answered. error: the answer was unusable.",
             (rate("pilotfish_metadata_refreshes_total", 'outcome!="success"', by=["outcome"]), "{{outcome}}"),
             unit="ops",
             stacked=True,
@@ -52,32 +52,32 @@ def metadata() -> Panels:
         ),
         graph(
             "Waits for metadata",
-            "Callers who asked for a topic that was not known. timeout: there is none, or nobody answers.",
+            "Waits for a topic that was not in memory. timeout: it does not exist, or no broker answers.",
             (rate("pilotfish_metadata_wait_seconds_count", by=["outcome"]), "{{outcome}}"),
             unit="ops",
             stacked=True,
         ),
         graph(
             "Changes",
-            "Partitions with another leader or epoch; times the client began again at bootstrap.servers.",
+            "Partitions with another leader or epoch; times the client restarted from bootstrap.servers.",
             (rate("pilotfish_metadata_leader_changes_total"), "leader changes"),
             (rate("pilotfish_metadata_rebootstraps_total"), "rebootstraps"),
             unit="ops",
         ),
         graph(
             "Topics and partitions",
-            "What a sidecar keeps: topics that it was asked for, and forgets when nobody asks any more.",
+            "Topics in memory. A topic is added when it is asked for, and dropped when unused.",
             (f"max({chosen('pilotfish_metadata_topics')})", "topics"),
             (f"max({chosen('pilotfish_metadata_partitions')})", "partitions"),
         ),
         graph(
             "Partitions without a leader",
-            "Records for them wait. Above 0 for more than moments it is the brokers that need help.",
+            "Records for them wait. If it stays above 0, check the brokers.",
             (chosen("pilotfish_metadata_leaderless_partitions"), _POD),
         ),
         graph(
             "Versions",
-            "Updates applied, and times that new topics were asked for. Only asked: nobody answers.",
+            "Updates applied, and requests for new topics. Requests without updates: no broker answers.",
             (f"sum(increase({chosen('pilotfish_metadata_update_version')}[$__rate_interval]))", "applied"),
             (
                 f"sum(increase({chosen('pilotfish_metadata_request_version')}[$__rate_interval]))",
@@ -98,7 +98,7 @@ def brokers() -> Panels:
         ),
         graph(
             "Connections that ended",
-            "idle and local are everyday; refused: nobody listens; authentication: see AuthenticationFailed.",
+            "idle and local are normal; refused: no process listens; authentication: AuthenticationFailed.",
             (rate("pilotfish_broker_disconnects_total", by=["reason"]), "{{reason}}"),
             unit="ops",
             stacked=True,
@@ -165,7 +165,7 @@ def records() -> Panels:
         ),
         graph(
             "Records given up and sent again",
-            "Given up, by Kafka's name of the error. Sent again is no loss; if it lasts, a broker is sick.",
+            "Given up, by Kafka's name of the error. Sent again is no loss; if it lasts, check the brokers.",
             (rate("pilotfish_record_errors_total", by=["error"]) + " > 0", "{{error}}"),
             (rate("pilotfish_record_retries_total"), "sent again"),
             unit="cps",
@@ -231,7 +231,7 @@ def buffer() -> Panels:
         ),
         graph(
             "Waits for memory",
-            "Who waits now, and how many a second waited in vain.",
+            "Requests that wait now, and those that waited in vain, per second.",
             (f"sum({chosen('pilotfish_buffer_pool_waiters')})", "waiting"),
             (rate("pilotfish_buffer_exhausted_total"), "in vain per second"),
         ),
@@ -254,9 +254,9 @@ def buffer() -> Panels:
         ),
         graph(
             "Spool",
-            "Records that wait on the disk, and those that were set aside, where there is a spool.",
+            "Records that wait on the disk, and dead letters, if there is a spool.",
             (chosen("pilotfish_spool_records"), f"{_POD}, waiting"),
-            (chosen("pilotfish_spool_aside_records"), f"{_POD}, set aside"),
+            (chosen("pilotfish_spool_aside_records"), f"{_POD}, dead letters"),
         ),
         graph(
             "Records through the spool",
@@ -267,7 +267,7 @@ def buffer() -> Panels:
         ),
         graph(
             "Events",
-            "Of the event log, where there is one: written and lost, by sink.",
+            "Events of the event log, if there is one: written and lost, by sink.",
             (rate("pilotfish_events_written_total", by=["sink"]), "{{sink}}"),
             (rate("pilotfish_events_dropped_total", by=["sink"]), "{{sink}}, lost"),
             unit="cps",
@@ -280,14 +280,14 @@ def http() -> Panels:
     return (
         graph(
             "Requests by route",
-            "Routes are templates; other is what nobody serves.",
+            "Routes are templates; other: paths that are not served.",
             (rate("pilotfish_http_requests_total", by=["method", "route"]), "{{method}} {{route}}"),
             unit="reqps",
             stacked=True,
         ),
         graph(
             "Answers by status",
-            "499 is a caller who left before the answer.",
+            "499: the caller disconnected before the answer.",
             (rate("pilotfish_http_requests_total", by=["code"]), "{{code}}"),
             unit="reqps",
             stacked=True,
@@ -316,7 +316,7 @@ def http() -> Panels:
         ),
         graph(
             "Connections ended by the sidecar",
-            "For what the caller did: too slow, silent, too many, not reading its answers.",
+            "Because the caller was too slow, was silent, had too many, or did not read its answers.",
             (rate("pilotfish_http_connections_ended_total", by=["reason"]), "{{reason}}"),
             unit="ops",
         ),
@@ -349,8 +349,11 @@ def process() -> Panels:
         graph(
             "Turns of the poll loop",
             "An idle sidecar has a few in a minute.",
-            (f"rate({chosen('pilotfish_poll_loop_iterations_total')}[$__rate_interval])", _POD),
-            (rate("pilotfish_poll_loop_failed_iterations_total"), "ended with a bug"),
+            (
+                f"rate({chosen('pilotfish_poll_loop_iteration_duration_seconds_count')}[$__rate_interval])",
+                _POD,
+            ),
+            (rate("pilotfish_loop_failed_turns_total", by=["loop"]), "{{loop}}: ended with an exception"),
             unit="ops",
         ),
         graph(

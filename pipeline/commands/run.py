@@ -101,7 +101,7 @@ class _Duration(click.ParamType[float]):
     type=click.Choice(["earliest", "latest"]),
     default="earliest",
     show_default=True,
-    help="kafka: where a first run begins; later ones go on where the last one ended.",
+    help="kafka: where a first run begins; later ones continue where the last one ended.",
 )
 @click.option(
     "--kafka", "kafka_pairs", multiple=True, metavar="NAME=VALUE", help="A Kafka setting. Repeatable."
@@ -116,7 +116,7 @@ class _Duration(click.ParamType[float]):
     "--store", type=click.Choice(KINDS), default=PARQUET, show_default=True, help="The tables' format."
 )
 @click.option(
-    "--once/--follow", default=True, show_default=True, help="Read what there is, or go on until SIGTERM."
+    "--once/--follow", default=True, show_default=True, help="Read what there is, or continue until SIGTERM."
 )
 @click.option(
     "--trigger",
@@ -163,7 +163,7 @@ def run(
     for name, why in summary.failed.items():
         click.echo(f"pilotfish-pipeline: {name} was not made, and is as it was before: {why}", err=True)
     if summary.is_cut_short:
-        click.echo("Stopped before the end: run it again to go on from here.", err=True)
+        click.echo("Stopped before the end: run it again to continue from here.", err=True)
     if summary.is_cut_short or summary.failed:
         sys.exit(FAILED)
 

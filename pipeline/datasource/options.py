@@ -199,7 +199,7 @@ def _access(own: Mapping[str, str]) -> Access:
 def _checked_token(token: str, place: str) -> str:
     if not _TOKEN.fullmatch(token):
         raise InvalidOptionError(
-            f"{place}: is no token; it must be one line of printable ASCII without blanks"
+            f"{place}: is not a token; it must be one line of printable ASCII without blanks"
         )
     return token
 

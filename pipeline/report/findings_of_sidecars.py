@@ -40,7 +40,7 @@ REASONS: Final = {
 }
 
 
-def held_back(view: ClusterView) -> Iterator[Finding]:
+def late(view: ClusterView) -> Iterator[Finding]:
     """Finds sidecars that did not see an epoch within twice their refresh interval."""
     of_sidecars = view.staleness_summary[view.staleness_summary["sidecar_id"].notna()]
     beyond = of_sidecars[of_sidecars["beyond_twice_the_interval"] > 0].sort_values(

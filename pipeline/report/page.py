@@ -47,7 +47,7 @@ _LOOKS: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (
     findings_of_brokers.flapping,
     findings_of_load.slow_brokers,
     findings_of_load.failing_topics,
-    findings_of_sidecars.held_back,
+    findings_of_sidecars.late,
     findings_of_sidecars.silent,
     findings_of_sidecars.wrong_clocks,
     findings_of_sidecars.lossy,
@@ -172,10 +172,7 @@ def _all_well(view: ClusterView) -> Markup:
     return element(
         "p",
         element("strong", text("Nothing to do.")),
-        text(
-            f" In {words.duration(view.hours * 3.6e6)} no broker, partition or sidecar did anything that"
-            " somebody should look into."
-        ),
+        text(f" In {words.duration(view.hours * 3.6e6)} no broker, partition or sidecar needs attention."),
         class_="well",
     )
 

@@ -108,8 +108,8 @@ def churn(view: ClusterView, prefix: str) -> Section:
     title = "Churn by broker"
     how = (
         "How many leaderships each broker lost in an hour, whether it failed, was restarted, or gave them"
-        " back to the preferred leader. One number that stands out is a broker in trouble; a column of"
-        " them is an operation."
+        " back to the preferred leader. A single high number is a broker in trouble; a column of high"
+        " numbers is an operation."
     )
     lost = view.churn_brokers[view.churn_brokers["lost"] > 0]
     if lost.empty:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: metadata.max.age.ms of the services, in order: Kafka's default first.
 _INTERVALS_S: Final = (300, 30, 60, 120, 20, 180, 60, 30)
-_HELD_BACK_INTERVALS: Final = 3
+_DELAY_INTERVALS: Final = 3
 _CLOCKS: Final = 50
 _DEPLOY_EVERY_US: Final = 20 * SECOND_US
 _DEPLOY_TAKES_US: Final = 8 * SECOND_US
@@ -47,7 +47,7 @@ class Member(NamedTuple):
     interval_us: int
     clock_offset_us: int
     is_idle: bool  #: produces so little that it refreshes only when its interval is over
-    held_back: tuple[int, int] | None
+    delayed: tuple[int, int] | None
     boots: tuple[Boot, ...]
     events: int  #: how many it sends, over all its boots
 
@@ -58,7 +58,7 @@ def fleet_of(plan: Plan, timeline: Timeline) -> list[Member]:
     services = cluster.services(min(max(plan.sidecars // 3, 1), 40))
     followed = _followed(source, timeline, len(services))
     boots = _boots(plan, source, len(services))
-    held = _held_back(plan, timeline, len(services))
+    held = _delayed(plan, timeline, len(services))
     awake = [
         sum(b.ended_us - b.started_us for b in boots[n]) - (held[n][1] - held[n][0] if n in held else 0)
         for n in range(plan.sidecars)
@@ -80,7 +80,7 @@ def fleet_of(plan: Plan, timeline: Timeline) -> list[Member]:
                 interval_us=_interval_us(plan, service),
                 clock_offset_us=clock,
                 is_idle=n % 7 == 6,
-                held_back=held.get(n),
+                delayed=held.get(n),
                 boots=boots[n],
                 events=events,
             )
@@ -140,8 +140,8 @@ def _boots(plan: Plan, source: random.Random, services: int) -> list[tuple[Boot,
     return boots
 
 
-def _held_back(plan: Plan, timeline: Timeline, services: int) -> dict[int, tuple[int, int]]:
-    """Holds back one or two sidecars of the first service, which have no other fault."""
+def _delayed(plan: Plan, timeline: Timeline, services: int) -> dict[int, tuple[int, int]]:
+    """Delays one or two sidecars of the first service, which have no other fault."""
     if plan.sidecars < 3 or not timeline.failures:
         return {}
     held: dict[int, tuple[int, int]] = {}
@@ -151,6 +151,6 @@ def _held_back(plan: Plan, timeline: Timeline, services: int) -> dict[int, tuple
             break
         failure = timeline.failures[index]
         from_us = failure.down_us + SECOND_US
-        if from_us + _HELD_BACK_INTERVALS * interval_us < plan.end_us - interval_us:
-            held[number] = (from_us, from_us + _HELD_BACK_INTERVALS * interval_us)
+        if from_us + _DELAY_INTERVALS * interval_us < plan.end_us - interval_us:
+            held[number] = (from_us, from_us + _DELAY_INTERVALS * interval_us)
     return held

@@ -100,9 +100,9 @@ class Sidecar:
 def _ticks(member: Member, boot: Boot) -> range | list[int]:
     """Returns the ends of the boot's windows."""
     ticks = range(boot.started_us + WINDOW_US, boot.ended_us, WINDOW_US)
-    if member.held_back is None:
+    if member.delayed is None:
         return ticks
-    from_us, to_us = member.held_back
+    from_us, to_us = member.delayed
     return [at_us for at_us in ticks if not from_us <= at_us < to_us + WINDOW_US]
 
 
@@ -235,8 +235,9 @@ class _Speaking:
             self._is_active_stale = False
         if len(self._active) < count:
             raise PlanError(
-                f"Sidecar {self._member.sidecar_id} would have to tell {count:,} windows in 10 s and follows"
-                f" {len(self._active):,} partitions: more sidecars, hours or partitions, or fewer events."
+                f"Sidecar {self._member.sidecar_id} would have to report {count:,} windows in 10 s, and"
+                f" follows {len(self._active):,} partitions; ask for more sidecars, hours or"
+                " partitions, or for fewer events."
             )
         return self._active
 

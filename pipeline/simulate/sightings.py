@@ -83,8 +83,8 @@ def sightings(source: random.Random, views: Views, member: Member, boot: Boot) -
     reported += _connections(source, views.timeline, member, boot)
     reported += _heartbeats(reported, boot)
     reported.sort(key=lambda item: item.at_us)
-    if member.held_back is not None:
-        from_us, to_us = member.held_back
+    if member.delayed is not None:
+        from_us, to_us = member.delayed
         reported = [item for item in reported if not from_us <= item.at_us < to_us]
     return reported
 
@@ -108,7 +108,7 @@ def _refreshes(source: random.Random, views: Views, member: Member, boot: Boot) 
     due = iter(wanted)
     met_us, met = next(due)
     at_us, reason = boot.started_us + _FIRST_REFRESH_US, "initial"
-    held_from_us, held_to_us = member.held_back or (boot.ended_us, boot.ended_us)
+    held_from_us, held_to_us = member.delayed or (boot.ended_us, boot.ended_us)
     while at_us < boot.ended_us - _LONGEST_US:
         if held_from_us - _LONGEST_US <= at_us < held_to_us:
             at_us = held_to_us + _FIRST_REFRESH_US

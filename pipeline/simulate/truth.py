@@ -125,13 +125,13 @@ def _change(timeline: Timeline, change: PartitionChange, clock: Clock) -> dict[s
 
 def _sidecar(member: Member, reported: SidecarTruth) -> dict[str, object]:
     clock = Clock()
-    held = member.held_back
+    held = member.delayed
     return {
         "sidecar_id": member.sidecar_id,
         "service": member.service,
         "metadata_max_age_ms": member.interval_us // 1_000,
         "clock_offset_ms": round(member.clock_offset_us / 1_000),
-        "held_back": None if held is None else [clock.at(at_us) for at_us in held],
+        "delayed": None if held is None else [clock.at(at_us) for at_us in held],
         "boots": [
             {
                 "boot_id": boot.boot_id,

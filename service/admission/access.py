@@ -39,7 +39,7 @@ VARY: Final = (b"vary", b"Authorization")
 
 _CHANGED: Final = Problem(
     503,
-    "the caller's token was taken out of the file, or was given other rights, while this request waited",
+    "the caller's token was removed or its rights changed while this request waited",
     retriable=True,
     written="no",
     headers=(VARY,),
@@ -97,7 +97,7 @@ class Admission:
             message["headers"] = [*message.get("headers", ()), VARY]
         elif message.get("more_body") and not self._holds():
             self._abort()
-            raise CallerGoneError("the caller's token is no longer in force")
+            raise CallerGoneError("the caller's token is no longer valid")
         return self._send(message)
 
     def _is_look_up(self) -> bool:
@@ -122,10 +122,8 @@ def _refusal(status: int, detail: str, error: bytes = b"") -> Problem:
 
 
 NO_TOKEN: Final = _refusal(401, "a token is needed, as in `Authorization: Bearer TOKEN`")
-WRONG_TOKEN: Final = _refusal(
-    401, "this token is not one that the sidecar knows (tokens_file)", b"invalid_token"
-)
-TWICE: Final = _refusal(400, "Authorization is given twice", b"invalid_request")
+WRONG_TOKEN: Final = _refusal(401, "unknown token; it is not in tokens_file", b"invalid_token")
+TWICE: Final = _refusal(400, "duplicate Authorization header; send one", b"invalid_request")
 
 
 def authorizations_of(scope: Scope) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Admission control: limits waiting requests and the bytes of their bodies, and sets Retry-After.
 
-A request that does not fit gets a 429. A `Place` is its permit. The bytes of records count until the client
-has released them, even if the caller has left.
+Each request acquires a `Permit`, and releases it when it ends. Without a free permit it gets a 429. The bytes
+of records count until the client has released them, even if the caller has disconnected.
 
 If tokens are in use, callers share these limits, so that no caller can use them up:
 
@@ -16,12 +16,12 @@ The fair share is the rule of shared-memory switches (dynamic queue length thres
 Callers need not be known beforehand, and released capacity is available to all at once. Without tokens there
 is one caller, ANYONE, and nothing to share. Streams, watchers and new topic names follow the same rule.
 
-Retry-After of a 503, in whole seconds from 1 to 30 (a 429 has one from the rate at which bytes leave):
+Retry-After of a 503, in whole seconds from 1 to 30 (a 429 has one from the rate at which bytes are released):
 
     memory was full    until the request's bytes have been delivered, at the higher rate of the last and the
                        present second; 30 s if both are 0. Requests that gave up free no memory: they had none
-    shutting down      until all accepted bytes have left, at their rate, at most drain_timeout_ms. Then this
-                       process has ended, and another one may be there
+    shutting down      until all accepted bytes are released, at their rate, at most drain_timeout_ms. Then
+                       this process has ended, and another one may be there
     no broker, no      until every broker has been tried once more: reconnect.backoff.max.ms
     metadata
 
@@ -51,10 +51,15 @@ class RetryAfter:
     """Adds Retry-After to problems."""
 
     def __init__(
-        self, clock: Clock, room: AdmissionControl, drain: Drain, config: ProducerConfig, settings: Settings
+        self,
+        clock: Clock,
+        admission: AdmissionControl,
+        drain: Drain,
+        config: ProducerConfig,
+        settings: Settings,
     ) -> None:
         self._clock = clock
-        self._room = room
+        self._admission = admission
         self._delivered = DrainRate()
         self._drain = drain
         self._reconnect_s = _seconds(config.reconnect_backoff_max_ms)
@@ -74,7 +79,7 @@ class RetryAfter:
 
     def _seconds_of(self, problem: Problem, request_bytes: int) -> int:
         if self._drain.begun:
-            return min(self._room.seconds_until_gone(self._room.bytes), self._drain_timeout_s)
+            return min(self._admission.seconds_until_gone(self._admission.bytes), self._drain_timeout_s)
         if problem.phase == Phase.BUFFER.value:
             return self._delivered.seconds_for(request_bytes, self._clock.now_ms())
         return self._reconnect_s
@@ -106,7 +111,7 @@ class _Share:
 
 
 class AdmissionControl:
-    """Limits waiting requests and bytes, and measures how fast bytes leave."""
+    """Limits waiting requests and bytes, and measures how fast bytes are released."""
 
     def __init__(
         self, clock: Clock, max_requests: int, max_bytes: int, shared_bytes: int | None = None
@@ -121,7 +126,7 @@ class AdmissionControl:
         self.requests = 0
         self.bytes = 0
 
-    def enter(self, body_bytes: int, caller: Caller = ANYONE) -> Place:
+    def acquire(self, body_bytes: int, caller: Caller = ANYONE) -> Permit:
         """Acquires a permit for `with`. Raises ProblemError (429) if none is free: nothing was written."""
         if self.requests >= self._max_requests:
             raise self._full(f"{self.requests} requests are waiting already", self.bytes - self._max_bytes)
@@ -129,41 +134,41 @@ class AdmissionControl:
         if share is not None:
             self._check_requests(share)
         self._check_bytes(body_bytes, share, 0)
-        place = Place(self, share)
+        permit = Permit(self, share)
         if share is not None:
             self._shares[caller.name] = share
             share.requests += 1
         self.requests += 1
-        self.add(place, body_bytes)
-        return place
+        self.add(permit, body_bytes)
+        return permit
 
-    def grow(self, place: Place, more_bytes: int) -> None:
-        """Adds bytes to a permit. Called by Place. Raises ProblemError (429)."""
-        self._check_bytes(more_bytes, place.share, place.bytes)
-        self.add(place, more_bytes)
+    def grow(self, permit: Permit, more_bytes: int) -> None:
+        """Adds bytes to a permit. Called by Permit. Raises ProblemError (429)."""
+        self._check_bytes(more_bytes, permit.share, permit.bytes)
+        self.add(permit, more_bytes)
 
-    def add(self, place: Place, more_bytes: int) -> None:
+    def add(self, permit: Permit, more_bytes: int) -> None:
         """Adds bytes to the counters; subtracts them if negative."""
         self.bytes += more_bytes
-        place.bytes += more_bytes
-        if place.share is not None:
-            place.share.bytes += more_bytes
+        permit.bytes += more_bytes
+        if permit.share is not None:
+            permit.share.bytes += more_bytes
 
-    def release(self, place: Place) -> None:
-        """Releases the bytes of a permit. Called by Place."""
-        self._drain.add(place.bytes, self._clock.now_ms())
-        self.add(place, -place.bytes)
-        self._forget_if_empty(place.share)
+    def release_bytes(self, permit: Permit) -> None:
+        """Releases the bytes of a permit. Called by Permit."""
+        self._drain.add(permit.bytes, self._clock.now_ms())
+        self.add(permit, -permit.bytes)
+        self._forget_if_empty(permit.share)
 
-    def leave(self, place: Place) -> None:
-        """Releases the request of a permit. Called by Place."""
+    def release_request(self, permit: Permit) -> None:
+        """Releases the request of a permit. Called by Permit."""
         self.requests -= 1
-        if place.share is not None:
-            place.share.requests -= 1
-            self._forget_if_empty(place.share)
+        if permit.share is not None:
+            permit.share.requests -= 1
+            self._forget_if_empty(permit.share)
 
     def seconds_until_gone(self, waiting_bytes: int) -> int:
-        """Returns in how many seconds so many bytes will have left at the present rate: 1 to 30."""
+        """Returns in how many seconds so many bytes will be released at the present rate: 1 to 30."""
         return self._drain.seconds_for(waiting_bytes, self._clock.now_ms())
 
     # -- shares ----------------------------------------------------------------------------------------------
@@ -200,7 +205,7 @@ class AdmissionControl:
         own, name = share.bytes, share.caller.name
         limit = share.caller.max_waiting_bytes
         if limit is not None and own + more_bytes > limit:
-            # Only this part of the leaving bytes is the caller's.
+            # Only this part of the released bytes is the caller's.
             too_many = math.ceil((own + more_bytes - limit) * self.bytes / own)
             detail = f"{own} bytes of {name} are waiting already (max_waiting_bytes of its token)"
             raise self._full(detail, too_many)
@@ -215,13 +220,13 @@ class AdmissionControl:
         )
 
 
-class Place:
+class Permit:
     """A permit of one request, and its bytes, which it may hold longer than the request."""
 
-    __slots__ = ("_handed_on", "_room", "bytes", "share")
+    __slots__ = ("_admission", "_handed_on", "bytes", "share")
 
-    def __init__(self, room: AdmissionControl, share: _Share | None) -> None:
-        self._room = room
+    def __init__(self, admission: AdmissionControl, share: _Share | None) -> None:
+        self._admission = admission
         self._handed_on = False
         self.share = share
         self.bytes = 0
@@ -231,43 +236,43 @@ class Place:
         """Returns the caller that holds the permit."""
         return ANYONE if self.share is None else self.share.caller
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> Permit:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.leave()
+        self.release()
 
     def grow_to(self, body_bytes: int) -> None:
         """Counts a body that is longer than announced, or of unknown length. Raises ProblemError (429)."""
         if body_bytes > self.bytes:
-            self._room.grow(self, body_bytes - self.bytes)
+            self._admission.grow(self, body_bytes - self.bytes)
 
-    def part(self, body_bytes: int) -> Place:
+    def part(self, body_bytes: int) -> Permit:
         """Returns a permit of the same caller for more bytes, without a request. Raises ProblemError (429).
 
-        It ends with `settled`, perhaps after `hand_on`, and not with `leave`.
+        It ends with `release_bytes`, perhaps after `hand_on`, and not with `release`.
         """
-        part = Place(self._room, self.share)
-        self._room.grow(part, body_bytes)
+        part = Permit(self._admission, self.share)
+        self._admission.grow(part, body_bytes)
         return part
 
     def hand_on(self) -> None:
-        """Marks the bytes as held by the client. They count until `settled`, even after the request."""
+        """Marks the bytes as held by the client. They count until `release_bytes`, even after the request."""
         self._handed_on = True
 
-    def settled(self) -> None:
+    def release_bytes(self) -> None:
         """Releases the bytes, when the client has none of them any more."""
-        self._room.release(self)
+        self._admission.release_bytes(self)
 
-    def leave(self) -> None:
-        """Ends the request: it is answered, or its caller has left."""
-        self._room.leave(self)
+    def release(self) -> None:
+        """Ends the request: it is answered, or its caller has disconnected."""
+        self._admission.release_request(self)
         if not self._handed_on:
-            self.settled()
+            self.release_bytes()
 
 
 class DrainRate:
-    """The bytes that left in the last whole second and in the present one."""
+    """The bytes that were released in the last whole second and in the present one."""
 
     _LONGEST_S: Final = 30
 
@@ -276,12 +281,12 @@ class DrainRate:
         self._now = 0
         self._before = 0
 
-    def add(self, left_bytes: int, now_ms: int) -> None:
+    def add(self, released_bytes: int, now_ms: int) -> None:
         self._turn(now_ms)
-        self._now += left_bytes
+        self._now += released_bytes
 
     def seconds_for(self, too_many_bytes: int, now_ms: int) -> int:
-        """Returns in how many seconds so many bytes will have left at the present rate: 1 to 30."""
+        """Returns in how many seconds so many bytes will be released at the present rate: 1 to 30."""
         self._turn(now_ms)
         bytes_per_s = max(self._now, self._before)
         if too_many_bytes <= 0:

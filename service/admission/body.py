@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from service.admission.admission_control import Place
+from service.admission.admission_control import Permit
 from service.admission.guards import CLOSE
 from service.wire.asgi import BODY, Body, Receive, Scope, header
 from service.wire.errors import out_of_memory, refused
@@ -20,7 +20,7 @@ def announced_bytes(scope: Scope) -> int:
     return int(header(scope, b"content-length") or 0)
 
 
-async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, permit: Permit, within_ms: int) -> bytes:
     """Returns the whole body. Bytes beyond the announced length are counted as they arrive.
 
     Raises CallerGoneError, or ProblemError: 408 if the body is late, 429 if it does not fit, 503 if there is
@@ -29,26 +29,26 @@ async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int
     of_server: Body | None = scope.get(BODY)
     here = None if of_server is None else of_server()
     if here is not None:  # most bodies arrive in one piece with their head
-        place.grow_to(len(here))
+        permit.grow_to(len(here))
         return here
     try:
         async with asyncio.timeout(within_ms / 1000):
-            return await _read(receive, place)
+            return await _read(receive, permit)
     except TimeoutError as e:
-        detail = f"the body did not come within {within_ms} ms"
+        detail = f"the body did not arrive within {within_ms} ms"
         raise refused(408, detail, CLOSE, retriable=True) from e
     except MemoryError as e:
         raise out_of_memory() from e
 
 
-async def _read(receive: Receive, place: Place) -> bytes:
+async def _read(receive: Receive, permit: Permit) -> bytes:
     body = bytearray()  # not a list: chunks of one byte each would take fifty times the memory
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise CallerGoneError("the caller closed the connection within its body")
+            raise CallerGoneError("the caller closed the connection before the end of its body")
         chunk: bytes = message.get("body", b"")
-        place.grow_to(len(body) + len(chunk))
+        permit.grow_to(len(body) + len(chunk))
         more = message.get("more_body", False)
         if not more and not body:
             return chunk

@@ -87,7 +87,7 @@ class Drain:
         else:
             self._listeners.add(listener)
 
-    def leave(self, listener: Callable[[], None]) -> None:
+    def unlisten(self, listener: Callable[[], None]) -> None:
         """Removes a listener."""
         self._listeners.discard(listener)
 

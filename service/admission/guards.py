@@ -97,7 +97,7 @@ def body_too_large_detail(max_body_bytes: int) -> str:
 
 
 _ENCODED_SLASH: Final = Problem(
-    400, "path: an encoded slash (%2F) is part of no topic's name", place="path", written="no"
+    400, "path: a topic's name can't contain an encoded slash (%2F)", place="path", written="no"
 )
 _SHUTTING_DOWN: Final = Problem(
     503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,)
@@ -208,18 +208,20 @@ class Guards:
         twice: bool,
     ) -> Problem | None:
         if twice:
-            return Problem(400, "Host or Origin is given twice", written="no", headers=(CLOSE,))
+            return Problem(
+                400, "duplicate Host or Origin header; send each once", written="no", headers=(CLOSE,)
+            )
         if UNIX not in scope and not self._knows_host(host):
-            detail = "this Host is not one that the sidecar answers to (allowed_hosts)"
+            detail = "this Host is not allowed; allowed_hosts lists those that are"
             return Problem(421, detail, written="no")
         if origin is not None and not self._knows_origin(scope, origin, host):
-            return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
-        if self._cors.allows(origin) and not self._is_own(scope, origin, host) and is_form(scope):
             return Problem(
-                403, "another origin's page may call the sidecar by fetch, but not by a form", written="no"
+                403, "this Origin is not allowed; allowed_origins lists those that are", written="no"
             )
+        if self._cors.allows(origin) and not self._is_own(scope, origin, host) and is_form(scope):
+            return Problem(403, "a page of another origin may use fetch, but not a form", written="no")
         if origin is None and site is not None and is_of_another_page(scope, site):
-            return Problem(403, "another site's page may not call the sidecar", written="no")
+            return Problem(403, "a page of another site may not call the sidecar", written="no")
         if length is not None and not self._fits(scope, length):
             return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
         return None

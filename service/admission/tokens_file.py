@@ -75,7 +75,7 @@ def fault_of_pattern(pattern: str) -> str | None:
         return None
     if "*" in pattern[:-1]:
         return f"{pattern!r} has a star that is not at its end; only 'prefix*' and '*' are patterns"
-    return f"{pattern!r} can be no topic's name; use letters, digits, '.', '_' and '-', and '*' at the end"
+    return f"{pattern!r} can't be a topic's name; use letters, digits, '.', '_' and '-', and '*' at the end"
 
 
 def entry_text(name: str, token: str, read: Sequence[str], produce: Sequence[str]) -> str:
@@ -106,7 +106,7 @@ def parse_tokens(path: str | Path, content: bytes) -> Tokens:
             raise FileFaultError(f"{place}: duplicate name; give each token its own name")
         if digest in tokens:
             other = tokens[digest].name
-            raise FileFaultError(f"{place}: its sha256 is also that of {other!r}; give each its own token")
+            raise FileFaultError(f"{place}: has the same sha256 as {other!r}; give each its own token")
         names.add(caller.name)
         tokens[digest] = caller
     return tokens
@@ -116,7 +116,7 @@ def _entries(path: str | Path, content: bytes) -> list[Any]:
     try:
         document = tomllib.loads(content.decode())
     except UnicodeDecodeError as e:
-        raise FileFaultError(f"{path} is not UTF-8; save it as that") from e
+        raise FileFaultError(f"{path} is not UTF-8; save it as UTF-8") from e
     except (ValueError, RecursionError) as e:  # not only TOMLDecodeError: a number of thousands of digits
         raise FileFaultError(f"{path} is not TOML: {e}; `pilotfish token NAME` prints an entry") from e
     unknown = [member for member in document if member != "token"]
@@ -125,7 +125,9 @@ def _entries(path: str | Path, content: bytes) -> list[Any]:
     entries = document.get("token")
     if not isinstance(entries, list):
         # A failed write leaves an empty file, which must not lock everybody out.
-        detail = "has no [[token]] entries; `pilotfish token NAME` prints one, and `token = []` admits nobody"
+        detail = (
+            "has no [[token]] entries; `pilotfish token NAME` prints one, and `token = []` admits no caller"
+        )
         raise FileFaultError(f"{path} {detail}")
     return entries
 
@@ -151,13 +153,13 @@ def _faults(entry: object) -> Iterator[str]:
     if not _SHA256.fullmatch(entry["sha256"]):
         yield "sha256: must be the 64 hexadecimal digits that `pilotfish token` prints, not the token itself"
     elif bytes.fromhex(entry["sha256"]) in _OF_NOTHING:
-        yield "sha256: is that of an empty token, which anybody has; was its variable set?"
+        yield "sha256: is the hash of an empty token; was the variable with the token unset?"
     for member in _PATTERNS:
         yield from _faults_of_patterns(member, entry.get(member, []))
     for member in _LIMITS:
         limit = entry.get(member, 1)
         if type(limit) is not int or limit < 1:  # true is an int to Python
-            yield f"{member}: must be a whole number, at least 1; leave it out for no limit of its own"
+            yield f"{member}: must be a whole number of at least 1; omit it for no limit of its own"
 
 
 def _faults_of_patterns(member: str, patterns: object) -> Iterator[str]:

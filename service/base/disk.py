@@ -107,7 +107,7 @@ class Disk:
         while rest:
             written = self.write(descriptor, rest)
             if not written:
-                raise OSError(errno.EIO, "a write took no bytes")
+                raise OSError(errno.EIO, "a write wrote no bytes")
             rest = rest[written:]
 
     def unlink(self, path: Path) -> None:

@@ -162,15 +162,15 @@ def set_up_logging(level: str, log_format: str = "logfmt") -> None:
 
 def _on_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Logs the error that ends the process."""
-    _log.critical("ended by an uncaught error", exc_info=(kind, error, trace))
+    _log.critical("ended with an uncaught exception", exc_info=(kind, error, trace))
 
 
 def _on_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
     name = "a thread" if args.thread is None else f"thread {args.thread.name}"
     error = args.exc_value or args.exc_type()
-    _log.critical("%s ended by an uncaught error", name, exc_info=error)
+    _log.critical("%s ended with an uncaught exception", name, exc_info=error)
 
 
 def _on_unraisable(args: UnraisableHookArgs) -> None:
-    what = args.err_msg or "an error where none can be raised"
+    what = args.err_msg or "an exception that could not be raised"
     _log.error("%s: %r", what, args.object, exc_info=args.exc_value)

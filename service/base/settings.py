@@ -1,13 +1,14 @@
 """The sidecar's own settings with defaults, limits and descriptions, and Kafka's settings.
 
 `Settings(...)` reads nothing but its arguments; `settings_sources.py` reads flags, environment and files.
+`make docs` writes them into docs/settings.md and the chart's schema; CONTRIBUTING.md has the recipe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic_settings import (
@@ -17,7 +18,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from client_core import OPTIONS, ProducerConfig
+from client_core import OPTIONS, ConfigError, ProducerConfig
 from service.base.environment import PREFIX
 from service.base.topic_names import fault_of_topic_name
 
@@ -29,8 +30,18 @@ SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {
     "partitioner.lost.leader.probe.interval.ms": "300",
 }
 
+#: Settings of the client library that a sidecar refuses, with the reason.
+NOT_IN_A_SIDECAR: Final[Mapping[str, str]] = {
+    "idempotence.restart.enable": "it is always on in a sidecar",
+    "exit.flush.timeout.ms": "a sidecar closes its producers within drain_timeout_ms",
+}
+
+#: Kafka's default of max.request.size, for which `InternalLimits` are made.
+_USUAL_REQUEST_BYTES: Final = 1024 * 1024
+
 #: The dialects that can be served besides the native API.
-DIALECTS: Final = ("rest-v2", "rest-v3", "cloudevents", "dapr")
+Dialect = Literal["rest-v2", "rest-v3", "cloudevents", "dapr"]
+DIALECTS: Final[tuple[Dialect, ...]] = get_args(Dialect)
 
 
 def _split(value: object) -> object:
@@ -90,6 +101,30 @@ class InternalLimits:
     idempotency_max_keys: int = 10_000
     #: Topics that have their own label; the others share "_other".
     topic_metrics_limit: int = 100
+    #: Time that one produce event of a partition covers.
+    events_window_ms: int = 10_000
+    #: Interval of heartbeat events.
+    events_heartbeat_ms: int = 60_000
+    #: Age at which a file of events is finished.
+    events_file_max_age_ms: int = 600_000
+    #: How long a look-up without max_block_ms waits for the brokers' response.
+    lookup_wait_ms: int = 5_000
+    #: New unknown topic names that may be looked up per second.
+    unknown_topics_per_second: int = 200
+    #: Age of the list of all topics at which a caller's request fetches it again.
+    listing_max_age_ms: int = 2_000
+    #: Records that one request may have.
+    max_records_per_request: int = 100_000
+    #: Open connections to the API; fewer if the process may open fewer files.
+    max_connections: int = 10_000
+    #: How long a caller may take to send the head of a request.
+    request_timeout_ms: int = 30_000
+    #: How long a caller may read nothing of its answer before it is cut off.
+    stall_timeout_ms: int = 30_000
+    #: Interval of comments to idle watchers.
+    watch_heartbeat_ms: int = 15_000
+    #: The largest record of a stream with Kafka's default for max.request.size: see `stream_line_bytes`.
+    stream_max_line_bytes: int = 4 * 1024 * 1024
 
 
 class Settings(BaseSettings):
@@ -100,7 +135,7 @@ class Settings(BaseSettings):
     api_host: str = Field(
         default="127.0.0.1", description="Address of the API. Loopback admits only this machine or pod."
     )
-    api_port: Port = Field(default=8085, description="The API's port; 0 takes a free one.")
+    api_port: Port = Field(default=8085, description="The API's port; 0 chooses a free one.")
     admin_host: str = Field(
         default="127.0.0.1", description="Address of probes and metrics; 0.0.0.0 in the chart."
     )
@@ -109,13 +144,13 @@ class Settings(BaseSettings):
     )
     api_socket: str = Field(
         default="",
-        description="A Unix domain socket on which the API listens as well, as a path; none if empty.",
+        description="Path of a Unix domain socket on which the API also listens; none if empty.",
     )
     api_socket_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = Field(
         default="0600", description="File mode of api_socket: who may connect."
     )
     api_tls_certificate_file: str = Field(
-        default="", description="PEM certificates with which the API's port speaks TLS; plain HTTP if empty."
+        default="", description="PEM certificates for TLS on the API's port; plain HTTP if empty."
     )
     api_tls_key_file: str = Field(default="", description="The PEM key of api_tls_certificate_file.")
     api_tls_client_ca_file: str = Field(
@@ -127,15 +162,10 @@ class Settings(BaseSettings):
     )
     quit_token_file: str = Field(
         default="",
-        description="A file with the token with which POST /quitquitquit ends the sidecar; 404 if empty.",
+        description="File with the token for POST /quitquitquit, which ends the sidecar; 404 if empty.",
     )
-    dialects: Annotated[
-        tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
-    ] = Field(default=DIALECTS, description="Foreign APIs that are served besides the native one.")
-    dapr_app_id: str = Field(
-        default="pilotfish",
-        min_length=1,
-        description="The source in Dapr's envelopes, and the id in Dapr's metadata.",
+    dialects: Annotated[tuple[Dialect, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=DIALECTS, description="Other APIs to serve besides the native one."
     )
     dapr_pubsub_names: Names = Field(
         default=("*",),
@@ -154,14 +184,14 @@ class Settings(BaseSettings):
     )
     auto_create_topics: bool = Field(
         default=False,
-        description="Whether a produce may make the brokers create an unknown topic. Look-ups never do.",
+        description="Whether produce requests may create unknown topics. Look-ups never do.",
     )
     warm_topics: Names = Field(
         default=(), description="Topics that are known from the start and never forgotten."
     )
     service_name: str = Field(
         default="",
-        description="The service of this sidecar; events and advice are matched by it.",
+        description="Name of the service beside this sidecar: for events, advice, and as app id for Dapr.",
     )
     advice: str = Field(
         default="",
@@ -176,56 +206,16 @@ class Settings(BaseSettings):
     events_folder: str = Field(
         default="", description="The folder for events, as files of JSON lines; none if empty."
     )
-    events_window_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
-        default=10_000, description="Time that one produce event of a partition covers."
-    )
-    events_heartbeat_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
-        default=60_000, description="Interval of heartbeat events."
-    )
-    events_file_max_age_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
-        default=600_000, description="The age at which a file of events is finished."
-    )
     events_files: int = Field(
         default=150, ge=1, description="How many finished files are kept; the oldest are deleted."
-    )
-    lookup_wait_ms: Milliseconds = Field(
-        default=5_000,
-        description="How long a look-up without max_block_ms waits for the brokers' response.",
-    )
-    unknown_topics_per_second: int = Field(
-        default=200, ge=1, description="New unknown topic names that may be looked up per second."
-    )
-    listing_max_age_ms: Milliseconds = Field(
-        default=2_000,
-        description="Maximum age of the list of all topics before a caller's request fetches it again.",
     )
     unknown_topic_wait_ms: Milliseconds = Field(
         default=1_000,
         description="How long a produce in one of the dialects waits for an unknown topic.",
     )
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, description="The largest request body.")
-    max_records_per_request: int = Field(
-        default=100_000, ge=1, description="Records that one request may have."
-    )
-    max_connections: int = Field(
-        default=10_000,
-        ge=1,
-        description="Open connections to the API; fewer if the process may open fewer files.",
-    )
-    request_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
-        default=30_000, description="How long a caller may take to send the head of a request."
-    )
-    stall_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
-        default=30_000, description="How long a caller may read nothing of its answer before it is cut off."
-    )
     max_watchers: int = Field(default=100, ge=0, description="Callers that may watch metadata at once.")
-    watch_heartbeat_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
-        default=15_000, description="Interval of comments to idle watchers."
-    )
     max_streams: int = Field(default=100, ge=0, description="Open streams of records.")
-    stream_max_line_bytes: int = Field(
-        default=4 * 1024 * 1024, ge=1, description="The largest record of a stream, as it is written there."
-    )
     stream_idle_timeout_ms: Annotated[int, Field(ge=1, le=86_400_000)] = Field(
         default=300_000, description="How long a stream may send nothing before it is ended."
     )
@@ -236,11 +226,11 @@ class Settings(BaseSettings):
     )
     idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         default=600_000,
-        description="How long such an answer is kept if there is room; at least twice delivery.timeout.ms.",
+        description="How long such an answer is kept, memory permitting; at least twice delivery.timeout.ms.",
     )
     spool_folder: str = Field(
         default="",
-        description="The folder of the spool (docs/spool.md), on a disk that survives; no spool if empty.",
+        description="The folder of the spool (docs/spool.md), on a persistent disk; no spool if empty.",
     )
     spool_max_bytes: int = Field(
         default=256 * 1024 * 1024,
@@ -336,19 +326,50 @@ class Settings(BaseSettings):
 
     def producer_config(self) -> ProducerConfig:
         """Returns Kafka's settings, validated. Raises ConfigError."""
+        for name, reason in NOT_IN_A_SIDECAR.items():
+            if name in self.kafka:
+                raise ConfigError(f"{name}: is no longer a setting, {reason}; remove it", name=name)
         return ProducerConfig.from_mapping({**SIDECAR_DEFAULTS, **self.kafka})
+
+    @property
+    def stream_line_bytes(self) -> int:
+        """Returns the size of the largest record of a stream: four times max.request.size, with bounds."""
+        least = self.internal.stream_max_line_bytes
+        wanted = least * self.producer_config().max_request_size // _USUAL_REQUEST_BYTES
+        return max(least, min(wanted, self.max_body_bytes))
 
 
 #: The sidecar's own settings. `kafka` is not included, because each source writes it differently.
 OWN_NAMES: Final = tuple(name for name in Settings.model_fields if name not in ("internal", "kafka"))
 
-#: Settings of earlier versions, with their fixed values.
-REMOVED: Final[Mapping[str, int]] = asdict(InternalLimits())
+#: Kafka's settings, and the client's own, that a sidecar accepts.
+SIDECAR_OPTIONS: Final = tuple(option for option in OPTIONS if option.name not in NOT_IN_A_SIDECAR)
+
+#: Limits that are not settings, with their values.
+LIMITS: Final[Mapping[str, int]] = asdict(InternalLimits())
+
+#: What to do instead of setting a limit, where there is something.
+_INSTEAD: Final[Mapping[str, str]] = {
+    "events_file_max_age_ms": "a topic (events_topic) is faster than files",
+    "lookup_wait_ms": "a look-up may give max_block_ms",
+    "max_connections": "the limit of open files (ulimit -n) lowers it",
+    "max_records_per_request": "split larger requests, or stream the records",
+    "stream_max_line_bytes": "it grows with max.request.size, up to max_body_bytes",
+}
+
+#: Settings of earlier versions, with the reason for their end.
+REMOVED: Final[Mapping[str, str]] = {
+    "dapr_app_id": "Dapr's callers see service_name; remove it, and set service_name to its value",
+    **{
+        name: f"its value is always {value}; remove it" + (f": {_INSTEAD[name]}" if name in _INSTEAD else "")
+        for name, value in LIMITS.items()
+    },
+}
 
 
 def removed(name: str) -> str:
     """Returns the error message for a setting of an earlier version."""
-    return f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
+    return f"is no longer a setting, {REMOVED[name]}"
 
 
 def settings_table() -> str:
@@ -363,8 +384,8 @@ def settings_table() -> str:
 
 def kafka_settings_table() -> str:
     """Returns the supported Kafka settings, by Kafka's names, as a Markdown table."""
-    lines = ["| name | type | default | valid | what it does |", "|---|---|---|---|---|"]
-    for option in OPTIONS:
+    lines = ["| name | default | valid | what it does |", "|---|---|---|---|"]
+    for option in SIDECAR_OPTIONS:
         kafkas = option.default if option.kafka_default is None else option.kafka_default
         default = SIDECAR_DEFAULTS.get(option.name, option.default)
         shown = "must be given" if option.required else "none" if default is None else default or "empty"
@@ -373,7 +394,7 @@ def kafka_settings_table() -> str:
         rule = option.taken or option.valid
         valid = "" if rule is None else rule.text
         name = f"`{option.name}`" if option.file_name is None else f"`{option.name}`, `{option.file_name}`"
-        lines.append(f"| {name} | {option.kind.name.lower()} | {shown} | {valid} | {option.doc} |")
+        lines.append(f"| {name} | {shown} | {valid} | {option.doc} |")
     return "\n".join(lines)
 
 

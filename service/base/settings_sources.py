@@ -64,7 +64,7 @@ def load_settings(
     try:
         kafka_of_file = _flattened(file.pop("kafka", {}))
     except RecursionError as e:  # each part of a.a.a.a... is a nested table
-        raise SettingsError("kafka: its tables nest too deeply to be settings") from e
+        raise SettingsError("kafka: its tables are nested too deeply") from e
     kafka = _over(_over(kafka_of_file, kafka_environment), _from_kafka_flags(kafka_flags))
     return check_settings({**file, **environment, **flags}, kafka)
 
@@ -172,8 +172,8 @@ def _take_kafka_variable(variable: str, value: str, kafka: dict[str, str]) -> No
 def _refuse_service_link(variable: str, value: str) -> None:
     if value.startswith(("tcp://", "udp://")):
         raise SettingsError(
-            f"{variable}: {value} was put there by Kubernetes for a Service of that name; "
-            "set enableServiceLinks: false on the pod, or rename the Service"
+            f"{variable}: Kubernetes set it to {value} for a Service of that name; set "
+            "enableServiceLinks: false on the pod, or rename the Service"
         )
 
 

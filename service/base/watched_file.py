@@ -177,7 +177,7 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     try:
         # Checked before opening: opening a pipe would wait for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise FileFaultError(f"{path} is no file; name one")
+            raise FileFaultError(f"{path} is not a file; name one")
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
@@ -186,5 +186,5 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
             f"can't read {path}: {reason}; name a file that this process may read"
         ) from error
     if len(content) > max_bytes:
-        raise FileTooLargeError(f"{path} is larger than {max_bytes} bytes; it is hardly the right file")
+        raise FileTooLargeError(f"{path} is larger than {max_bytes} bytes; check that it is the right file")
     return content

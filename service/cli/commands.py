@@ -27,8 +27,8 @@ def show(answer: object, as_json: bool, table: Callable[[], str]) -> None:
 
 
 @click.command()
-@click.option("--prefix", type=text, default="", help="Only topics whose names begin so.")
-@click.option("--internal", is_flag=True, help="Kafka's internal topics too.")
+@click.option("--prefix", type=text, default="", help="Only topics whose names have this prefix.")
+@click.option("--internal", is_flag=True, help="Also Kafka's internal topics.")
 @as_json_option
 @asks_api
 def topics(prefix: str, internal: bool, as_json: bool, sidecar: Sidecar) -> None:
@@ -63,10 +63,10 @@ def topic(name: str, max_block_ms: int | None, as_json: bool, sidecar: Sidecar) 
     show(answer.raw, as_json, lambda: render(head, rows))
 
 
-@click.command(short_help="Says which broker leads a partition, or that of a key.")
+@click.command(short_help="Shows which broker leads a partition, or the partition of a key.")
 @click.argument("topic", type=topic_name)
 @click.option("--key", type=text, help="The key whose partition to look up.")
-@click.option("--key-format", type=click.Choice(("text", "json", "base64")), help="How the key is written.")
+@click.option("--key-format", type=click.Choice(("text", "json", "base64")), help="The key's format.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="The partition to look up.")
 @max_block_option
 @as_json_option
@@ -108,7 +108,7 @@ def leader(
     )
 
 
-@click.command(short_help="Shows brokers, buffer, and what waits.")
+@click.command(short_help="Shows brokers, buffer memory and waiting requests.")
 @as_json_option
 @asks_api
 def status(as_json: bool, sidecar: Sidecar) -> None:

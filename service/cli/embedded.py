@@ -16,7 +16,7 @@ from service.cli.sidecar import Sidecar, SidecarFailedError
 _NONE_HERE = "has no embedded cluster; start it with `pilotfish serve --embedded`"
 
 
-@click.group(short_help="Steers the cluster of `serve --embedded`.")
+@click.group(short_help="Controls the cluster of `serve --embedded`.")
 def embedded() -> None:
     """Stop, start and delay brokers of `pilotfish serve --embedded`, move leaders, and show records."""
 

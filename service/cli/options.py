@@ -109,14 +109,14 @@ def asks_api(command: Callable[..., None]) -> Callable[..., None]:
         "--token-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="A file with the token to show, where the sidecar wants one (else PILOTFISH_TOKEN).",
+        help="A file with the caller's token, if the sidecar needs one (otherwise PILOTFISH_TOKEN).",
     )
     unix = click.option(
         "--api-socket",
         envvar="PILOTFISH_API_SOCKET",
         default="",
         metavar="PATH",
-        help="Its Unix domain socket, which is asked instead of host and port (PILOTFISH_API_SOCKET).",
+        help="Its Unix domain socket, used instead of host and port (PILOTFISH_API_SOCKET).",
     )
     return host(port(unix(token(asking))))
 
@@ -130,10 +130,10 @@ def _token(token_file: Path | None) -> str | None:
         raise click.UsageError(f"{source}: can't be read: {error}") from error
     if token is None or _TOKEN.fullmatch(token):
         return token
-    raise click.UsageError(f"{source}: is no token; it must be one line of printable ASCII without spaces")
+    raise click.UsageError(f"{source}: is not a token; it must be one line of printable ASCII without spaces")
 
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print the sidecar's answer as it is.")
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print the sidecar's answer unchanged.")
 max_block_option = click.option(
     "--max-block-ms",
     type=click.IntRange(min=0),

@@ -117,7 +117,9 @@ def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
 @click.argument("values", nargs=-1, type=text)
 @click.option("--key", type=text, help="The key of every record.")
 @click.option(
-    "--key-separator", type=text, help="Splits each value: the part before the first one is its key."
+    "--key-separator",
+    type=text,
+    help="The separator in each value: the part before the first one is the key.",
 )
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="The partition of every record.")
 @click.option(
@@ -135,7 +137,7 @@ def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
     "--timeout-ms",
     type=click.IntRange(min=0),
     metavar="MS",
-    help="How long each request may take altogether.",
+    help="How long each request may take in total.",
 )
 @as_json_option
 @asks_api
@@ -206,7 +208,7 @@ class _Form:
         if self._separator is not None:
             key, found, value = value.partition(self._separator)
             if not found:
-                raise ValueError(f"has no {self._separator!r}, so it is not clear which part is its key")
+                raise ValueError(f"has no {self._separator!r}, so it has no key")
         return {"key": key, "value": _json(value) if self._json_values else value}
 
 
@@ -237,7 +239,7 @@ class _Run:
             try:
                 body = self._form.body(some, [f"value {start + n}" for n in range(1, len(some) + 1)])
             except ValueError as error:
-                raise SidecarFailedError(f"{error}; nothing of it was sent") from error
+                raise SidecarFailedError(f"{error}; none of it was sent") from error
             results = self._post(body)
             if not self._as_json:
                 click.echo(render(_HEAD, map(_row, results), with_head=start == 0))
@@ -321,7 +323,7 @@ def _named_chunks(source: ByteStream) -> Iterator[Chunk]:
     try:
         yield from chunks(source)
     except LineTooLongError as error:
-        raise SidecarFailedError(f"a line is {error}; it was not sent, nor what follows it") from error
+        raise SidecarFailedError(f"a line is {error}; it and the lines after it were not sent") from error
 
 
 def _decoded(number: int, line: bytes) -> str:
@@ -343,7 +345,7 @@ def _json(value: str) -> msgspec.Raw:
 def _header(given: str) -> dict[str, str]:
     name, found, value = given.partition("=")
     if not found:
-        raise click.UsageError(f"--header wants NAME=VALUE, not {given!r}")
+        raise click.UsageError(f"--header must be NAME=VALUE, not {given!r}")
     return {"key": name, "value": base64.b64encode(value.encode()).decode()}
 
 
@@ -357,7 +359,7 @@ def _row(result: Result) -> tuple[object, ...]:
 
 
 def _failure(item: FailedItem) -> str:
-    perhaps = " (it may have been written all the same)" if item.error.written == "unknown" else ""
+    perhaps = " (it may still have been written)" if item.error.written == "unknown" else ""
     return harmless(f"{item.error.kafka_error or 'error'}: {item.error.message}{perhaps}")
 
 

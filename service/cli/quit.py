@@ -34,8 +34,8 @@ def quit_command(sidecar: Sidecar) -> None:
     status, body = asked.ask("POST", "/quitquitquit", b"")
     if status == 404:
         raise SidecarFailedError(
-            f"the sidecar at {asked.address} is ended by signals only; "
-            "start it with --quit-token-file to end it like this"
+            f"the sidecar at {asked.address} can't be ended by this command; start it with "
+            "--quit-token-file, or end it by a signal"
         )
     asked.answer_of(_QuitAnswer, status, body)
     click.echo("shutting down")

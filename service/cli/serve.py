@@ -171,8 +171,8 @@ def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str |
         sys.exit(_USAGE)
 
 
-@click.command(short_help="Prints what can be set.")
-@click.option("--kafka", is_flag=True, help="The Kafka settings that are honoured, instead of the own ones.")
+@click.command(short_help="Prints the settings.")
+@click.option("--kafka", is_flag=True, help="Kafka's settings, instead of the sidecar's own.")
 def settings(kafka: bool) -> None:
     """Print what can be set, as a Markdown table."""
     click.echo(kafka_settings_table() if kafka else settings_table())

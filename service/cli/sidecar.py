@@ -99,7 +99,7 @@ class Sidecar:
             return response.status, response.read()
         except TimeoutError as error:
             raise SidecarFailedError(
-                f"{self.address} took the request and has not answered for {self.timeout_s:g} s. "
+                f"{self.address} accepted the request and has not answered for {self.timeout_s:g} s. "
                 f"Is that Pilotfish? Name its {self._where_else()}."
             ) from error
         except (OSError, http.client.HTTPException) as error:
@@ -180,11 +180,7 @@ def _problem(status: int, answer: object) -> str:
         reported = f"{reported}. Give one in {TOKEN_VARIABLE}, or in a file by --token-file"
     name = answer.get("kafka_error")
     reported = f"{reported} [{harmless(str(name))}]" if name else reported
-    return (
-        f"{reported} (it may have been written all the same)"
-        if answer.get("written") == "unknown"
-        else reported
-    )
+    return f"{reported} (it may still have been written)" if answer.get("written") == "unknown" else reported
 
 
 def _reason(error: Exception) -> str:

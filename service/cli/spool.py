@@ -98,14 +98,14 @@ def _ask(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) 
 def discard_command(folder: Path, topic: str | None, reason: str | None, of_all: bool) -> None:
     """Delete dead letters for good. The sidecar must not run meanwhile."""
     if of_all == (topic is not None or reason is not None):
-        raise click.UsageError("say which: --topic, --reason or both, or else --all")
+        raise click.UsageError("give --topic, --reason or both, or else --all")
     try:
         taken = _doing(lambda: discard(folder, _choice(topic, reason)))
     except FolderInUseError as e:
         raise click.ClickException(str(e)) from e
     if not taken:
         raise click.ClickException("nothing to discard: there is no such dead letter")
-    click.echo(f"{taken} records are gone from {folder}")
+    click.echo(f"{taken} dead letters are deleted from {folder}")
 
 
 def _choice(topic: str | None, reason: str | None) -> Callable[[DeadLetter], bool]:
@@ -133,12 +133,12 @@ def _text(contents: Contents, limit: int) -> str:
     if contents.topics:
         rows = [(topic, count, _at(oldest_ms)) for topic, count, oldest_ms in contents.topics]
         parts.append(render(("topic", "records", "oldest accepted"), rows))
-    if contents.aside:
-        reasons = Counter(one.reason for one in contents.aside)
+    if contents.dead_letters:
+        reasons = Counter(one.reason for one in contents.dead_letters)
         said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-        parts.append(f"{len(contents.aside)} records set aside: {said}")
-        head = ("number", "topic", "reason", "set aside", "detail")
-        listed = [(o.sequence, o.topic, o.reason, _at(o.at_wall_ms), o.detail) for o in contents.aside]
+        parts.append(f"{len(contents.dead_letters)} dead letters: {said}")
+        head = ("number", "topic", "reason", "dead since", "detail")
+        listed = [(o.sequence, o.topic, o.reason, _at(o.at_wall_ms), o.detail) for o in contents.dead_letters]
         parts.append(render(head, listed[:limit]))
         if len(listed) > limit:
             parts.append(f"and {len(listed) - limit} more: --limit lists them")
@@ -160,7 +160,7 @@ def _document(contents: Contents) -> dict[str, Any]:
                 "detail": one.detail,
                 "at_wall_ms": one.at_wall_ms,
             }
-            for one in contents.aside
+            for one in contents.dead_letters
         ],
         "damaged_files": [{"name": name, "bytes": size} for name, size in contents.damaged],
     }

@@ -74,7 +74,6 @@ class EventFiles:
         self._size = 0
         self._fault: str | None = None
         self.written = 0
-        self.deleted = 0
         _check(self._folder, origin.sidecar_id)
 
     def begin(self) -> None:
@@ -174,7 +173,6 @@ class EventFiles:
         ours = sorted((m["boot"], int(m["number"]), path) for path, m in found if m is not None)
         for _, _, path in ours[: max(len(ours) - self._limits.files, 0)]:
             self._disk.unlink(path)
-            self.deleted += 1
 
     # -- faults ----------------------------------------------------------------------------------------------
 
@@ -229,7 +227,9 @@ def _finish_left_over(path: Path, disk: Disk) -> None:
     descriptor = disk.reopen(path)
     try:
         if not _lock(descriptor):
-            _log.warning("events_folder: another process writes %s: two sidecars have one sidecar_id", path)
+            _log.warning(
+                "events_folder: another process writes %s: two sidecars have the same sidecar_id", path
+            )
             return
         size = os.fstat(descriptor).st_size
         whole = _end_of_last_line(descriptor, size)

@@ -136,7 +136,7 @@ class EventLog:
                 self._close_by_ms = self._clock.now_ms() + timeout_ms
             self._condition.notify_all()
         if self._thread.ident is not None and not self._ended.wait(timeout_ms / 1000):
-            _log.warning("not all events were handed on within %d ms", timeout_ms)
+            _log.warning("not all events were delivered within %d ms", timeout_ms)
 
     @property
     def failed_turns(self) -> int:
@@ -162,11 +162,6 @@ class EventLog:
     def dropped(self) -> int:
         """Events that were numbered, but never reached a sink."""
         return sum(outbox.dropped for _, outbox in self._channels)
-
-    @property
-    def files_deleted(self) -> int:
-        """Finished files that were deleted for newer ones."""
-        return sum(sink.deleted for sink, _ in self._channels)
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -237,7 +232,7 @@ class EventLog:
             lost = outbox.take(FOREVER_MS)
             outbox.lose(lost)
             if lost:
-                _log.warning("%d events were not handed on to the %s before the end", len(lost), sink.name)
+                _log.warning("%d events were not delivered to the %s before the end", len(lost), sink.name)
 
     def _turn_sinks(self, now_ms: int) -> None:
         """Runs each sink by itself: an exception in one must not keep lines from the other."""

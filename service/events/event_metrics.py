@@ -35,12 +35,6 @@ class CountedLog(Protocol):
     @property
     def channels(self) -> Sequence[Channel]: ...
 
-    @property
-    def files_deleted(self) -> int: ...
-
-    @property
-    def failed_turns(self) -> int: ...
-
 
 class EventMetrics(Collector):
     """A collector for an event log, or for none."""
@@ -51,15 +45,13 @@ class EventMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields the families, for Prometheus. Admin thread."""
         events = _counter("events", "Events emitted, before any is lost.", "type")
-        dropped = _counter("events_dropped", "Events that a sink never got.", "sink")
-        written = _counter("events_written", "Events that a sink has.", "sink")
-        left_out = _counter("events_left_out", "What came too fast to become events.", "what")
+        dropped = _counter("events_dropped", "Events that were lost before a sink got them.", "sink")
+        written = _counter("events_written", "Events that a sink accepted.", "sink")
+        left_out = _counter(
+            "events_left_out", "Changes and requests that were too frequent to become events.", "what"
+        )
         waiting = GaugeMetricFamily(
             "pilotfish_events_waiting_bytes", "Bytes of events that wait for a sink.", labels=("sink",)
-        )
-        deleted = _counter("events_files_deleted", "Finished files that gave way to newer ones.")
-        failed = _counter(
-            "events_failed_turns", "Turns of the event log that ended with an unexpected exception."
         )
         if self._log is not None:
             for kind, count in self._log.queued.items():
@@ -70,9 +62,7 @@ class EventMetrics(Collector):
                 waiting.add_metric((sink.name,), outbox.waiting_bytes + sink.in_flight_bytes)
             for what, count in self._log.left_out._asdict().items():
                 left_out.add_metric((what,), count)
-            deleted.add_metric((), self._log.files_deleted)
-            failed.add_metric((), self._log.failed_turns)
-        yield from (events, dropped, written, left_out, waiting, deleted, failed)
+        yield from (events, dropped, written, left_out, waiting)
 
 
 def _counter(name: str, help_text: str, *labels: str) -> CounterMetricFamily:

@@ -80,7 +80,6 @@ class EventTopic:
     """A sink that sends to a topic."""
 
     name: Final = "topic"
-    deleted: Final = 0
 
     def __init__(
         self,
@@ -197,12 +196,16 @@ class EventTopic:
     def _refuse(self, outbox: Outbox, lines: list[Line], why: str) -> None:
         outbox.lose(lines)
         if not self._refused:
-            _log.warning("events_topic %s: an event is lost, and so will be its like: %s", self._topic, why)
+            _log.warning(
+                "events_topic %s: an event was refused and is lost; similar ones will be, too: %s",
+                self._topic,
+                why,
+            )
         self._refused += len(lines)
 
     def _report(self, error: KafkaError) -> None:
         if isinstance(error.__cause__, UnknownTopicOrPartitionError):
-            self._warn("it is not there: make it (docs/events.md says how); events wait")
+            self._warn("it does not exist: create it (docs/events.md); events wait")
         else:
             self._warn(f"{error}; events wait")
 

@@ -41,11 +41,11 @@ class Event(Struct, kw_only=True):
 
     v: Literal[1] = 1
     type: str = ""
-    cluster_id: Annotated[str | None, Meta(description="null until a broker has said it")] = None
+    cluster_id: Annotated[str | None, Meta(description="null until a broker has reported it")] = None
     sidecar_id: str = ""
     service: Annotated[str, Meta(description="the service that the sidecar is for; empty if unset")] = ""
     boot_id: Annotated[
-        Int64, Meta(description="of one start of the sidecar; a later start has a greater")
+        Int64, Meta(description="of one start of the sidecar; a later start has a greater one")
     ] = 0
     seq: Annotated[
         Int64, Meta(description="1, 2, 3, ... within a boot; a number that is missing was lost on the way")
@@ -63,13 +63,16 @@ class PartitionEvent(Event, kw_only=True):
     ]
     partition: Int32
     leader: Annotated[Int32 | None, Meta(description="a broker's id; null: there is none")]
-    leader_epoch: Annotated[Int32 | None, Meta(description="null: the brokers said none to rely on")]
+    leader_epoch: Annotated[
+        Int32 | None, Meta(description="null: the brokers reported none that is reliable")
+    ]
     isr: Annotated[Brokers, Meta(description="the in-sync replicas, by broker id")]
     replicas: Brokers
     offline: Brokers
     metadata_version: Annotated[Int64, Meta(description="the number of the sidecar's snapshot")]
     broker: Annotated[
-        Int32 | None, Meta(description=f"who said so; null where a produce answer did; {_BROKER}")
+        Int32 | None,
+        Meta(description=f"the broker that reported it; null if a produce response did; {_BROKER}"),
     ]
     reason: Annotated[
         str,
@@ -79,7 +82,7 @@ class PartitionEvent(Event, kw_only=True):
 
 class TopicEvent(Event, kw_only=True):
     """A change of a topic. gone: the brokers say that it does not exist. forgotten: the sidecar no longer
-    follows it, because nobody here uses it any more, or it is no longer authorized to see it.
+    follows it, because it is no longer used here, or it is no longer authorized to see it.
     """
 
     type: Literal["metadata.topic"] = "metadata.topic"

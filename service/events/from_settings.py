@@ -29,15 +29,17 @@ def make_event_log(settings: Settings, clock: Clock, random: Random) -> EventLog
     """Returns an event log that writes to the topic and the folder of the settings."""
     origin = Origin(sidecar_id(settings), settings.service_name, new_boot_id(clock.wall_ms(), random))
     config = EventLogConfig(
-        window_ms=settings.events_window_ms,
-        heartbeat_ms=settings.events_heartbeat_ms,
+        window_ms=settings.internal.events_window_ms,
+        heartbeat_ms=settings.internal.events_heartbeat_ms,
         max_waiting_bytes=settings.internal.events_max_waiting_bytes,
         version=pilotfish_version(),
     )
     log = EventLog(origin, config, clock)
     if settings.events_folder:
         limits = FileLimits(
-            settings.internal.events_file_max_bytes, settings.events_file_max_age_ms, settings.events_files
+            settings.internal.events_file_max_bytes,
+            settings.internal.events_file_max_age_ms,
+            settings.events_files,
         )
         log.add_sink(EventFiles(settings.events_folder, origin, limits))
     if settings.events_topic:

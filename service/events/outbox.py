@@ -36,11 +36,6 @@ class Sink(Protocol):
         """Lines that arrived."""
         ...
 
-    @property
-    def deleted(self) -> int:
-        """Finished files that were deleted for newer ones; 0 if there are no files."""
-        ...
-
     def begin(self) -> None:
         """Prepares the sink. Called once, before the first turn."""
         ...

@@ -95,6 +95,9 @@ def connections_that_fit(wanted: int) -> int:
         return wanted
     fit = max(soft - _OTHER_FILES, soft // 2, 1)
     _log.warning(
-        "max_connections: %d are wanted, and %d fit into the limit of %d files (ulimit -n)", wanted, fit, soft
+        "%d connections are allowed, but only %d fit into the limit of %d open files (ulimit -n)",
+        wanted,
+        fit,
+        soft,
     )
     return fit

@@ -41,7 +41,7 @@ _IDLE_S: Final = 1.0
 #: Part of all connections closed at once, since finding them means checking all.
 _MAKE_ROOM_FOR: Final = 0.01
 
-#: Minimum time between log lines about reaching max_connections.
+#: Minimum time between log lines about reaching the limit.
 _REPORT_S: Final = 60.0
 
 #: Why we end connections.
@@ -66,10 +66,10 @@ class Limits(NamedTuple):
     def of(cls, settings: Settings) -> Limits:
         """Returns the limits from the settings."""
         return cls(
-            settings.max_connections,
-            settings.request_timeout_ms / 1000,
+            settings.internal.max_connections,
+            settings.internal.request_timeout_ms / 1000,
             KEEP_ALIVE_S,
-            settings.stall_timeout_ms / 1000,
+            settings.internal.stall_timeout_ms / 1000,
             settings.internal.max_unsent_bytes,
         )
 
@@ -105,7 +105,9 @@ class Connections(Collector):
         self._behind: dict[Connection, int] = {}
         self.unsent_bytes = 0
         self._reported_s: float | None = None
-        self._ended = counters("pilotfish_http_connections_ended", "Connections ended by us.", "reason")
+        self._ended = counters(
+            "pilotfish_http_connections_ended", "Connections that the sidecar closed.", "reason"
+        )
         for reason in REASONS:
             self._ended.child(reason)
 
@@ -122,9 +124,7 @@ class Connections(Collector):
         """
         if self._reported_s is None or now_s - self._reported_s >= _REPORT_S:
             self._reported_s = now_s
-            _log.warning(
-                "%d connections are open, and no more are taken (max_connections) until some end", self.open
-            )
+            _log.warning("%d connections are open; no more are accepted until some end", self.open)
         waiting = [
             (since_s, id(connection), connection)
             for connection in self._served
@@ -197,10 +197,5 @@ class Connections(Collector):
         """Yields the Prometheus metric families. Admin thread."""
         yield GaugeMetricFamily(
             "pilotfish_http_connections", "Connections to the API that are open.", value=self.open
-        )
-        yield GaugeMetricFamily(
-            "pilotfish_http_unsent_bytes",
-            "Bytes of answers beyond the sockets' buffers whose callers do not take them.",
-            value=self.unsent_bytes,
         )
         yield counter_family(self._ended)

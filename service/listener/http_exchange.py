@@ -40,7 +40,7 @@ _OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
 #: `http://host:port/path?query`, without userinfo, which is not allowed.
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?@]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
 
-NO_URL: Final = Problem(400, "not HTTP/1.1: the target is no URL", written="no")
+NO_URL: Final = Problem(400, "not HTTP/1.1: the target is not a URL", written="no")
 TOO_LONG: Final = Problem(414, f"the target is longer than {MAX_TARGET_BYTES} bytes", written="no")
 _FRAGMENT: Final = Problem(400, "not HTTP/1.1: the target has a fragment (#)", written="no")
 _CODING: Final = Problem(501, "Transfer-Encoding: only chunked is served", written="no")

@@ -289,7 +289,7 @@ class ApiProtocol(HttpToolsProtocol):
         """Parses the request again without the offer, then the bytes after its head."""
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse(Problem(400, "not HTTP/1.1: this is no proxy", written="no"))
+            self._refuse(Problem(400, "not HTTP/1.1: this is not a proxy", written="no"))
             return
         version = self.parser.get_http_version()
         headers = cast("list[tuple[bytes, bytes]]", self.scope["headers"])
@@ -459,7 +459,7 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _say_too_slow(self) -> None:
         within_ms = round(self._connections.limits.head_s * 1000)
-        detail = f"no whole head of a request came within {within_ms} ms (request_timeout_ms)"
+        detail = f"no complete request head arrived within {within_ms} ms"
         self._say(Problem(408, detail, retriable=True, written="no"))
 
 

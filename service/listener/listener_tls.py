@@ -86,7 +86,7 @@ def tls_of(settings: Settings) -> ListenerTls | None:
     for name in ("api_tls_certificate_file", "api_tls_key_file"):
         if not given[name]:
             other = next(other for other, path in given.items() if path)
-            raise FileFaultError(f"{name}: {other} is given and this is not; give a certificate and its key")
+            raise FileFaultError(f"{name}: missing, but {other} is given; give a certificate and its key")
     return ListenerTls(*given.values())
 
 
@@ -140,9 +140,12 @@ def _reason(error: ssl.SSLError, certificate_file: str) -> str:
     """Returns why OpenSSL rejects a readable key with its certificate."""
     reason: str | None = error.reason
     if reason in _MISMATCHES:
-        return f"the key does not belong to the first certificate of {certificate_file}, which must be ours"
+        return (
+            f"the key does not belong to the first certificate of {certificate_file}, which must be the"
+            " sidecar's own"
+        )
     if reason is not None and error.library == "SSL":  # such as CA_MD_TOO_WEAK, EE_KEY_TOO_SMALL
-        return f"OpenSSL does not take it with {certificate_file}: {reason.lower().replace('_', ' ')}"
+        return f"OpenSSL rejects it with {certificate_file}: {reason.lower().replace('_', ' ')}"
     return "the key can't be read: it is damaged"
 
 

@@ -42,7 +42,7 @@ _GOODBYE_S: Final = 86_400.0
 _HANDSHAKE: Final = b"\x16"
 
 _SPEAKS_TLS: Final = Problem(
-    400, "this port speaks TLS (api_tls_certificate_file); ask it with https://", written="no"
+    400, "this port speaks TLS (api_tls_certificate_file); use https://", written="no"
 )
 
 
@@ -126,7 +126,7 @@ class Listener:
         """Logs a new error once: the listener retries each second."""
         if error.strerror != self._fault:
             self._fault = error.strerror
-            _log.error("%s: can't take a connection: %s", self.name, error.strerror)
+            _log.error("%s: can't accept a connection: %s", self.name, error.strerror)
 
     def _wait_for_room(self) -> None:
         self._pause()

@@ -60,12 +60,12 @@ class UnixSocket:
 def bind_unix_socket(path: str, mode: int, backlog: int) -> UnixSocket:
     """Returns a socket that listens on `path` with `mode`. Raises OSError with the setting and a remedy."""
     if "\0" in path:
-        raise OSError(f"api_socket: a path can't hold a zero byte; {_REMEDY}")
+        raise OSError(f"api_socket: a path can't contain a zero byte; {_REMEDY}")
     size = len(os.fsencode(path))
     if size > MAX_PATH_BYTES:
         raise OSError(
-            f"api_socket: {path} takes {size} bytes, and a socket's path may take {MAX_PATH_BYTES};"
-            " choose a shorter one"
+            f"api_socket: {path} has {size} bytes, but a socket's path may have {MAX_PATH_BYTES}; choose "
+            "a shorter one"
         )
     try:
         with _locked_folder(path):

@@ -121,7 +121,7 @@ class Listing:
         if last is not None and (demands.max_age_ms is None or asked_ms - last.refreshed_ms <= max_age_ms):
             return last
         waited_ms = self._clock.now_ms() - asked_ms
-        error = error or TimeoutError(f"No list of topics came within {waited_ms} ms.")
+        error = error or TimeoutError(f"The topics were not listed within {waited_ms} ms.")
         raise ProblemError(problem_of(error, phase=Phase.METADATA, waited_ms=waited_ms))
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class Lookups:
         *,
         boot: str,
         lookup_wait_ms: int,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         unknown: UnknownTopics,
     ) -> None:
         self._producer = producer
@@ -68,7 +68,7 @@ class Lookups:
         self._max_block_ms = config.max_block_ms
         self._boot = boot
         self._lookup_wait_ms = lookup_wait_ms
-        self._room = room
+        self._admission = admission
         self._unknown = unknown
 
     async def know(
@@ -118,7 +118,7 @@ class Lookups:
         now_ms = self._clock.now_ms()
         if since_ms is None:
             since_ms = now_ms
-        with self._room.enter(0, caller):
+        with self._admission.acquire(0, caller):
             result: Result = await wait_for_result(
                 lambda done: self._producer.request_update(
                     min_version=min_version, max_age_ms=max_age_ms, deadline_ms=since_ms + wait_ms, done=done
@@ -126,7 +126,9 @@ class Lookups:
                 receive,
             )
         if result.error is not None:
+            # The result's wait begins a moment later: with it alone a caller would read 299 of 300 ms.
             waited_ms = now_ms - since_ms + cast("MetadataResult", result).waited_ms
+            waited_ms = max(waited_ms, self._clock.now_ms() - since_ms)
             raise ProblemError(problem_of(result.error, phase=Phase.METADATA, waited_ms=waited_ms))
 
     # -- unknown topics --------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ class Lookups:
         problems: dict[str, Problem] = {}
         begun: list[str] = []
         try:
-            with self._room.enter(0, caller):
+            with self._admission.acquire(0, caller):
                 for name in names:
                     try:
                         self._unknown.begin(name, now_ms, caller)
@@ -211,7 +213,7 @@ class Lookups:
         except ValueError as e:
             raise refused(422, str(e), place="query.min_version") from e
         if boot != self._boot:
-            detail = f"{min_version} is of another process, this one is {self._boot}"
+            detail = f"{min_version} belongs to another process; this one is {self._boot}"
             raise refused(412, detail, place="query.min_version")
         return number
 
@@ -253,5 +255,5 @@ def missing(cache: MetadataCache, topic: str, partition: int | None) -> KafkaErr
     """Returns the error for a topic without the requested partition, or for a topic that is gone."""
     count = cache.partition_count(topic)
     if count is None or partition is None:
-        return UnknownTopicOrPartitionError(f"topic {topic} is gone")
+        return UnknownTopicOrPartitionError(f"topic {topic} no longer exists")
     return UnknownTopicOrPartitionError(f"topic {topic} has no partition {partition}, it has {count}")

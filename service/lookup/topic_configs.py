@@ -103,7 +103,7 @@ class ConfigsOfTopics:
 
     def _keep(self, topic: TopicTable, result: TopicConfigsResult) -> None:
         if result.configs is None:
-            _log.debug("the configs of topic %s could not be had: %s", topic.name, result.error)
+            _log.debug("the configs of topic %s could not be fetched: %s", topic.name, result.error)
             old = self._of_this(topic)
             configs = NO_CONFIGS if old is None else old.configs
             good_for_ms = min(_PAUSE_AFTER_FAILURE_MS, self._max_age_ms)

@@ -84,7 +84,7 @@ def parse_lookups(body: bytes) -> list[LeaderLookup]:
     except msgspec.ValidationError as e:
         raise misfit(e) from e
     if not 1 <= len(raws) <= MAX_LOOKUPS:
-        raise BodyError(422, "lookups", f"from 1 to {MAX_LOOKUPS} look-ups, not {len(raws)}")
+        raise BodyError(422, "lookups", f"must have 1 to {MAX_LOOKUPS} look-ups, not {len(raws)}")
     return [_parse_item(raw, f"lookups[{index}]") for index, raw in enumerate(raws)]
 
 
@@ -113,7 +113,7 @@ def _key(item: _Item, form: Format, place: str) -> bytes:
     except ValueError as e:
         raise BodyError(422, f"{place}.key", str(e)) from e
     if key is None:
-        raise BodyError(422, f"{place}.key", "a null key has no partition of its own")
+        raise BodyError(422, f"{place}.key", "a null key has no fixed partition")
     return key
 
 
@@ -126,7 +126,7 @@ class LeadersRoute:
         producer: Producer,
         lookups: Lookups,
         table: LookupTable,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         body_threads: BodyThreads,
         slices: Slices,
         body_timeout_ms: int,
@@ -134,7 +134,7 @@ class LeadersRoute:
         self._producer = producer
         self._lookups = lookups
         self._table = table
-        self._room = room
+        self._admission = admission
         self._body_threads = body_threads
         self._slices = slices
         self._body_timeout_ms = body_timeout_ms
@@ -166,8 +166,8 @@ class LeadersRoute:
         return of_long(request, body, freshness)
 
     async def _read_lookups(self, request: Request) -> list[LeaderLookup]:
-        with self._room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-            body = await read_body(request.scope, request.receive, place, self._body_timeout_ms)
+        with self._admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
+            body = await read_body(request.scope, request.receive, permit, self._body_timeout_ms)
         try:
             return await self._body_threads.read(parse_lookups, body)
         except BodyError as e:

@@ -178,5 +178,5 @@ def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
     except ValueError as e:
         raise refused(422, str(e), place="key") from e
     if key is None:
-        raise refused(422, "a null key has no partition of its own", place="key")
+        raise refused(422, "a null key has no fixed partition", place="key")
     return key

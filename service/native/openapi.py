@@ -27,9 +27,9 @@ from service.wire.schemas import Examples
 
 _OF_GUARDS: Final = {
     "400": "The request is malformed: a duplicate header or parameter, or an unknown path.",
-    "401": "The sidecar wants a token, and this is none that it knows.",
-    "403": "Not allowed: the page that asks is of another origin, or the topic is not among the caller's.",
-    "421": "The Host is not one that the sidecar answers to.",
+    "401": "A token is required, and none or an unknown one was given.",
+    "403": "Not allowed: the page is of another origin, or the caller's token does not allow the topic.",
+    "421": "The Host is not in `allowed_hosts`.",
 }
 _OF_GUARDS_WITH_BODY: Final = {
     "503": "The sidecar is shutting down; nothing was written.",

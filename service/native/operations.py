@@ -98,7 +98,7 @@ class OperationRoutes:
                 ended.set_result(result)
 
         if not self._spool.requeue(chosen, report):
-            raise refused(429, "other requeues wait for the disk of the spool already", retriable=True)
+            raise refused(429, "other requeues are running already; try again later", retriable=True)
         wait_ms = self._wait_ms(query)
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -108,7 +108,7 @@ class OperationRoutes:
                 504, f"the requeue has not ended within {wait_ms} ms, and continues", retriable=True
             ) from e
         if fault is not None:
-            raise refused(503, f"{records} records were put back, and no more: {fault}", retriable=True)
+            raise refused(503, f"{records} records were requeued, the others failed: {fault}", retriable=True)
         return of_json(msgspec.json.encode({"requeued": records}))
 
     def _wait_ms(self, query: WaitQuery | RequeueQuery) -> int:

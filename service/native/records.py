@@ -58,8 +58,8 @@ _PARAMETERS: Final = [
     _parameter(
         "timeout_ms",
         "query",
-        "How long the whole may take, delivery too; at most delivery.timeout.ms. In a stream it counts from "
-        "when a record came.",
+        "Time limit for the whole request with delivery, at most delivery.timeout.ms. In a stream it "
+        "applies to each record, from its arrival.",
         type="integer",
         minimum=0,
     ),
@@ -67,7 +67,7 @@ _PARAMETERS: Final = [
         DELIVERY,
         "query",
         "spool: answered 202 once the records are in the sidecar's log on disk, and delivered at least once, "
-        "in order among themselves, when Kafka takes them. Not with application/x-ndjson. 400 where the "
+        "in order among themselves, when Kafka accepts them. Not with application/x-ndjson. 400 if the "
         "sidecar has no spool.",
         enum=list(DELIVERIES),
         default=DELIVERIES[0],
@@ -75,14 +75,14 @@ _PARAMETERS: Final = [
     _parameter(
         "key_format",
         "query",
-        "How the key is written: that of an octet-stream, or the keys of a stream of records.",
+        "Format of the key of an octet-stream, or of the keys in a stream of records.",
         enum=_FORMATS,
         default=Format.TEXT.value,
     ),
     _parameter(
         "value_format",
         "query",
-        "With application/x-ndjson only: how values are written.",
+        "With application/x-ndjson only: the format of values.",
         enum=_FORMATS,
         default=Format.JSON.value,
     ),
@@ -104,19 +104,19 @@ _PARAMETERS: Final = [
         maximum=MAX_TIMESTAMP_MS,
     ),
     _parameter(
-        "Pilotfish-Key", "header", f"The key, where it is to stay out of logs. {_OF_OCTETS}", type="string"
+        "Pilotfish-Key", "header", f"The key, if it must not appear in logs. {_OF_OCTETS}", type="string"
     ),
     _parameter(
         "Pilotfish-Headers",
         "header",
-        "The record's headers, parted by commas: base64(name), a colon, base64(value). Nothing after the "
-        f"colon is an empty value, no colon a null one. {_OF_OCTETS}",
+        "The record's headers, separated by commas: base64(name), a colon, base64(value). Nothing after "
+        f"the colon: an empty value. No colon: null. {_OF_OCTETS}",
         type="string",
     ),
     _parameter(
         "Idempotency-Key",
         "header",
-        "A request that comes again under its key is answered as the first was, and written once. Not with "
+        "A repeated request with the same key gets the first answer, and is written once. Not with "
         "application/x-ndjson.",
         type="string",
         minLength=1,
@@ -148,15 +148,15 @@ OPERATION: Final[dict[str, Any]] = {
 
 _REPLAYED: Final = {
     "Pilotfish-Replayed": _header(
-        "There where the answer is that of an earlier request under the Idempotency-Key.", const="true"
+        "Present if the answer is that of an earlier request with the same Idempotency-Key.", const="true"
     )
 }
 
 #: The answers with at least one acknowledged record.
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "All records are acknowledged. A stream is answered with a line for each record as it "
-        "is acknowledged or fails, and a last one that sums up.",
+        "description": "All records are acknowledged. A stream is answered with a line for each record "
+        "as it is acknowledged or fails, and a summary line at the end.",
         "headers": _REPLAYED,
         "content": {
             JSON.decode(): {"example": _RESULTS},
@@ -165,8 +165,8 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     },
     202: {
         "model": ProduceAnswer | SpooledAnswer,
-        "description": "delivery=spool: the records are on the sidecar's disk. Without it, acks=0: sent, and "
-        "nothing to acknowledge.",
+        "description": "delivery=spool: the records are on the sidecar's disk. With acks=0: sent, "
+        "without acknowledgement.",
         "headers": _REPLAYED,
         "content": {NDJSON.decode(): {"schema": {"type": "string"}, "example": _STREAM_OUT}},
     },

@@ -22,12 +22,12 @@ from service.wire.schemas import (
 from service.wire.strict_json import MAX_INT32
 
 #: As in spool/dead_letters.py, which is not loaded without a spool. Unreadable entries can't be requeued.
-SetAsideReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
+DeadLetterReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
 
 
 class RequeueQuery(WaitQuery):
     topic: str | None = Field(None, description="Only records of this topic.")
-    reason: SetAsideReason | None = Field(None, description="Only dead letters with this reason.")
+    reason: DeadLetterReason | None = Field(None, description="Only dead letters with this reason.")
 
 
 class LookupQuery(WaitQuery):
@@ -43,12 +43,12 @@ class LookupQuery(WaitQuery):
 class LeaderQuery(LookupQuery):
     partition: Int32 | None = Field(None, description="The partition to look up.")
     key: str | None = Field(None, description="The key whose partition to look up, by Java's murmur2.")
-    key_format: Format = Field(Format.TEXT, description="How the key is written here or in Pilotfish-Key.")
+    key_format: Format = Field(Format.TEXT, description="Format of the key, here or in Pilotfish-Key.")
 
 
 class ListQuery(Query):
-    prefix: str = Field("", description="Only topics whose names begin so.")
-    internal: bool = Field(False, description="Whether to list Kafka's internal topics too.")
+    prefix: str = Field("", description="Only topics whose names have this prefix.")
+    internal: bool = Field(False, description="Whether to list Kafka's internal topics as well.")
     max_block_ms: Milliseconds | None = Field(None, description="How long to wait for the list at most.")
     max_age_ms: Milliseconds | None = Field(None, description="Fetch the list again if it is older.")
 
@@ -128,10 +128,10 @@ class RefreshAnswer(BaseModel):
 
 class SpooledAnswer(BaseModel):
     topic: str
-    spooled: int = Field(description="How many records are in the spool now: all that the request brought.")
+    spooled: int = Field(description="The number of spooled records: all records of the request.")
     first_sequence: int = Field(description="The number of the first of them; the others follow it.")
     last_sequence: int
-    status: str = Field(description="Where to look what became of the spool.")
+    status: str = Field(description="Where to see the state of the spool.")
 
 
 # -- bodies parsed by msgspec, not by pydantic ---------------------------------------------------------------

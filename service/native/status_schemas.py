@@ -1,4 +1,4 @@
-"""The shape of GET /v1/status for OpenAPI; `report.py` encodes it, a test compares them."""
+"""The shape of GET /v1/status for OpenAPI. `sidecar/status_report.py` encodes it; a test compares them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ class NodeFailure(BaseModel):
     error: str = Field(description="Kafka's name of the error, or a word for why the connection ended.")
     detail: str
     age_ms: int
-    since_ms: int = Field(description="Since the first failure of a run without a pause of ten seconds.")
-    times: int = Field(description="Failures in that run.")
+    since_ms: int = Field(
+        description="Time since the first failure of a series; ten seconds without a failure end it."
+    )
+    times: int = Field(description="Failures in that series.")
 
 
 class NodeState(BaseModel):
@@ -94,7 +96,7 @@ class Phases(BaseModel):
 class TopicWaiting(BaseModel):
     topic: str
     phase: Literal["metadata", "buffer"]
-    lacks_partition: bool = Field(description="The topic is known, the partition that they name is not.")
+    lacks_partition: bool = Field(description="The topic is known, but the named partition is not.")
     requests: int
     oldest_ms: int
 
@@ -131,8 +133,8 @@ class LeaderMoved(BaseModel):
 class RefusedTopic(BaseModel):
     topic: str
     records: int = Field(description="How many records of the topic wait.")
-    reason: str = Field(description="Why they become dead letters if it lasts for spool_topic_wait_ms.")
-    detail: str = Field(description="The last refusal, in the broker's words.")
+    reason: str = Field(description="The reason, if they become dead letters after spool_topic_wait_ms.")
+    detail: str = Field(description="The broker's message of the last refusal.")
     refused_ms: int = Field(description="Since the first refusal.")
 
 
@@ -140,10 +142,10 @@ class SpoolState(BaseModel):
     entries: int = Field(description="Records that are to be delivered.")
     bytes: int = Field(description="Bytes in the folder, with dead letters.")
     max_bytes: int
-    oldest_age_ms: int | None = Field(description="Since the oldest of those records was accepted.")
+    oldest_age_ms: int | None = Field(description="Time since the oldest of those records was accepted.")
     set_aside: int = Field(description="Records that can't be delivered: pilotfish spool show lists them.")
     damaged_files: int
-    last_error: str | None = Field(description="Kafka's name of the last error in delivering.")
+    last_error: str | None = Field(description="Kafka's name of the last delivery error.")
     last_error_age_ms: int | None
     refused: list[RefusedTopic] = Field(
         description="Topics whose records wait because brokers refuse them, the longest first, at most fifty."
@@ -172,8 +174,8 @@ class StatusAnswer(BaseModel):
     phases: Phases
     waits: list[TopicWaiting] = Field(description="Topics that requests wait for, at most fifty.")
     produce: ProduceState
-    spool: SpoolState | None = Field(description="The log that records are spooled to; null where it is off.")
-    leader_changes: list[LeaderMoved] = Field(description="The last fifty that were heard of, latest first.")
+    spool: SpoolState | None = Field(description="The spool; null without one.")
+    leader_changes: list[LeaderMoved] = Field(description="The last fifty leader changes, latest first.")
 
 
 class StatusQuery(Query):

@@ -49,7 +49,7 @@ class WatchQuery(BaseModel):
         examples=["orders,payments"],
     )
     last_event_id: str | None = Field(
-        None, description="Go on after this id; the header Last-Event-ID wins over it."
+        None, description="Continue after this id; the header Last-Event-ID takes precedence."
     )
     status_ms: StatusMilliseconds | None = Field(
         None, description="Also send /v1/status at this interval. Event streams only."
@@ -133,9 +133,7 @@ class WatchedChange(BaseModel):
 
 
 class ChangesAnswer(BaseModel):
-    version: str = Field(
-        description="The version of the last change here; the next one to wait for is one more."
-    )
+    version: str = Field(description="The version of the last change here. To wait for the next one, add 1.")
     reset: bool = Field(description="Whether the caller must start again from `snapshot`.")
     changes: list[WatchedChange]
     reason: Literal["other_process", "gap", "bad_id", "cluster_changed"] | None = None
@@ -248,7 +246,9 @@ class WatchRoute:
         if query.min_version is not None:
             number_of(query.min_version, self._boot)  # before anybody waits
             if wanted.last_id is not None:
-                raise refused(422, "says the same as last_event_id; choose one", place="query.min_version")
+                raise refused(
+                    422, "has the same meaning as last_event_id; choose one", place="query.min_version"
+                )
         caller = caller_of(request.scope)
         wait_ms = self._times.default_wait_ms if query.max_block_ms is None else query.max_block_ms
         with self._feed.subscribe(caller, wanted.names) as subscription:
@@ -287,9 +287,9 @@ def _names_of(topics: str | None) -> frozenset[str] | None:
         return None
     names = topics.split(",")
     if "" in names:
-        raise refused(422, "a name is empty; leave the parameter out for all topics", place="query.topics")
+        raise refused(422, "a name is empty; omit the parameter for all topics", place="query.topics")
     if len(names) > MAX_TOPICS:
-        raise refused(422, f"{len(names)} topics, of which at most {MAX_TOPICS} can be", place="query.topics")
+        raise refused(422, f"{len(names)} topics; at most {MAX_TOPICS} are allowed", place="query.topics")
     return frozenset(names)
 
 

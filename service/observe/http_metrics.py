@@ -133,11 +133,11 @@ class HttpMetrics(Collector):
         self._by_outcome = {outcome: self._produce.child(outcome) for outcome in PRODUCE_OUTCOMES}
         self._replays = counters(
             "pilotfish_idempotency_replays",
-            "Requests that were answered as an earlier one under their key was.",
+            "Requests that got the answer of an earlier one with the same Idempotency-Key.",
         )
         self._keys_forgotten = counters(
             "pilotfish_idempotency_keys_forgotten_early",
-            "Answers under an Idempotency-Key that gave way to others: a retry of theirs would write again.",
+            "Answers under an Idempotency-Key that were dropped early: a retry would write again.",
         )
         self.replays = self._replays.child()
         self.keys_forgotten_early = self._keys_forgotten.child()
@@ -174,7 +174,7 @@ class HttpMetrics(Collector):
         yield counter_family(self._keys_forgotten)
         yield GaugeMetricFamily(
             "pilotfish_http_requests_in_progress",
-            "HTTP requests that are being worked on or waiting; prepared look-ups are not among them.",
+            "HTTP requests in progress or waiting, without prepared look-ups.",
             value=self.in_progress,
         )
 

@@ -108,7 +108,7 @@ class ClientMetrics(Collector):
 
         counter, histogram = self._counter, self._histogram
         self._refreshes = counter(
-            "metadata_refreshes", "Metadata refreshes by why and how they ended.", "reason", "outcome"
+            "metadata_refreshes", "Metadata refreshes by reason and outcome.", "reason", "outcome"
         )
         self._refresh_seconds = histogram(
             "metadata_refresh_duration_seconds", "From sending a metadata request to applying it.", SECONDS
@@ -117,7 +117,7 @@ class ClientMetrics(Collector):
             "metadata_leader_changes", "Partitions that got another leader or epoch."
         )
         self._rebootstraps = counter(
-            "metadata_rebootstraps", "Times the client began again with bootstrap.servers."
+            "metadata_rebootstraps", "Times the client restarted from bootstrap.servers."
         )
         self._metadata_wait = histogram(
             "metadata_wait_seconds", "How long callers waited for metadata.", SECONDS, "outcome"
@@ -149,13 +149,11 @@ class ClientMetrics(Collector):
             "batch_compression_ratio", "Bytes sent per byte of records.", RATIOS
         ).child()
         self._buffer_wait = histogram("buffer_pool_wait_seconds", "Waits for buffer memory.", SECONDS)
-        self._buffer_exhausted = counter(
-            "buffer_exhausted", "Waits for buffer memory that ended without any."
-        )
+        self._buffer_exhausted = counter("buffer_exhausted", "Waits for buffer memory that failed.")
         self._topic_records = counter("topic_records_sent", "Records acknowledged, by topic.", "topic")
         self._topic_errors = counter("topic_record_errors", "Records given up, by topic.", "topic")
         self._credential_reloads = counter(
-            "credential_reloads", "Changed files with credentials, by whether they could be read.", "outcome"
+            "credential_reloads", "Reloads of changed credential files, by outcome.", "outcome"
         )
         self._create_alerted()
         self._takers: dict[type, Callable[[Any], None]] = {

@@ -58,7 +58,9 @@ class TraceMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the families for Prometheus. Admin thread."""
-        exported = CounterMetricFamily("pilotfish_tracing_spans_exported", "Spans that the collector has.")
+        exported = CounterMetricFamily(
+            "pilotfish_tracing_spans_exported", "Spans that the collector accepted."
+        )
         dropped = CounterMetricFamily("pilotfish_tracing_spans_dropped", "Lost spans.", labels=("reason",))
         waiting = GaugeMetricFamily("pilotfish_tracing_spans_waiting", "Spans that wait to be sent.")
         if self._spans is not None:

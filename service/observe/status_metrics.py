@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from client_core import LoopWork, NodeStatus
@@ -51,14 +51,18 @@ class StatusCollector(Collector):
         build = GaugeMetricFamily("pilotfish_build_info", "This build.", labels=("version", "python"))
         build.add_metric((self._version, platform.python_version()), 1)
         yield build
-        yield gauge("metadata_update_version", "The last update applied.", metadata.update_version)
         yield gauge(
-            "metadata_request_version", "Times that new topics were asked for.", metadata.request_version
+            "metadata_update_version",
+            "The number of the last update that was applied.",
+            metadata.update_version,
+        )
+        yield gauge(
+            "metadata_request_version", "How often new topics were requested.", metadata.request_version
         )
         if metadata.age_ms is not None:
             yield gauge("metadata_age_seconds", "Since the last successful refresh.", metadata.age_ms / 1000)
         yield gauge(
-            "metadata_max_age_seconds", "At what age it is fetched again.", metadata.max_age_ms / 1000
+            "metadata_max_age_seconds", "The age at which metadata is refreshed.", metadata.max_age_ms / 1000
         )
         yield gauge("metadata_topics", "Topics known.", metadata.topics)
         yield gauge("metadata_partitions", "Partitions known.", metadata.partitions)
@@ -68,17 +72,12 @@ class StatusCollector(Collector):
             cluster.add_metric((cluster_id,), 1)
             yield cluster
         yield gauge("buffer_pool_size_bytes", "buffer.memory.", buffer.total_bytes)
-        yield gauge("buffer_pool_available_bytes", "What of it is free.", buffer.available_bytes)
-        yield gauge("buffer_pool_waiters", "Callers that wait for it.", buffer.waiters)
-        yield CounterMetricFamily(
-            "pilotfish_poll_loop_iterations",
-            "Turns of the poll loop.",
-            value=status.loop_turns,
-        )
+        yield gauge("buffer_pool_available_bytes", "Free bytes of buffer.memory.", buffer.available_bytes)
+        yield gauge("buffer_pool_waiters", "Callers that wait for buffer.memory.", buffer.waiters)
         yield from _loop_metrics(self._producer.loop_work())
         yield gauge(
             "poll_loop_max_sleep_seconds",
-            "How long the poll loop sleeps at most when nothing happens.",
+            "The longest sleep of an idle poll loop.",
             self._longest_sleep_ms / 1000,
         )
         yield gauge(
@@ -95,16 +94,11 @@ class StatusCollector(Collector):
 
 
 def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
-    """Yields the client's own counters of loop turns, so that a turn needs no event."""
-    yield CounterMetricFamily(
-        "pilotfish_poll_loop_failed_iterations",
-        "Turns of the poll loop that ended with an unexpected exception; the log has the stack.",
-        value=work.failed_turns,
-    )
+    """Yields the client's own histogram of loop turns, so that a turn needs no event."""
     bounds = [*(str(bound_ms / 1000) for bound_ms in work.bounds_ms), "+Inf"]
     yield HistogramMetricFamily(
         "pilotfish_poll_loop_iteration_duration_seconds",
-        "How long turns of the poll loop worked, without their sleep.",
+        "The duration of turns of the poll loop, without their sleep.",
         buckets=[(bound, float(count)) for bound, count in zip(bounds, accumulate(work.counts), strict=True)],
         sum_value=work.total_ms / 1000,
     )
@@ -122,7 +116,7 @@ def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
         states.setdefault(broker, set()).add(node.state)
     requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
     backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
-    connections = _by_broker("broker_connection_state", "1 for the state that a connection is in.", "state")
+    connections = _by_broker("broker_connection_state", "1 for the present state of a connection.", "state")
     for broker, count in in_flight.items():
         requests.add_metric((broker,), count)
         backoffs.add_metric((broker,), backoff_ms[broker] / 1000)

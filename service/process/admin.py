@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -46,17 +46,21 @@ class _CallersCollector(Collector):
     """A collector of waiting requests, watchers and open streams."""
 
     def __init__(self, sidecar: Sidecar) -> None:
-        self._room = sidecar.room
+        self._admission = sidecar.admission
         self._feed = sidecar.feed
         self._streams = sidecar.streams
 
     def collect(self) -> list[Metric]:
         return [
-            GaugeMetricFamily("pilotfish_waiting_requests", "Requests that wait.", value=self._room.requests),
+            GaugeMetricFamily(
+                "pilotfish_waiting_requests",
+                "Requests that wait for metadata, memory or acknowledgements.",
+                value=self._admission.requests,
+            ),
             GaugeMetricFamily(
                 "pilotfish_waiting_bytes",
                 "Bytes of bodies that wait to be delivered.",
-                value=self._room.bytes,
+                value=self._admission.bytes,
             ),
             GaugeMetricFamily("pilotfish_watchers", "Callers of /v1/watch.", value=self._feed.watchers),
             GaugeMetricFamily(
@@ -65,6 +69,28 @@ class _CallersCollector(Collector):
                 value=self._streams.open_now,
             ),
         ]
+
+
+class _FailedTurns(Collector):
+    """A collector of turns that failed: of the client's poll loop, the event log and the spool's delivery."""
+
+    def __init__(self, app: App) -> None:
+        self._producer = app.sidecar.producer
+        self._event_log = app.event_log
+        self._spool = app.spool
+
+    def collect(self) -> list[Metric]:
+        family = CounterMetricFamily(
+            "pilotfish_loop_failed_turns",
+            "Turns of a loop that ended with an unexpected exception; the log has the stack.",
+            labels=("loop",),
+        )
+        family.add_metric(("poll",), self._producer.loop_work().failed_turns)
+        if self._event_log is not None:
+            family.add_metric(("event_log",), self._event_log.failed_turns)
+        if self._spool is not None:
+            family.add_metric(("spool",), self._spool.delivery.failed_turns)
+        return [family]
 
 
 def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRegistry:
@@ -82,6 +108,7 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
     )
     registry.register(sidecar.http)
     registry.register(_CallersCollector(sidecar))
+    registry.register(_FailedTurns(app))
     registry.register(app.advice)
     registry.register(app.event_metrics)
     registry.register(app.spool_metrics)
@@ -116,7 +143,7 @@ class AdminApp:
         if scope["type"] != "http":
             return
         if not self._is_known_host(scope):
-            detail = b"this Host is not one that the sidecar answers to (allowed_hosts)\n"
+            detail = b"this Host is not allowed; allowed_hosts lists those that are\n"
             await respond_with(send, 421, _TEXT, detail, [])
             return
         site = header(scope, SITE)

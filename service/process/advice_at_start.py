@@ -139,7 +139,7 @@ class AdviceAtStart(Collector):
         if advice is None:
             raise AdviceIgnoredError(
                 Outcome.OTHER_CLUSTER,
-                f"advice: for cluster {', '.join(sorted(self._by_cluster))}, and this one is {cluster_id}",
+                f"advice: is for cluster {', '.join(sorted(self._by_cluster))}, but this is {cluster_id}",
             )
         return advice
 
@@ -159,7 +159,7 @@ class AdviceAtStart(Collector):
         self.topics_kept = len(tables)
 
     def _report(self, advice: Advice) -> None:
-        assert self._producer is not None, "advice is in force for a producer"
+        assert self._producer is not None, "advice is in use for a producer"
         _log.info(
             "advice: %s: %s, computed at %s: %d of %d topics exist and are kept known; metadata is refreshed "
             "every %d ms",
@@ -174,11 +174,8 @@ class AdviceAtStart(Collector):
     # -- the admin thread ------------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the gauges for Prometheus."""
-        info = GaugeMetricFamily("pilotfish_advice_info", "What became of the advice.", labels=("outcome",))
+        """Yields the gauge for Prometheus."""
+        info = GaugeMetricFamily("pilotfish_advice_info", "The outcome of the advice.", labels=("outcome",))
         if self.outcome is not None:
             info.add_metric((self.outcome.value,), 1)
         yield info
-        yield GaugeMetricFamily(
-            "pilotfish_advice_topics", "Topics kept known on advice.", value=self.topics_kept
-        )

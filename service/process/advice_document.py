@@ -75,7 +75,8 @@ class Advice:
         """Raises AdviceIgnoredError if the advice is expired, or too far in the future."""
         if self.computed_ms > now_wall_ms + AHEAD_MS:
             raise AdviceIgnoredError(
-                Outcome.AHEAD, f"{self.place}: computed at {rfc3339(self.computed_ms)}, which is to come"
+                Outcome.AHEAD,
+                f"{self.place}: computed at {rfc3339(self.computed_ms)}, which is in the future",
             )
         if self.computed_ms + self.ttl_ms < now_wall_ms:
             until = f"{rfc3339(self.computed_ms)}, for {self.ttl_ms / 3_600_000:g} hours"
@@ -118,11 +119,11 @@ def parse_advice(content: bytes, service: str) -> Mapping[str, Advice]:
         if whose.cluster_id in found:
             raise AdviceIgnoredError(
                 Outcome.BROKEN,
-                f"{place}: advises service {service!r} on cluster {whose.cluster_id!r} a second time",
+                f"{place}: second entry for service {service!r} on cluster {whose.cluster_id!r}",
             )
         found[whose.cluster_id] = _advice(_decoded(raw, _Entry, place), place)
     if not found:
-        raise AdviceIgnoredError(Outcome.OTHER_SERVICE, f"advice: holds none for service {service!r}")
+        raise AdviceIgnoredError(Outcome.OTHER_SERVICE, f"advice: has none for service {service!r}")
     return found
 
 
@@ -130,7 +131,7 @@ def _advice(entry: _Entry, place: str) -> Advice:
     topics = tuple(dict.fromkeys(entry.warm_topics))
     if len(topics) > MAX_TOPICS:
         raise AdviceIgnoredError(
-            Outcome.TOO_LARGE, f"{place}.warm_topics: {len(topics)} topics, at most {MAX_TOPICS} are taken"
+            Outcome.TOO_LARGE, f"{place}.warm_topics: {len(topics)} topics; at most {MAX_TOPICS} are allowed"
         )
     for number, topic in enumerate(entry.warm_topics):
         fault = fault_of_topic_name(topic)

@@ -267,7 +267,7 @@ class App:
         if self.quit_token is not None:
             self.quit_token.close()
         self.sidecar.listing.close()
-        self.sidecar.aside.close()
+        self.sidecar.body_threads.close()
         await self.close_producer()
         # Last: requests that waited for the producer have ended their spans by now.
         await asyncio.to_thread(self.traces.close, self._drain_time_left_ms())
@@ -283,8 +283,8 @@ def _produce_endpoint(app: ASGIApp, sidecar: Sidecar) -> ProduceEndpoint:
         app,
         sidecar.producing,
         sidecar.streams,
-        body_threads=sidecar.aside,
-        room=sidecar.room,
+        body_threads=sidecar.body_threads,
+        admission=sidecar.admission,
         keys=sidecar.keys,
         limits=sidecar.limits,
         metrics=sidecar.http,
@@ -302,7 +302,7 @@ def _make_spooled(sidecar: Sidecar, spool: Spool) -> SpooledProduce:
         sidecar.producer,
         sidecar.keys,
         sidecar.http.replays,
-        sidecar.aside,
+        sidecar.body_threads,
         trace_headers=sidecar.settings.trace_headers,
     )
 
@@ -349,8 +349,8 @@ def _make_traces(settings: Settings) -> Traces:
         if e.name is None or not e.name.startswith("opentelemetry"):
             raise
         raise SettingsError(
-            f"tracing: {settings.tracing} needs OpenTelemetry ({e.name} is not there): "
-            "install pilotfish with its extra otel"
+            f"tracing: {settings.tracing} needs OpenTelemetry ({e.name} is not installed): install "
+            "pilotfish with its extra otel"
         ) from e
     return make_span_traces(settings)
 
@@ -375,7 +375,9 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
     producer, lookups, table = sidecar.producer, sidecar.lookups, sidecar.table
     max_block_ms = sidecar.config.max_block_ms
     watch_times = WatchTimes(
-        sidecar.settings.watch_heartbeat_ms, sidecar.settings.stall_timeout_ms, max_block_ms
+        sidecar.settings.internal.watch_heartbeat_ms,
+        sidecar.settings.internal.stall_timeout_ms,
+        max_block_ms,
     )
     routers = (
         MetadataRoutes(
@@ -385,8 +387,8 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
             producer=producer,
             lookups=lookups,
             table=table,
-            room=sidecar.room,
-            body_threads=sidecar.aside,
+            admission=sidecar.admission,
+            body_threads=sidecar.body_threads,
             slices=sidecar.slices,
             body_timeout_ms=max_block_ms,
         ),

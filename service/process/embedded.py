@@ -351,7 +351,7 @@ class EmbeddedControl:
                 except EmbeddedClusterError as e:
                     return 404, {"detail": str(e)}
         if any(matched for _, matched, _ in calls):
-            return 405, {"detail": f"{path} takes another method than {method}"}
+            return 405, {"detail": f"{path} does not support {method}"}
         return 404, {"detail": "no such path of the embedded cluster"}
 
 

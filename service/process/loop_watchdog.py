@@ -99,7 +99,7 @@ class LoopWatchdog(Collector):
         """Yields the counter for Prometheus."""
         family = CounterMetricFamily(
             "pilotfish_loop_standstills",
-            "Times that a loop did not turn when it was asked to; the log has all stacks.",
+            "Times that a loop stalled; the log has the stacks of all threads.",
             labels=("loop",),
         )
         for loop, count in self._count.items():

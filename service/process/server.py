@@ -171,7 +171,7 @@ class SidecarServer:
         admin = start_admin(
             self._app, self._admin_socket, lambda: self._api.started, [self._connections], self._embedded
         )
-        garbage = Garbage(loop, lambda: self._app.sidecar.room.requests)
+        garbage = Garbage(loop, lambda: self._app.sidecar.admission.requests)
         garbage.begin()
         map_large_blocks()
         serving = loop.create_task(self._api.serve())
@@ -214,7 +214,7 @@ class SidecarServer:
         report_unacknowledged(await self._app.close_producer())
         self._api.should_exit = True
         await serving
-        _log.info("pilotfish has ended in order")
+        _log.info("pilotfish has shut down")
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -222,7 +222,7 @@ class SidecarServer:
         if self._signalled_at_s is None:
             self._signalled_at_s = now_s
             is_first = self._drain.ask()
-            _log.info("%s: shutting down%s", name, "" if is_first else ", as was asked for before")
+            _log.info("%s: shutting down%s", name, "" if is_first else ", as requested before")
         elif now_s - self._signalled_at_s >= _SAME_SIGNAL_S:
             # Earlier it is the same signal: timeout(1) and shells signal a process and also its group.
             _log.error("%s again: ending at once, unacknowledged records are lost", name)
@@ -235,10 +235,10 @@ def report_unacknowledged(report: CloseReport) -> None:
         where = left.topic if left.partition is None else f"{left.topic}-{left.partition}"
         _log.error("not acknowledged when the drain time was over: %d records of %s", left.records, where)
     if report.flushed:
-        _log.info("everything that was accepted is acknowledged")
+        _log.info("all accepted records are acknowledged")
     elif not report.unacknowledged:
         _log.info(
-            "everything that was still open is acknowledged; %d records had failed before the drain",
+            "all open records are acknowledged; %d records had failed before the drain",
             report.failed_earlier,
         )
 

@@ -155,14 +155,14 @@ class IdempotencyKeys:
         self._forget_expired()
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.digest != digest:
-            detail = f"key {name.key!r} was used for another request to topic {name.topic}; take a new key"
+            detail = f"key {name.key!r} was used for another request to topic {name.topic}; use a new key"
             raise refused(422, detail, place=_PLACE)
         return attempt
 
     def begin(self, name: Name, digest: bytes, records: int) -> Attempt:
         """Remembers a new key. Raises ProblemError: 400 (keys are off), 413 (too long an answer), 429."""
         if not self._limits.max_bytes:
-            raise refused(400, "is not served here (idempotency_max_bytes is 0)", place=_PLACE)
+            raise refused(400, "is not supported here (idempotency_max_bytes is 0)", place=_PLACE)
         needed_bytes = _ATTEMPT_BYTES + len(name.key) + records * RECORD_BYTES
         if needed_bytes > self._limits.max_bytes:
             detail = (
@@ -171,7 +171,7 @@ class IdempotencyKeys:
             )
             raise refused(413, detail, place=_PLACE)
         if not self._make_room(needed_bytes, 1):
-            detail = f"too many requests with such a key are under way ({len(self)}); try again"
+            detail = f"too many requests with an Idempotency-Key are in progress ({len(self)}); try again"
             raise refused(429, detail, place=_PLACE, retriable=True)
         attempt = self._attempts[name] = Attempt(self, name, digest, needed_bytes)
         self.bytes += needed_bytes

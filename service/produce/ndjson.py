@@ -156,7 +156,7 @@ class NdjsonProduce:
         )
         check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), NDJSON)
         if header(scope, b"idempotency-key") is not None:
-            detail = "is for requests that are answered as a whole, not for a stream"
+            detail = "is not supported for a stream"
             raise refused(400, detail, place="Idempotency-Key")
         body = AskedBody(scope, receive)
         stream = self._streams.open(topic, caller, lambda: times)
@@ -195,7 +195,7 @@ class _Conversation:
         receive: Receive,
         outlet: Outlet,
     ) -> None:
-        self._aside = body_threads
+        self._body_threads = body_threads
         self._drain = streams.drain
         self._idle_s = streams.limits.idle_timeout_ms / 1000
         self._max_line_bytes = streams.limits.max_line_bytes
@@ -252,7 +252,7 @@ class _Conversation:
             some, body_bytes = _some(lines, start)
             start += len(some)
             is_heavy = not all(line is None or is_light(line) for line in some)
-            items = await self._aside.do(partial(self._items, some)) if is_heavy else self._items(some)
+            items = await self._body_threads.do(partial(self._items, some)) if is_heavy else self._items(some)
             await self._stream.put(items, body_bytes)
 
     def _items(self, lines: Sequence[bytes | None]) -> list[Item]:
@@ -270,7 +270,7 @@ class _Conversation:
         ]
 
     def _too_long(self, index: int) -> BodyError:
-        detail = f"the line is longer than {self._max_line_bytes} bytes (stream_max_line_bytes)"
+        detail = f"the line is longer than {self._max_line_bytes} bytes"
         return BodyError(413, f"records[{index}]", detail)
 
     async def _count_what_is_held(self) -> Problem | None:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from client_core import Clock, Phase, ProducerRecord, Result, Ticket
-from service.admission.admission_control import Place
+from service.admission.admission_control import Permit
 from service.base.fast_metrics import Counter
 from service.produce.body_threads import FEW_RECORDS, BodyThreads
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
@@ -52,7 +52,7 @@ class Once:
         clock: Clock,
         acknowledged: int,
         replays: Counter,
-        aside: BodyThreads,
+        body_threads: BodyThreads,
     ) -> None:
         """`acknowledged` is the status if all records were acknowledged."""
         self._producing = producing
@@ -60,24 +60,24 @@ class Once:
         self._clock = clock
         self._acknowledged = acknowledged
         self._replays = replays
-        self._aside = aside
+        self._body_threads = body_threads
 
     async def answer(
-        self, name: Name, form: Form, body: bytes, *, since_ms: int, place: Place, receive: Receive
+        self, name: Name, form: Form, body: bytes, *, since_ms: int, permit: Permit, receive: Receive
     ) -> Answer:
         """Returns the answer of the first request under the key: this one or an earlier one.
 
         Raises ProblemError, BodyError, or CallerGoneError if the caller leaves.
         """
-        digest = await self._aside.read(partial(digest_of, form.meaning), body)
+        digest = await self._body_threads.read(partial(digest_of, form.meaning), body)
         attempt = self._keys.find(name, digest)
         if attempt is None:
-            records = await self._aside.read(form.parse, body)
+            records = await self._body_threads.read(form.parse, body)
             checked = await self._producing.check_many(name.topic, records)
             attempt = self._keys.find(name, digest)  # another request may have begun meanwhile
             if attempt is None:
                 return await self._first(
-                    name, digest, form.times, records, since_ms, place, receive, checked=checked
+                    name, digest, form.times, records, since_ms, permit, receive, checked=checked
                 )
         left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
         answer = await outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
@@ -91,7 +91,7 @@ class Once:
         times: Times,
         records: Sequence[ProducerRecord],
         since_ms: int,
-        place: Place,
+        permit: Permit,
         receive: Receive,
         *,
         checked: Checked | None,
@@ -117,7 +117,7 @@ class Once:
                     records,
                     times,
                     since_ms=since_ms,
-                    place=place,
+                    permit=permit,
                     done=ended,
                     settled=settled,
                     checked=checked,
@@ -141,7 +141,7 @@ class Once:
         if len(records) <= FEW_RECORDS:
             then(_or_unknown(work))
             return
-        spelling = asyncio.ensure_future(self._aside.report(work))
+        spelling = asyncio.ensure_future(self._body_threads.report(work))
         # If the thread fails (no memory, shutdown), it is done here: a caller waits for the outcome.
         spelling.add_done_callback(
             lambda spelt: then(
@@ -187,7 +187,7 @@ async def outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: R
         return answer_of_problem(
             Problem(
                 504,
-                "the first request under this key has no outcome yet; ask again, under the same key",
+                "the first request under this key has no outcome yet; retry with the same key",
                 retriable=True,
                 written="unknown",
                 phase=Phase.DELIVERY.value,

@@ -67,7 +67,7 @@ class ProduceEndpoint:
         streams: Streams,
         *,
         body_threads: BodyThreads,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         keys: IdempotencyKeys,
         limits: BodyLimits,
         metrics: HttpMetrics,
@@ -78,10 +78,10 @@ class ProduceEndpoint:
         self._app = app
         self._producing = producing
         self._clock = streams.producer.clock
-        self._room = room
+        self._admission = admission
         self._acknowledged = 200 if producing.acknowledges else 202
         self._limits = limits
-        self._aside = body_threads
+        self._body_threads = body_threads
         self._metrics = metrics
         self._retry_after = retry_after
         self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
@@ -169,23 +169,23 @@ class ProduceEndpoint:
         form = form_of(topic, scope, self._producing.times, self._limits)
         keys = header_values(scope, b"idempotency-key")
         name = Name(caller.name, topic, key_of(keys)) if keys else None
-        with self._room.enter(announced_bytes(scope), caller) as place:
-            body = await read_body(scope, receive, place, form.times.timeout_ms)
+        with self._admission.acquire(announced_bytes(scope), caller) as permit:
+            body = await read_body(scope, receive, permit, form.times.timeout_ms)
             if form.spooled:
                 if self._spooled is None:
                     raise refused(400, "there is no spool (spool_folder is not set)", place="query.delivery")
                 return await self._spooled.answer(name, topic, form, body, since_ms=now_ms, receive=receive)
             if name is not None:
                 return await self._once.answer(
-                    name, form, body, since_ms=now_ms, place=place, receive=receive
+                    name, form, body, since_ms=now_ms, permit=permit, receive=receive
                 )
-            records = await self._aside.read(form.parse, body)
+            records = await self._body_threads.read(form.parse, body)
             result = await self._producing.deliver(
-                topic, records, form.times, since_ms=now_ms, place=place, receive=receive
+                topic, records, form.times, since_ms=now_ms, permit=permit, receive=receive
             )
         if len(records) <= FEW_RECORDS:
             return self._answer_of(topic, records, result)
-        return await self._aside.report(lambda: self._reported_of_many(topic, records, result))
+        return await self._body_threads.report(lambda: self._reported_of_many(topic, records, result))
 
     def _reported_of_many(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
         answer = self._answer_of(topic, records, result)

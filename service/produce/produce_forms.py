@@ -76,7 +76,7 @@ def record_without_value(topic: str, scope: Scope, given: Mapping[str, str]) -> 
 def _key_of(scope: Scope, given: Mapping[str, str]) -> bytes | None:
     in_header = header_values(scope, _KEY)
     if len(in_header) + ("key" in given) > 1:
-        raise refused(422, "may be given once, in the query or in the header Pilotfish-Key", place="key")
+        raise refused(422, "is given twice; use the query or the header Pilotfish-Key", place="key")
     form = format_of(given, "key_format", Format.TEXT)
     place = "Pilotfish-Key" if in_header else "query.key"
     try:

@@ -29,7 +29,7 @@ from client_core import (
     Result,
     Ticket,
 )
-from service.admission.admission_control import Place, RetryAfter
+from service.admission.admission_control import Permit, RetryAfter
 from service.admission.caller import Caller
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
@@ -87,13 +87,13 @@ class Producing:
         settings: Settings,
         unknown: UnknownTopics,
         retry_after: RetryAfter,
-        aside: BodyThreads,
+        body_threads: BodyThreads,
     ) -> None:
         self._producer = producer
         self._clock = producer.clock
         self._unknown = unknown
         self._retry_after = retry_after
-        self._aside = aside
+        self._body_threads = body_threads
         self._create = settings.auto_create_topics
         self._unknown_topic_wait_ms = settings.unknown_topic_wait_ms
         #: Kafka's own settings: max.block.ms and delivery.timeout.ms.
@@ -139,7 +139,7 @@ class Producing:
             return begun
 
         try:
-            return await self._aside.do(check)
+            return await self._body_threads.do(check)
         except KafkaError as e:
             raise ProblemError(refusal_of(e)) from e
 
@@ -161,7 +161,7 @@ class Producing:
             let_go(records)
             return answer
 
-        return await self._aside.report(spelled)
+        return await self._body_threads.report(spelled)
 
     async def deliver(
         self,
@@ -170,7 +170,7 @@ class Producing:
         times: Times,
         *,
         since_ms: int,
-        place: Place,
+        permit: Permit,
         receive: Receive,
         in_envelopes: bool = False,
     ) -> Result:
@@ -181,7 +181,7 @@ class Producing:
         accepted, CallerGoneError if the caller leaves. `receive` must have returned the whole body.
         """
         checked = await self.check_many(topic, records, in_envelopes=in_envelopes)
-        forget = self._count_if_unknown(topic, since_ms, place.caller)
+        forget = self._count_if_unknown(topic, since_ms, permit.caller)
         try:
             return await wait_for_result(
                 lambda done: self.submit(
@@ -189,7 +189,7 @@ class Producing:
                     records,
                     times,
                     since_ms=since_ms,
-                    place=place,
+                    permit=permit,
                     done=done,
                     in_envelopes=in_envelopes,
                     checked=checked,
@@ -206,7 +206,7 @@ class Producing:
         times: Times,
         *,
         since_ms: int,
-        place: Place,
+        permit: Permit,
         done: Done,
         settled: Callable[[Result], None] | None = None,
         in_envelopes: bool = False,
@@ -220,8 +220,8 @@ class Producing:
         records, span = checked or _begun(topic, records, in_envelopes=in_envelopes)
 
         def released(result: Result) -> None:
-            self._retry_after.settled(result, place.bytes)
-            place.settled()
+            self._retry_after.settled(result, permit.bytes)
+            permit.release_bytes()
             if span is not None:
                 span.settled(result)
             if settled is not None:
@@ -238,13 +238,13 @@ class Producing:
                 settled=released,
                 create=self._create,
                 checked=checked is not None,
-                in_chunks=checked is not None or _has_long_keys(records, place.bytes),
+                in_chunks=checked is not None or _has_long_keys(records, permit.bytes),
             )
         except (KafkaError, IllegalStateError) as e:
             if span is not None:
                 span.refused(e)
             raise
-        place.hand_on()
+        permit.hand_on()
         return ticket
 
     def launch(
@@ -254,7 +254,7 @@ class Producing:
         times: Times,
         *,
         since_ms: int,
-        place: Place,
+        permit: Permit,
         done: Done,
         settled: Callable[[Result], None] | None = None,
         checked: Checked | None = None,
@@ -263,7 +263,7 @@ class Producing:
 
         Raises what `submit` raises, and ProblemError (429) if there are too many unknown topics.
         """
-        forget = self._count_if_unknown(topic, since_ms, place.caller)
+        forget = self._count_if_unknown(topic, since_ms, permit.caller)
 
         def ended(result: Result) -> None:
             forget()
@@ -275,7 +275,7 @@ class Producing:
                 records,
                 times,
                 since_ms=since_ms,
-                place=place,
+                permit=permit,
                 done=ended,
                 settled=settled,
                 checked=checked,

@@ -119,7 +119,7 @@ class RecordList:
         except (msgspec.ValidationError, BodyError):
             return  # without such a list, `fault` reports it better
         if len(records) > max_records:
-            raise BodyError(413, "records", f"more than {max_records} records (max_records_per_request)")
+            raise BodyError(413, "records", f"more than {max_records} records")
 
     def fault(self, text: bytes, error: msgspec.ValidationError) -> BodyError:
         """Returns `error` as a BodyError, with its place in the first invalid record."""

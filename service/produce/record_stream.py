@@ -32,7 +32,7 @@ from client_core import (
     RecordTooLargeError,
     Result,
 )
-from service.admission.admission_control import FAIR_SHARE, AdmissionControl, Place, is_one_too_many
+from service.admission.admission_control import FAIR_SHARE, AdmissionControl, Permit, is_one_too_many
 from service.admission.caller import Caller
 from service.admission.drain import Drain
 from service.base.producer_protocol import Producer
@@ -83,9 +83,9 @@ class StreamLimits(NamedTuple):
             settings.internal.stream_open_records,
             settings.internal.stream_open_bytes,
             settings.max_streams,
-            settings.stream_max_line_bytes,
+            settings.stream_line_bytes,
             settings.stream_idle_timeout_ms,
-            settings.stall_timeout_ms,
+            settings.internal.stall_timeout_ms,
         )
 
 
@@ -96,14 +96,14 @@ class Streams:
         self,
         producer: Producer,
         producing: Producing,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         drain: Drain,
         http: HttpMetrics,
         limits: StreamLimits,
     ) -> None:
         self.producer: Final = producer
         self.producing: Final = producing
-        self.room: Final = room
+        self.admission: Final = admission
         self.drain: Final = drain
         self.limits: Final = limits
         #: The number of open streams, in total and by caller.
@@ -124,7 +124,7 @@ class Streams:
         if is_one_too_many(caller, own, self.open_now, self.limits.streams):
             detail = f"{own} streams of {caller.name} are open already: {FAIR_SHARE}; try again"
             raise ProblemError(Problem(429, detail, retriable=True, written="no"))
-        return RecordStream(self, topic, caller, times, self.room.enter(0, caller))
+        return RecordStream(self, topic, caller, times, self.admission.acquire(0, caller))
 
     def count(self, outcomes: Sequence[RecordOutcome], took_s: float) -> None:
         """Counts a chunk as a produce request, which it is for the client."""
@@ -146,7 +146,7 @@ class RecordStream:
     """One stream. One task calls `put`, another iterates."""
 
     def __init__(
-        self, streams: Streams, topic: str, caller: Caller, times: Callable[[], Times], place: Place
+        self, streams: Streams, topic: str, caller: Caller, times: Callable[[], Times], permit: Permit
     ) -> None:
         self._streams = streams
         self._producing = streams.producing
@@ -154,7 +154,7 @@ class RecordStream:
         self._topic = topic
         self._caller = caller
         self._times = times
-        self._place = place
+        self._permit = permit
         self._chunks: deque[_Chunk] = deque()
         self._progress = asyncio.Event()
         self._outcome = asyncio.Event()
@@ -182,7 +182,7 @@ class RecordStream:
         self._streams.open_by[self._caller.name] -= 1
         if not self._streams.open_by[self._caller.name]:
             del self._streams.open_by[self._caller.name]
-        self._place.leave()
+        self._permit.release()
 
     # -- accepting -------------------------------------------------------------------------------------------
 
@@ -195,34 +195,34 @@ class RecordStream:
         since_ms, since_s = self._clock.now_ms(), perf_counter()
         await self._until_it_fits(len(items), body_bytes)
         records = [item for item in items if not isinstance(item, Problem)]
-        place: Place | Problem | None = None
+        permit: Permit | Problem | None = None
         if records:
-            place = await self._find_room(lambda: self._place.part(body_bytes), since_ms)
+            permit = await self._wait_for_permit(lambda: self._permit.part(body_bytes), since_ms)
         if self.ended is not None:
-            if isinstance(place, Place):
-                place.settled()
+            if isinstance(permit, Permit):
+                permit.release_bytes()
             raise StreamEndedError(self.ended)
         chunk = _Chunk(self.records, items, body_bytes, since_s)
         self._chunks.append(chunk)
         self.records += len(items)
         self._open_records += len(items)
         self._open_bytes += body_bytes
-        if isinstance(place, Place):
-            self._submit(chunk, records, place, since_ms)
+        if isinstance(permit, Permit):
+            self._submit(chunk, records, permit, since_ms)
         else:
-            self._fail(chunk, place)
+            self._fail(chunk, permit)
 
     async def hold(self, body_bytes: int) -> Problem | None:
         """Counts the bytes of an incomplete item, instead of the number of the last call.
 
-        Waits for room as `put` does; returns admission control's 429 if there is none in time. Raises
+        Waits for a permit as `put` does; returns admission control's 429 if there is none in time. Raises
         StreamEndedError.
         """
-        if body_bytes < self._place.bytes:
-            self._place.settled()
-        if body_bytes <= self._place.bytes:
+        if body_bytes < self._permit.bytes:
+            self._permit.release_bytes()
+        if body_bytes <= self._permit.bytes:
             return None
-        found = await self._find_room(lambda: self._place.grow_to(body_bytes), self._clock.now_ms())
+        found = await self._wait_for_permit(lambda: self._permit.grow_to(body_bytes), self._clock.now_ms())
         if self.ended is not None:
             raise StreamEndedError(self.ended)
         return found
@@ -258,7 +258,7 @@ class RecordStream:
         self._open_records -= len(outcomes)
         return outcomes
 
-    # -- room ------------------------------------------------------------------------------------------------
+    # -- permits ---------------------------------------------------------------------------------------------
 
     async def _until_it_fits(self, records: int, body_bytes: int) -> None:
         """Waits until the caller has read and brokers have acknowledged enough. A large put fits alone."""
@@ -270,12 +270,12 @@ class RecordStream:
             self._progress.clear()
             await self._progress.wait()
 
-    async def _find_room(self, take: Callable[[], _T], since_ms: int) -> _T | Problem | None:
-        """Returns what `take` returns; its 429 if there is no room in time; None if the stream ends."""
+    async def _wait_for_permit(self, acquire: Callable[[], _T], since_ms: int) -> _T | Problem | None:
+        """Returns what `acquire` returns; its 429 if no permit is free in time; None if the stream ends."""
         give_up_ms = since_ms + min(self._times())
         while self.ended is None:
             try:
-                return take()
+                return acquire()
             except ProblemError as e:
                 if self._clock.now_ms() >= give_up_ms:
                     return e.problem
@@ -287,7 +287,7 @@ class RecordStream:
 
     # -- submitting a chunk ----------------------------------------------------------------------------------
 
-    def _submit(self, chunk: _Chunk, records: list[ProducerRecord], place: Place, since_ms: int) -> None:
+    def _submit(self, chunk: _Chunk, records: list[ProducerRecord], permit: Permit, since_ms: int) -> None:
         """Passes the records to the client. A record that is too large fails alone, without the others."""
         items = list(chunk.items)
         chunk.items = items
@@ -299,7 +299,7 @@ class RecordStream:
                     records,
                     self._times(),
                     since_ms=since_ms,
-                    place=place,
+                    permit=permit,
                     done=lambda result: self._report(chunk, records, result),
                 )
                 return
@@ -310,7 +310,7 @@ class RecordStream:
                 problem = refusal_of(e)
             except ProblemError as e:
                 problem = e.problem
-        place.settled()
+        permit.release_bytes()
         self._fail(chunk, problem)
 
     def _report(self, chunk: _Chunk, records: Sequence[ProducerRecord], result: Result) -> None:
@@ -384,7 +384,7 @@ async def converse(
             await tasks[0]  # raises: only an error ends this task
         await tasks[1]
     finally:
-        drain.leave(shut_down)
+        drain.unlisten(shut_down)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

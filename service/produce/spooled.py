@@ -45,7 +45,7 @@ class SpooledProduce:
         producer: Producer,
         keys: IdempotencyKeys,
         replays: Counter,
-        aside: BodyThreads,
+        body_threads: BodyThreads,
         *,
         trace_headers: bool,
     ) -> None:
@@ -54,7 +54,7 @@ class SpooledProduce:
         self._clock = producer.clock
         self._keys = keys
         self._replays = replays
-        self._aside = aside
+        self._body_threads = body_threads
         self._trace_headers = trace_headers
 
     async def answer(
@@ -65,12 +65,12 @@ class SpooledProduce:
         Raises ProblemError, BodyError, or CallerGoneError if the caller leaves.
         """
         if name is None:
-            records = await self._aside.read(partial(self._parsed, topic, form), body)
+            records = await self._body_threads.read(partial(self._parsed, topic, form), body)
             return await self._wait(form, since_ms, receive, lambda done: self._submit(topic, records, done))
-        digest = await self._aside.read(partial(digest_of, form.meaning), body)
+        digest = await self._body_threads.read(partial(digest_of, form.meaning), body)
         attempt = self._keys.find(name, digest)
         if attempt is None:
-            records = await self._aside.read(partial(self._parsed, topic, form), body)
+            records = await self._body_threads.read(partial(self._parsed, topic, form), body)
             attempt = self._keys.find(name, digest)  # another request may have begun meanwhile
             if attempt is None:
                 return await self._first(name, digest, form, records, since_ms, receive)

@@ -43,7 +43,7 @@ class Sidecar:
     settings: Settings
     config: ProducerConfig
     limits: BodyLimits
-    aside: BodyThreads
+    body_threads: BodyThreads
     producer: Producer
     boot: str
     slices: Slices
@@ -51,7 +51,7 @@ class Sidecar:
     lookups: Lookups
     listing: Listing
     configs: ConfigsOfTopics
-    room: AdmissionControl
+    admission: AdmissionControl
     unknown: UnknownTopics
     producing: Producing
     streams: Streams
@@ -74,27 +74,34 @@ def build_sidecar(
 ) -> Sidecar:
     """Builds the parts for a producer. Its event sinks must include `slowness` and `notice`."""
     config = settings.producer_config()
-    room = AdmissionControl(
+    admission = AdmissionControl(
         producer.clock,
         settings.max_waiting_requests,
         settings.max_waiting_bytes,
         shared_bytes=config.buffer_memory,
     )
-    unknown = UnknownTopics(settings.internal.unknown_topic_memory_ms, settings.unknown_topics_per_second)
+    unknown = UnknownTopics(
+        settings.internal.unknown_topic_memory_ms, settings.internal.unknown_topics_per_second
+    )
     http = HttpMetrics(exemplars=settings.exemplars)
     drain, slices = Drain(), Slices()
-    retry_after = RetryAfter(producer.clock, room, drain, config, settings)
+    retry_after = RetryAfter(producer.clock, admission, drain, config, settings)
     lookups = Lookups(
-        producer, config, boot=boot, lookup_wait_ms=settings.lookup_wait_ms, room=room, unknown=unknown
+        producer,
+        config,
+        boot=boot,
+        lookup_wait_ms=settings.internal.lookup_wait_ms,
+        admission=admission,
+        unknown=unknown,
     )
     feed = make_feed(producer, lookups, drain, settings, boot, notice)
-    aside = BodyThreads()
-    producing = Producing(producer, config, settings, unknown, retry_after, aside)
+    body_threads = BodyThreads()
+    producing = Producing(producer, config, settings, unknown, retry_after, body_threads)
     return Sidecar(
         settings=settings,
         config=config,
-        limits=BodyLimits.of(settings.max_records_per_request, config.max_request_size),
-        aside=aside,
+        limits=BodyLimits.of(settings.internal.max_records_per_request, config.max_request_size),
+        body_threads=body_threads,
         producer=producer,
         boot=boot,
         slices=slices,
@@ -102,8 +109,8 @@ def build_sidecar(
         lookups=lookups,
         listing=Listing(
             producer,
-            max_age_ms=settings.listing_max_age_ms,
-            wait_ms=settings.lookup_wait_ms,
+            max_age_ms=settings.internal.listing_max_age_ms,
+            wait_ms=settings.internal.lookup_wait_ms,
             slices=slices,
         ),
         configs=ConfigsOfTopics(
@@ -111,10 +118,10 @@ def build_sidecar(
             max_age_ms=settings.internal.topic_configs_max_age_ms,
             wait_ms=settings.internal.topic_configs_wait_ms,
         ),
-        room=room,
+        admission=admission,
         unknown=unknown,
         producing=producing,
-        streams=Streams(producer, producing, room, drain, http, limits=StreamLimits.of(settings)),
+        streams=Streams(producer, producing, admission, drain, http, limits=StreamLimits.of(settings)),
         keys=IdempotencyKeys(producer.clock, _key_limits(settings, config), http.keys_forgotten_early),
         http=http,
         drain=drain,
@@ -126,7 +133,7 @@ def build_sidecar(
             boot=boot,
             slow_after_ms=settings.internal.slow_after_ms,
             slowness=slowness,
-            room=room,
+            admission=admission,
             http=http,
             drain=drain,
             watchers=lambda: feed.watchers,

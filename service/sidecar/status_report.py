@@ -43,7 +43,7 @@ class StatusReport:
     boot: str
     slow_after_ms: int
     slowness: Slowness
-    room: AdmissionControl
+    admission: AdmissionControl
     http: HttpMetrics
     drain: Drain
     watchers: Callable[[], int]
@@ -94,8 +94,8 @@ class StatusReport:
             "version": version_text(self.boot, self.producer.cache.update_version),
             "at": rfc3339(clock.wall_ms()),
             "slow": [finding._asdict() for finding in judge(picture)],
-            "waiting_requests": self.room.requests,
-            "waiting_bytes": self.room.bytes,
+            "waiting_requests": self.admission.requests,
+            "waiting_bytes": self.admission.bytes,
             "watchers": self.watchers(),
             **client,
             "nodes": nodes,

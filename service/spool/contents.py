@@ -47,7 +47,7 @@ class Contents(NamedTuple):
 
     topics: list[TopicContents]
     bytes: int
-    aside: list[DeadLetterRow]
+    dead_letters: list[DeadLetterRow]
     damaged: list[tuple[str, int]]
 
 
@@ -68,12 +68,12 @@ def contents_of(path: Path) -> Contents:
         oldest_wall_ms = min(oldest_wall_ms, entry.accepted_wall_ms)
         topics[topic] = TopicContents(topic, records + 1, oldest_wall_ms)
     total_bytes = sum(segments_in(path).values()) + dead_letter_bytes_in(path)
-    aside = [
+    dead_letters = [
         DeadLetterRow(one.sequence, one.topic, one.reason, one.detail, one.at_wall_ms)
         for file in dead_letters_in(path)
         for one in file.records
     ]
-    return Contents(sorted(topics.values()), total_bytes, aside, damaged_in(path))
+    return Contents(sorted(topics.values()), total_bytes, dead_letters, damaged_in(path))
 
 
 def discard(path: Path, chosen: Chosen) -> int:
@@ -85,12 +85,12 @@ def discard(path: Path, chosen: Chosen) -> int:
     folder = SpoolFolder(path)
     disk = Disk()
     try:
-        aside = DeadLetterFolder(path, disk, read_mark(path, disk))
+        dead_letters = DeadLetterFolder(path, disk, read_mark(path, disk))
         taken = 0
         for file in dead_letters_in(path):
             left = [one for one in file.records if not chosen(one)]
             if len(left) < len(file.records):
-                aside.leave_only(file, left)
+                dead_letters.keep_only(file, left)
             taken += len(file.records) - len(left)
         return taken
     finally:
@@ -108,7 +108,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     try:
         disk = Disk()
         mark = read_mark(path, disk)
-        aside = DeadLetterFolder(path, disk, mark)
+        dead_letters = DeadLetterFolder(path, disk, mark)
         segments = Segments(path, disk)
         segments.next_sequence = max(segments.next_sequence, mark.done)
         writer = SpoolWriter(
@@ -120,7 +120,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
             dead_letter_bytes=lambda: 0,
         )
         ends: list[Requeued] = []
-        requeue = Requeue(aside, writer.put_back, chosen, wake=lambda: None, ended=ends.append)
+        requeue = Requeue(dead_letters, writer.put_back, chosen, wake=lambda: None, ended=ends.append)
         while not requeue.is_over:
             requeue.go_on()
             writer.turn()

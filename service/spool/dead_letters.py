@@ -173,13 +173,13 @@ class DeadLetterFolder:
         ]
         if not new:
             return
-        opened = self._room()
+        opened = self._writable()
         data = _bytes_of(new, opened.salt)
         try:
             self._disk.write_all(opened.descriptor, data)
             self._disk.fsync(opened.descriptor)
         except OSError:
-            self._leave(opened)
+            self._abandon(opened)
             raise
         opened.end += len(data)
         _, before = self._held.get(opened.path.name, (0, Counter[Reason]()))
@@ -211,16 +211,16 @@ class DeadLetterFolder:
 
     # -- removing --------------------------------------------------------------------------------------------
 
-    def leave_files(self) -> list[Path]:
+    def finished_files(self) -> list[Path]:
         """Returns the files of dead letters in order; nothing is appended to them again. Raises OSError."""
         self.close()
         return [path for path, _ in _sizes_in(self._folder) if _RECORDS.fullmatch(path.name) is not None]
 
-    def leave_only(self, file: DeadLetterFile, left: Sequence[DeadLetter]) -> None:
+    def keep_only(self, file: DeadLetterFile, kept: Sequence[DeadLetter]) -> None:
         """Keeps only these records of a file, and removes the others. Raises OSError."""
-        data = _bytes_of(left, _salt_of(file.path))
+        data = _bytes_of(kept, _salt_of(file.path))
         try:
-            if left:
+            if kept:
                 self._disk.write_whole(file.path, data)
             else:
                 self._disk.unlink(file.path)
@@ -228,11 +228,11 @@ class DeadLetterFolder:
         except OSError:
             self._note_again(file.path)  # the error may have come before the change or after it
             raise
-        self._note(file.path, len(data), Counter(one.reason for one in left))
+        self._note(file.path, len(data), Counter(one.reason for one in kept))
 
     # -- files and counts ------------------------------------------------------------------------------------
 
-    def _room(self) -> _Open:
+    def _writable(self) -> _Open:
         opened = self._open
         if opened is not None and opened.end < FILE_BYTES and os.fstat(opened.descriptor).st_nlink:
             return opened  # not a deleted file: it would lose what is written to it
@@ -245,11 +245,11 @@ class DeadLetterFolder:
         try:
             self._disk.sync_folder(self._folder)
         except OSError:
-            self._leave(opened)
+            self._abandon(opened)
             raise
         return opened
 
-    def _leave(self, opened: _Open) -> None:
+    def _abandon(self, opened: _Open) -> None:
         """Ends a file at its last good byte: what a failed fsync left is never trusted again."""
         self._open = None
         try:
@@ -258,7 +258,7 @@ class DeadLetterFolder:
                 # Otherwise a disk that keeps failing would fill with empty files.
                 self._disk.unlink(opened.path)
         except OSError as e:
-            _log.warning("spool: %s can't be cut: %s", _FOLDER, e.strerror or e)
+            _log.warning("spool: %s can't be truncated: %s", _FOLDER, e.strerror or e)
         finally:
             self._disk.close(opened.descriptor)
 
@@ -292,7 +292,7 @@ class DeadLetterFolder:
             self._number = max(self._number, int(file.path.name.partition("-")[0]))
             if file.unsound_bytes:
                 _log.error(
-                    "spool: %s/%s is damaged: %d bytes of it are passed over",
+                    "spool: %s/%s is damaged: %d bytes of it are skipped",
                     _FOLDER,
                     file.path.name.partition("-")[0],
                     file.unsound_bytes,

@@ -70,7 +70,7 @@ class Delivery:
     def __init__(
         self,
         segments: Segments,
-        aside: DeadLetterFolder,
+        dead_letters: DeadLetterFolder,
         mark: Mark,
         producer: Producer,
         clock: Clock,
@@ -86,7 +86,7 @@ class Delivery:
         `create`: looking up the topic may create it. `chunk_bytes`: the most of one request, or one record.
         """
         self._segments = segments
-        self._aside = aside
+        self._dead_letters = dead_letters
         self._producer = producer
         self._clock = clock
         self._committed = committed
@@ -106,9 +106,9 @@ class Delivery:
         self.delivered = 0
         self.lost = 0
         self.failed_turns = 0
-        self.set_aside = counters("pilotfish_spool_set_aside", "Dead letters, by reason.", "reason")
+        self.dead_letter_counts = counters("pilotfish_spool_set_aside", "Dead letters, by reason.", "reason")
         for reason in REASONS:
-            self.set_aside.child(reason)
+            self.dead_letter_counts.child(reason)
         self.last_error: LastError | None = None
         self._thread = threading.Thread(target=self._run, name="pilotfish-spool-delivery", daemon=True)
 
@@ -138,7 +138,7 @@ class Delivery:
         with self._condition:
             if self._closed or len(self._requeues) >= MOST_REQUEUES:
                 return False
-            self._requeues.append(Requeue(self._aside, put_back, chosen, wake=self.wake, ended=ended))
+            self._requeues.append(Requeue(self._dead_letters, put_back, chosen, wake=self.wake, ended=ended))
         self.wake()
         return True
 
@@ -160,7 +160,7 @@ class Delivery:
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
-        self._aside.close()
+        self._dead_letters.close()
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Delivery:
         """Stores dead letters, and puts the other records back to the front of their lane."""
         is_alone = len(lane.in_flight) == 1
         back: list[Stored] = []
-        aside: list[tuple[Stored, Reason, str]] = []
+        dead: list[tuple[Stored, Reason, str]] = []
         attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in deliveries}
         pause = halve = False
         for stored, delivery in deliveries:
@@ -235,15 +235,15 @@ class Delivery:
             if delivery.alone and not is_alone:
                 back.append(stored)
             elif delivery.reason is not None and self._gives_up(lane, delivery.reason, delivery, now_ms):
-                aside.append((stored, delivery.reason, delivery.detail))
+                dead.append((stored, delivery.reason, delivery.detail))
             else:
                 back.append(stored)
                 pause = True
                 if delivery.reason is None:
                     lane.patience.interrupted()
                 self._report(f"topic {lane.topic}: {delivery.detail}")
-        if aside and not self._put_dead_letter(lane, aside):
-            back += [stored for stored, *_ in aside]
+        if dead and not self._put_dead_letters(lane, dead):
+            back += [stored for stored, *_ in dead]
             pause = True
         back.sort(key=_sequence_of)
         self.lanes.landed(lane, back, halve=halve)
@@ -257,15 +257,15 @@ class Delivery:
             return True
         return lane.patience.is_over(reason, delivery.detail, now_ms, self._topic_wait_ms)
 
-    def _put_dead_letter(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
+    def _put_dead_letters(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
         """Stores records as dead letters in order, which a requeue keeps; returns False if that fails."""
         try:
-            self._aside.add(records, self._clock.wall_ms())
+            self._dead_letters.add(records, self._clock.wall_ms())
         except OSError as e:
             self._report(f"can't write dead letters: {e.strerror or e}")
             return False
         for (reason, detail), count in Counter((reason, detail) for _, reason, detail in records).items():
-            self.set_aside.child(reason).add(count)
+            self.dead_letter_counts.child(reason).add(count)
             _log.error(
                 "spool: %d records of topic %s are dead letters (%s): %s; `pilotfish spool show` lists them",
                 count,
@@ -368,12 +368,12 @@ class Delivery:
             self._written = mark
             self._take_away(mark)
         except OSError as e:
-            self._report(f"can't tidy up: {e.strerror or e}")
+            self._report(f"can't write the mark or delete files: {e.strerror or e}")
 
     def _take_away(self, mark: Mark) -> None:
         for segment in self._segments.wholly_before(mark.low):
             if segment in self._damaged:
-                self._aside.move_damaged(self._segments, segment)
+                self._dead_letters.move_damaged(self._segments, segment)
             else:
                 self._segments.delete(segment)
 

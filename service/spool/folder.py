@@ -83,7 +83,7 @@ def read_mark(folder: Path, disk: Disk) -> Mark:
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
         return _damaged(folder, str(e))
     mark = Mark(found.done, found.behind, found.undone)
-    return mark if found.check == _check_of(mark) else _damaged(folder, "its checksum is another")
+    return mark if found.check == _check_of(mark) else _damaged(folder, "its checksum does not match")
 
 
 def write_mark(folder: Path, mark: Mark, disk: Disk) -> None:
@@ -98,7 +98,7 @@ def _check_of(mark: Mark) -> int:
 
 def _damaged(folder: Path, why: str) -> Mark:
     _log.error(
-        "spool: %s/%s is damaged (%s): all that the spool holds is delivered again", folder, _NAME, why
+        "spool: %s/%s is damaged (%s): all records in the spool are delivered again", folder, _NAME, why
     )
     return Mark()
 
@@ -142,8 +142,8 @@ class SpoolFolder:
         except OSError as e:
             os.close(descriptor)
             raise FolderError(
-                f"the file system of {path} has no locks ({e.strerror or e}): take one that has, such as a "
-                "volume of block storage"
+                f"the file system of {path} has no locks ({e.strerror or e}); use one with locks, such "
+                "as block storage"
             ) from e
         self._descriptor: int | None = descriptor
 

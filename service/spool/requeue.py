@@ -39,7 +39,7 @@ class Requeue:
 
     def __init__(
         self,
-        aside: DeadLetterFolder,
+        dead_letters: DeadLetterFolder,
         put_back: PutBack,
         chosen: Chosen,
         *,
@@ -50,7 +50,7 @@ class Requeue:
 
         `ended` is called once, by `go_on` or `give_up`.
         """
-        self._aside = aside
+        self._dead_letters = dead_letters
         self._put_back = put_back
         self._chosen = chosen
         self._wake = wake
@@ -92,11 +92,11 @@ class Requeue:
 
     def _begin_chunk(self) -> None:
         if self._paths is None:
-            self._paths = self._aside.leave_files()
+            self._paths = self._dead_letters.finished_files()
         if not self._paths:
             self._end(None)
             return
-        file = self._aside.read(self._paths.pop(0))
+        file = self._dead_letters.read(self._paths.pop(0))
         taken: list[DeadLetter] = []
         left: list[DeadLetter] = []
         for one in sorted(file.records, key=_sequence_of):
@@ -113,7 +113,7 @@ class Requeue:
         if isinstance(outcome, SpoolFault):
             self.give_up(outcome.detail)
             return
-        self._aside.leave_only(chunk.file, chunk.left)
+        self._dead_letters.keep_only(chunk.file, chunk.left)
         self._records += len(chunk.taken)
         self._chunk = self._outcome = None
 

@@ -61,7 +61,7 @@ class Spool:
             self.segments: Final = Segments(path, disk)
             # A machine crash may remove delivered entries from the end: their numbers must not be used again.
             self.segments.next_sequence = max(self.segments.next_sequence, mark.done)
-            self.aside: Final = DeadLetterFolder(path, disk, mark)
+            self.dead_letters: Final = DeadLetterFolder(path, disk, mark)
         except OSError as e:
             self._folder.close()
             raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e
@@ -72,11 +72,11 @@ class Spool:
             WriterLimits(self.max_bytes, segment_bytes),
             call=lambda function: self._call(function),
             committed=lambda: self.delivery.wake(),
-            dead_letter_bytes=lambda: self.aside.total_bytes,
+            dead_letter_bytes=lambda: self.dead_letters.total_bytes,
         )
         self.delivery: Final = Delivery(
             self.segments,
-            self.aside,
+            self.dead_letters,
             mark,
             producer,
             clock,
@@ -152,8 +152,8 @@ class Spool:
             "bytes": self.bytes,
             "max_bytes": self.max_bytes,
             "oldest_age_ms": self.oldest_age_ms,
-            "set_aside": self.aside.records,
-            "damaged_files": self.aside.damaged_files,
+            "set_aside": self.dead_letters.records,
+            "damaged_files": self.dead_letters.damaged_files,
             "last_error": None if error is None else error.kafka_error,
             "last_error_age_ms": None if error is None else now_ms - error.at_ms,
             "refused": [

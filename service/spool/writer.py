@@ -152,8 +152,8 @@ class SpoolWriter:
                 raise SpoolClosedError("the spool is closed")
             if max_bytes is not None and held_bytes + self._queued_bytes + most_bytes > max_bytes:
                 raise SpoolFullError(
-                    f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} more "
-                    f"would be above spool_max_bytes ({max_bytes})"
+                    f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} "
+                    f"more would exceed spool_max_bytes ({max_bytes})"
                 )
             if self._queued_bytes and self._queued_bytes + most_bytes > QUEUE_BYTES:
                 raise SpoolFullError(
@@ -291,7 +291,7 @@ class SpoolWriter:
         try:
             self._disk.truncate(opened.descriptor, opened.end)
         except OSError as e:
-            _log.warning("spool: %s can't be cut: %s", opened.segment, e.strerror or e)
+            _log.warning("spool: %s can't be truncated: %s", opened.segment, e.strerror or e)
         self._disk.close(opened.descriptor)
         try:
             self._open = _Open(*self._segments.begin(self.committed_sequence))
@@ -307,10 +307,10 @@ class SpoolWriter:
         if said != self._fault:
             self._fault = said
             _log.error(
-                "spool: can't %s in %s: %s; such requests get a 503", doing, self._segments.folder, said
+                "spool: can't %s in %s: %s; these requests get a 503", doing, self._segments.folder, said
             )
         reason = "the disk is full" if error.errno in DISK_IS_FULL else f"{doing}: {said}"
-        return SpoolFault(f"the spool could not take the records: {reason}", written)
+        return SpoolFault(f"the spool could not store the records: {reason}", written)
 
 
 def _report(group: Sequence[_Waiting], outcomes: Sequence[Spooled | SpoolFault]) -> None:
@@ -319,4 +319,4 @@ def _report(group: Sequence[_Waiting], outcomes: Sequence[Spooled | SpoolFault])
             waiting.on_done(outcome)
         except Exception:  # noqa: BLE001
             # An exception in one callback must not cost the others their answers.
-            _log.exception("spool: telling of a request failed")
+            _log.exception("spool: a request's callback failed")

@@ -35,10 +35,10 @@ _HEARTBEAT: Final = b": still here\n\n"
 _CHUNK_BYTES: Final = 64 * 1024
 
 _RESETS: Final[Mapping[str, str]] = {
-    "other_process": "{id} is of another process, this one is {boot}",
-    "gap": "the changes after {id} are not kept any more",
-    "bad_id": "{id} is no id of this stream, which are <boot>-<n>",
-    CLUSTER_CHANGED: "the brokers are of another cluster than before, or the first of them has answered",
+    "other_process": "{id} belongs to another process; this one is {boot}",
+    "gap": "the changes after {id} are no longer kept",
+    "bad_id": "{id} is not an id of this stream; ids are <boot>-<n>",
+    CLUSTER_CHANGED: "the brokers belong to another cluster than before, or have answered for the first time",
 }
 
 
@@ -95,7 +95,7 @@ class EventStream:
                 await self._write_start(outlet, start, last_id)
             changes = self._subscription.take()
             if changes is None:
-                await outlet.write(_end("too_slow", "more changes came than a watcher may be behind"))
+                await outlet.write(_end("too_slow", "the watcher is too many changes behind"))
                 return
             if changes:
                 await _write(outlet, (change.frame for change in changes))

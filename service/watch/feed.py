@@ -107,7 +107,7 @@ class WatchedTopics:
 
     async def _ask(self, missing: list[str]) -> None:
         try:
-            await self._lookups.know(missing, NO_DEMANDS, _nobody_leaves)
+            await self._lookups.know(missing, NO_DEMANDS, _never_disconnects)
         except ProblemError as e:
             _log.debug("topics that are watched could not be looked up: %s", e.problem.detail)
         finally:
@@ -115,10 +115,10 @@ class WatchedTopics:
             self._ask_later()  # also after a failure: nothing else repeats the look-up
 
 
-async def _nobody_leaves() -> Message:
+async def _never_disconnects() -> Message:
     """A caller that never disconnects: the look-up is for all watchers, which come and go."""
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody sets that future")
+    raise AssertionError("unreachable: the future never completes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class ChangeFeed:
         try:
             yield subscription
         finally:
-            self._drain.leave(subscription.end)
+            self._drain.unlisten(subscription.end)
             self._topics.remove(readable)
             self._subscriptions.discard(subscription)
             self._by_caller[caller.name] -= 1
@@ -223,11 +223,14 @@ class ChangeFeed:
     def _check_room(self, caller: Caller) -> None:
         most, own = self._limits.max_watchers, caller.max_waiting_requests
         if len(self._subscriptions) >= most:
-            raise _full(f"{most} watch already (max_watchers)")
+            raise _full(f"{most} watchers are connected already (max_watchers)")
         if own is not None and self._by_caller[caller.name] >= own:
-            raise _full(f"{own} of {caller.name} watch already")
+            raise _full(f"{own} watchers of {caller.name} are connected already")
         if is_one_too_many(caller, self._by_caller[caller.name], len(self._subscriptions), most):
-            raise _full(f"{self._by_caller[caller.name]} of {caller.name} watch already: {FAIR_SHARE}")
+            raise _full(
+                f"{self._by_caller[caller.name]} watchers of {caller.name} are connected already: "
+                f"{FAIR_SHARE}"
+            )
 
     def _wake_up(self) -> None:
         if self._rest is not None:

@@ -114,5 +114,5 @@ def number_of(min_version: str, boot: str) -> int:
     except ValueError as e:
         raise refused(422, "must be <boot>-<n>, as the ids of changes are", place=_PLACE) from e
     if own != boot:
-        raise refused(412, f"{min_version} is of another process, this one is {boot}", place=_PLACE)
+        raise refused(412, f"{min_version} belongs to another process; this one is {boot}", place=_PLACE)
     return number

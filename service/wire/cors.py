@@ -83,7 +83,7 @@ class Cors:
         for origin in origins:
             if not _ORIGIN.fullmatch(origin):
                 raise SettingsError(
-                    f"allowed_origins: {origin!r} is no origin; write scheme, host and port as a browser "
+                    f"allowed_origins: {origin!r} is not an origin; write scheme, host and port as a browser "
                     "sends them, such as https://ops.example or http://localhost:3000, without a path"
                 )
         self._origins: Final = frozenset(origin.lower().encode() for origin in origins)

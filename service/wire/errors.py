@@ -46,7 +46,7 @@ STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
     Errors.INVALID_RECORD: 422,
     Errors.INVALID_TIMESTAMP: 422,
     Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT: 422,
-    # The brokers rejected the sidecar's identity: nobody can produce until the operator fixes that.
+    # The brokers rejected the sidecar's identity: no caller can produce until the operator fixes that.
     Errors.SASL_AUTHENTICATION_FAILED: 503,
     Errors.UNSUPPORTED_SASL_MECHANISM: 503,
     Errors.ILLEGAL_SASL_STATE: 503,
@@ -212,7 +212,7 @@ def refused(
 
 def out_of_memory() -> ProblemError:
     """Returns the error: the request does not fit into the free memory; nothing was accepted."""
-    return refused(503, "memory ran out while the request was taken in; send less at once", retriable=True)
+    return refused(503, "memory ran out while the request was read; send less at once", retriable=True)
 
 
 def problem_of_bug(written: str | None = None) -> Problem:

@@ -49,13 +49,13 @@ class BodyLimits(NamedTuple):
 
     @staticmethod
     def of(max_records: int, max_request_bytes: int) -> BodyLimits:
-        """Returns the limits from max_records_per_request and max.request.size."""
+        """Returns the limits from the number of records and max.request.size."""
         return BodyLimits(max_records, TEXT_TIMES * max_request_bytes)
 
     def check_count(self, records: int) -> None:
         """Raises BodyError (413) for too many records."""
         if records > self.records:
-            raise BodyError(413, "records", f"more than {self.records} records (max_records_per_request)")
+            raise BodyError(413, "records", f"more than {self.records} records")
 
     def check_text(self, text: bytes, place: str = "") -> None:
         """Raises BodyError (413) for JSON that is too long for one record."""

@@ -20,12 +20,12 @@ problems: Final = error_answers(
     {
         400: "The request is malformed; `place` says where.",
         404: "The topic or partition does not exist: the broker said so.",
-        408: "The body did not come in time.",
+        408: "The body did not arrive in time.",
         412: "`min_version` is of another process.",
         413: "The body or a record is too large.",
         415: "The media type is not served.",
-        422: "The request says what can't be done; `place` says where.",
-        429: "Too much waits in this sidecar already; nothing was written.",
+        422: "The request is well-formed but invalid; `place` says where.",
+        429: "Too many requests or bytes wait already; nothing was written.",
         500: "Kafka refused for a reason that a retry will not fix.",
         503: "No broker is reachable, or memory or the spool was full, or the sidecar is shutting down; "
         "nothing was sent.",

@@ -86,7 +86,7 @@ class WaitQuery(Query):
 
 class Receipt(BaseModel):
     partition: int
-    offset: int | None = Field(description="Null where the broker did not say it.")
+    offset: int | None = Field(description="Null if the broker did not report it.")
     timestamp: int
 
 

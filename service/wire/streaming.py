@@ -39,7 +39,7 @@ class Outlet:
         except TimeoutError as e:
             if self._abort is not None:
                 self._abort()
-            raise CallerGoneError(f"the caller took nothing for {self._stall_ms} ms") from e
+            raise CallerGoneError(f"the caller read nothing for {self._stall_ms} ms") from e
 
 
 class StreamedAnswer(Response):

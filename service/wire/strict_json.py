@@ -140,8 +140,8 @@ def find_fault(body: bytes) -> BodyError | None:
         return fault
     if len(body) > SEARCHED_BYTES:
         detail = (
-            "a duplicate field, or a field name with escapes; the field is named in bodies of at most "
-            f"{SEARCHED_BYTES} bytes"
+            "a duplicate field, or a field name with escapes; it is named only in bodies of at most"
+            f" {SEARCHED_BYTES} bytes"
         )
         return BodyError(400, "", detail)
     try:
@@ -184,7 +184,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _fault_of(node: object, place: str, *, in_payload: bool) -> BodyError | None:
     if isinstance(node, str):
         if _SURROGATE.search(node):
-            return BodyError(400, place, "a lone surrogate is no character")
+            return BodyError(400, place, "a lone surrogate is not a character")
         return None
     if isinstance(node, _Members):
         return _fault_of_members(node, place, in_payload=in_payload)
@@ -200,7 +200,7 @@ def _fault_of_members(members: _Members, place: str, *, in_payload: bool) -> Bod
     seen: set[str] = set()
     for name, value in members:
         if _SURROGATE.search(name):
-            return BodyError(400, place, "a lone surrogate in a member's name is no character")
+            return BodyError(400, place, "a lone surrogate in a member's name is not a character")
         within = f"{place}.{name}" if place else name
         if name in seen and not in_payload:
             return BodyError(400, within, "duplicate field")

@@ -1,4 +1,4 @@
-"""The behaviours that the client is held to, and the cases of Kafka's own tests, as values. Pure."""
+"""The behaviours that the client must have, and the cases of Kafka's own tests, as values. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class JavaTestClass:
-    """One of Kafka's test classes: its methods, "test" dropped, by whether they concern this client."""
+    """One of Kafka's test classes: its methods (without "test"), applicable to this client or not."""
 
     name: str
     applicable: tuple[str, ...]

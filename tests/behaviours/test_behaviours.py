@@ -29,7 +29,7 @@ def test_nothing_that_must_be_shown_is_missing_and_the_table_is_what_make_behavi
 
 
 _MARKED = {"ABC-01": ["a"], "ABC-02": ["a"], "SomeTest.Works": ["a"]}
-#: What is wrong with what tests show and leave out, and what they do.
+#: The complaints about the tests' markers and LEFT_OUT, and the evidence itself.
 COMPLAINTS = {
     "of first rank, without a test, whatever the reason": (
         Shown({"ABC-02": ["a"], "SomeTest.Works": ["a"]}, {"ABC-01": "too hard"}),
@@ -89,7 +89,7 @@ def test_markers_are_read_from_functions_methods_and_single_cases(tmp_path: Path
     )
 
 
-def test_what_can_not_be_read_without_running_it_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_a_marker_that_needs_running_code_is_refused_with_its_place(tmp_path: Path) -> None:
     for line in ("@pytest.mark.behaviour(*IDS)\ndef test_it() -> None: ...", "LEFT_OUT = dict(a=REASON)"):
         (tmp_path / "test_a.py").write_text(f"{line}\n")
         with pytest.raises(MarkerError, match=r"test_a\.py:1: .* literal"):

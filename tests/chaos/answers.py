@@ -1,7 +1,7 @@
-"""What an answer says of each record of its request, in each dialect; a line of a stream too. Pure.
+"""Reads the outcome of each record from an answer of each dialect, or from a line of a stream. Pure.
 
-Each gives an End per record, in order. An answer that is no JSON, or tells of another number of records, is
-an AssertionError: that is a fault of the sidecar, whatever else was broken meanwhile.
+Each function gives an End per record, in order. An answer that is no JSON, or has another number of results,
+is an AssertionError: that is a fault of the sidecar, whatever else was broken meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.chaos.history import Outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TOLD_OF_WRITTEN: Final = {"no": Outcome.NOT_WRITTEN, "unknown": Outcome.UNKNOWN}
+_OUTCOME_BY_WRITTEN: Final = {"no": Outcome.NOT_WRITTEN, "unknown": Outcome.UNKNOWN}
 _DETAIL_CHARACTERS: Final = 300
 
 
@@ -94,8 +94,8 @@ def _document(status: int, body: bytes) -> Mapping[str, Any]:
 
 
 def _failed(written: str | None, error: Mapping[str, Any]) -> End:
-    assert written in _TOLD_OF_WRITTEN, f"a failure that does not say whether it was written: {error}"
-    return End(_TOLD_OF_WRITTEN[written], detail=_short(error))
+    assert written in _OUTCOME_BY_WRITTEN, f"a failure that does not say whether it was written: {error}"
+    return End(_OUTCOME_BY_WRITTEN[written], detail=_short(error))
 
 
 def _short(error: Mapping[str, Any]) -> str:

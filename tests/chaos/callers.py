@@ -1,9 +1,9 @@
-"""Open-loop callers of a sidecar over HTTP, all on one event loop: each sends at its pace, answered or not.
+"""Open-loop callers of a sidecar over HTTP, on one event loop: each sends at its own pace, answered or not.
 
-So several requests of a caller are open at once, and several batches of a partition in flight. Deadlines are
-drawn for each request; some connections are cut while a request is open. A caller with idempotency keys
-sends a request again until its outcome is known, one `again` once, without a key. Where nobody listens
-there is no attempt.
+So several requests of a caller are open at once, and several batches of a partition are in flight. Each
+request has a random deadline, and some connections are cut while a request is open. A caller with idempotency
+keys repeats a request until its outcome is known. A caller with `again` repeats it once, without a key. A
+refused connection is no attempt.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class StreamCaller(Caller):
             else:
                 await connection.send_chunk(b"")
         except OSError:
-            pass  # the reader is told too
+            pass  # the reader fails too
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             rest = await reading
         connection.cut()

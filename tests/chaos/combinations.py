@@ -1,6 +1,6 @@
-"""Faults at once: some harms drawn by a seed, begun one after the other, ended in an order of their own.
+"""Several faults at once: harms drawn by a seed, begun one after the other, ended in another order.
 
-A combination of the same seed is the same again; its name says what it is made of.
+The same seed gives the same combination. The name of a combination lists its harms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.chaos.routes import by_proxies_with_short_requests
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.chaos.fault import Strike
+    from tests.chaos.fault import Injection
     from tests.chaos.harms import Harm
     from tests.chaos.scene import Scene
 
@@ -41,7 +41,7 @@ _OF_NETWORK: Final = (
 
 
 def combinations(how_many: int, seed: int) -> tuple[Fault, ...]:
-    """Of a harm of brokers and one to three of the network each; no combination twice."""
+    """Combinations of one harm of brokers and one to three of the network; none occurs twice."""
     random = Random(seed)
     faults: dict[str, Fault] = {}
     while len(faults) < how_many:
@@ -62,8 +62,8 @@ def endless(seed: int) -> Iterator[Fault]:
     return chain.from_iterable(combinations(20, seed + cycle) for cycle in count())
 
 
-def _at_once(drawn: list[Harm], seed: int) -> Strike:
-    def strike(scene: Scene) -> None:
+def _at_once(drawn: list[Harm], seed: int) -> Injection:
+    def inject(scene: Scene) -> None:
         random = Random(seed)
         # A leader is looked for while there is one: those of brokers come last.
         ends = []
@@ -76,4 +76,4 @@ def _at_once(drawn: list[Harm], seed: int) -> Strike:
             end()
             scene.hold(random.uniform(0.0, 0.5))
 
-    return strike
+    return inject

@@ -1,7 +1,7 @@
-"""Which rule allows a record to be stored twice: pure. A duplicate that no rule explains is a broken promise.
+"""Which rule allows a record to be stored twice: pure. A duplicate without such a rule is a broken promise.
 
-Each rule needs evidence, of the caller's attempts or of the wire. What a fault did is evidence too: without
-a killed broker nobody has forgotten a producer.
+Each rule needs evidence from the caller's attempts or from the wire. The fault itself is evidence too: only a
+killed broker can have forgotten a producer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fault is, and the list that each of them is entered into by its module."""
+"""The type of a fault. Each module of faults has a list of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.chaos.scene import Scene
     from tests.chaos.stage import Client, Stage
 
-    Strike = Callable[[Scene], None]
+    Injection = Callable[[Scene], None]
     Route = Callable[[Stage], Client]
 
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Fault:
     """A row of docs/reliability.md.
 
-    `name` says what happens. `strike` does it, holds it, mends it. `route` is how clients reach the brokers.
+    `name` says what happens. `inject` does it, holds it, mends it. `route` is how clients reach the brokers.
     `own_sidecar` has the fault harm a sidecar of its own, `spool` has one more caller, who is content with a
     202. `short` are those that `make test` plays. `kills_brokers` and `kills_sidecar` are evidence for the
     rules by which a record may be there twice (duplicates.py). `judges_gap` compares the longest time without
@@ -28,7 +28,7 @@ class Fault:
 
     name: str
     group: str
-    strike: Strike
+    inject: Injection
     route: Route
     kills_brokers: bool = False
     kills_sidecar: bool = False

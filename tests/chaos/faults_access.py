@@ -1,7 +1,7 @@
-"""Who may come in, and how much of it: rights, passwords, certificates, quotas.
+"""Faults of access: rights, passwords, certificates, quotas.
 
-Clients come by TLS and SCRAM. Java's client reads password and authorities once, so nothing of that kind can
-be changed under it.
+Clients connect by TLS and SCRAM. Java's client reads its password and authorities only once, so these can't
+be changed while it runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.chaos.routes import by_name_and_password, by_name_and_password_withou
 from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
-    from tests.chaos.fault import Route, Strike
+    from tests.chaos.fault import Injection, Route
     from tests.chaos.scene import Scene
 
 _GROUP: Final = "access and quotas"
@@ -24,12 +24,12 @@ _QUOTA_PERCENT: Final = 0.2
 
 def _access(
     name: str,
-    strike: Strike,
+    inject: Injection,
     route: Route = by_name_and_password_without_java,
     *,
     judges_gap: bool = True,
 ) -> Fault:
-    return Fault(name, _GROUP, strike, route, judges_gap=judges_gap)
+    return Fault(name, _GROUP, inject, route, judges_gap=judges_gap)
 
 
 def _take_and_give_the_right_to_write(scene: Scene) -> None:
@@ -50,7 +50,7 @@ def _rotate_password(scene: Scene) -> None:
 
 
 def _rotate_password_and_be_late(scene: Scene) -> None:
-    """As with Java's client, records wait for their deadline while nobody lets it in."""
+    """As with Java's client, records wait for their deadline while brokers refuse the client."""
     scene.cluster.rotate_password()
     _cut_off(scene)
     scene.hold(4)

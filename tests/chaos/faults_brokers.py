@@ -13,7 +13,7 @@ from tests.support.java_peer import now_ms
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.chaos.fault import Route, Strike
+    from tests.chaos.fault import Injection, Route
     from tests.chaos.scene import Scene
 
 _GROUP: Final = "brokers"
@@ -23,7 +23,7 @@ _NAPS: Final = 15
 
 def _broker(
     name: str,
-    strike: Strike,
+    inject: Injection,
     *,
     route: Route = by_proxies,
     short: bool = False,
@@ -34,7 +34,7 @@ def _broker(
     return Fault(
         name,
         _GROUP,
-        strike,
+        inject,
         route,
         short=short,
         spool=spool,
@@ -216,7 +216,7 @@ def _fill_one_of_two_log_folders(scene: Scene) -> None:
 
 
 FAULTS: Final = (
-    _broker("kill -9 of a leader whose followers stand still", _lead_alone_and_die, short=True),
+    _broker("kill -9 of a leader whose followers are stalled", _lead_alone_and_die, short=True),
     _broker("kill -9 of a leader, until another is elected", _kill_until_elected),
     _broker("kill -9 of a leader, with the spool", _kill_until_elected, spool=True),
     _broker(

@@ -29,7 +29,7 @@ from tests.support.plain_http import NO_TLS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.chaos.fault import Route, Strike
+    from tests.chaos.fault import Injection, Route
     from tests.chaos.scene import Scene
 
 _GROUP: Final = "the sidecar"
@@ -45,7 +45,7 @@ _NOBODYS_ADDRESS: Final = "127.9.9.9"
 
 def _own(
     name: str,
-    strike: Strike,
+    inject: Injection,
     *,
     route: Route = without_java,
     kills_sidecar: bool = False,
@@ -55,7 +55,7 @@ def _own(
     return Fault(
         name,
         _GROUP,
-        strike,
+        inject,
         route,
         kills_sidecar=kills_sidecar,
         own_sidecar=True,
@@ -119,9 +119,9 @@ def _limited(pid: int, which: int, limit: int) -> Iterator[None]:
 
 
 def _use_up_descriptors(scene: Scene) -> None:
-    """No socket can be opened: neither a caller's accepted nor one to a broker that was cut off.
+    """No socket can be opened: the sidecar accepts no caller and can't connect to a broker again.
 
-    A connection that is not accepted has its request read late, which is no deadline lost.
+    The request of a connection that is not accepted is read late. This does not count as a missed deadline.
     """
     pid, began_ms = scene.sidecar.process.pid, now_ms()
     highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
@@ -139,7 +139,7 @@ def _use_up_descriptors(scene: Scene) -> None:
 
 
 def _near_the_limit_of_memory(scene: Scene) -> None:
-    """Room for one large body or two, and many at once. None is written: they end before their JSON does."""
+    """Many large bodies at once, with memory for one or two. None is written: their JSON is incomplete."""
     pid = scene.sidecar.process.pid
     found = _VIRTUAL.search(Path(f"/proc/{pid}/status").read_text())
     assert found is not None
@@ -170,14 +170,14 @@ def _full_disk(scene: Scene) -> None:
         scene.wait_for_failures(503, count=3)
 
 
-def _clock(difference_s: float) -> Strike:
-    def strike(scene: Scene) -> None:
+def _clock(difference_s: float) -> Injection:
+    def inject(scene: Scene) -> None:
         scene.clock.set(difference_s)
         scene.hold(3)
         scene.clock.set(0)
         scene.hold(1)
 
-    return strike
+    return inject
 
 
 def _clock_of_refused_records(scene: Scene) -> None:

@@ -1,6 +1,6 @@
-"""Harms that begin, last and end: each a fault by itself, and an ingredient of combinations.
+"""Harms that begin, last and end: each is a fault by itself, and a part of combinations.
 
-`begin` gives what ends it. The harm of a broker is that of the leader of partition 0 unless it says more.
+`begin` returns a function that ends it. A harm of a broker is one of the leader of partition 0 by default.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.chaos.fault import Strike
+    from tests.chaos.fault import Injection
     from tests.chaos.scene import Scene
     from tests.support.faulty_proxy import FaultyProxy
 
     End = Callable[[], object]
 
-#: request.timeout.ms is 30 s; where it must strike within a fault it is this, for Java's client too.
+#: request.timeout.ms is 30 s by default. Faults that must see it expire use this, for Java's client too.
 SHORT_REQUEST_TIMEOUT: Final = {"request.timeout.ms": "2000"}
 
 
@@ -28,17 +28,17 @@ class Harm:
     name: str
     begin: Callable[[Scene], End]
 
-    def held(self, seconds: float) -> Strike:
-        """The fault that consists of nothing else."""
+    def held(self, seconds: float) -> Injection:
+        """The fault that is this harm alone, for so long."""
 
-        def strike(scene: Scene) -> None:
+        def inject(scene: Scene) -> None:
             end = self.begin(scene)
             try:
                 scene.hold(seconds)
             finally:
                 end()
 
-        return strike
+        return inject
 
 
 def _of_proxies(

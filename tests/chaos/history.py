@@ -1,7 +1,7 @@
-"""What callers asked for and were answered: the half of the truth that can be seen from outside.
+"""The requests of callers and their answers: the part of a run that is visible from outside.
 
-An Attempt is one record in one request. The load's thread appends; a `History` may be read by others
-meanwhile, since what was appended is never changed.
+An Attempt is one record in one request. The load's thread appends; other threads may read a `History`
+meanwhile, since entries never change.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Outcome(enum.Enum):
-    """What became of a record, as far as its caller knows."""
+    """The outcome of a record, as far as its caller knows."""
 
     STORED = "acknowledged, with its place"
-    TAKEN = "taken on by the spool: it will be stored"
+    TAKEN = "accepted by the spool: it will be stored"
     PLACELESS = "acknowledged, by a dialect that names no place"
     NOT_WRITTEN = "failed, and said not to be written"
     UNKNOWN = "failed, and perhaps written"
@@ -81,13 +81,13 @@ class Lag:
             self._samples.append((at_ms, lag_ms))
 
     def excuse(self, since_ms: int, until_ms: int) -> None:
-        """The sidecar was stopped in between: what was open meanwhile is excused as long. Any thread."""
+        """The sidecar was stopped in between: requests open meanwhile may be late by as much. Any thread."""
         self._stops.append((since_ms, until_ms))
 
     def within(self, since_ms: int, until_ms: int) -> float:
-        """The sum of what reaches into that time, in milliseconds; ends included.
+        """The sum of the samples that overlap that time, in milliseconds; ends included.
 
-        A sample is noted at its end, perhaps after the answers that it held up.
+        A sample is noted at its end, perhaps after the answers that it delayed.
         """
         samples = self._samples
         first = bisect_left(samples, (since_ms, 0.0))

@@ -1,15 +1,15 @@
-"""What callers were answered, against what is stored: pure, so that the judge is judged by tests of its own.
+"""Compares the answers to callers with the stored records. Pure, so that it has tests of its own.
 
-A record's identity is its value: no two records of a run have one in common. `read` is what another client
-than ours finds in the topic afterwards. `BROKEN` has all kinds of findings.
+A record's identity is its value: no two records of a run have the same. `read` is what another client finds
+in the topic afterwards. `BROKEN` has all kinds of findings.
 
-Order is that of first copies: a record that is sent twice on purpose counts where it was first. It is
-promised among acknowledged records of one caller, key and partition: those of one request or stream by their
-numbers, and those of others where one was answered before the other was sent.
+Order is judged by first copies: a record that was sent twice on purpose counts where it is first. Order is
+promised among acknowledged records of one caller, key and partition. Those of one request or stream are
+ordered by their numbers. Those of two requests are ordered if one was answered before the other was sent.
 
-A deadline is judged by the caller's clock. What machine or fault held up the caller's loop, or the sidecar's
-threads, is subtracted (`Lag`), and `LATE_MS` for the rest of the way. Only lag just after the request, and
-just after the deadline, counts: in between the sidecar waits, and a busy machine excuses no lost deadline.
+A deadline is judged by the caller's clock. Delays of the caller's loop or of the sidecar's threads, by the
+machine or by the fault, are subtracted (`Lag`), and `LATE_MS` for the rest of the way. Only lag just after
+the request and just after the deadline counts. In between the sidecar waits, so a busy machine is no excuse.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ BROKEN: Final = {
     "late": "answered after its deadline, or not at all by then",
     "answered_twice": "answered more than once",
 }
-#: What an answer may be late by, beyond the lag: the way through kernel, sidecar and caller.
+#: How late an answer may be, beyond the lag: for the way through kernel, sidecar and caller.
 LATE_MS: Final = 500
 #: The longest time without success may be so much of Java's, and so many milliseconds.
 GAP_FACTOR: Final = 1.5
 GAP_SLACK_MS: Final = 2_000
-#: How many examples of each kind a verdict shows.
+#: How many examples of each kind the outcome shows.
 _SHOWN: Final = 5
 
 
@@ -92,10 +92,10 @@ def judge(
     seen: Circumstances | None = None,
     lag: Lag | None = None,
 ) -> DeliveryOutcome:
-    """The verdict over one topic.
+    """The delivery outcome of one topic.
 
     `is_foreign` knows the records of others who write to it. Of a topic that was deleted meanwhile only what
-    was sent since `kept_since_ms` can be asked for: what was acknowledged before is gone with it.
+    was sent since `kept_since_ms` is expected: records that were acknowledged before are gone with the topic.
     """
     stored = [record for record in read if not is_foreign(record)]
     copies: dict[bytes, list[ReadRecord]] = defaultdict(list)
@@ -118,7 +118,7 @@ def judge(
 
 
 def gap_sentence(gap_ms: int | None, javas_ms: int | None) -> str | None:
-    """What is wrong with the longest time without success, beside Java's under the same load."""
+    """The fault of the longest time without success, compared with Java's under the same load."""
     if gap_ms is None or javas_ms is None or gap_ms <= GAP_FACTOR * javas_ms + GAP_SLACK_MS:
         return None
     return f"gap: {gap_ms} ms without a success, where Java's client had {javas_ms}"

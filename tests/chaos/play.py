@@ -1,14 +1,14 @@
-"""Plays one fault, from warm-up to verdict.
+"""Plays one fault, from warm-up to outcome.
 
     warm-up                 every caller, and Java's client, has successes
-    the fault strikes       and is mended
+    the fault is injected   and is mended
     recovery                every caller has successes that it asked for after that
     the load ends           every open request is answered
     read back               all brokers are there; librdkafka reads the topic; the judge judges
 
-Not withstood is a fault with any broken promise (judge.py), a longer gap than Java's client by more than the
-judge allows, or a step that waited in vain. The window of "longest time without success" is from strike to
-recovery.
+A fault counts as not withstood in three cases: a promise is broken (judge.py), the gap is longer than that of
+Java's client by more than the judge allows, or a step waited in vain. The window of "longest time without
+success" is from injection to recovery.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Row:
 
 
 def play(stage: Stage, fault: Fault) -> Row:
-    """The row of one fault. Whatever the fault's own steps wait for in vain becomes a sentence of it."""
+    """The row of one fault. If a step of the fault itself waits in vain, the row has a sentence about it."""
     began_ms = now_ms()
     stage.heal()
     client = fault.route(stage)
@@ -157,20 +157,20 @@ class _Act:
                 self._warm_up()
                 pid = scene.sidecar.process.pid
                 self.before_mb = resident_mb(pid)
-                struck_ms = now_ms()
-                self._fault.strike(scene)
+                injected_ms = now_ms()
+                self._fault.inject(scene)
                 load.wait_for_successes(now_ms(), each=_RECOVERED_SUCCESSES, timeout_s=_RECOVERY_TIMEOUT_S)
                 recovered_ms = now_ms()
                 self.after_mb = resident_mb(scene.sidecar.process.pid)
         except AssertionError as error:
             self._not_withstood(error)
             return
-        self.gap_ms = load.longest_gap_ms(struck_ms, recovered_ms)
+        self.gap_ms = load.longest_gap_ms(injected_ms, recovered_ms)
         if self._java is not None:
-            self.java_gap_ms = self._java.longest_gap_ms(struck_ms, recovered_ms)
+            self.java_gap_ms = self._java.longest_gap_ms(injected_ms, recovered_ms)
 
     def end_the_load(self) -> None:
-        """Waits until what is open is answered, so that all that can be stored has somebody who sent it."""
+        """Waits until open requests are answered, so that every record that can be stored has its attempt."""
         try:
             self._scene.load.join()
         except AssertionError as error:

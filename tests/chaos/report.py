@@ -14,16 +14,10 @@ if TYPE_CHECKING:
 RESULTS: Final = Path(__file__).with_name("results.json")
 _COLUMNS: Final = (
     "fault",
-    "requests",
     "acknowledged",
-    "failed",
-    "lost",
     "duplicated",
     "longest without a success, ms",
     "Java's",
-    "MB before, after",
-    "cause of duplicates",
-    "Java's duplicates",
 )
 #: A letter for each cause, which the legend above the tables explains.
 _CAUSES: Final = {rule.value: chr(ord("A") + index) for index, rule in enumerate(Rule)}
@@ -41,7 +35,7 @@ def chaos_tables(path: Path = RESULTS) -> str:
     text = (
         f"Measured on {results['date']}, {results['machine']}: {len(rows)} faults in "
         f"{results['seconds'] / 60:.0f} minutes, seed {results['seed']}, Kafka {results['kafka']}.\n"
-        f"{_stored_twice(rows)}\n\nCauses of duplicates:\n\n"
+        f"{_counted(rows)}\n{_stored_twice(rows)}\n\nCauses of duplicates:\n\n"
     )
     text += "".join(f"- {letter}: {cause}.\n" for cause, letter in _CAUSES.items())
     for group in dict.fromkeys(row["group"] for row in rows):
@@ -54,20 +48,31 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
     for row in rows:
         cells = (
-            row["fault"] + ("" if row["withstood"] else ": **not withstood**"),
-            f"{row['requests']:,}",
+            row["fault"] + _faults(row),
             f"{row['acknowledged']:,}",
-            f"{row['failed'] + row['unanswered']:,}",
-            row["lost"],
-            row["duplicated"],
+            _causes(row) or row["duplicated"],
             _whole(row["gap_ms"]),
             _whole(row["java_gap_ms"]),
-            f"{_whole(row['before_mb'])}, {_whole(row['after_mb'])}",
-            _causes(row),
-            _whole(row["java_duplicated"]),
         )
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _faults(row: Mapping[str, Any]) -> str:
+    """What a row's name is followed by, where the sidecar did not withstand the fault."""
+    lost = f", {row['lost']} lost" if row["lost"] else ""
+    return "" if row["withstood"] and not lost else f": **not withstood{lost}**"
+
+
+def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the whole run counted."""
+    of = {name: sum(row[name] for row in rows) for name in ("requests", "acknowledged", "lost")}
+    most_mb = max((row["after_mb"] for row in rows if row["after_mb"] is not None), default=None)
+    return (
+        f"{of['requests']:,} requests, {of['acknowledged']:,} records acknowledged, "
+        f"{of['lost']:,} of them lost. "
+        f"The sidecar's memory (RSS) was {_whole(most_mb)} MB at most."
+    )
 
 
 def _stored_twice(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""How clients reach the brokers: what each fault needs in between."""
+"""How clients reach the brokers: each fault needs other things in between."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def without_java(stage: Stage) -> Client:
 
 
 def with_power_to_cut(stage: Stage) -> Client:
-    """What the sidecar has fsynced is known: it can be left with nothing else."""
+    """Records what the sidecar has fsynced, so that its disk can be reduced to that."""
     return Client(stage.cluster.bootstrap_servers, has_java=False, has_power=True)
 
 
 def by_the_front_door(stage: Stage) -> Client:
-    """The address of bootstrap.servers stays and leads to where brokers are; all others are told by them."""
+    """bootstrap.servers keeps its address and leads to the brokers; the brokers name all other addresses."""
     return Client(stage.cluster.front_door.bootstrap_servers)
 
 

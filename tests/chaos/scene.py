@@ -1,7 +1,7 @@
-"""What a fault may do, and whom it does it to: one per fault. One thread, the player's.
+"""The brokers, proxies and sidecar that a fault may act on: one Scene per fault. One thread, the player's.
 
-A fault is a function of a Scene that does its harm, holds it, and mends it again: `hold` is for how long
-harm lasts, never for waiting until something has come about.
+A fault is a function of a Scene that begins its harm, holds it, and ends it. `hold` is for the duration of a
+harm, never for waiting until something has happened.
 """
 
 from __future__ import annotations

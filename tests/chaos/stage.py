@@ -1,10 +1,10 @@
-"""What all faults of a run share: three brokers behind steerable proxies, sidecars, Kafka's Java client.
+"""The parts that all faults of a run share: three brokers behind proxies, sidecars, Kafka's Java client.
 
     with Stage(cluster, home, folder, Random(7)) as stage:
         scene = stage.scene(fault.client, topic)        # what a fault may do: scene.py
 
-Sidecars of the same settings are one process over all faults, so that a leak of one fault shows in the next;
-a fault that harms the sidecar itself gets one of its own. One thread steers.
+Sidecars of the same settings are one process over all faults, so that a leak in one fault is visible in the
+next. A fault that harms the sidecar itself gets one of its own. One thread steers.
 """
 
 from __future__ import annotations

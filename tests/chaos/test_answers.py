@@ -1,4 +1,4 @@
-"""What an answer says of each record, and answers that no sidecar may give."""
+"""The outcome of each record by its answer, and answers that no sidecar may give."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What went over the wire to the brokers: each batch of a Produce request, and how it was answered.
+"""The traffic to the brokers: each batch of a Produce request, and its answer.
 
-A proxy hears the bytes of each connection (`FaultyProxy.tap`). A `Conversation` finds the Produce requests in
-them; a record is known by the `#caller/number#` in its value, so batches must not be compressed. Connections
-by TLS can't be read, and are not heard. Proxies append from threads of their own.
+A proxy copies the bytes of each connection (`FaultyProxy.tap`). A `Conversation` finds the Produce requests
+in them. A record is known by the `#caller/number#` in its value, so batches must not be compressed. TLS
+connections can't be read, and are left out. Proxies append from threads of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_BATCHES: Final = 500_000
 
 
 class BatchId(NamedTuple):
-    """By this a broker knows a batch again."""
+    """The identity by which a broker recognises a batch."""
 
     partition: int
     producer_id: int

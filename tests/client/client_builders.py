@@ -1,4 +1,4 @@
-"""What the tests of this room share: small requests, and a NetworkClient on a network that the test plays.
+"""Shared by the tests of this folder: small requests, and a NetworkClient on a mock network.
 
 `Bench` is a client, its selector and its clock. `ready` brings a node up the way a broker would, ApiVersions
 included; `answer` replies to the oldest request that the node has not answered.
@@ -129,7 +129,7 @@ def frame_of(api: ApiKey, version: int, correlation_id: int, message: Message) -
 
 
 class RecordingUpdater(ManualMetadataUpdater):
-    """Keeps what it is told, as NetworkClientTest's TestMetadataUpdater does."""
+    """Records its calls, as NetworkClientTest's TestMetadataUpdater does."""
 
     def __init__(self, nodes: Sequence[Node] = (NODE,)) -> None:
         super().__init__(nodes)
@@ -275,7 +275,7 @@ class Bench:
     def answer(
         self, node_id: int, message: Message, *, version: int | None = None, request: int = -1
     ) -> None:
-        """Lets the node answer one of the requests it was sent, the last unless told otherwise."""
+        """Lets the node answer one of the requests it was sent, by default the last."""
         header = self.headers(node_id)[request]
         answered_version = header.version if version is None else version
         self.selector.receive(node_id, frame_of(header.api, answered_version, header.correlation_id, message))

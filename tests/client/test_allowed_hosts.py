@@ -1,5 +1,4 @@
-"""allowed.broker.hosts: which hosts and addresses are allowed, which entries are none, and that no attempt is
-made elsewhere."""
+"""allowed.broker.hosts: which hosts are allowed, which entries are invalid, and no attempt elsewhere."""
 
 from __future__ import annotations
 
@@ -125,7 +124,7 @@ def test_a_name_that_leads_to_an_address_that_is_not_allowed_is_not_connected_to
     bench.poll()
     (status,) = bench.client.node_statuses(bench.now_ms)
     assert status.last_error == (
-        f"{NODE.host} leads to {METADATA_SERVICE}, which is not in allowed.broker.hosts"
+        f"{NODE.host} resolves to {METADATA_SERVICE}, which is not in allowed.broker.hosts"
     )
 
 

@@ -50,7 +50,7 @@ def test_the_latest_usable_version_is_the_highest_that_both_speak() -> None:
     "NodeApiVersionsTest.LatestUsableVersionOutOfRangeHigh",
     "NodeApiVersionsTest.LatestUsableVersionOutOfRange",
 )
-def test_no_common_version_is_told_with_both_ranges() -> None:
+def test_no_common_version_is_reported_with_both_ranges() -> None:
     for lowest, highest, oldest, latest in ((1, 2, 3, 4), (2, 3, 0, 1), (300, 300, 3, 13)):
         with pytest.raises(UnsupportedVersionError) as caught:
             produce(lowest, highest).latest_usable_version(ApiKey.PRODUCE, oldest, latest)
@@ -92,7 +92,7 @@ def test_a_node_that_listed_nothing_supports_nothing_and_says_so() -> None:
 
 
 @pytest.mark.java("ApiVersionsResponseTest.Intersect")
-def test_two_ranges_have_in_common_what_lies_in_both_whoever_has_which() -> None:
+def test_the_common_range_of_two_does_not_depend_on_their_order() -> None:
     wide, low = (0, 32767), (-32768, 10)
     assert produce(*wide).latest_usable_version(ApiKey.PRODUCE, *low) == 10
     assert produce(*low).latest_usable_version(ApiKey.PRODUCE, *wide) == 10

@@ -1,4 +1,4 @@
-"""Connections are made anew when other credentials are in force: one by one, after a trial, with no loss."""
+"""Connections are renewed when credentials change: one by one, after a trial, with no loss."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 NODES: Final = (NODE, NODE_1, NODE_2)
 OTHERS: Final = CredentialsVersion(sasl=1)
 IDLE: Final = [Stale(node.id, 0) for node in NODES]
-#: From a change until it is taken for what was meant.
+#: From a change of a file until it counts.
 TAKEN_MS: Final = LOOK_MS + 2 * SETTLE_MS
 
 
 class Given(NamedTuple):
-    """What a decision is made of."""
+    """The input of a decision."""
 
     stale: list[Stale]
     held: int | None = None
@@ -89,7 +89,7 @@ class RenewalBench(Bench):
         self.selector.credentials = version
 
     def turn(self, ms: int) -> None:
-        """Polls for so long; whoever is asked for its versions says them."""
+        """Polls for so long; a node that is asked for its versions answers."""
         until_ms = self.now_ms + ms
         while self.now_ms < until_ms:
             before = {node_id: len(self.headers(node_id)) for node_id in self.ids}
@@ -265,7 +265,7 @@ def test_one_whose_session_is_renewed_while_it_is_held_is_sent_to_again() -> Non
     assert bench.attempts(1) == [TRIAL_NODE_ID], "and is made anew for nothing"
 
 
-def test_what_is_held_is_let_go_where_they_change_again_and_those_are_tried_first() -> None:
+def test_a_held_trial_is_dropped_when_the_credentials_change_again_and_the_new_ones_are_tried_first() -> None:
     bench = held()
     bench.change(CredentialsVersion(sasl=2))
     for _ in range(200):
@@ -276,7 +276,7 @@ def test_what_is_held_is_let_go_where_they_change_again_and_those_are_tried_firs
     assert bench.client.is_ready(NODE, bench.now_ms), "while nobody knows whether they are any good"
 
 
-def test_what_the_broker_refuses_costs_no_connection_and_is_told_once() -> None:
+def test_a_refused_renewal_costs_no_connection_and_is_logged_once() -> None:
     bench = RenewalBench()
     bench.selector.never_ready(TRIAL_NODE_ID)
     bench.change()
@@ -293,7 +293,7 @@ def test_what_the_broker_refuses_costs_no_connection_and_is_told_once() -> None:
     assert "Authentication failed" in str(reported[0])
     assert "refused by node 0: " in str(reported[0]), "the first trial was there"
     assert bench.recorded.disconnected == []
-    assert bench.recorded.fatal is None, "nobody who waits for metadata is told"
+    assert bench.recorded.fatal is None, "no caller that waits for metadata gets the error"
 
     bench.selector.become_ready(TRIAL_NODE_ID)
     bench.turn(2 * RETRY_MS)
@@ -361,8 +361,8 @@ def test_a_connection_that_fails_after_a_good_trial_stops_the_others() -> None:
     assert bench.selector.credentials_of(NODE_1.id) == CredentialsVersion()
 
 
-def test_what_changes_again_at_once_is_not_taken_for_what_was_meant() -> None:
-    """A name and its password in two files, read in between: nothing is tried with half of them."""
+def test_a_change_followed_at_once_by_another_does_not_count() -> None:
+    """A name and its password in two files, read between two writes: no half-changed pair is tried."""
     bench = RenewalBench(NODE)
     bench.turn(LOOK_MS)
     for number in range(1, 20):

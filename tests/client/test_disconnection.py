@@ -107,7 +107,7 @@ def ended_requests(bench: Bench) -> list[str]:
 
 
 @pytest.mark.behaviour("NET-13", "UPD-09")
-def test_a_lost_connection_is_told_to_callers_and_to_the_updater(bench: Bench) -> None:
+def test_a_lost_connection_is_reported_to_callers_and_to_the_updater(bench: Bench) -> None:
     bench.selector.disconnect(NODE.id)
     [response] = bench.poll()
     assert response.disconnected
@@ -118,7 +118,7 @@ def test_a_lost_connection_is_told_to_callers_and_to_the_updater(bench: Bench) -
 
 
 @pytest.mark.behaviour("NET-18", "UPD-09")
-def test_a_timeout_is_told_to_the_updater_as_one(bench: Bench) -> None:
+def test_a_timeout_is_reported_to_the_updater_as_one(bench: Bench) -> None:
     bench.clock.advance(1_001)
     responses = bench.poll()
     assert [response.timed_out for response in responses] == [True, True]
@@ -142,55 +142,55 @@ def test_a_node_that_is_closed_answers_nobody_but_the_updater(bench: Bench) -> N
     assert ended_requests(bench) == ["Produce", "Metadata"]
 
 
-# -- which ends and beginnings are news ----------------------------------------------------------------------
+# -- which ends and beginnings are logged --------------------------------------------------------------------
 
 
 REFUSED = Disconnection("refused", "connection refused", WARNING)
 CLOSED = Disconnection("closed", "the peer closed the connection", INFO)
 
 
-def test_a_node_that_cannot_be_connected_to_is_told_once_and_what_is_otherwise_wrong_again() -> None:
-    news = ConnectionLogLimiter()
-    assert [news.ended(1, REFUSED, was_up=False) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
+def test_a_node_that_cannot_be_connected_to_is_logged_once_and_another_failure_again() -> None:
+    limiter = ConnectionLogLimiter()
+    assert [limiter.ended(1, REFUSED, was_up=False) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
     other = Disconnection("refused", "no route to host", WARNING)
-    assert [news.ended(1, other, was_up=False) for _ in range(2)] == [WARNING, DEBUG]
-    assert news.ended(2, REFUSED, was_up=False) == WARNING
+    assert [limiter.ended(1, other, was_up=False) for _ in range(2)] == [WARNING, DEBUG]
+    assert limiter.ended(2, REFUSED, was_up=False) == WARNING
     # Timeouts of any length count as one reason, and new words are not logged without a limit.
     timeouts = [setup_timeout(10_000), setup_timeout(21_345)]
-    assert [news.ended(3, timeout, was_up=False) for timeout in timeouts] == [INFO, DEBUG]
+    assert [limiter.ended(3, timeout, was_up=False) for timeout in timeouts] == [INFO, DEBUG]
     ways = [Disconnection("refused", f"way {n}", WARNING) for n in range(100)]
-    assert [news.ended(4, way, was_up=False) for way in ways].count(WARNING) == 8
+    assert [limiter.ended(4, way, was_up=False) for way in ways].count(WARNING) == 8
 
 
-def test_when_it_is_ready_that_is_told_with_how_often_it_failed_and_failures_are_news_again() -> None:
-    news = ConnectionLogLimiter()
+def test_a_ready_node_is_logged_with_its_failures_and_later_failures_are_logged_again() -> None:
+    limiter = ConnectionLogLimiter()
     for _ in range(7):
-        news.ended(1, REFUSED, was_up=False)
-    assert news.ready(1) == (INFO, 7)
-    assert news.ended(1, CLOSED, was_up=True) == INFO
-    assert news.ended(1, REFUSED, was_up=False) == WARNING
-    assert news.ready(1) == (INFO, 1)
+        limiter.ended(1, REFUSED, was_up=False)
+    assert limiter.ready(1) == (INFO, 7)
+    assert limiter.ended(1, CLOSED, was_up=True) == INFO
+    assert limiter.ended(1, REFUSED, was_up=False) == WARNING
+    assert limiter.ready(1) == (INFO, 1)
 
 
-def test_a_node_that_accepts_and_hangs_up_again_and_again_is_told_once() -> None:
-    news = ConnectionLogLimiter()
+def test_a_node_that_accepts_and_hangs_up_again_and_again_is_logged_once() -> None:
+    limiter = ConnectionLogLimiter()
     reported = []
     for _ in range(5):
-        reported += [news.ready(1)[0], news.ended(1, CLOSED, was_up=True)]
+        reported += [limiter.ready(1)[0], limiter.ended(1, CLOSED, was_up=True)]
     assert reported == [INFO, INFO, *[DEBUG] * 8]
 
 
-def test_a_node_that_has_served_is_news_when_it_goes() -> None:
-    news = ConnectionLogLimiter()
+def test_the_end_of_a_node_that_has_served_is_logged() -> None:
+    limiter = ConnectionLogLimiter()
     for _ in range(3):
-        assert news.ready(1)[0] == INFO
-        news.forget(1)
-        assert news.reported == {}
-        assert news.ended(1, CLOSED, was_up=True) == INFO
-        assert news.ended(1, REFUSED, was_up=False) == WARNING
+        assert limiter.ready(1)[0] == INFO
+        limiter.forget(1)
+        assert limiter.reported == {}
+        assert limiter.ended(1, CLOSED, was_up=True) == INFO
+        assert limiter.ended(1, REFUSED, was_up=False) == WARNING
 
 
-def test_the_client_tells_a_bootstrap_server_by_its_address_and_its_failure_once(
+def test_the_client_logs_a_bootstrap_server_by_its_address_and_its_failure_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(can_connect=lambda _: False)

@@ -139,7 +139,7 @@ def test_a_known_host_keeps_its_name_an_unknown_one_is_left_out_and_only_unknown
 
 
 @pytest.mark.java("ClientUtilsTest.ParseAndValidateAddressesWithReverseLookup")
-def test_canonical_names_take_the_place_of_the_name_behind_which_they_stand(
+def test_canonical_names_take_the_place_of_the_name_that_they_follow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def resolved(resolver: MockResolver, host: str = "example.com") -> list[tuple[str, int]]:
@@ -192,7 +192,7 @@ def test_the_systems_resolver_answers_a_literal_with_itself_once_and_knows_its_o
     for literal in ("127.0.0.1", "::1"):
         assert system.resolve(literal) == (literal,)
     for name in ("a" * 64 + ".example", "a..example"):
-        with pytest.raises(OSError, match="is no host name"):
+        with pytest.raises(OSError, match="is not a host name"):
             system.resolve(name)
     assert system.canonical_name("127.0.0.1")
 
@@ -266,7 +266,7 @@ def test_a_resolver_that_hangs_holds_one_thread_for_each_name_and_few_altogether
     assert len(threads.begun) == MOST_LOOK_UPS
 
 
-def test_who_asks_while_an_abandoned_look_up_goes_on_has_its_answer_and_nobody_thereafter() -> None:
+def test_a_call_during_an_abandoned_look_up_gets_its_answer_and_no_later_one_does() -> None:
     resolver = MockResolver("10.0.0.1")
     threads = Threads(resolver)
     threads.resolver.resolve("broker-1")
@@ -436,7 +436,7 @@ def test_a_look_up_that_hangs_ends_the_attempt_in_time_and_takes_no_second_threa
             bench.clock.advance(20_000)
     assert len(names.begun) == 1
     assert caplog.text.count("was not resolved within") == 1
-    # Who asks while it still hangs has its answer.
+    # A call while it still hangs gets its answer.
     assert not bench.client.ready(NODE, bench.now_ms)
     names.run_one()
     bench.poll()
@@ -483,7 +483,7 @@ def test_a_name_that_hangs_at_a_reconnect_does_not_hold_the_turn() -> None:
 
 
 @pytest.mark.parametrize("end", ["close_node", "disconnect", "close"])
-def test_whose_node_is_let_go_while_its_name_is_looked_up_does_not_connect_to_it(end: str) -> None:
+def test_a_node_that_is_dropped_during_its_look_up_is_not_connected_to(end: str) -> None:
     names, bench = looking_up("10.0.0.1")
     if end == "close":
         bench.client.close()
@@ -498,7 +498,7 @@ def test_whose_node_is_let_go_while_its_name_is_looked_up_does_not_connect_to_it
 
 
 @pytest.mark.parametrize("end", ["close_node", "disconnect"])
-def test_what_was_found_for_a_node_that_was_let_go_is_not_used_later(end: str) -> None:
+def test_addresses_found_for_a_dropped_node_are_not_used_later(end: str) -> None:
     names, bench = looking_up("10.0.0.1")
     getattr(bench.client, end)(NODE.id)
     names.run_one()

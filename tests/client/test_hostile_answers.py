@@ -1,7 +1,7 @@
-"""Spoilt answers by the thousand, straight into what reads them: an error of the protocol, or a message.
+"""Thousands of spoilt answers, passed directly to their readers: each gives a protocol error or a message.
 
-Never another exception, never memory out of proportion to the bytes that came; and a lie that can be read can
-be taken into the metadata and looked at.
+There is no other exception, and memory stays in proportion to the received bytes. A false answer that can be
+read can also be taken into the metadata and looked at.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _SEEDS: Final = 12
 _SIZE: Final = struct.Struct(">i")
-#: Java's clients take gigabytes; here is what a test's frames are far below.
+#: Java's clients accept gigabytes; the frames of these tests are far below this limit.
 _MAX_RECEIVE: Final = 1_000_000
 
 
@@ -142,7 +142,7 @@ def test_a_spoilt_answer_is_a_message_or_a_protocol_error(first: int) -> None:
 
 
 def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> None:
-    """The dearest honest byte is an element of an empty struct; a length of 2^31 must cost nothing."""
+    """An element of an empty struct takes the most memory per byte; a length of 2^31 must take none."""
     frames = [(waiting, frame) for seed in range(500, 512) for waiting, frame in _frames(seed)]
     for waiting, frame in frames:
         allowed_bytes = 60_000 + 150 * len(frame)
@@ -170,7 +170,7 @@ def test_a_size_that_can_not_be_is_refused_before_anything_is_kept_for_it() -> N
 
 
 def test_every_api_of_the_producer_is_asked_and_answered() -> None:
-    """Lest the tests above go through less than they say."""
+    """Checks that the tests above cover as much as they say."""
     brokers = _brokers(0, 0.0)
     asked = {waiting.request.builder.api for waiting, payload in _questions(brokers)}
     assert asked == {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID}

@@ -1,4 +1,4 @@
-"""Requests on their way: their numbers, their queues, and from a frame to its message.
+"""Requests in flight: their correlation ids, their queues, and from a frame to its message.
 
 Twins of InFlightRequestsTest, INF-01 to INF-09, NET-11 and NET-24.
 """
@@ -153,7 +153,7 @@ def test_a_pause_gives_every_request_of_that_node_more_time() -> None:
 
 
 @pytest.mark.behaviour("INF-09")
-def test_load_tells_how_busy_a_connection_is() -> None:
+def test_load_shows_how_busy_a_connection_is() -> None:
     requests = InFlightRequests(max_per_connection=5)
     assert requests.load(NODE) == InFlightLoad(0, None)
     requests.add(make_in_flight(NODE, 1, sent_ms=11))
@@ -175,7 +175,7 @@ def test_load_tells_how_busy_a_connection_is() -> None:
 def test_skipping_the_walk_never_hides_a_timeout(
     sent: list[tuple[int, int, int, int]], asked: list[int]
 ) -> None:
-    """The bound that saves the walk over all queues must agree with a walk, whatever was asked before."""
+    """The bound that saves the walk over all queues must agree with a walk, after any calls."""
     requests = InFlightRequests(max_per_connection=100)
     everything = []
     for correlation_id, (node_id, sent_ms, timeout_ms, throttle_ms) in enumerate(sent):
@@ -215,7 +215,7 @@ def test_correlation_ids_count_from_zero_step_over_sasls_and_go_round() -> None:
     assert new_ids(make_sender(-2), 4) == [-2, -1, 0, 1]
 
 
-def test_a_request_has_the_clients_timeout_unless_told_otherwise(bench: Bench) -> None:
+def test_a_request_has_the_clients_timeout_unless_it_brings_its_own(bench: Bench) -> None:
     make = partial(bench.client.new_client_request, 1, PlainBuilder(), 7)
     request = make(expect_response=False)
     assert (request.request_timeout_ms, request.created_ms, request.expect_response) == (1_000, 7, False)
@@ -292,16 +292,14 @@ def test_an_answer_in_pieces_that_is_another_requests_is_no_answer() -> None:
         waiting.feed(encode_response_header(ApiKey.METADATA, 12, 4) + bytes(2_000), 2_010)
 
 
-def test_another_correlation_id_is_named_with_the_request_and_a_frame_that_nobody_waits_for_is_an_error() -> (
-    None
-):
+def test_another_correlation_id_is_named_with_the_request_and_an_unexpected_frame_is_an_error() -> None:
     payload = frame_of(ApiKey.PRODUCE, 12, 4, ANSWER)
     with pytest.raises(CorrelationIdMismatchError) as caught:
         parse_response(payload, make_in_flight(1, 5, version=12))
     assert caught.value.message == (
         "Correlation id for response (4) does not match request (5), Produce v12 request 5"
     )
-    with pytest.raises(ProtocolError, match=r"^3 bytes came that no request had asked for$"):
+    with pytest.raises(ProtocolError, match=r"^3 bytes arrived without a request$"):
         parse_response(b"abc", None)
 
 

@@ -1,4 +1,4 @@
-"""When metadata is requested, from which node, how it ends, and what of that is reported.
+"""When metadata is requested, from which node, how a request ends, and what is reported.
 
 UPD-01 to UPD-15, and NetworkClientTest.
 """
@@ -64,7 +64,7 @@ def known_metadata(now_ms: int = 1_000_000, *, max_age_ms: int = 5_000) -> Metad
 
 
 class OneClient:
-    """A MetadataClient that does what the test says, and keeps what it was asked."""
+    """A MetadataClient that does what the test says, and records its requests."""
 
     def __init__(self, *, node: Node | None = NODE, any_ready: bool = False) -> None:
         self.node = node
@@ -187,7 +187,7 @@ def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
         metadata.maybe_throw_any_exception()
 
 
-def test_what_is_fatal_stays_to_be_raised_when_a_request_fails_thereafter() -> None:
+def test_a_fatal_error_stays_to_be_raised_when_a_request_fails_thereafter() -> None:
     metadata = make_metadata()
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
     updater.handle_server_disconnect(7, NODE.id, SaslAuthenticationError("who?"))
@@ -197,7 +197,7 @@ def test_what_is_fatal_stays_to_be_raised_when_a_request_fails_thereafter() -> N
 
 
 class _InDoubt(Metadata):
-    """Metadata whose last answer may not be so."""
+    """Metadata whose last answer may be false."""
 
     @property
     def is_in_doubt(self) -> bool:
@@ -217,7 +217,7 @@ def test_after_an_answer_in_doubt_another_broker_is_asked() -> None:
         assert client.avoided == avoided
 
 
-def test_an_answer_that_is_no_metadata_is_a_bug_and_one_that_nobody_awaits_changes_nothing() -> None:
+def test_an_answer_that_is_no_metadata_is_a_bug_and_an_unexpected_one_changes_nothing() -> None:
     metadata = known_metadata(now_ms=0)
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
     with pytest.raises(IllegalStateError, match="is no answer to a metadata request"):
@@ -246,7 +246,7 @@ def test_from_bootstrap_to_the_first_metadata() -> None:
     version = metadata.update_version
     bench.clock.advance(5)
     bench.answer(node_id, metadata_message(BROKERS, {"orders": 3}))
-    assert bench.poll() == []  # nobody but the updater is told
+    assert bench.poll() == []  # only the updater gets it
     assert metadata.update_version == version + 1
     assert {node.id for node in bench.updater.fetch_nodes()} == {0, 1}
     assert not bench.updater.is_update_due(bench.now_ms)
@@ -339,7 +339,7 @@ def test_any_disconnection_asks_for_an_update() -> None:
 
 
 @pytest.mark.behaviour("UPD-08", "CONN-12", "META-20")
-def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> None:
+def test_a_refusal_reaches_callers_that_wait_for_metadata_and_is_tried_again() -> None:
     metadata = make_metadata()
     bench = Bench(metadata=metadata)
     bench.selector.never_ready(-1)
@@ -355,7 +355,7 @@ def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> N
     assert bench.client.connection_delay_ms(bootstrap, bench.now_ms) == 10_000
 
 
-def test_a_lost_connection_does_not_end_a_refusal_that_nobody_was_told_of_yet() -> None:
+def test_a_lost_connection_does_not_end_a_refusal_that_nobody_has_received_yet() -> None:
     metadata = make_metadata()
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
     updater.handle_server_disconnect(0, -1, SaslAuthenticationError("who are you"))
@@ -409,7 +409,7 @@ def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     bench.poll()
     assert metadata.rebootstraps == 1
     [failed] = [event for event in bench.sink.events if isinstance(event, MetadataRefreshFailed)]
-    assert failed.detail == "the broker asked to begin again with bootstrap.servers"
+    assert failed.detail == "the broker requested a restart from bootstrap.servers"
     assert metadata.fetch().is_bootstrap_configured
     assert not metadata.fetch().topics  # the body of such a response is not used
     assert not bench.selector.is_open(node_id)
@@ -522,7 +522,7 @@ LISTENER_NOT_FOUND = 72
 
 @pytest.fixture
 def reported(caplog: pytest.LogCaptureFixture) -> Reported:
-    """What was told at INFO and above since this was last asked."""
+    """The lines logged at INFO and above since the last call."""
     caplog.set_level(logging.INFO)
 
     def take() -> list[tuple[str, str]]:
@@ -533,73 +533,71 @@ def reported(caplog: pytest.LogCaptureFixture) -> Reported:
     return take
 
 
-def test_that_nobody_can_be_asked_is_a_warning_once_until_a_refresh_works(reported: Reported) -> None:
-    news = RefreshLogLimiter()
+def test_the_lack_of_a_node_to_ask_is_a_warning_once_until_a_refresh_works(reported: Reported) -> None:
+    limiter = RefreshLogLimiter()
     for now_ms in range(1_000, 60_000, 50):
-        news.no_node(now_ms)
-    assert reported() == [
-        ("WARNING", "No broker can be connected to; metadata is not refreshed until one can")
-    ]
-    news.refreshed(61_000)
-    news.refreshed(62_000)
+        limiter.no_node(now_ms)
+    assert reported() == [("WARNING", "No broker is reachable; metadata is not refreshed until one is")]
+    limiter.refreshed(61_000)
+    limiter.refreshed(62_000)
     assert reported() == [("INFO", "Metadata is refreshed again, 60000 ms after that first failed")]
-    news.no_node(63_000)
+    limiter.no_node(63_000)
     assert [level for level, _ in reported()] == ["WARNING"]
 
 
-def test_each_way_of_failing_is_told_once_and_not_more_than_a_few(reported: Reported) -> None:
-    news = RefreshLogLimiter()
+def test_each_kind_of_failure_is_logged_once_and_only_a_few_of_them(reported: Reported) -> None:
+    limiter = RefreshLogLimiter()
     for _ in range(3):
-        news.failed("expired", "timeout", "no answer", 0)
-        news.failed("expired", "error", "no brokers", 0)
+        limiter.failed("expired", "timeout", "no answer", 0)
+        limiter.failed("expired", "error", "no brokers", 0)
     assert reported() == [
         ("INFO", "Metadata refresh (expired) failed: no answer"),
         ("INFO", "Metadata refresh (expired) failed: no brokers"),
     ]
     for n in range(100):
-        news.failed("expired", "error", f"way {n}", 0)
+        limiter.failed("expired", "error", f"way {n}", 0)
     assert len(reported()) == 6
-    news.refreshed(1_000)
+    limiter.refreshed(1_000)
     reported()
-    news.failed("expired", "error", "way 99", 2_000)
+    limiter.failed("expired", "error", "way 99", 2_000)
     assert len(reported()) == 1
 
 
 def test_topics_that_callers_make_up_are_a_line_in_ten_seconds_and_remembered_in_bounded_number(
     reported: Reported,
 ) -> None:
-    news = RefreshLogLimiter()
-    for n in range(901):  # the last one when it may be told again
-        news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN}), n, now_ms=n * 100)
+    limiter = RefreshLogLimiter()
+    for n in range(901):  # the last one when it may be logged again
+        limiter.response_came(read(3, errors={f"made-up-{n}": UNKNOWN}), n, now_ms=n * 100)
     assert len(reported()) == 10
-    news = RefreshLogLimiter()
-    news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN for n in range(3_000)}), 1, now_ms=0)
-    assert len(news._reported_topics) == 1_000
+    limiter = RefreshLogLimiter()
+    limiter.response_came(read(3, errors={f"made-up-{n}": UNKNOWN for n in range(3_000)}), 1, now_ms=0)
+    assert len(limiter._reported_topics) == 1_000
 
 
-def test_what_could_not_be_told_then_is_told_when_it_is_met_again(reported: Reported) -> None:
-    news = RefreshLogLimiter()
-    news.response_came(read(3, errors={"a": UNKNOWN}), 1, now_ms=0)
-    news.response_came(read(3, errors={"b": UNKNOWN}), 2, now_ms=1)
+def test_a_failure_that_the_limiter_held_back_is_logged_when_it_is_met_again(reported: Reported) -> None:
+    limiter = RefreshLogLimiter()
+    limiter.response_came(read(3, errors={"a": UNKNOWN}), 1, now_ms=0)
+    limiter.response_came(read(3, errors={"b": UNKNOWN}), 2, now_ms=1)
     assert len(reported()) == 1
-    news.response_came(read(3, errors={"a": UNKNOWN}), 3, now_ms=20_000)
+    limiter.response_came(read(3, errors={"a": UNKNOWN}), 3, now_ms=20_000)
     assert reported() == []
-    news.response_came(read(3, errors={"b": UNKNOWN}), 4, now_ms=20_000)
+    limiter.response_came(read(3, errors={"b": UNKNOWN}), 4, now_ms=20_000)
     ((level, line),) = reported()
     assert (level, "{'b': 'UNKNOWN_TOPIC_OR_PARTITION'}" in line) == ("WARNING", True)
 
 
 def test_partitions_without_a_listener_are_counted_and_some_are_named(reported: Reported) -> None:
-    news = RefreshLogLimiter()
+    limiter = RefreshLogLimiter()
     described = [partition(p, error=LISTENER_NOT_FOUND if p > 0 else 0) for p in range(13)]
     response = read(3, [topic("well", 1), topic("t", described)], errors={"gone": UNKNOWN})
-    news.response_came(response, 1, now_ms=0)
+    limiter.response_came(response, 1, now_ms=0)
     named = [f"t-{p}" for p in range(1, 11)]
     said = f"12 partitions have leader brokers without a matching listener, including {named}"
     assert reported()[0] == ("WARNING", said)
-    news.response_came(response, 2, now_ms=1)
+    limiter.response_came(response, 2, now_ms=1)
     assert reported() == []
-    news.response_came(read(3, [topic("well", 1)]), 3, now_ms=2)
+    limiter.response_came(read(3, [topic("well", 1)]), 3, now_ms=2)
     assert reported() == []
-    news.response_came(response, 4, now_ms=3)
+    limiter.response_came(response, 4, now_ms=3)
     assert reported() == [("WARNING", said)]

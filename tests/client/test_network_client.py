@@ -582,7 +582,7 @@ def test_disconnect_begins_a_backoff_once_and_none_for_a_node_that_was_never_tri
 
 
 @pytest.mark.java("NetworkClientTest.ClientDisconnectAfterInternalApiVersionRequest")
-def test_a_disconnection_while_versions_are_asked_for_is_not_told_to_callers() -> None:
+def test_a_disconnection_while_versions_are_asked_for_is_not_reported_to_callers() -> None:
     bench = Bench()
     bench.connect()
     assert bench.client.has_in_flight_requests(NODE.id)
@@ -647,7 +647,7 @@ def test_closing_twice_only_warns(caplog: pytest.LogCaptureFixture) -> None:
         bench.poll()
 
 
-# -- what the peer does wrong --------------------------------------------------------------------------------
+# -- faults of the peer --------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("NET-11")
@@ -670,12 +670,12 @@ def test_an_answer_to_another_question_ends_the_connection(
     assert bench.poll() == []
 
 
-def test_an_unreadable_answer_and_one_that_nobody_asked_for_end_the_connection() -> None:
+def test_an_unreadable_answer_and_an_unexpected_one_end_the_connection() -> None:
     for payload, detail in (
         (b"", "unreadable response to Produce v13 request 1"),
         (b"\0\0\0\1\0\xff\xff\xff\xff\x0f", "unreadable response to Produce v13"),  # a huge count
         (b"\0\0\0\1", "unreadable response to Produce v13 request 1"),
-        (b"surprise", "8 bytes came that no request had asked for"),
+        (b"surprise", "8 bytes arrived without a request"),
     ):
         bench = Bench()
         bench.ready()
@@ -747,7 +747,7 @@ def test_least_loaded_node_prefers_ready_over_connecting_over_the_first_in_a_ran
 
 
 def test_one_end_of_a_connection_counts_as_one_failure() -> None:
-    """The node sends nonsense and hangs up: the client closes, and the selector tells of the end as well."""
+    """The node sends nonsense and hangs up: the client closes, and the selector reports the end as well."""
 
     class HangsUp(MockSelector):
         @property

@@ -1,4 +1,4 @@
-"""NetworkClient over SASL: versions are asked for behind the log-in, and its renewal goes by unnoticed."""
+"""NetworkClient over SASL: versions are asked for after the log-in, and callers don't notice its renewal."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_request_that_waits_for_the_renewal_is_sent_and_no_other_one_with_it()
         while not it.can_send():
             responses += it.poll()
             turns += 1
-        assert turns > 1  # it begins, goes on with the handshake's answer, and is over with the verdict
+        assert turns > 1  # one to begin, one for the handshake's answer, one for the outcome
         assert broker.server.reauthentications == 1
         while not responses:
             responses = it.poll()

@@ -1,6 +1,6 @@
-"""The client as a whole: one turn and its order, its end, and beginning again; that nothing makes it spin.
+"""The client as a whole: the order of one turn, closing, bootstrapping again, and no busy loops.
 
-With cases of NetworkClientTest that tell a story of their own; the others are in `test_network_client.py`.
+It has those cases of NetworkClientTest that are longer scenarios; the others are in `test_network_client.py`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_a_bootstrap_server_is_left_when_brokers_are_known_and_it_has_answered_w
 
 
 class Faulty(RecordingUpdater):
-    """An updater with a bug: it can't bear the end of a connection."""
+    """An updater with a bug: it raises at the end of a connection."""
 
     is_faulty = True
 
@@ -154,7 +154,7 @@ def test_a_turn_that_breaks_off_loses_none_that_ended_at_a_listeners_request() -
 
 @pytest.mark.parametrize("discovers", [True, False])
 def test_a_connection_that_comes_and_goes_within_one_turn_is_gone(discovers: bool) -> None:
-    """TCP is up, and the handshake fails in the same poll: the selector tells both."""
+    """TCP is up, and the handshake fails in the same poll: the selector returns both."""
 
     class ComesAndGoes(MockSelector):
         @property
@@ -171,7 +171,7 @@ def test_a_connection_that_comes_and_goes_within_one_turn_is_gone(discovers: boo
 
 
 def assert_polls_at_most(limit: int, bench: Bench, for_ms: int) -> None:
-    """A loop that has nothing else to do gets over that time with no more polls than these."""
+    """The number of polls in that time, in a loop that has nothing else to do."""
     before, until_ms = len(bench.selector.polls), bench.now_ms + for_ms
     while bench.now_ms < until_ms:
         bench.poll(until_ms - bench.now_ms)
@@ -239,7 +239,7 @@ def test_a_broker_that_always_refuses_us_is_not_stormed() -> None:
 
 
 def test_a_throttled_cluster_is_no_reason_to_begin_again() -> None:
-    """Every broker is there, and wants a pause: what is known of them stays known (UPD-11)."""
+    """All brokers are there and throttle: the client keeps their metadata (UPD-11)."""
     metadata = a_metadata()
     bench = Bench(metadata=metadata)
     metadata.update(metadata.request_version, read([NODE]), False, bench.now_ms)
@@ -406,7 +406,7 @@ def test_brokers_that_moved_altogether_are_found_again() -> None:
     assert bench.selector.attempts[-1].host == "new-0"
 
 
-def test_a_refresh_that_no_node_could_be_asked_for_is_told_with_its_reason() -> None:
+def test_a_refresh_that_no_node_could_be_asked_for_is_reported_with_its_reason() -> None:
     metadata = Metadata(MetadataConfig(100, 1_000, 300_000), Random(0))
     metadata.bootstrap([("bootstrap", 9092)])
     bench = Bench(metadata=metadata, can_connect=lambda _: False)

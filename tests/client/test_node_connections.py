@@ -260,7 +260,7 @@ def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> N
     assert alone.shown() == [ConnectionState.CONNECTING], "of what was left nothing is kept"
 
 
-def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
+def test_a_pause_that_a_node_asked_for_is_kept_shown_and_emitted() -> None:
     alone = Alone()
     alone.ready()
     alone.shown()
@@ -270,7 +270,7 @@ def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
     assert alone.connections.states.throttle_delay_ms(NODE.id, 1_030) == 40
 
 
-def test_what_a_node_spoke_is_forgotten_with_its_connection() -> None:
+def test_the_versions_of_a_node_are_forgotten_with_its_connection() -> None:
     for end in ("end", "leave", "forget", "renew"):
         alone = Alone()
         alone.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 7)}))
@@ -303,7 +303,7 @@ def test_a_node_that_refused_a_version_is_asked_anew_in_its_next_connection() ->
     assert asked == [2, 0, 2, 0], "what it lists, and version 0 if it refuses that"
 
 
-def test_who_closes_before_the_first_answer_may_want_sasl() -> None:
+def test_a_node_that_closes_before_the_first_answer_may_require_sasl() -> None:
     for case, (uses_sasl, served, reason, in_flight, is_explained) in {
         "it answered nothing but ApiVersions": (False, False, "closed", 1, True),
         "it has answered a request": (False, True, "closed", 1, False),
@@ -322,11 +322,13 @@ def test_who_closes_before_the_first_answer_may_want_sasl() -> None:
         assert alone.connections.explained(NODE.id, ended, in_flight) == ended, "that was the last connection"
 
 
-def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_connection_is_logged_with_its_level_and_its_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     for node_id, level, called in (
         (0, logging.INFO, "Node 0"),
-        (-1, logging.WARNING, "Bootstrap server broker-0:9092"),  # before it told of any broker
+        (-1, logging.WARNING, "Bootstrap server broker-0:9092"),  # before it has named any broker
         (TRIAL_NODE_ID, logging.INFO, "The trial of other credentials at broker-0:9092"),
     ):
         alone, node = Alone(), Node(node_id, "broker-0", 9092)
@@ -346,7 +348,7 @@ def test_how_loudly_an_end_is_told_and_of_whom(caplog: pytest.LogCaptureFixture)
         assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
 
 
-def test_the_same_end_is_told_again_once_the_node_was_at_work(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_end_is_logged_again_once_the_node_was_at_work(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for how in ("", "served", "leave", "forget"):
         alone = Alone()
@@ -370,7 +372,7 @@ def states(bench: Bench) -> list[ConnectionState]:
     return [status.state for status in bench.client.node_statuses(bench.now_ms)]
 
 
-def test_a_status_tells_state_load_and_waits_and_events_the_life_of_a_connection() -> None:
+def test_a_status_has_state_load_and_waits_and_events_the_life_of_a_connection() -> None:
     bench = Bench()
     assert bench.client.node_statuses(bench.now_ms) == ()
     bench.ready()
@@ -429,7 +431,7 @@ def test_statuses_are_read_while_the_io_thread_goes_on(bench: Bench) -> None:
             while not stop.is_set():
                 for status in bench.client.node_statuses(2_000_000):
                     assert (status.in_flight_requests == 0) <= (status.oldest_in_flight_age_ms is None)
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - the test reports it
             failures.append(error)
 
     watcher = threading.Thread(target=watch)

@@ -3,8 +3,8 @@
     console = ConsolePage.opened(browser, sidecar.api_url)
     console.until(lambda: console.headline == "Everything is in order")
 
-Each look reads the whole of what is asked for in one script, so that a page which renews itself in between
-can't answer half of it. Blocks, on the test's thread.
+Each call reads everything it needs in one script, so that a page which renews itself meanwhile can't give
+half an answer. Blocks, on the test's thread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ConsolePage:
         page.until(lambda: page.link == "Live" and page.headline == headline)
         return page
 
-    # -- what stands there -----------------------------------------------------------------------------------
+    # -- what the page shows ---------------------------------------------------------------------------------
 
     def text(self, element_id: str) -> str:
         """What is shown of an element; empty where nothing is."""
@@ -68,7 +68,7 @@ class ConsolePage:
 
     @property
     def link(self) -> str:
-        """How the page stands with the sidecar."""
+        """The state of the page's connection to the sidecar."""
         return self.text("link")
 
     @property
@@ -98,14 +98,14 @@ class ConsolePage:
         return found
 
     def faults(self) -> list[str]:
-        """What the browser's console holds against the page since this was last asked."""
+        """The messages of the browser's console since the last call."""
         return [str(entry["message"]) for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def run(self, script: str, *arguments: object) -> Any:
         """What a script in the page returns."""
         return self.browser.execute_script(script, *arguments)
 
-    # -- what its reader does --------------------------------------------------------------------------------
+    # -- actions of a reader ---------------------------------------------------------------------------------
 
     def press(self, name: str) -> None:
         """Presses the shown button whose name begins so."""
@@ -152,7 +152,7 @@ class ConsolePage:
             raise
 
     def until_says(self, element_id: str, part: str) -> None:
-        """Waits until that stands in the element's text."""
+        """Waits until the element's text contains the part."""
         self.until(lambda: part in self.text(element_id))
 
     def resize(self, width: int, height: int) -> None:

@@ -2,7 +2,7 @@
 "use strict";
 const faults = [];
 const seen = (node) => node.checkVisibility({ visibilityProperty: true });
-const told = (node) => `${node.tagName.toLowerCase()}#${node.id || "?"} "${node.textContent.trim().slice(0, 30)}"`;
+const described = (node) => `${node.tagName.toLowerCase()}#${node.id || "?"} "${node.textContent.trim().slice(0, 30)}"`;
 const all = (selector) => [...document.querySelectorAll(selector)];
 
 // -- names ------------------------------------------------------------------------------------------------------
@@ -15,10 +15,10 @@ function nameOf(node) {
   return (own || labels || node.textContent).trim();
 }
 for (const field of all("input, select, textarea")) {
-  if (field.labels.length === 0 && !field.getAttribute("aria-label")) faults.push(`no label: ${told(field)}`);
+  if (field.labels.length === 0 && !field.getAttribute("aria-label")) faults.push(`no label: ${described(field)}`);
 }
 for (const named of all("button, a[href], nav, section, aside, [role=region], [role=search], [role=img]").filter(seen)) {
-  if (!nameOf(named)) faults.push(`no name: ${told(named)}`);
+  if (!nameOf(named)) faults.push(`no name: ${described(named)}`);
 }
 for (const image of all("img")) if (!image.hasAttribute("alt")) faults.push(`no alt: ${image.src}`);
 
@@ -31,26 +31,26 @@ for (const [selector, wanted] of [["main", 1], ["h1", 1], ["header.top", 1], ["n
 let level = 0;
 for (const heading of all("h1, h2, h3, h4").filter(seen)) {
   const own = Number(heading.tagName[1]);
-  if (own > level + 1) faults.push(`a level is left out before ${told(heading)}`);
+  if (own > level + 1) faults.push(`a level is left out before ${described(heading)}`);
   level = own;
 }
 const ids = all("[id]").map((node) => node.id);
 for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) faults.push(`id twice: ${id}`);
 for (const attribute of ["aria-labelledby", "aria-describedby", "aria-controls"]) {
   for (const node of all(`[${attribute}]`)) {
-    if (byIds(node.getAttribute(attribute)).includes(null)) faults.push(`${attribute} leads nowhere: ${told(node)}`);
+    if (byIds(node.getAttribute(attribute)).includes(null)) faults.push(`${attribute} leads nowhere: ${described(node)}`);
   }
 }
 for (const table of all("table").filter(seen)) {
-  if (!table.caption?.textContent.trim()) faults.push(`no caption: ${told(table)}`);
-  for (const head of table.querySelectorAll("th")) if (!head.scope) faults.push(`no scope: ${told(head)}`);
+  if (!table.caption?.textContent.trim()) faults.push(`no caption: ${described(table)}`);
+  for (const head of table.querySelectorAll("th")) if (!head.scope) faults.push(`no scope: ${described(head)}`);
 }
-for (const node of all("[tabindex]")) if (node.tabIndex > 0) faults.push(`tabindex above 0: ${told(node)}`);
+for (const node of all("[tabindex]")) if (node.tabIndex > 0) faults.push(`tabindex above 0: ${described(node)}`);
 
 // -- size of what is pressed (WCAG 2.2, 2.5.8) ------------------------------------------------------------------
 for (const target of all("button, select, input, textarea, nav a").filter(seen)) {
   const { width, height } = target.getBoundingClientRect();
-  if (width < 24 || height < 24) faults.push(`${Math.round(width)} by ${Math.round(height)}: ${told(target)}`);
+  if (width < 24 || height < 24) faults.push(`${Math.round(width)} by ${Math.round(height)}: ${described(target)}`);
 }
 
 // -- contrast (WCAG 2.2, 1.4.3) ---------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ function groundOf(node) {
   for (let at = node; at !== null; at = at.parentElement) {
     const [r, g, b, alpha = 1] = parse(getComputedStyle(at).backgroundColor);
     if (alpha === 1) return [r, g, b];
-    if (alpha !== 0) faults.push(`a translucent ground can't be judged: ${told(at)}`);
+    if (alpha !== 0) faults.push(`a translucent ground can't be judged: ${described(at)}`);
   }
   return [255, 255, 255];
 }
@@ -85,11 +85,11 @@ while (walker.nextNode()) {
   const least = size >= 24 || (size >= 18.66 && Number(fontWeight) >= 700) ? 3 : 4.5;
   const ratio = contrast(parse(color), groundOf(node));
   judged += 1;
-  if (ratio < least) faults.push(`contrast ${ratio.toFixed(2)}: ${told(node)}`);
+  if (ratio < least) faults.push(`contrast ${ratio.toFixed(2)}: ${described(node)}`);
 }
 if (judged < 20) faults.push(`only ${judged} texts were judged`);
 for (const field of all("input, select, textarea, button:not(.plain):not([aria-disabled=true])").filter(seen)) {
   const ratio = contrast(parse(getComputedStyle(field).borderColor), groundOf(field.parentElement));
-  if (ratio < 3) faults.push(`border contrast ${ratio.toFixed(2)}: ${told(field)}`);
+  if (ratio < 3) faults.push(`border contrast ${ratio.toFixed(2)}: ${described(field)}`);
 }
 return faults;

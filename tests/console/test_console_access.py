@@ -1,4 +1,4 @@
-"""The console for everybody: by keyboard, in light and dark, narrow and enlarged, with many topics, alone."""
+"""The console's accessibility: keyboard, light and dark, narrow and enlarged; many topics, no other hosts."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(
     page.until(lambda: "Written: partition" in page.text("send-result"))
 
 
-def test_what_has_the_focus_is_seen_to_have_it(shared_console: ConsolePage) -> None:
+def test_the_focus_is_visible(shared_console: ConsolePage) -> None:
     shared_console.tab_to("refresh")
     style = shared_console.run(
         "const s = getComputedStyle(document.activeElement); return [s.outlineStyle, s.outlineWidth]"

@@ -100,7 +100,7 @@ def test_a_record_without_a_key_has_none_and_base64_is_bytes(
     assert (record.key, record.value) == (None, b"\x00\xff")
 
 
-def test_what_looks_like_two_values_is_not_sent_as_two_records(
+def test_a_text_that_looks_like_two_values_is_not_sent_as_two_records(
     console: ConsolePage, shared_cluster: FakeCluster, topic: str
 ) -> None:
     console.fill(send_topic=topic, send_value_format="json", send_value='1},{"value":2')
@@ -159,7 +159,7 @@ def test_what_a_broker_leads_is_a_press_away(console: ConsolePage) -> None:
     assert "orders" in console.topics
 
 
-def test_a_refresh_is_asked_for_and_told(console: ConsolePage) -> None:
+def test_a_refresh_is_asked_for_and_shown(console: ConsolePage) -> None:
     console.press("Refresh now")
     console.until(lambda: console.text("refresh-said").startswith("Refreshed in"))
 
@@ -279,7 +279,7 @@ def test_children_that_stay_are_the_same_and_in_order(console: ConsolePage) -> N
     assert evaluated(console, "dom.js", script) == ["cxa", True, True]
 
 
-def test_a_change_told_by_watch_and_status_is_shown_once(console: ConsolePage) -> None:
+def test_a_change_reported_by_watch_and_status_is_shown_once(console: ConsolePage) -> None:
     script = """(() => {
         const model = new m.Model();
         const at = "2026-01-31T09:27:01.002Z";

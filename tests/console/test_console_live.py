@@ -1,4 +1,4 @@
-"""The console shows what is, and what changes while one looks: leaders, brokers, the sidecar itself."""
+"""The console shows the present state and its changes: leaders, brokers, the sidecar itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_leader_that_moves_moves_in_the_row_and_among_the_changes(
     assert console.topics["moving"]["Leaders"] == "2: 1, 3: 2"
 
 
-def test_a_partition_without_a_leader_and_one_short_of_replicas_stand_out(
+def test_a_partition_without_a_leader_and_one_short_of_replicas_are_highlighted(
     console: ConsolePage, cluster: FakeCluster
 ) -> None:
     cluster.move_leader("orders", 1, None)
@@ -129,7 +129,7 @@ def test_a_sidecar_that_dies_leaves_a_banner_and_greyed_data_until_it_is_back(
     assert "was started anew" in console.text("changes")
 
 
-def test_a_sidecar_that_hangs_counts_as_gone_though_its_connection_stands(
+def test_a_sidecar_that_hangs_counts_as_gone_though_it_is_still_connected(
     console: ConsolePage, sidecar: Sidecar
 ) -> None:
     pause_process(sidecar.process.pid)
@@ -139,7 +139,7 @@ def test_a_sidecar_that_hangs_counts_as_gone_though_its_connection_stands(
         sidecar.process.send_signal(signal.SIGCONT)
     console.until(lambda: console.link == "Live")
     assert sidecar.terminate() == 0
-    console.until(lambda: "It said goodbye" in console.banner)
+    console.until(lambda: "It announced its end" in console.banner)
 
 
 def test_a_sidecar_that_has_watchers_enough_says_so(
@@ -152,7 +152,7 @@ def test_a_sidecar_that_has_watchers_enough_says_so(
         assert "max_watchers" in console.banner
 
 
-def test_a_page_that_nobody_sees_lets_go_of_its_stream_and_takes_it_up_again(
+def test_a_hidden_page_closes_its_stream_and_opens_it_again_when_shown(
     shared_console: ConsolePage, shared_sidecar: Sidecar
 ) -> None:
     page, browser = shared_console, shared_console.browser

@@ -1,4 +1,4 @@
-"""Pages of other origins in a real browser: what an allowed one may do, and that any other may do nothing.
+"""Pages of other origins in a real browser: what an allowed one may do, and that others may do nothing.
 
 The pages come from ports of their own on loopback: another port is another origin.
 """
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
     from client_core.testing import FakeCluster
 
-#: Does all that a page does with the sidecar, and tells how each ended.
+#: Makes every kind of call that a page makes to the sidecar, and returns how each ended.
 CALLS: Final = """
 const [api, done] = arguments;
-const told = {};
+const results = {};
 const tried = async (name, call) => {
-  try { told[name] = await call(); } catch (error) { told[name] = error.name; }
+  try { results[name] = await call(); } catch (error) { results[name] = error.name; }
 };
 (async () => {
   await tried("get", async () => {
     const answer = await fetch(`${api}/v1/topics/orders`);
-    told.etag = answer.headers.get("ETag");
-    told.version = answer.headers.get("Pilotfish-Metadata-Version");
+    results.etag = answer.headers.get("ETag");
+    results.version = answer.headers.get("Pilotfish-Metadata-Version");
     return [answer.status, (await answer.json()).name];
   });
   await tried("conditional", async () => {
-    const headers = { "If-None-Match": told.etag ?? "none" };
+    const headers = { "If-None-Match": results.etag ?? "none" };
     return (await fetch(`${api}/v1/topics/orders`, { headers, cache: "no-store" })).status;
   });
   await tried("post", async () => {
@@ -62,7 +62,7 @@ const tried = async (name, call) => {
     source.addEventListener("snapshot", (event) => end(JSON.parse(event.data).topics.map((t) => t.name)));
     source.onerror = () => end("error");
   }));
-  done(told);
+  done(results);
 })();
 """
 

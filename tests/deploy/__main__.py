@@ -1,13 +1,13 @@
-"""`make check-deploy`: all that is deployed, looked at by the tools that will meet it.
+"""`make check-deploy`: checks all deployed files with the tools that will read them.
 
     python -m tests.deploy               everything
     python -m tests.deploy image charts  these
     python -m tests.deploy --list        their names
 
-A check is a module `check_NAME` of this folder with a function `check(say)`. It returns where all holds,
-raises BrokenPromiseError where something does not, and UnavailableError where a tool can't be had: that is
-a line which begins with SKIPPED, and never silent. Ends with 1 if a promise is broken, else with 0. The quick
-tests of this folder, which `make test` runs, come first.
+A check is a module `check_NAME` of this folder with a function `check(say)`. It returns if all is well, and
+raises BrokenPromiseError if something is not. It raises UnavailableError if a tool is missing: this prints a
+line that begins with SKIPPED. Ends with 1 if a promise is broken, else with 0. The quick tests of this
+folder, which `make test` runs, come first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HERE: Final = Path(__file__).parent
 _QUICK: Final = "tests"
-#: How a line begins that tells of what was not looked at.
+#: The beginning of a line about a test that was skipped.
 _SKIPPED: Final = "SKIPPED"
 
 
@@ -41,7 +41,7 @@ def names() -> list[str]:
 @click.argument("wanted", nargs=-1, metavar="[CHECK]…")
 @click.option("--list", "lists", is_flag=True, help="What checks there are.")
 def main(wanted: tuple[str, ...], lists: bool) -> None:
-    """Looks at image, charts, rules and dashboard with the tools that will meet them."""
+    """Checks image, charts, rules and dashboard with the tools that will read them."""
     if lists:
         click.echo("\n".join(names()))
         return
@@ -82,7 +82,7 @@ def _check(name: str) -> Callable[[Callable[[str], None]], None]:
 
 def _run_tests(command: Sequence[str]) -> None:
     if subprocess.run(command, check=False).returncode:
-        raise BrokenPromiseError("a test of tests/deploy fails: it is told above")
+        raise BrokenPromiseError("a test of tests/deploy fails: see the output above")
 
 
 if __name__ == "__main__":

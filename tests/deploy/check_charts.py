@@ -1,8 +1,8 @@
 """Every manifest of the charts through kubeconform, custom resources too, and the charts as packages.
 
-Kubernetes' schemas are those that kubernetes-validate has inside, the Prometheus operator's are made from its
-CRDs, out of its Go module. kubeconform comes from PATH, or is built from the Go module proxy. The package is
-made, and what is installed from it must be what is installed from the folder.
+Kubernetes' schemas are those inside kubernetes-validate; the Prometheus operator's are made from the CRDs in
+its Go module. kubeconform comes from PATH, or is built from the Go module proxy. A chart's package must
+install the same objects as its folder.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _conform(program: Path, folder: Path, version: str, what: str, text: str) ->
 
 
 def _said(program: Path, folder: Path, version: str, text: str) -> str:
-    """What kubeconform has to complain of; empty where it is content, and knew every kind."""
+    """The complaints of kubeconform; empty if it has none and knew every kind."""
     ran = subprocess.run(
         [
             *(program, "-strict", "-summary", "-output", "json", "-kubernetes-version", version),
@@ -122,7 +122,7 @@ def _said(program: Path, folder: Path, version: str, text: str) -> str:
 
 
 def _notices(program: Path, folder: Path) -> None:
-    """A checker that takes everything would prove nothing."""
+    """A checker that accepts everything would prove nothing."""
     container = {"name": "a", "image": "a", "livenessprobe": {}}
     monitor = {"selector": {}, "podMetricsEndpoints": [{"prot": "pf-admin"}]}
     for api_version, kind, spec in (

@@ -1,8 +1,8 @@
 """The image, built for real and run: `python -m tests.deploy image`. Minutes at first, then one or two.
 
-No container engine with a daemon and nothing pulled: a base of Debian's packages (debian_base.py), buildah
-(image_builder.py), crun (oci_container.py) and Apache Kafka. What is promised of the image's files is looked
-for in them (image_contents.py), and of its life in a container on a read-only root (image_life.py).
+It needs no daemon and pulls no image. It uses a base of Debian's packages (debian_base.py), buildah
+(image_builder.py), crun (oci_container.py) and Apache Kafka. It checks the image's files (image_contents.py),
+and the life of a container with a read-only root (image_life.py).
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ def _build(say: Say, builder: ImageBuilder, folder: Path, name: str = _IMAGE, pi
             raise
         raise UnavailableError(
             f"pip reaches no package index from within the build: {error}",
-            "what `pip config list` says here is given to the build as secrets; docs/image.md tells of them",
+            "the build gets the output of `pip config list` as secrets; docs/image.md describes them",
         ) from error
     say(f"built of {pins} by buildah in {time.monotonic() - began_s:.0f} s")
 
 
 def _traces_where_asked_for(say: Say, builder: ImageBuilder, folder: Path) -> None:
-    """The image of otel.txt has what its bill says, and loads what sends spans."""
+    """The image of otel.txt has the distributions of its bill of materials, and can send spans."""
     _build(say, builder, folder, _TRACED, "otel.txt")
     root = builder.mount(_TRACED)
     faults = contents.differences(contents.installed(root), _bill_of_materials(folder, "otel.txt"))

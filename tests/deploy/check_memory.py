@@ -1,6 +1,6 @@
-"""The sidecar stays within the memory that the charts give it, at rest and in the worst jam.
+"""The sidecar stays within the memory that the charts give it, at rest and in the worst case.
 
-What the charts ask for is what it takes with 10,000 partitions known, and the limit is beyond what it takes
+The charts request the memory that it takes with 10,000 known partitions. Their limit is above what it takes
 when brokers answer nothing and callers go on until the sidecar refuses them (tests/deploy/memory_use.py).
 """
 

@@ -1,4 +1,4 @@
-"""A base image's root made of Debian's packages, for where no image can be pulled: what python:slim would be.
+"""A base image's root made of Debian's packages, in place of python:slim, where no image can be pulled.
 
 It is like python:3.13-slim in what matters to the Dockerfile: the same Python, venv, certificates, no
 compiler, and no bytecode of Python's own library, which the official images delete. The archive is kept below

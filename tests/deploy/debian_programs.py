@@ -1,4 +1,4 @@
-"""Programs of Debian's that a check runs: found, or installed by apt, and what they said when they failed.
+"""Debian's programs that a check runs: found, or installed by apt; and the output of failed ones.
 
 Blocks, on the caller's thread.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TIMEOUT_S: Final = 900
-_TOLD_LINES: Final = 30
+_SHOWN_LINES: Final = 30
 
 
 class ProgramFailedError(Exception):
-    """A program ended with another code than 0. The text is its call, its code and what it said last."""
+    """A program ended with another code than 0. The text is its call, its code and its last output."""
 
     def __init__(self, command: Sequence[str], code: int, said: str) -> None:
-        reported = "\n".join(said.strip().splitlines()[-_TOLD_LINES:])
+        reported = "\n".join(said.strip().splitlines()[-_SHOWN_LINES:])
         super().__init__(f"`{' '.join(command)}` ended with {code}:\n{reported}")
         self.said = said
 

@@ -1,4 +1,4 @@
-"""A Dockerfile's instructions, as they are written: enough to ask what is promised of it, not a builder.
+"""A Dockerfile's instructions as they are written: enough to check its promises, not a builder.
 
 Lines that end with a backslash go on; comments are left out, between such lines too. Variables stay as they
 are written. A stage begins with its FROM.
@@ -26,13 +26,13 @@ class Instruction(NamedTuple):
 
 
 class Dockerfile(NamedTuple):
-    """What stands before the first FROM, and the instructions of each stage."""
+    """The instructions before the first FROM, and those of each stage."""
 
     before: list[Instruction]
     stages: list[list[Instruction]]
 
     def all(self, name: str, stage: int = -1) -> list[Instruction]:
-        """Those of a name in a stage; of the last one, which becomes the image, unless told otherwise."""
+        """Those of a name in a stage; by default in the last one, which becomes the image."""
         return [found for found in self.stages[stage] if found.name == name]
 
     def one(self, name: str, stage: int = -1) -> Instruction:

@@ -1,7 +1,7 @@
 """Programs in Go that the checks ask: found, or built once from the Go module proxy into .cache/tools/bin.
 
-Building wants `go` and a network, and minutes for a big one; where either is missing, UnavailableError says
-what to install. Versions are pinned here. Blocks, on the caller's thread.
+Building needs `go` and a network, and takes minutes for a big program. If either is missing, UnavailableError
+says what to install. Versions are pinned here. Blocks, on the caller's thread.
 """
 
 from __future__ import annotations

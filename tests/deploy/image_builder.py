@@ -1,8 +1,8 @@
-"""Images by buildah, in a storage of their own: imported from an archive, built from a Dockerfile, looked at.
+"""Images by buildah in their own storage: imported from an archive, built from a Dockerfile, inspected.
 
-No daemon, nothing pulled: `vfs` needs no overlay file system and `chroot` no namespaces, so it runs in a
-container too. As root. The storage is a folder which is whoever's that gives it: it goes when that goes.
-Blocks, on the caller's thread.
+There is no daemon, and nothing is pulled. `vfs` needs no overlay file system and `chroot` no namespaces, so
+it runs in a container too. It runs as root. The caller provides the folder of the storage and removes it.
+Every call blocks, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ENVIRONMENT: Final = {"BUILDAH_ISOLATION": "chroot"}
 
 
 class ImageConfig(NamedTuple):
-    """What an image tells those who run it. `everything` is all of it as JSON, with its history."""
+    """An image's configuration. `everything` is all of it as JSON, with its history."""
 
     user: str
     entrypoint: tuple[str, ...]
@@ -51,7 +51,7 @@ class ImageBuilder:
         return self._buildah("build", *how, *flags, str(context))
 
     def config(self, name: str) -> ImageConfig:
-        """What the image tells those who run it."""
+        """The image's configuration."""
         everything = self._buildah("inspect", "--type", "image", name)
         reported: dict[str, Any] = json.loads(everything)["Docker"]["config"]
         return ImageConfig(

@@ -1,6 +1,6 @@
-"""What an image's root must hold and must not: looked for in the files themselves, mounted as a folder.
+"""Checks of an image's root, mounted as a folder: which files it must have, and which it must not.
 
-Each function answers what is wrong, a line each; nothing where all is well.
+Each function returns the faults, one line each, and nothing if all is well.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str
 
 
 def traces(root: Path, needles: Sequence[bytes]) -> list[str]:
-    """Files that hold one of some strings: what was only lent to the build, and must not be in the image."""
+    """Files with one of these strings: secrets of the build, which must not be in the image."""
     if not needles:
         return []
     pattern = re.compile(b"|".join(re.escape(needle) for needle in needles))

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 CONFIG_FOLDER: Final = "/etc/pilotfish"
 
 _START_TIMEOUT_S: Final = 60
-#: Far beyond the check: only the flush of the shutdown can send what lingers so.
+#: Far beyond the check: only the flush of the shutdown can send records that linger so.
 _LONG_LINGER_MS: Final = 60_000
-#: As `python -v` tells of a module whose bytecode it had to make from its source.
+#: The line of `python -v` about a module that it had to compile from its source.
 _COMPILED: Final = re.compile(r"^# code object from '?(\S+\.py)'?$", re.MULTILINE)
 
 
@@ -102,7 +102,7 @@ class ImageLife:
         return ready_s
 
     def drains(self, topic: str) -> None:
-        """Delivers, after it was told to end, what it had accepted before; answers that, and ends with 0."""
+        """After SIGTERM it delivers and answers what it had accepted before, and ends with 0."""
         settings = {"linger.ms": str(_LONG_LINGER_MS), "delivery.timeout.ms": str(2 * _LONG_LINGER_MS)}
         with (
             self.running(settings) as (container, api, _),
@@ -125,7 +125,7 @@ class ImageLife:
             return at_start, _resident_kib(container)
 
     def compiled_at_start(self) -> list[str]:
-        """The Python files that a start compiles, for want of bytecode that it could read."""
+        """The Python files that a start compiles, because there is no bytecode that it could read."""
         with self.running(environment={"PYTHONVERBOSE": "1"}) as (container, _, _):
             return sorted(set(_COMPILED.findall(container.log())))
 
@@ -157,7 +157,7 @@ def _produce(api: httpx.Client, topic: str, values: list[str]) -> None:
 
 
 def _is_restricted(container: Container, image: ImageConfig, *, seccomp: bool) -> None:
-    """By what the kernel says of the first process: it is the program itself, and may nothing."""
+    """Checks the first process by the kernel's view: it is the program itself, and has no capability."""
     uid, _, gid = image.user.partition(":")
     expected = {
         "Uid": f"{uid}\t" * 3 + uid,

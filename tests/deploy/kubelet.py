@@ -4,7 +4,7 @@
     with Kubelet(read_pod(manifest, machine), folder) as kubelet:
         kubelet.start()
         kubelet.delete()                       # or, of a Job: kubelet.wait_until_completed()
-    kubelet.told                               # what happened, in order: "started pilotfish", ...
+    kubelet.reported                           # what happened, in order: "started pilotfish", ...
 
     start        init containers one after another, each to its end; a sidecar (restartPolicy: Always) only
                  until its startup probe says yes; then the containers, each after the postStart hook of the
@@ -14,9 +14,9 @@
     deletion     SIGTERM to the containers; when they have ended, to the sidecars; SIGKILL where the grace
                  period, which they share, is over, but nobody gets less than MIN_GRACE_S
 
-Containers are processes on this machine, in one network: `Machine` says which program an image is, which
-ports and paths stand for the pod's own. Nothing is restarted: what a kubelet would restart is a failure here,
-and `failures` says which. One thread steers; each liveness probe has its own. Source: Kubernetes'
+Containers are processes on this machine, in one network. `Machine` maps each image to a program, and the
+pod's ports and paths to those of this machine. Nothing is restarted: what a kubelet would restart is a
+failure here, and `failures` names it. One thread steers; each liveness probe has its own. Source: Kubernetes'
 documentation of the pod lifecycle, of probes and of sidecar containers (1.29 and later).
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-#: What a sidecar gets though its pod's grace period is over. Source: kubelet's minimumGracePeriodInSeconds.
+#: The least time of a sidecar after its pod's grace period. Source: kubelet's minimumGracePeriodInSeconds.
 MIN_GRACE_S: Final = 2.0
 
 #: Kubernetes' defaults of a probe.
@@ -104,10 +104,10 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What of a manifest is otherwise here.
+    """What this machine replaces in a manifest.
 
-    `programs` by the image's name, registry and tag left out. `ports` by their names. `texts` stand in place
-    of what the manifest says in commands and variables: paths of volumes, addresses. `environment` is added,
+    `programs` by the image's name, registry and tag left out. `ports` by their names. `texts` replace parts
+    of the manifest's commands and variables: paths of volumes, addresses. `environment` is added,
     by container. `probe_period_s`: how often to ask whether something lives, so that a short life is asked;
     it may be refused for as long in all as the manifest says.
     """
@@ -243,7 +243,7 @@ class Kubelet:
         """Ends the pod, as when it is deleted."""
         deadline_s = time.monotonic() + self._pod.grace_s
         for running in self._running.values():
-            self._end_probes(running)  # a kubelet asks nobody any more whose pod is to end
+            self._end_probes(running)  # a kubelet sends no probes to a pod that is to end
         there = [self._running[container.name] for container in self._pod.containers]
         for running in there:
             self._terminate(running)

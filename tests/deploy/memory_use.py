@@ -1,8 +1,8 @@
-"""How much memory a sidecar takes: fresh, with 10,000 partitions known, after 50 MB of produce, and in a jam.
+"""How much memory a sidecar takes: fresh, with 10,000 partitions, after 50 MB of produce, and overloaded.
 
-A sidecar as a user starts it, in a process of its own, against the fake cluster in this one. `peak` is the
-kernel's own high-water mark of the process (VmHWM), which is what a container's limit meets. In the jam the
-brokers take records and never answer, and callers go on until all limits of the sidecar are reached.
+The sidecar is started as a user does, in a process of its own, against the fake cluster in this one. `peak`
+is the kernel's high-water mark of the process (VmHWM), to which a container's limit applies. Overloaded
+means: brokers take records and never answer, and callers go on until all limits of the sidecar are reached.
 """
 
 from __future__ import annotations

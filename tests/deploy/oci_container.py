@@ -54,7 +54,7 @@ def bundle_config(
     files: Mapping[str, Path] | None = None,
     seccomp: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """An OCI bundle's config.json. `command` stands for the image's own; `files` are mounted, read-only."""
+    """An OCI bundle's config.json. `command` replaces the image's own; `files` are mounted, read-only."""
     uid, _, gid = image.user.partition(":")
     memory = {"type": "tmpfs", "source": "tmpfs"}
     return {
@@ -214,5 +214,5 @@ class Container:
         return self._pid_file.is_file() and bool(self._pid_file.read_text())
 
     def _signal(self, name: str) -> None:
-        """Whoever waits for the end sees whether it came: the container may be ending by itself meanwhile."""
+        """Does not fail if the container has ended by itself: the wait for its end will notice."""
         subprocess.run([*self._crun, "kill", self._bundle.name, name], check=False, timeout=_START_TIMEOUT_S)

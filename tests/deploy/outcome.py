@@ -1,4 +1,4 @@
-"""How a check of what is deployed may end, other than well."""
+"""The errors of a check of deployed files."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class UnavailableError(Exception):
 
 
 class BrokenPromiseError(Exception):
-    """Something that is deployed is not as it is told to be. The text names the place."""
+    """Something that is deployed differs from what is documented. The text names the place."""

@@ -51,7 +51,7 @@ def access_of_this_machine() -> PipAccess:
 
 
 def access_of(listed: str, environment: Mapping[str, str]) -> PipAccess:
-    """From what `pip config list` prints, where the environment beats the files, and stands behind them."""
+    """From the output of `pip config list`. The environment, which it prints last, overrides the files."""
     settings = {match["name"]: match["value"] for match in _SETTING.finditer(listed)}
     settings |= {m["name"]: m["value"] for m in _SETTING.finditer(listed) if m[0].startswith(":env:")}
     certificates = settings.get("cert") or environment.get("SSL_CERT_FILE")

@@ -61,8 +61,8 @@ class Play:
         texts: Mapping[str, str] | None = None,
         app_command: str | None = None,
     ) -> None:
-        """`app` and `sidecar` are variables on top; `app_command` is the app's, for a shell, in which `app`
-        stands for the app itself and `pilotfish` for the command.
+        """`app` and `sidecar` are additional variables. `app_command` is the app's command for a shell, in
+        which `app` is replaced by the app itself and `pilotfish` by the command.
         """
         self._folder = folder
         self._diary = folder / "acknowledged.txt"
@@ -150,7 +150,7 @@ def legacy_job(
     )
 
 
-#: What such a job's last step is: the sidecar is told to end, and the job ends as its work did.
+#: The last step of such a job: it calls quit on the sidecar, and ends with the exit code of its work.
 QUITS: Final = 'app; code=$?; pilotfish quit --token-file "$APP_TOKEN"; exit $code'
 
 

@@ -49,7 +49,7 @@ class App:
 
 
 def main() -> None:
-    """Produces until it is told to end, or has done its work."""
+    """Produces until SIGTERM comes or its work is done."""
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     records = os.environ.get("APP_RECORDS")

@@ -1,10 +1,10 @@
-"""What a PromQL query speaks of: its metrics, the labels that it compares, and those that it groups by.
+"""The parts of a PromQL query: its metrics, the labels that it compares, and those that it groups by.
 
     terms_of('sum by (reason) (rate(x_total{code="1"}[5m]))')
     [Term("x_total", {"code": ("=", "1")}, grouped_by={"reason"})]
 
-A label that a group or a match keeps must be one of every metric below it, or each series would be in a group
-of its own making. Grafana's variables are put in place first, since they are no PromQL.
+A label that a group or a match keeps must be one of every metric below it; otherwise the grouping is wrong.
+Grafana's variables are replaced first, since they are no PromQL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The system calls a container may make: the profile that engines use unless told otherwise.
+"""The system calls that a container may make: the default profile of container engines.
 
 Kubernetes calls it RuntimeDefault. Debian's packages of buildah bring it as a file in Docker's form, which
 names conditions (this call if the container has that capability); a runtime takes a list without any. Here it

@@ -86,7 +86,7 @@ def test_kafka_that_is_null_is_none() -> None:
     assert render("pilotfish", values={"pilotfish": {"configMapName": "x", "kafka": None}})
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_kafka_that_is_null_is_none() -> None:
             "pilotfish.settings.drain_delay_ms: must be a whole number",
         ),
         ({"settings": {"admin_port": "abc"}}, "pilotfish.settings.admin_port: must be a whole number"),
-        ({"image": {"digest": "abc"}}, 'pilotfish.image.digest: "abc" is none; give it as sha256:'),
+        ({"image": {"digest": "abc"}}, 'pilotfish.image.digest: "abc" is not a digest; give it as sha256:'),
         ({"image": {"tagg": "1"}}, "pilotfish.image.tagg: there is no such value; there are digest"),
         ({"image": "x"}, "pilotfish.image: must be a map of names and values, got string"),
         ({"readiness": True}, "pilotfish.readiness: must be a map of names and values, got bool"),

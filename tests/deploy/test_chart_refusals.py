@@ -1,4 +1,4 @@
-"""What can't be right is refused, by its place and with the remedy; what is mostly not meant is warned of."""
+"""Wrong values are refused with place and remedy; values that are likely mistakes give a warning."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_a_secret_among_the_settings_is_refused_with_what_to_do_and_not_shown() 
 @pytest.mark.parametrize(
     ("pilotfish", "said"),
     [
-        ({"bootstrapServers": ""}, "pilotfish.bootstrapServers: name the brokers, as HOST:PORT"),
-        ({"bootstrapServers": "kafka"}, 'pilotfish.bootstrapServers: "kafka" is no HOST:PORT'),
-        ({"bootstrapServers": "a:1,,b:2"}, 'pilotfish.bootstrapServers: "" is no HOST:PORT'),
+        ({"bootstrapServers": ""}, "pilotfish.bootstrapServers: give the brokers as HOST:PORT"),
+        ({"bootstrapServers": "kafka"}, 'pilotfish.bootstrapServers: "kafka" is not HOST:PORT'),
+        ({"bootstrapServers": "a:1,,b:2"}, 'pilotfish.bootstrapServers: "" is not HOST:PORT'),
         ({"nativSidecar": True}, "pilotfish.nativSidecar: there is no such value; there are appContainer,"),
         ({"settings": ["a"]}, "pilotfish.settings: must be a map of names and values, got slice"),
         ({"settings": {"api_prt": 1}}, "pilotfish.settings.api_prt: unknown setting; `pilotfish settings`"),
@@ -155,7 +155,7 @@ def test_a_demo_of_two_pods_with_one_spool_is_refused() -> None:
 
 
 def test_a_demo_without_brokers_is_refused_and_the_rest_is_not() -> None:
-    assert "pilotfish.bootstrapServers: name the brokers" in complaint("pilotfish", _DEMO)
+    assert "pilotfish.bootstrapServers: give the brokers" in complaint("pilotfish", _DEMO)
     monitor = {"podMonitor": {"enabled": True}}
     assert of_kind(render("pilotfish", values=monitor), "PodMonitor")
 

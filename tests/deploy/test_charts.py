@@ -1,4 +1,4 @@
-"""The charts: Helm and Kubernetes know what each values example makes, and operators get what is promised."""
+"""The charts: Helm and Kubernetes accept the output of each values example, and it is as documented."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def toml_of(manifests: list[Manifest]) -> str:
     return text
 
 
-# -- what Helm and Kubernetes say ----------------------------------------------------------------------------
+# -- Helm and Kubernetes -------------------------------------------------------------------------------------
 
 
 def test_helm_lint_is_content_with_every_example() -> None:
@@ -197,7 +197,7 @@ def flags_of(command: str) -> list[str]:
     return [word for flag in re.findall(r"--set (\S+)", command) for word in ("--set", flag)]
 
 
-def test_the_readme_of_a_chart_tells_of_all_that_it_has() -> None:
+def test_the_readme_of_a_chart_describes_all_that_it_has() -> None:
     readme = (HELM_FOLDER / "pilotfish" / "README.md").read_text()
     values = yaml.safe_load((HELM_FOLDER / "pilotfish" / "values.yaml").read_text())
     assert [name for name in values if f"`{name}`" not in readme] == []
@@ -265,7 +265,7 @@ def test_the_api_is_no_port_of_the_container() -> None:
             assert [port["name"] for port in sidecar_of(pod)["ports"]] == ["pf-admin"], name
 
 
-def test_an_admin_port_of_choice_is_told_to_all_who_go_by_it() -> None:
+def test_a_chosen_admin_port_is_passed_to_all_who_need_it() -> None:
     manifests = render("pilotfish", "everything")
     sidecar = sidecar_of(pod_of(manifests))
     assert sidecar["ports"][0]["containerPort"] == 9470
@@ -371,7 +371,7 @@ def test_the_grace_period_of_the_older_form_has_room_for_the_delay_that_it_sets(
     assert workload(nativeSidecar=False)["spec"]["terminationGracePeriodSeconds"] == 30 + 30 + 20 + 5
 
 
-def test_a_job_beside_the_older_form_tells_the_sidecar_to_quit() -> None:
+def test_a_job_beside_the_older_form_calls_quit_on_the_sidecar() -> None:
     pod = pod_of(render("pilotfish", "job-legacy"), "Job")
     app = pod["spec"]["containers"][-1]
     assert "pilotfish quit --token-file /etc/pilotfish/secrets/quit/token" in app["args"][0]
@@ -559,6 +559,6 @@ def test_commands_that_demo_and_test_call_are_commands_of_pilotfish() -> None:
 
 
 def test_files_of_the_chart_name_no_image_registry() -> None:
-    """Whoever installs it says where the image lies; nothing here would be pulled from a place of ours."""
+    """The user names the registry at installation; the chart's defaults pull from none of ours."""
     values = yaml.safe_load((HELM_FOLDER / "pilotfish" / "values.yaml").read_text())
     assert Path(values["pilotfish"]["image"]["repository"]).name == values["pilotfish"]["image"]["repository"]

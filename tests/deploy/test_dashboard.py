@@ -1,4 +1,4 @@
-"""The dashboard: the file is what the code builds, and asks for nothing that a sidecar does not tell."""
+"""The dashboard: the file is what the code builds, and it uses only metrics that a sidecar has."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.scraped_sidecar import Scrape, busy_scrape
 ROOT: Final = Path(__file__).parents[2]
 BOARD: Final[dict[str, Any]] = json.loads((ROOT / "helm/pilotfish/files/dashboard.json").read_text())
 
-#: What a target is given by who scrapes it: a PodMonitor gives all of these.
+#: Labels that the scraper adds to a target: a PodMonitor adds all of these.
 OF_TARGETS: Final = {"namespace", "pod", "instance"}
-#: Prometheus's own, of which no target tells; with the labels that rules.yaml gives each alert.
+#: Prometheus's own, which no target exposes; with the labels that rules.yaml gives each alert.
 OF_PROMETHEUS: Final = {"ALERTS": {"alertstate", "component"}}
 #: Families that have no series while nothing of that kind has happened, and their labels by docs/metrics.md.
 SELDOM: Final = {
@@ -81,7 +81,7 @@ def test_every_query_asks_the_chosen_sidecars_of_the_chosen_data_source() -> Non
         chosen = [term for term in terms_of(target["expr"]) if {"namespace", "pod"} <= set(term.matchers)]
         others = [term.metric for term in terms_of(target["expr"]) if term not in chosen]
         assert chosen, title
-        # That a process is a sidecar's is asked by what only a sidecar tells.
+        # A process is recognised as a sidecar by a metric that only sidecars have.
         assert set(others) <= {"pilotfish_build_info"}, title
 
 

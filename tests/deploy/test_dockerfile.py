@@ -1,4 +1,4 @@
-"""What the Dockerfile promises, read in it; check_image.py looks for the same in what is built from it."""
+"""The promises of the Dockerfile, checked in its text; check_image.py checks them in the built image."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ _LABEL: Final = re.compile(r'(\S+)="([^"]*)"')
 _PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)==(\S+)(.*?)(?=^[A-Za-z0-9]|\Z)", re.MULTILINE | re.DOTALL)
 _TEXT: Final = (ROOT / "Dockerfile").read_text()
 _FILE: Final = dockerfile_text.read(_TEXT)
+#: The pins with an extra, and how the names of its packages begin.
+_EXTRAS: Final = {
+    "otel.txt": "opentelemetry-exporter",
+    "oauth.txt": "pyjwt",
+    "msk-iam.txt": "aws-msk-iam-sasl-signer",
+}
 _PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -28,7 +34,7 @@ def _runs(stage: int) -> str:
 
 
 def _pins(name: str) -> dict[str, tuple[str, str]]:
-    """Version, and what stands behind it, by the distribution's name."""
+    """Version, and the rest of the line after it, by the distribution's name."""
     text = (ROOT / "requirements" / name).read_text()
     return {normalised(pin[1]): (pin[2], pin[3]) for pin in _PIN.finditer(text)}
 
@@ -67,7 +73,7 @@ def test_everything_from_an_index_is_held_to_its_hash() -> None:
 
 
 def test_every_pin_has_hashes() -> None:
-    for name in ("build.txt", "run.txt", "otel.txt"):
+    for name in ("build.txt", "run.txt", *_EXTRAS):
         pins = _pins(name)
         assert pins, name
         assert [pin for pin, (_, rest) in pins.items() if "--hash=sha256:" not in rest] == [], name
@@ -82,13 +88,15 @@ def test_the_build_is_pinned_to_the_backend_that_the_project_names() -> None:
     }
 
 
-def test_the_pins_of_traces_are_those_of_the_sidecar_and_more() -> None:
+def test_the_pins_of_an_extra_are_those_of_the_sidecar_and_more() -> None:
     assert [arg.rest for arg in _FILE.all("ARG", 0)] == ["PINS=run.txt"]
-    plain, traced = _pins("run.txt"), _pins("otel.txt")
-    assert {name: traced[name][0] for name in plain} == {
-        name: version for name, (version, _) in plain.items()
-    }
-    assert {name for name in traced if name.startswith("opentelemetry")}
+    plain = _pins("run.txt")
+    for file, extra in _EXTRAS.items():
+        more = _pins(file)
+        assert {name: more[name][0] for name in plain} == {
+            name: version for name, (version, _) in plain.items()
+        }
+        assert [name for name in more if name.startswith(extra) and name not in plain], file
 
 
 def test_nothing_is_compiled_from_a_source_distribution() -> None:

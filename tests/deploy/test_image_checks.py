@@ -1,4 +1,4 @@
-"""The eyes of check_image.py: each sees what it looks for. The image takes minutes, and is built there."""
+"""Each check of check_image.py finds its fault. The image itself is built there, which takes minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.deploy.oci_container import bundle_config
 from tests.deploy.pip_secrets import PipAccess, access_of, build_secrets, traces
 from tests.deploy.seccomp_profile import without_capabilities
 
-#: A random body: enough for what tells one certificate from another.
+#: A random body: enough to distinguish one certificate from another.
 _OWN_BODY: Final = base64.b64encode(bytes(range(256)) * 4).decode()
 _PUBLIC_BODY: Final = base64.b64encode(bytes(reversed(range(256))) * 4).decode()
 
@@ -40,7 +40,7 @@ def _pem(body: str) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """An image's root in which nothing is wrong, but that its files are whoever's the tests are."""
+    """An image's root without faults, except that its files belong to the user who runs the tests."""
     packages = tmp_path / contents.PROGRAM / "lib" / "python3.13" / "site-packages"
     for name, version in (("pilotfish", "0.1.0"), ("Ruamel_Yaml", "0.19")):
         (packages / f"{name}-{version}.dist-info").mkdir(parents=True)
@@ -72,13 +72,13 @@ def test_packages_and_commands_that_do_not_belong_there_are_named(root: Path) ->
     assert contents.unwanted_packages(root) == ["pyspark is in the image", "the command pip is in the image"]
 
 
-def test_what_a_build_left_over_is_named(root: Path) -> None:
+def test_leftovers_of_a_build_are_named(root: Path) -> None:
     (root / "root/.cache").mkdir()
     (root / "root/.cache/wheel").touch()
     assert contents.caches(root) == ["/root/.cache/wheel is left over"]
 
 
-def test_what_others_may_write_is_named(root: Path) -> None:
+def test_files_that_others_may_write_are_named(root: Path) -> None:
     file = root / contents.PROGRAM / "bin" / "pilotfish"
     file.touch()
     file.chmod(0o666)
@@ -87,11 +87,11 @@ def test_what_others_may_write_is_named(root: Path) -> None:
     )
 
 
-def test_distributions_are_told_by_pips_form_of_their_names(root: Path) -> None:
+def test_distributions_are_reported_by_pips_form_of_their_names(root: Path) -> None:
     assert contents.installed(root) == {"pilotfish": "0.1.0", "ruamel-yaml": "0.19"}
 
 
-def test_a_missing_a_superfluous_and_another_distribution_are_told_apart() -> None:
+def test_a_missing_an_extra_and_another_distribution_are_distinguished() -> None:
     assert contents.differences({"a": "1", "b": "2"}, {"a": "2", "c": "3"}) == [
         "a is 1, and should be 2",
         "b is 2, and should be missing",
@@ -205,9 +205,9 @@ def test_system_calls_of_other_processors_are_left_out() -> None:
     assert len(without_capabilities(_profile(of_arm), "arm64")["syscalls"]) == 1
 
 
-def test_a_program_that_fails_is_told_with_its_call_its_code_and_its_last_words() -> None:
-    with pytest.raises(ProgramFailedError, match=r"`sh -c echo told; exit 3` ended with 3:\ntold"):
-        output_of(("sh", "-c", "echo told; exit 3"))
+def test_a_failed_program_is_reported_with_its_call_its_code_and_its_last_words() -> None:
+    with pytest.raises(ProgramFailedError, match=r"`sh -c echo why; exit 3` ended with 3:\nwhy"):
+        output_of(("sh", "-c", "echo why; exit 3"))
 
 
 def test_a_dockerfile_is_read_over_comments_and_lines_that_go_on() -> None:

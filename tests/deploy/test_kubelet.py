@@ -1,4 +1,4 @@
-"""The kubelet of these tests does what a kubelet does: with containers of a few lines each."""
+"""The kubelet of these tests behaves as a kubelet: with containers of a few lines each."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_sidecar_that_never_says_yes_keeps_the_app_from_starting(tmp_path: Pat
     assert not kubelet.is_running("app")
 
 
-def test_a_sidecar_that_ends_while_it_starts_is_told_with_its_log(tmp_path: Path) -> None:
+def test_a_sidecar_that_ends_while_it_starts_is_reported_with_its_log(tmp_path: Path) -> None:
     probe = Probe("/x", 1, period_s=0.05, timeout_s=1.0, failure_threshold=200)
     ends = python("side", "raise SystemExit('no brokers')", startup=probe, is_sidecar=True)
     with Kubelet(Pod((ends,)), tmp_path) as kubelet, pytest.raises(PodFailedError, match="no brokers"):
@@ -119,7 +119,7 @@ def test_a_job_completes_and_its_sidecar_is_ended_then(tmp_path: Path) -> None:
     assert kubelet.reported[2:] == ["started app", "ended app 0", "terminated side", "ended side -15"]
 
 
-def test_who_does_not_end_within_the_grace_period_is_killed_and_the_sidecar_has_a_moment_left(
+def test_a_container_that_exceeds_the_grace_period_is_killed_and_the_sidecar_has_a_moment_left(
     tmp_path: Path,
 ) -> None:
     side = python("side", _ENDS_IN_ORDER, is_sidecar=True)
@@ -154,7 +154,7 @@ def test_a_hook_that_fails_fails_the_pod(tmp_path: Path) -> None:
         kubelet.start()
 
 
-def test_one_that_does_not_answer_its_liveness_probe_is_ended_and_that_is_told(tmp_path: Path) -> None:
+def test_one_that_does_not_answer_its_liveness_probe_is_ended_and_that_is_reported(tmp_path: Path) -> None:
     server = Server(tmp_path)
     with Kubelet(Pod((server.container,)), tmp_path) as kubelet:
         kubelet.start()
@@ -165,7 +165,7 @@ def test_one_that_does_not_answer_its_liveness_probe_is_ended_and_that_is_told(t
     assert kubelet.failures[0].startswith("side /x: 503")
 
 
-def test_a_manifest_is_read_with_what_stands_for_it_on_this_machine() -> None:
+def test_a_manifest_is_read_with_the_replacements_of_this_machine() -> None:
     probe = {"httpGet": {"path": "/startupz", "port": "pf-admin"}, "periodSeconds": 1}
     spec = {
         "terminationGracePeriodSeconds": 55,

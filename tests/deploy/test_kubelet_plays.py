@@ -1,4 +1,4 @@
-"""A pod's life as the examples have it, played on brokers of our own: what the app was told of is there.
+"""A pod's life as in the examples, played on fake brokers: every record acknowledged to the app is stored.
 
 tests/kafka/test_kubelet.py has on real ones a deployment, a job that ends its sidecar itself, and secrets
 that are rotated meanwhile.
@@ -51,7 +51,7 @@ def test_a_job_with_a_native_sidecar_completes(cluster: FakeCluster, tmp_path: P
 def test_in_the_older_form_the_sidecar_serves_on_while_the_app_drains(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    """Both are told at once: the delay is what the app's last records need."""
+    """Both get SIGTERM at once: the delay leaves time for the app's last records."""
     play = legacy_job(
         tmp_path,
         bootstrap_servers=cluster.bootstrap_servers,

@@ -1,6 +1,6 @@
-"""The sidecar's container is one: in chart, library chart, inject, kustomize's component, and the examples.
+"""The sidecar's container is the same in chart, library chart, inject, kustomize's component and examples.
 
-Each is compared with what the chart makes of the values that say the same.
+Each is compared with the chart's output for the corresponding values.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_inject_has_the_sidecar_of_the_chart() -> None:
 
 
 def kustomized(place: Path) -> list[Manifest]:
-    """What kustomize makes of an overlay; where kustomize can't be had, the test is skipped, and says so."""
+    """The output of kustomize for an overlay; without kustomize the test is skipped with the reason."""
     try:
         return kustomize(place)
     except UnavailableError as error:

@@ -1,4 +1,4 @@
-"""The alerts: promtool's verdict, and that each asks for what a sidecar tells from its first scrape on."""
+"""The alerts: promtool accepts them, and each uses metrics that a sidecar has from its first scrape on."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ RULES: Final[list[dict[str, Any]]] = [
     rule for group in yaml.safe_load((FILES / "rules.yaml").read_text())["groups"] for rule in group["rules"]
 ]
 NAMES: Final = sorted({rule["alert"] for rule in RULES})
-#: What Prometheus itself tells of a target.
+#: What Prometheus itself records about a target.
 OF_PROMETHEUS: Final = {"up"}
-#: Without certificates, without a connection that has ended: nothing to be told of, and nothing wrong.
+#: Without certificates and without a connection that has ended these are absent, and nothing is wrong.
 NOT_YET: Final = {"pilotfish_tls_certificate_expiry_timestamp_seconds", "pilotfish_broker_disconnects_total"}
 
 
@@ -91,7 +91,7 @@ def test_promtool_reads_the_configuration_that_the_documentation_shows(tmp_path:
 
 @pytest.mark.tools
 def test_an_alert_that_never_fired_would_be_found(tmp_path: Path) -> None:
-    """The proofs of each alert fail where the alert is put to sleep. That they hold else is shown above."""
+    """The tests of each alert fail if the alert is disabled. That they pass otherwise is shown above."""
     text = (FILES / "rules.yaml").read_text()
     proofs = yaml.safe_load((FILES / "rules_test.yaml").read_text())
     for name in NAMES:
@@ -157,7 +157,7 @@ def test_each_explanation_says_what_to_look_at_and_what_to_do() -> None:
             assert part in sections[name], (name, part)
 
 
-def test_metrics_that_the_explanations_name_are_told_of() -> None:
+def test_metrics_that_the_explanations_name_are_documented() -> None:
     explained = (ROOT / "docs" / "metrics.md").read_text()
     named = set(re.findall(r"pilotfish_\w+", (ROOT / "docs" / "alerts.md").read_text()))
     assert named

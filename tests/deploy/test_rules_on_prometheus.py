@@ -1,6 +1,6 @@
-"""The alerts on a real Prometheus: silent over healthy sidecars whatever their settings, and over soon.
+"""The alerts on a real Prometheus: none fires for healthy sidecars, whatever their settings; and they clear.
 
-The rules are those that are delivered, but for the time that an alert waits: a second instead of minutes.
+The rules are the delivered ones, except that an alert waits for a second instead of minutes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m tests.fuzz`: hostile input for some minutes; the exit code is 1 where anything was found.
 
-The same seed makes the same inputs, more or fewer of them by the time there is. What is found is written to
-`tests/fuzz/corpus`, which the suite replays: commit it with what mends it. With `--keep` the figures
-go into `results.json`, from which the documentation's table is made.
+The same seed makes the same inputs, more or fewer of them in the given time. Findings are written to
+`tests/fuzz/corpus`, which the suite replays: commit them with the fix. With `--keep` the figures go into
+`results.json`, from which the documentation's table is made.
 """
 
 from __future__ import annotations

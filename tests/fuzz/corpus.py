@@ -1,4 +1,4 @@
-"""What was found once: one small file for each finding, which the suite replays.
+"""Earlier findings: one small file for each, which the suite replays.
 
     corpus/<12 hex digits>.json     {"target": "JAAS config", "input": "<base64>", "broke": "KeyError: ..."}
 
@@ -69,12 +69,12 @@ def findings(folder: Path = FOLDER) -> Iterator[Finding]:
 
 
 def kind_of(fault: str) -> str:
-    """What a fault is, without the input that it shows: the target, and the error's type."""
+    """The identity of a fault, without its input: the target, and the error's type."""
     return ":".join(fault.split(":")[:2])
 
 
 def smaller(target: Target, data: bytes) -> bytes:
-    """A shorter input with the same kind of fault, by leaving out pieces; what was given where none is."""
+    """A shorter input with the same kind of fault, found by leaving out pieces; else the given input."""
     wanted = _fault(target, data)
     if wanted is None or "not over in time" in wanted:
         return data

@@ -1,12 +1,12 @@
-"""The decoders under atheris: inputs that reach code which none before did. By hand: it is no dependency.
+"""The decoders under atheris, which looks for inputs that reach new code. Run by hand: it is no dependency.
 
     .venv/bin/uv venv .cache/atheris
     .venv/bin/uv pip install --python .cache/atheris/bin/python atheris==3.0.0
     PYTHONPATH=.:.venv/lib/python3.11/site-packages \\
         .cache/atheris/bin/python -m tests.fuzz.coverage_guided "JAAS config" --runs 100000 --seed 1
 
-The target is one of `decoders.ALL`, by its name, and begins with what its `make` makes. libFuzzer ends with
-what breaks the decoder's promise, and keeps that input in the folder where it was started.
+The target is one of `decoders.ALL`, by its name. The first inputs come from its `make`. libFuzzer ends at the
+first input that breaks the decoder's promise, and keeps that input in the folder where it was started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bodies as callers send them: each JSON document, streams of records and lines, what events may say."""
+"""Bodies as callers send them: each JSON document, streams of records and lines, attributes of events."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _manifest(name: str, change: Callable[[Source], object]) -> Target:
     def read(data: bytes) -> object:
         return change(Source("m.yaml", data.decode(errors="replace")))
 
-    # A node of YAML is an object that knows its place, and ruamel's own events stand beside it.
+    # A node of YAML is an object that knows its place, and ruamel keeps its own events beside it.
     return Target(
         name,
         make,

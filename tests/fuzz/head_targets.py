@@ -1,4 +1,4 @@
-"""What stands in the head of a request: targets, queries, media types, keys, traces, versions."""
+"""The parts of a request's head: targets, queries, media types, keys, traces, versions."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     survive(seed, seconds=10, folder)
 
-While brokers lie: the sidecar lives (`/livez`), its memory stays in bounds, each request is answered by its
-deadline, and what is refused has a body that says why. When they are honest again it works again. A lie names
-no address but the cluster's own: whoever else listens on this machine is left alone.
+While brokers lie, the sidecar lives (`/livez`), its memory stays in bounds, each request is answered by its
+deadline, and each refusal has a body that says why. When they are honest again it works again. A lie names
+only the cluster's own addresses: other servers on this machine are left alone.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 TOPIC: Final = "orders"
 _BLOCK_MS: Final = 300
 _DELIVERY_MS: Final = 900
-#: What a request may take beyond its deadline: this machine does other things too.
+#: How long a request may take beyond its deadline: this machine does other things too.
 _SLACK_S: Final = 5.0
 _CALLERS: Final = 4
-#: What answers that are being received may take is bounded at 16 MiB, and what was read of them has limits of
+#: The memory of answers that are being received is bounded at 16 MiB, and that of read answers has limits of
 #: its own. A sidecar at rest has some 70 MB.
 MOST_MB: Final = 200
 _HEALS_S: Final = 30
@@ -49,10 +49,8 @@ _KAFKA: Final[Mapping[str, str]] = {
     "socket.connection.setup.timeout.ms": "300",
     "metadata.recovery.rebootstrap.trigger.ms": "500",
 }
-_FLAGS: Final = (
-    *("--lookup-wait-ms", str(_BLOCK_MS), "--unknown-topic-wait-ms", str(_BLOCK_MS), "--log-level", "error"),
-    *("--unknown-topics-per-second", "100000"),
-)
+_FLAGS: Final = ("--unknown-topic-wait-ms", str(_BLOCK_MS), "--log-level", "error")
+_LIMITS: Final = {"lookup_wait_ms": _BLOCK_MS, "unknown_topics_per_second": 100_000}
 
 #: What the document of the API allows beside success. A 500 is an error of a broker's that nobody may retry:
 #: it has its name in it.
@@ -70,13 +68,17 @@ class Endured:
 
 
 def survive(seed: int, seconds: float, folder: Path) -> Endured:
-    """AssertionError, with the seed, for what did not hold."""
+    """One run. Raises AssertionError, with the seed, if anything is wrong."""
     random, endured = Random(f"sidecar {seed}"), Endured()
     with FakeCluster(3, seed=seed) as cluster:
         cluster.create_topic(TOPIC, partitions=3, replication_factor=3)
         addresses = [cluster.address(broker_id) for broker_id in cluster.broker_ids]
         with Sidecar(
-            folder, bootstrap_servers=cluster.bootstrap_servers, kafka=_KAFKA, flags=_FLAGS
+            folder,
+            bootstrap_servers=cluster.bootstrap_servers,
+            kafka=_KAFKA,
+            flags=_FLAGS,
+            limits=_LIMITS,
         ) as sidecar:
             hostility = Hostility(seed, lasting=False, addresses=addresses)
             cluster.disturb(hostility)
@@ -100,14 +102,14 @@ def survive(seed: int, seconds: float, folder: Path) -> Endured:
 
 
 def memory_mb(sidecar: Sidecar, which: str = "VmRSS:") -> int:
-    """What the process has in memory, by a line of Linux's status of it: VmRSS now, VmHWM at most so far."""
+    """The process's memory by a line of its Linux status: VmRSS is the present one, VmHWM the peak."""
     status = Path(f"/proc/{sidecar.process.pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(which))
     return int(line.split()[1]) // 1024
 
 
 def _heal(seed: int, cluster: FakeCluster, sidecar: Sidecar) -> None:
-    """Nothing of the hostility may be left: a topic of its own, since leader epochs are believed for good."""
+    """Checks that the sidecar works again, with a new topic, since leader epochs are believed for good."""
     cluster.disturb(None)
     for broker_id in cluster.broker_ids:  # a lie about versions holds as long as its connection
         cluster.drop_connections(broker_id)
@@ -131,7 +133,7 @@ def _heal(seed: int, cluster: FakeCluster, sidecar: Sidecar) -> None:
 
 
 def _call(sidecar: Sidecar, random: Random, until_s: float, seed: int) -> tuple[Counter[int], float]:
-    """Request after request; how each was answered, and the slowest."""
+    """Sends request after request; counts the answers, and keeps the slowest."""
     statuses: Counter[int] = Counter()
     slowest_s = 0.0
     while time.monotonic() < until_s:

@@ -1,4 +1,4 @@
-"""Bodies that strain whoever reads them: deep, long, double, no numbers, no text; and where to."""
+"""Bodies that are hard to read: deep, long, with duplicates, no numbers, no text; and their paths."""
 
 from __future__ import annotations
 

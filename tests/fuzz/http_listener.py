@@ -1,11 +1,11 @@
-"""A sidecar's listener under http_shapes.py, http_bodies.py and mutations of them: what each is held to.
+"""A sidecar's listener under http_shapes.py, http_bodies.py and mutations of them, and the rules for each.
 
-    await shapes_hold(prober)        each gets the answers that it was promised, and no others
+    await shapes_hold(prober)        each gets the answers that it must get, and no others
     await bodies_hold(prober)        each is taken or refused, by every path that reads a body
     await mutations_hold(prober, range(1_000))
 
-All end within the prober's deadline, none is an unforeseen 500, and somebody else is answered afterwards. Who
-calls: tests with a server in their own process, and http_sidecar.py with one of its own. asyncio.
+All end within the prober's deadline, none is an unexpected 500, and another caller is answered afterwards. It
+is called by tests with a server in their own process, and by http_sidecar.py with one of its own. asyncio.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from tests.fuzz.mutation import mutated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-#: Settings under which who must be ended is ended at once. For `RunningServer`, and as flags.
-SETTINGS: Final[dict[str, Any]] = {
+#: Limits with short times, so that bad callers are ended at once.
+LIMITS: Final[dict[str, int]] = {
     "request_timeout_ms": 1_000,
     "stall_timeout_ms": 1_000,
     "lookup_wait_ms": 20,
-    "unknown_topic_wait_ms": 20,
     "unknown_topics_per_second": 100_000,
 }
+#: How long a produce waits for an unknown topic: a setting.
+UNKNOWN_TOPIC_WAIT_MS: Final = 20
+#: All of them, for `RunningServer`.
+SETTINGS: Final[dict[str, Any]] = {**LIMITS, "unknown_topic_wait_ms": UNKNOWN_TOPIC_WAIT_MS}
 KAFKA: Final = {
     "max.block.ms": "300",
     "request.timeout.ms": "8000",
@@ -40,7 +43,7 @@ KAFKA: Final = {
 #: Quiet for so long: nothing more comes on a connection that may stay open. Nothing hangs on it but patience.
 _QUIET_S: Final = 1.5
 _AT_ONCE: Final = 16
-#: What may be answered to nonsense. No 500 and no 502 is among them.
+#: Allowed answers to nonsense, without 500 and 502.
 ANSWERS: Final = frozenset(
     {100, 200, 202, 204, 207, 304, 400, 401, 403, 404, 405, 406, 408, 411, 412, 413, 414, 415, 417, 421, 422}
     | {426, 429, 431, 501, 503, 504, 505}
@@ -69,7 +72,7 @@ async def _shape_holds(prober: Prober, shape: Shape) -> None:
     for tries in range(1, TRIES + 1):
         said = await prober.send(shape.pieces, quiet_s=tries * _QUIET_S)
         got = statuses(said)
-        # On a machine that is slow, what is whole may be too late, and the answer later than quiet.
+        # On a slow machine a whole request may come too late, and the answer later than `quiet_s`.
         if len(got) >= len(shape.answers) and 408 not in got:
             break
     assert len(got) == len(shape.answers), f"{shape}: {got}: {said[-300:]!r}"
@@ -122,7 +125,7 @@ async def mutations_hold(prober: Prober, seeds: range) -> Counter[int]:
 
 
 class HttpFaultError(AssertionError):
-    """Bytes that were answered as they must not be."""
+    """Bytes got an answer that they must not get."""
 
     def __init__(self, sent: bytes, said: str) -> None:
         super().__init__(said)
@@ -165,7 +168,7 @@ async def _each(things: Iterable[Any], hold: Callable[[Any], Any], at_once: int 
 
 
 async def slow_callers_are_ended(prober: Prober, count: int) -> int:
-    """Heads and bodies that dribble in, a byte now and then: each is told 408, however long it goes on."""
+    """Heads and bodies that dribble in, a byte now and then: each is answered 408, however long it lasts."""
     beginnings: Sequence[bytes] = (
         b"GET /v1/cluster HTTP/1.1\r\nX: ",
         b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

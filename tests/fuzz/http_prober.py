@@ -1,4 +1,4 @@
-"""A caller that sends bytes, whatever they are, and looks at what comes back.
+"""A caller that sends any bytes and reads the answers.
 
     said = await Prober(address).send(pieces)           all that came until the server ended it, or was quiet
     statuses(said)                                      of the answers in it
@@ -36,7 +36,7 @@ class Prober:
     async def send(self, pieces: Sequence[bytes], *, quiet_s: float | None = None) -> bytes:
         """All that came. Raises AssertionError where the server does not end it in time.
 
-        With `quiet_s` it is enough that nothing comes for so long: what is whole and asks for no end.
+        With `quiet_s` it is enough that nothing comes for so long: for complete requests that keep it open.
         """
         return await self._send(iter(pieces), 0.0, quiet_s)
 
@@ -61,7 +61,7 @@ class Prober:
         return bytes(said)
 
     async def dribble(self, beginning: bytes) -> bytes:
-        """All that is said to who begins so and then sends a byte now and then, for as long as it may."""
+        """The answer to a caller that begins so and then sends a byte now and then, for as long as it may."""
 
         def bytes_without_end() -> Iterator[bytes]:
             yield beginning
@@ -71,7 +71,7 @@ class Prober:
         return await self._send(bytes_without_end(), _PAUSE_S, None)
 
     async def is_answered(self) -> None:
-        """Somebody else, with a plain request, is answered."""
+        """A plain request on another connection is answered."""
         for _ in range(TRIES):
             said = await self.send((_FINE,))
             if statuses(said) != [408]:

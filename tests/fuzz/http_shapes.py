@@ -1,10 +1,10 @@
-"""Requests as attackers write them, byte for byte, and what each is promised.
+"""Requests as attackers write them, byte for byte, and the answer that each must get.
 
     Shape("two lengths", b"POST ...", {400})            the one answer that it may get
     Shape("half a head", b"GET / HT", {408})            the server must end it: nobody else will
 
-Most bear SMUGGLED within: a request for a topic that nobody has. Where it is taken for a request of its own,
-although an honest reader sees a body, a producer is asked for that topic, and there is an answer too many.
+Most contain SMUGGLED: a request for a topic that does not exist. It is part of a body. If the server takes it
+for a request of its own, a producer is asked for that topic, and there is one answer too many.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ def _large() -> Iterator[Shape]:
     yield Shape("a pipeline", (pipelined,), (frozenset({200}),) * 21)
 
 
-# -- what is packed ------------------------------------------------------------------------------------------
+# -- packed bodies -------------------------------------------------------------------------------------------
 
 
 def _packed() -> Iterator[Shape]:

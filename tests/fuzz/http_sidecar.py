@@ -1,8 +1,8 @@
-"""A sidecar of its own process under hostile HTTP: it answers, it lives, and its memory comes back.
+"""A sidecar process under hostile HTTP: it answers, it lives, and its memory is released.
 
     endured = endure(seed=1, until_s=time.monotonic() + 60, folder=...)
 
-What is held to, shape by shape, is in http_listener.py and openapi_cases.py; here it is the process.
+The rules for single requests are in http_listener.py and openapi_cases.py; here the process is checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from client_core.testing import FakeCluster
 from tests.fuzz.hostile_sidecar import memory_mb
 from tests.fuzz.http_listener import (
     KAFKA,
-    SETTINGS,
+    LIMITS,
+    UNKNOWN_TOPIC_WAIT_MS,
     HttpFaultError,
     bodies_hold,
     mutations_hold,
@@ -34,18 +35,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: Well below the limit of the chart's container, 256 MB. Bodies are of 16 MB, one after the other, and
-#: compacted beside themselves: 130 MB is what they come to.
+#: Well below the limit of the chart's container, 256 MB. Bodies of 16 MB come one after the other, each with
+#: a compacted copy: together they take 130 MB.
 MOST_MB: Final = 180
-#: What may stay of all that: the allocator's, not ours.
+#: How much of that may remain with the allocator.
 MOST_GROWN_MB: Final = 70
 _SLOW_CALLERS: Final = 60
 #: In a row: mutated requests, and cases of each operation.
 _MUTATIONS: Final = 500
 _CASES: Final = 4
-_FLAGS: Final = tuple(
-    word for name, value in SETTINGS.items() for word in (f"--{name.replace('_', '-')}", str(value))
-)
+_FLAGS: Final = ("--unknown-topic-wait-ms", str(UNKNOWN_TOPIC_WAIT_MS), "--log-level", "error")
 
 
 @dataclass(slots=True)
@@ -92,7 +91,8 @@ def endure(seed: int, *, until_s: float, folder: Path) -> Endured:
             folder,
             bootstrap_servers=cluster.bootstrap_servers,
             kafka=KAFKA,
-            flags=(*_FLAGS, "--log-level", "error"),
+            flags=_FLAGS,
+            limits=LIMITS,
         ) as sidecar:
             before_mb = memory_mb(sidecar)
             asyncio.run(_probe(sidecar, endured))

@@ -1,4 +1,4 @@
-"""JSON as a tree that may hold what no JSON library writes: names twice, NaN, lone surrogates, any depth.
+"""JSON as a tree that may hold what no JSON library writes: duplicate names, NaN, lone surrogates, any depth.
 
     tree(value)              of a Python value: objects become lists of pairs, the rest stays text
     spoilt(tree, random)     one to three places of it changed
@@ -29,14 +29,14 @@ class Items(NamedTuple):
     items: tuple[Tree, ...]
 
 
-#: A node, or a scalar as the bytes that stand for it.
+#: A node, or a scalar as its bytes.
 Tree = Members | Items | bytes
 
 _DEPTHS: Final = (2, 120, 127, 128, 129, 133, 134, 500, 990, 1_000, 5_000, 100_000)
 
 
 def tree(value: object) -> Tree:
-    """The tree of a Python value; bytes stand as they are."""
+    """The tree of a Python value; bytes are kept as they are."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict):
@@ -47,7 +47,7 @@ def tree(value: object) -> Tree:
 
 
 def hostile_scalar(random: Random) -> bytes:
-    """A text that stands where a value should."""
+    """A text in the place of a value."""
     digits = random.choice((1, 18, 19, 20, 40, 309, 4_299, 4_301, 20_000))
     return random.choice(
         (
@@ -110,7 +110,7 @@ def _nodes(node: Tree) -> Iterator[Tree]:
 
 
 def _changed(node: Tree, left: list[int], random: Random) -> Tree:
-    """The tree with the node changed that comes when `left` has been counted down."""
+    """The tree with one node changed: the one at which `left` has been counted down."""
     if not left[0]:
         left[0] = -1
         return _other(node, random)

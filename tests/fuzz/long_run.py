@@ -1,9 +1,9 @@
-"""The parts of a long run: each goes on for its share of the time, counts, and tells what it found.
+"""The parts of a long run: each runs for its share of the time, counts, and reports its findings.
 
     run = fuzz(seed=1, minutes=10, say=print)
 
-Decoders share half of the time. Whatever a part finds is a line in its faults, and it goes on: a run ends at
-its time alone. What is found is kept in the corpus (corpus.py), so that the suite replays it.
+Decoders share half of the time. Each finding of a part is a line in its faults, and the part goes on: a run
+ends only when its time is over. Findings are kept in the corpus (corpus.py), so that the suite replays them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fuzz(seed: int, minutes: float, say: Callable[[str], object], target: str = 
         left = sum(share for share, _ in parts)
         until_s = time.monotonic() + minutes * 60
         for share, part in parts:
-            # What a part took too long, or not at all, is the others'.
+            # Time that a part exceeds or does not use is taken from or given to the others.
             seconds = max(until_s - time.monotonic(), 0.0) * share / left
             left -= share
             run.parts.append(_timed(part, seconds, say))

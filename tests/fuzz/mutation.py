@@ -1,9 +1,9 @@
-"""Bytes that were a valid value once: flipped, cut, spliced, repeated, with lengths that lie.
+"""Spoils the bytes of a valid value: flipped, cut, spliced, repeated, with false lengths.
 
     mutated(valid, others, tokens, Random(7))
 
-`others` makes further valid values of the same kind, of which pieces are put in; `tokens` are bytes that mean
-something to the decoder. Pure: the same Random makes the same bytes.
+`others` makes further valid values of the same kind, from which pieces are inserted; `tokens` are bytes with
+a meaning for the decoder. Pure: the same Random makes the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-#: What an input may grow to: enough for lengths of three bytes, and for what is not linear to be felt.
+#: The size limit of an input: enough for lengths of three bytes, and to notice quadratic work.
 MOST_BYTES: Final = 200_000
 
 _INTEGERS: Final = (0, 1, -1, -2, 0x7F, 0x80, 0xFF, 0x7FFF, -0x8000, 0x7FFFFFFF, -0x80000000, 0x10000000)

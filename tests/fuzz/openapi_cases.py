@@ -1,11 +1,11 @@
-"""Requests that the OpenAPI document allows, and such as it forbids, by schemathesis, operation by operation.
+"""Requests that the OpenAPI document allows, and some that it forbids, by schemathesis, for each operation.
 
     for operation in operations(): ask(document, operation, there, examples=25)
 
-Each answer is held against the document: no status that it leaves out, no media type, no body outside its
-schema, and what it forbids is refused. That all it allows is taken can't be asked for: a document can't say
-"exactly one of these", or base64, or which partitions there are. Called for some cases by
-`tests/service/native/test_openapi.py`, and by `make fuzz` for many.
+Each answer is checked against the document: its status and media type are listed, its body fits the schema,
+and forbidden requests are refused. Allowed requests may be refused too: a document can't say "exactly one of
+these", or base64, or which partitions exist. `tests/service/native/test_openapi.py` runs some cases, and
+`make fuzz` many.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 #: Waits as short as they can be: hardly any topic that is made up exists.
 WAIT_MS: Final = 50
-FLAGS: Final = (
-    *("--lookup-wait-ms", str(WAIT_MS), "--unknown-topic-wait-ms", str(WAIT_MS)),
-    *("--unknown-topics-per-second", "100000", "--log-level", "warning"),
-)
+FLAGS: Final = ("--unknown-topic-wait-ms", str(WAIT_MS), "--log-level", "warning")
+LIMITS: Final = {"lookup_wait_ms": WAIT_MS, "unknown_topics_per_second": 100_000}
 #: The topic that the document's examples speak of.
 TOPIC: Final = "orders"
 _PATIENCE_S: Final = 30
@@ -61,8 +59,8 @@ def ask(
 ) -> int:
     """Asks so many made-up requests, and the document's own; how many altogether.
 
-    `there` are path parameters of what there is: of what is made up, nothing is. Without a seed the requests
-    are the same each time. Raises what schemathesis raises.
+    `there` are path parameters of existing resources: made-up names don't exist. Without a seed the requests
+    are the same each time. Raises the errors of schemathesis.
     """
     # A 503 at the end of a wait is no fault: that it is in the document is checked.
     not_asked: Any = CHECKS.get_by_names(["positive_data_acceptance", "not_a_server_error"])
@@ -91,13 +89,13 @@ def ask(
 
 
 def _is_daprs(answer: Response) -> bool:
-    """Whether a 500 is Dapr's own, for what was not delivered, and no fault that nobody foresaw."""
+    """Whether a 500 is Dapr's own answer for a failed delivery, and not an unexpected exception."""
     reported = answer.json()
     return isinstance(reported, dict) and reported.get("errorCode") not in (None, "ERR_INTERNAL")
 
 
 def _hurry(case: Case[Any]) -> None:
-    """Has nobody wait for an hour, and what streams answer whole."""
+    """Shortens waits, and has streams answered as a whole."""
     for name in ("max_block_ms", "timeout_ms"):
         if isinstance(case.query.get(name), int):
             case.query[name] = min(case.query[name], WAIT_MS)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
-#: What records of a test may unpack to; a bomb must stop there.
+#: The limit of unpacked records of a test; a bomb must stop there.
 _LIMIT_BYTES: Final = 1_000_000
 _CRC: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">i")
@@ -31,7 +31,7 @@ def targets() -> Iterator[Target]:
     refusals = (CorruptRecordError,)
     held = 3 * _LIMIT_BYTES
     yield Target("record batch", _batch, _read, refusals, EXTREMES, bytes_at_least=held)
-    # With a checksum that is right, the lies are found where they stand.
+    # With a correct checksum, each wrong value is found in its own place.
     name = "record batch, checksum right"
     yield Target(name, _batch, _read_as_if_right, refusals, EXTREMES, bytes_at_least=held)
     yield Target("varints of records", _varints, _read_varints, refusals, EXTREMES)

@@ -19,9 +19,9 @@ RESULTS: Final = Path(__file__).parent / "results.json"
 
 @dataclass(slots=True)
 class Part:
-    """One part of a run. `inputs` are `unit`; `read` and `refused` of them where that can be told.
+    """One part of a run. `inputs` are counted in `unit`; `read` and `refused` are parts of them, where known.
 
-    `notes` say what else was seen, by what it is called.
+    `notes` are other observations by their names.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What brokers and token endpoints say in an authentication, and the texts that hold our side of it."""
+"""Messages of brokers and token endpoints in an authentication, and the texts of our own credentials."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from client_core.network.sasl.sasl_client_authenticator import (
 )
 from client_core.network.sasl.scram_messages import ServerFinalMessage, ServerFirstMessage
 from client_core.network.sasl.scram_sasl_client import ScramMechanism, ScramSaslClient
+from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from client_core.producer.settings.config import ProducerConfig
@@ -217,14 +218,15 @@ class _Endpoint:
         )
         sasl = SaslConfig("OAUTHBEARER", oauth_bearer=config)
         credentials = OAuthCredentials(sasl, config, NO_EVENTS)
-        self._credentials = credentials.read()
-        self._retriever = HttpJwtRetriever(config, credentials)
+        requests = ClientSecretRequestFormatter(credentials, header_urlencode=False)
+        self._request = requests.format()
+        self._retriever = HttpJwtRetriever(config, requests)
 
     def token(self, data: bytes) -> str:
         return self._retriever._token(data)
 
     def refusal(self, data: bytes) -> None:
-        said = str(self._retriever._refusal(400, data, self._credentials))
+        said = str(self._retriever._refusal(400, data, self._request))
         said.encode()
         assert len(said) < 1_000
         assert said.isprintable(), said
@@ -294,7 +296,7 @@ def _addresses(data: bytes) -> object:
 
 def _settings(random: Random) -> bytes:
     lines = ["bootstrap.servers=localhost:9092"]
-    for option in random.sample(OPTIONS, 5):
+    for option in random.sample(OPTIONS, random.randint(1, 5)):
         value = random.choice((option.default or "", "true", "100", "-1", "all", "PLAIN", "SASL_SSL", "a,b"))
         lines.append(f"{option.name}={value}")
     return "\n".join(lines).encode()

@@ -2,8 +2,8 @@
 
     judge(target, data)      READ or REFUSED; FaultError for anything else
 
-Held to: an error of the documented types or a value, within `DEADLINE_S`, in memory that goes with the size
-of the input; and what the error says is text that can be shown. Main thread: the deadline is a signal's.
+The rules: a value or an error of the documented types, within `DEADLINE_S`, and memory in proportion to the
+input. The error's message can be shown as text. Main thread only: the deadline is a signal's.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 #: Of this process's own time, for one input of at most 200,000 bytes.
 DEADLINE_S: Final = 10
-#: What C code does without looking for signals ends the process, with a stack.
+#: C code that does not check for signals ends the process, with a stack.
 _HARD_DEADLINE_S: Final = 100
 
-#: What a decoder may take at its peak: for the input, and before it. An empty struct of a wire format is one
+#: The peak memory of a decoder: for each byte of input, and besides. An empty struct of a wire format is one
 #: byte there and some ninety here, beside its place in a list and a tuple.
 BYTES_PER_BYTE: Final = 220
 BYTES_AT_LEAST: Final = 150_000
 
 
 class DeliveryOutcome(Enum):
-    """How a decoder ended that did what it promises."""
+    """How a decoder that kept its promise ended."""
 
     READ = "read"
     REFUSED = "refused"
@@ -53,8 +53,8 @@ class _TooLateError(BaseException):
 class Target:
     """One decoder.
 
-    `make` gives valid input, `read` decodes, `refusals` are the errors that it documents. `spoil` makes of a
-    Random what is tried; by default valid input, mutated as bytes with `tokens`.
+    `make` gives valid input, `read` decodes, `refusals` are its documented errors. `spoil` makes the input to
+    try from a Random; by default it is valid input, mutated as bytes with `tokens`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Target:
     spoil: Callable[[Random], bytes] | None = None
     bytes_per_byte: int = BYTES_PER_BYTE
     bytes_at_least: int = BYTES_AT_LEAST
-    #: Whether what its errors say goes out as UTF-8; what a terminal is told of our own settings needs not.
+    #: Whether its errors are sent as UTF-8; those about our own settings go to a terminal and need not be.
     is_reported: bool = True
 
     def __repr__(self) -> str:
@@ -181,7 +181,7 @@ def try_inputs(target: Target, name: str, numbers: range, *, weigh_every: int = 
 
 @contextmanager
 def ended_when_stuck() -> Iterator[Callable[[], None]]:
-    """Ends this process, with every stack, where nothing calls what is given for a while: for runs alone."""
+    """Ends this process, with every stack, if the yielded function is not called for a while."""
 
     def still_here() -> None:
         faulthandler.dump_traceback_later(_HARD_DEADLINE_S, exit=True)

@@ -1,5 +1,5 @@
-"""What was found once is found no more; a finding is kept so that it can be tried again, and the figures of a
-long run are kept, read again, and told as a table.
+"""Earlier findings do not occur again. A finding is kept so that it can be tried again. The figures of a long
+run are kept, read again, and printed as a table.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def _sent_again(inputs: Sequence[bytes]) -> None:
         await prober.is_answered()
 
 
-def test_what_was_found_once_is_found_no_more() -> None:
+def test_earlier_findings_do_not_occur_again() -> None:
     replayed(list(findings()))
 
 
@@ -104,7 +104,7 @@ def test_an_input_is_made_smaller_while_it_breaks_the_same() -> None:
     assert smaller(target, b"sound") == b"sound"
 
 
-def test_a_run_keeps_some_of_each_kind_of_fault_goes_on_to_its_time_and_tells_what_makes_it_again() -> None:
+def test_a_run_keeps_some_of_each_kind_of_fault_lasts_its_time_and_prints_how_to_repeat_it() -> None:
     target = Target("seven", lambda random: random.randbytes(60), _read, ())
     part = decoders("group", [target], "5", 0.001, lambda: None)
     assert len(part.faults) > len(part.findings) == 3

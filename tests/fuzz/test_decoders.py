@@ -35,8 +35,8 @@ def test_hostile_input_is_read_or_refused_as_documented(target: Target, examples
         survive()
 
 
-def test_what_is_spoilt_was_valid_before() -> None:
-    """Lest everything be refused at its first byte."""
+def test_spoilt_input_was_valid_before() -> None:
+    """Checks that not every input is refused at its first byte."""
     for target in ALL:
         made = (target.make(Random(seed)) for seed in range(200))
         assert any(judge(target, one) is DeliveryOutcome.READ for one in made), target.name
@@ -55,7 +55,7 @@ def _kept(data: bytes) -> None:
     assert len(bytearray(int(data))) == int(data)
 
 
-def test_a_decoder_that_breaks_its_promise_is_told_of() -> None:
+def test_a_decoder_that_raises_another_error_is_reported() -> None:
     refusing = Target("refusing", lambda _: b"", _refusing, (ValueError,))
     assert judge(refusing, b"x") is DeliveryOutcome.REFUSED
     with pytest.raises(FaultError, match="can't be shown"):

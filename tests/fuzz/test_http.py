@@ -89,8 +89,8 @@ def test_mutated_requests_are_answered_or_ended(loop: str, caplog: pytest.LogCap
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_what_is_smuggled_would_be_noticed() -> None:
-    """Lest the first test above see nothing."""
+def test_a_smuggled_request_would_be_noticed() -> None:
+    """Checks that the first test above can fail."""
 
     async def scenario(running: RunningServer, prober: Prober) -> None:
         two = Shape("two requests", (SMUGGLED + SMUGGLED,), (frozenset({404, 503}),))

@@ -1,4 +1,4 @@
-"""Kafka's wire: every generated message at every version, and what the client itself reads answers with."""
+"""Kafka's wire format: every generated message at every version, and the client's own readers."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from tests.protocol.messages import FieldNotes, field_notes, stands_in
+from tests.protocol.messages import FieldNotes, field_notes, is_in_version
 
 if TYPE_CHECKING:
     from random import Random
@@ -31,14 +31,14 @@ def message(struct: Any, version: int, random: Random) -> Any:
     values = {
         name: _field(name, annotation, notes[name], version, random)
         for name, annotation in _hints(struct).items()
-        if stands_in(notes[name].versions, version)
+        if is_in_version(notes[name].versions, version)
     }
     return struct(**values)
 
 
 def _field(name: str, annotation: Any, notes: FieldNotes, version: int, random: Random) -> Any:
     if isinstance(annotation, UnionType) or NoneType in get_args(annotation):
-        if stands_in(notes.null_in, version) and random.random() < 0.25:
+        if is_in_version(notes.null_in, version) and random.random() < 0.25:
             return None
         [annotation] = [option for option in get_args(annotation) if option is not NoneType]
     return _value(name, annotation, version, random)

@@ -82,7 +82,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-#: What Java keeps in sets, or in the order of its hash tables.
+#: Fields that Java keeps in sets, or in the order of its hash tables.
 _UNORDERED: Final = {
     "internal",
     "invalid",
@@ -117,7 +117,7 @@ class _Parsed(NamedTuple):
 
 
 def json_from_java_string(text: str) -> dict[str, Any]:
-    """A message's JSON form from what Java's toString says of it."""
+    """A message's JSON form from Java's toString."""
     parsed = _parse(_TOKEN.findall(text))
     assert not parsed.rest
     return cast("dict[str, Any]", parsed.value)

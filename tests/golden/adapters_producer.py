@@ -83,7 +83,7 @@ def builder_for(case: dict[str, Any]) -> MemoryRecordsBuilder:
 
 
 class GivenRandom(Random):
-    """Answers the number that it was told to."""
+    """Returns the number that it was given."""
 
     number = 0
 
@@ -126,7 +126,7 @@ class _Nobody:
     was_given_up = False
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
-        """The trace does not say what callers hear."""
+        """The trace has no results for callers."""
 
 
 @dataclass
@@ -278,7 +278,7 @@ class TracedAccumulator:
         return {"attempts_after": batch.attempts}
 
     def _take_drain_order(self, said: dict[str, Any]) -> None:
-        """Java's partitions of a node stand in the order of its hash map, which only the recording knows."""
+        """Java's partitions of a node are in the order of its hash map, which only the recording knows."""
         orders = said["partitions_for_node_order"].values()
         self._ranks = {partition: rank for rank, partition in enumerate(chain.from_iterable(orders))}
 

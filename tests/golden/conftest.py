@@ -1,7 +1,7 @@
 """`cases`: all cases of the golden files of a test's mark, one after the other.
 
-For what is quickly tried on many hundred cases, each of which would cost more as a test of its own. The one
-at which a test failed is named in what the fixture printed.
+For quick checks on many hundred cases, each of which would cost more as a test of its own. If a test fails,
+the fixture prints the name of the case.
 """
 
 from __future__ import annotations

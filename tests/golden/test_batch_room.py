@@ -1,4 +1,4 @@
-"""Whether Java's MemoryRecordsBuilder had room for a record, and how large the batch was after it."""
+"""Java's MemoryRecordsBuilder against ours: whether a record fits, and the batch's size after it."""
 
 from __future__ import annotations
 

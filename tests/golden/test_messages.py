@@ -63,9 +63,9 @@ def test_encodes_to_javas_bytes(cases: Cases) -> None:
 
 
 def _without_unknown_tags(case: dict[str, Any], ours: bytes) -> str:
-    """Java's frame as it would be without the unknown tagged fields at its end, which we don't keep.
+    """Java's frame without the unknown tagged fields at its end, which we don't keep.
 
-    The count of fields stands before the known ones: it is the first byte that differs, by their number.
+    The count of fields comes before the known ones. It is the first byte that differs, by their number.
     """
     unknown = case.get("unknown_tagged_fields_of_body", [])
     if not unknown:

@@ -120,7 +120,7 @@ def test_a_batch_without_compression_is_javas_byte_for_byte(cases: Cases) -> Non
 
 @pytest.mark.golden("record_batches.json")
 def test_a_compressed_batch_of_ours_says_what_javas_does(cases: Cases) -> None:
-    """Codecs pack as they like, so the bytes may differ from Java's: what they stand for must not."""
+    """Codecs may pack differently, so the bytes may differ from Java's. The unpacked bytes must not."""
     for case in cases:
         if not _is_compressed(case) or case["timestamp_type"] == "LOG_APPEND_TIME":
             continue

@@ -14,7 +14,7 @@ from tests.golden.adapters_producer import TracedAccumulator
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-#: What a step of each trace asks for; the rest of it is what Java answered.
+#: The input fields of a step of each trace; the others are Java's results.
 _ASKED_OF_METADATA: Final = {"op", "args"}
 _ASKED_OF_CONNECTIONS: Final = {"op", "node", "now", "host", "until", "ms"}
 _ASKED_OF_REQUESTS: Final = {

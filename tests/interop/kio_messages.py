@@ -2,16 +2,16 @@
 
 kio generates its classes from the same definitions of Kafka's, independently of us: one class per version,
 a timedelta where we keep milliseconds, an enum where we keep an error's number, None where we keep the zero
-uuid. Which field of ours is which of kio's is found by its name here, so that a field that one of the two
-lacks is a KeyError and not a blind spot.
+uuid. Fields are matched by name here, so that a field that one of the two lacks is a KeyError and not
+overlooked.
 
-What is narrower than Kafka's own range, since kio can't hold more:
+Values that are narrower than Kafka's own range, since kio can't hold more:
 
     error codes           those that kio has a name for
     log_append_time       -1 (no time) or a time before the year 10000; kio has a datetime
     session_lifetime      within 2**52 ms either way; kio calculates it as a float of seconds
 
-Unknown tags are nowhere in these messages: kio raises KeyError on them.
+These messages have no unknown tags: kio raises KeyError on them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from tests.protocol.messages import GeneratedMessage, field_notes, stands_in
+from tests.protocol.messages import GeneratedMessage, field_notes, is_in_version
 
 _ZERO_UUID: Final = UUID(int=0)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -204,11 +204,11 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def our_fields(ours: Any, version: int) -> dict[str, bool]:
-    """The fields that we think stand in a version, and whether they may be null there."""
+    """The fields that we have in a version, and whether they may be null there."""
     return {
-        name: NoneType in get_args(annotation) and stands_in(field_notes(ours)[name].null_in, version)
+        name: NoneType in get_args(annotation) and is_in_version(field_notes(ours)[name].null_in, version)
         for name, annotation in get_type_hints(ours).items()
-        if stands_in(field_notes(ours)[name].versions, version)
+        if is_in_version(field_notes(ours)[name].versions, version)
     }
 
 

@@ -1,7 +1,7 @@
 """kio reads what we write, and we read what kio writes: every API, every version, requests and responses.
 
-kio 0.6.5 knows every version that we speak; a test says so, so that a version that it lacks is named rather
-than left out. What is narrowed, and why, stands in kio_messages.py.
+kio 0.6.5 knows every version that we speak. A test checks that, so that a missing version fails it rather
+than being left out. kio_messages.py says which values are narrowed, and why.
 """
 
 from __future__ import annotations

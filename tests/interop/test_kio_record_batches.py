@@ -1,8 +1,7 @@
 """kio reads our record batches, and we read kio's: keys, values and headers that may be null, sequences.
 
-kio knows no compression and keeps a record's time to the second; times here are whole seconds, so that
-nothing is compared more loosely. Whether compressed batches are read elsewhere is asked of brokers and
-consumers, in tests/kafka/.
+kio knows no compression and keeps a record's time to the second. Times here are whole seconds, so that they
+can be compared exactly. Compressed batches are tested with brokers and consumers, in tests/kafka/.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Real Kafka for tests: fixtures that give a running cluster, and what they promise.
+"""Real Kafka for tests: fixtures that give a running cluster, and what they guarantee.
 
-Everything in this folder bears the mark `kafka` by itself and has 300 s before it counts as hung; what asks a
-sidecar (test_…_over_http.py) bears `kafka_http` too, and has brokers of its own in `make test`. Nothing is
-skipped: where Java or the jars can't be had, the tests fail and say what to install. The first test pays for
-the start (about 7 s); all others share the brokers, which end with the last test of this folder. When a test
-fails, the end of each broker's log is in its report.
+Every test in this folder gets the mark `kafka`, and has 300 s before it counts as hung. Tests of a sidecar
+(test_…_over_http.py) get `kafka_http` too, and have brokers of their own in `make test`. Nothing is skipped:
+without Java or the jars the tests fail and say what to install. The first test pays for the start (about 7
+s). All others share the brokers, which end with the last test of this folder. When a test fails, the end of
+each broker's log is in its report.
 
     kafka                three brokers and a controller of its own; no topic creation by producers. A test may
-                         kill, stop, pause, restart or move brokers: whatever it leaves behind is healed
-                         before the next test gets them. Give topics to replication_factor=3 and
+                         kill, stop, pause, restart or move brokers: they are healed before the next test
+                         gets them. Create topics with replication_factor=3 and
                          config={"min.insync.replicas": "2"} where it matters.
     auto_creating_kafka  one broker that makes missing topics, with three partitions, when a producer's
                          metadata request allows it: that of secured_kafka, by its plain listener.
@@ -17,13 +17,13 @@ fails, the end of each broker's log is in its report.
                          `assignment` places replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and
                          3. `on` is another cluster than `kafka`.
     secured_kafka        one broker with a listener for each kind of security, which
-                         tests/support/secured_kraft.py lists. Never killed: tests leave it as it was. None of
-                         the mark kafka_http takes it, so that in `make test` one process alone starts it.
+                         tests/support/secured_kraft.py lists. Never killed: tests leave it as it was. Tests
+                         with the mark kafka_http don't take it, so that in `make test` one process starts it.
     chaos_cluster        three brokers behind faulty proxies (tests/support/chaos_kraft.py).
-    sidecar              a sidecar of `kafka`, as it is without settings; shared, and another one after a test
-                         that ended it or disturbed a broker. Modules that need settings have a fixture
-                         of this name.
-    topic_name           a name that nobody has used: for topics that are to be missing, or made later.
+    sidecar              a sidecar of `kafka` without settings. It is shared, and replaced after a test that
+                         ended it or disturbed a broker. Modules that need settings have a fixture of this
+                         name.
+    topic_name           an unused name, for topics that shall be missing or are created later.
     spark                a session with Kafka's connector (tests/support/spark.py), shared.
 
 Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `address(id)`, `kill(id)`,
@@ -32,8 +32,8 @@ Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `addre
 (tests/support/kafka_admin.py): `leader(topic, partition)`, `partitions(topic)`, `wait_until_in_sync(topic)`,
 `wait_for_leader_other_than(...)`, `add_partitions`, `delete_topic`, `high_watermarks`.
 
-broker.session.timeout.ms stands at Kafka's 9 s, as in production: after kill() that long passes until a new
-leader is elected, and until the same broker is let in again. stop() hands leaders over at once.
+broker.session.timeout.ms is Kafka's default of 9 s, as in production. After kill() it takes that long until a
+new leader is elected, and until the same broker may join again. stop() hands leaders over at once.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ def sidecar(kafka: KraftCluster, tokens: TokensFile, tmp_path: Path) -> Iterator
     sidecar = Sidecar(
         tmp_path,
         bootstrap_servers=kafka.bootstrap_servers,
-        flags=("--tokens-file", tokens.setting, "--watch-heartbeat-ms", "200"),
+        flags=("--tokens-file", tokens.setting),
+        limits={"watch_heartbeat_ms": 200},
         environment={"PILOTFISH_TOKEN": "a caller's, and nothing to a sidecar"},
     )
     sidecar.api.headers.update(tokens.of("operator"))

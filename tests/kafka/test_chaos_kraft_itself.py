@@ -1,4 +1,4 @@
-"""The brokers of the chaos runs are what they say: seen through proxies only, and harmed as a test wants."""
+"""The brokers of the chaos runs: clients see only their proxies, and each fault has its effect."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _by_name(chaos: ChaosCluster, **changed: str) -> dict[str, str]:
 
 
 def _gets_in(settings: Mapping[str, str]) -> bool:
-    """Whether a client with these settings is told of brokers."""
+    """Whether a client with these settings gets a list of brokers."""
     complaints: list[KafkaError] = []
     listening: dict[str, Any] = {"log_level": 0, "error_cb": complaints.append}
     client = AdminClient({**settings, **listening})
@@ -77,21 +77,21 @@ def _gets_in(settings: Mapping[str, str]) -> bool:
     return future.done()
 
 
-def _told_addresses(bootstrap_servers: str) -> dict[int, tuple[str, int]]:
+def _listed_addresses(bootstrap_servers: str) -> dict[int, tuple[str, int]]:
     brokers = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET}).list_topics(timeout=10).brokers
     return {broker.id: (str(broker.host), broker.port) for broker in brokers.values()}
 
 
 def test_clients_see_proxies_only_also_when_a_broker_has_moved(chaos: ChaosCluster, topic: str) -> None:
     proxies = {broker_id: (PROXIED_HOST, proxy.address[1]) for broker_id, proxy in chaos.proxies.items()}
-    assert _told_addresses(chaos.bootstrap_servers) == proxies
+    assert _listed_addresses(chaos.bootstrap_servers) == proxies
     before = chaos.kafka.address(1)
 
     chaos.kafka.restart(1, new_port=True)
     chaos.kafka.admin.wait_until_in_sync(topic)
 
     assert chaos.kafka.address(1) != before
-    assert _told_addresses(chaos.bootstrap_servers) == proxies
+    assert _listed_addresses(chaos.bootstrap_servers) == proxies
     passed = chaos.proxies[2].request_bytes
     assert _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic, partition=1) is None
     assert chaos.proxies[2].request_bytes > passed
@@ -103,7 +103,7 @@ def test_all_brokers_move_and_only_the_front_door_is_where_it_was(chaos: ChaosCl
     chaos.move_all_brokers()
     chaos.kafka.admin.wait_until_in_sync(topic)
 
-    reported = _told_addresses(chaos.front_door.bootstrap_servers)
+    reported = _listed_addresses(chaos.front_door.bootstrap_servers)
     after = {broker_id: proxy.address[1] for broker_id, proxy in chaos.proxies.items()}
     assert reported == {broker_id: (PROXIED_HOST, port) for broker_id, port in after.items()}
     assert not before & set(after.values())
@@ -120,7 +120,7 @@ def test_the_users_right_to_write_is_taken_and_given(chaos: ChaosCluster, topic:
     wait_until(
         lambda: _produce(_by_name(chaos), topic) == "TOPIC_AUTHORIZATION_FAILED", what="the right is taken"
     )
-    # Whoever has no name is a super user, whatever is denied.
+    # An anonymous client is a super user, whatever is denied.
     assert _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic) is None
     chaos.give_write(topic)
     wait_until(lambda: _produce(_by_name(chaos), topic) is None, what="the right is given")

@@ -1,4 +1,4 @@
-"""Topics that real brokers deny: a deleted one costs few requests, a live one survives a broker's restart."""
+"""Topics that real brokers don't know: a deleted one costs few requests, a live one survives a restart."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ WORKERS: Final = 40
 
 @dataclass(slots=True)
 class Load:
-    """Single-record produces at a steady rate from many connections, and what became of each."""
+    """Single-record produces at a steady rate from many connections, and their outcomes."""
 
     sidecar: Sidecar
     topic: str
@@ -71,8 +71,8 @@ class Load:
                         self.failed[value.encode()] = answer.text
 
 
-def leader_told(sidecar: Sidecar, topic: str) -> int:
-    """Who leads partition 0, as the sidecar has it, no more than a second old."""
+def leader_returned(sidecar: Sidecar, topic: str) -> int:
+    """The leader of partition 0 as the sidecar returns it, no more than a second old."""
     query = {"partition": 0, "max_age_ms": 1_000}
     found: int = sidecar.api.get(f"/v1/topics/{topic}/leader", params=query).json()["leader"]["id"]
     return found
@@ -84,7 +84,7 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes
     topic = new_topic(partitions=6, replication_factor=3, min_insync_replicas=2)
     # The brokers may still be giving leaders back to whom they belong, so both are asked until they agree.
     victim = wait_until(
-        lambda: (found := kafka.admin.leader(topic, 0)) == leader_told(sidecar, topic) and found,
+        lambda: (found := kafka.admin.leader(topic, 0)) == leader_returned(sidecar, topic) and found,
         what="one leader",
     )
     version = sidecar.metric("pilotfish_metadata_update_version") or 0
@@ -100,14 +100,14 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes
             what="produce that resumed after the election",
             last_seen=sidecar.log,
         )
-        answered = leader_told(sidecar, topic)
+        answered = leader_returned(sidecar, topic)
     assert answered == elected
     assert (sidecar.metric("pilotfish_metadata_update_version") or 0) > version
     assert (sidecar.metric("pilotfish_metadata_leader_changes_total") or 0) > changes
 
     read = [r.value for r in kafka.read_back(topic)]
     assert load.acknowledged - {value for value in read if value is not None} == set()
-    assert len(read) == len(set(read)), "idempotence is on: no record may stand twice"
+    assert len(read) == len(set(read)), "idempotence is on: no record may be there twice"
     assert load.failed == {}, "delivery.timeout.ms is far longer than an election"
 
 

@@ -74,7 +74,7 @@ class Produce(NamedTuple):
 
 
 def led(kafka: KraftCluster, topic: str) -> Place:
-    """A new topic whose leader knows that it is one, of which it may be the last to hear."""
+    """A new topic; waits until its leader, which may be the last to learn of it, knows that it leads."""
 
     def is_known() -> bool:
         try:
@@ -106,7 +106,7 @@ def fake() -> Iterator[Place]:
 
 
 def _outcome(response: ProduceResponse) -> tuple[int, int, bool, int, int, tuple[int, ...]]:
-    """What a client goes by: code, offset, is there an append time, log start, who leads instead."""
+    """The parts that a client uses: code, offset, whether there is an append time, log start, new leader."""
     answer = response.responses[0].partition_responses[0]
     return (
         answer.error_code,
@@ -193,7 +193,7 @@ _SEQUENCES: Final = {
 
 
 def test_idempotent_sequences_end_alike(kafka: KraftCluster, new_topic: NewTopic, fake: Place) -> None:
-    """Each in a partition of its own: what the producer of one wrote, that of another has not."""
+    """Each in a partition of its own, so that no producer depends on another's records."""
     count = len(_SEQUENCES)
     reals = led(kafka, new_topic(assignment=[[1, 2]] * count))
     assert isinstance(fake.cluster, FakeCluster)

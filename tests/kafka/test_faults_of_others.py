@@ -1,9 +1,9 @@
-"""What was seen to go wrong in other HTTP bridges to Kafka, and does not here: on the real brokers.
+"""Faults that were seen in other HTTP bridges to Kafka and don't occur here, on real brokers.
 
-A producer for each HTTP connection; a look-up of a leaderless partition that is never answered; one abandoned
-produce that holds up everybody, health included; an unknown topic that costs its wait once for each record; a
-null that becomes the text "null", and false, 0, "", [] and {} that become nothing; answers that do not say
-how old they are. That with every broker dead nothing is called ready is in test_failover.py.
+The faults are: a producer for each HTTP connection; a look-up of a leaderless partition that is never
+answered; an abandoned produce that blocks all callers and the health check; an unknown topic whose wait is
+repeated for each record; a null that becomes the text "null", and false, 0, "", [] and {} that become
+nothing; answers without an age. test_failover.py checks that nothing is ready when every broker is dead.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_fifty_clients_on_new_connections_share_one_connection_a_broker(
 
 
 def leaders(sidecar: Sidecar, topic: str, cluster_id: str) -> tuple[object, object, object]:
-    """Partition 0's leader natively, in REST Proxy v2 and in v3; each must be told within a second."""
+    """Partition 0's leader natively, in REST Proxy v2 and in v3; each must answer within a second."""
     paths = (
         f"/v1/topics/{topic}/partitions/0",
         f"/topics/{topic}/partitions/0",
@@ -87,7 +87,7 @@ def leaders(sidecar: Sidecar, topic: str, cluster_id: str) -> tuple[object, obje
     return found[0], found[1], found[2]
 
 
-def test_a_leaderless_partition_and_an_abandoned_produce_to_it_hold_nobody_up(
+def test_a_leaderless_partition_and_an_abandoned_produce_to_it_block_no_other_request(
     sidecar: Sidecar, kafka: KraftCluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic(assignment=[[2], [1]])

@@ -1,8 +1,8 @@
-"""Three sidecars on real brokers tell what they saw, and the tables made of it hold what somebody else saw.
+"""Three sidecars on real brokers write events; the tables made of these agree with an independent observer.
 
-A broker is killed and comes back, leaders are elected, topics are made, deleted and made again while records
-are produced; one sidecar is held back (SIGSTOP) meanwhile. The judge is kafka-python, which polls the brokers
-(tests/support/leadership_poller.py). The tables are read by pyarrow.
+A broker is killed and comes back, leaders are elected, topics are created, deleted and created again while
+records are produced. One sidecar is paused (SIGSTOP) meanwhile. The observer is kafka-python, which polls the
+brokers (tests/support/leadership_poller.py). The tables are read by pyarrow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
-#: What is twice this late was held back: long against a slow machine, short against how long one is held.
+#: An event twice as late as this was held back: long for a slow machine, short compared with the pause.
 REFRESH_MS: Final = 3_000
 HELD_BACK: Final = "held-back"
 SIDECARS: Final = {"first": "checkout", "second": "checkout", HELD_BACK: "billing"}
@@ -45,7 +45,7 @@ class Fleet(NamedTuple):
     tables: Path
     #: The id that the topic had which was deleted and made again.
     deleted_id: str
-    #: What was elected while a sidecar was held back: (topic id, partition, epoch).
+    #: Elections while a sidecar was held back: (topic id, partition, epoch).
     elected_meanwhile: frozenset[tuple[str, int, int]]
 
     def rows(self, table: str) -> list[Row]:
@@ -104,8 +104,8 @@ class _Stage(NamedTuple):
         seen = self.poller.snapshot(*self.topics)
         return {(*key, epoch) for key, epochs in seen.items() for epoch in epochs}
 
-    def until_told(self, *names: str) -> None:
-        """Until these sidecars have refreshed twice from now on: what was true before, they know."""
+    def until_refreshed(self, *names: str) -> None:
+        """Waits until these sidecars have refreshed twice from now on: they know all that was true before."""
         before = {name: self._version(name) for name in names}
         wait_until(
             lambda: all(self._version(name) >= before[name] + 2 for name in names),
@@ -119,7 +119,7 @@ class _Stage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def fleet(kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    """The story, told once for all tests of this file."""
+    """The story, played once for all tests of this file."""
     kafka, folder = kafka_of_the_session, tmp_path_factory.mktemp("fleet")
     kafka.heal()
     topics = [f"fleet-{name}-{folder.name}" for name in ("steady", "busy", "again")]
@@ -146,7 +146,7 @@ def fleet(kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathF
         elected = _a_broker_dies_while_a_sidecar_is_held_back(stage, steady)
         _leaders_go_back_and_a_broker_is_stopped(stage, steady, busy)
         load.end()
-        stage.until_told(*SIDECARS)
+        stage.until_refreshed(*SIDECARS)
         seen = poller.snapshot(*topics)
         for sidecar in sidecars.values():
             assert sidecar.terminate() == 0, sidecar.log()
@@ -168,10 +168,9 @@ def _sidecar(
             "PILOTFISH_EVENTS_TOPIC": events,
             "PILOTFISH_SIDECAR_ID": name,
             "PILOTFISH_SERVICE_NAME": service,
-            "PILOTFISH_EVENTS_WINDOW_MS": "1000",
-            "PILOTFISH_EVENTS_HEARTBEAT_MS": "1000",
             "PILOTFISH_WARM_TOPICS": ",".join(topics),
         },
+        limits={"events_window_ms": 1_000, "events_heartbeat_ms": 1_000},
     )
 
 
@@ -179,13 +178,13 @@ def _a_topic_comes_and_goes_and_comes_again(stage: _Stage, topic: str) -> str:
     """Returns the id of the first."""
     kafka = stage.kafka
     kafka.admin.create_topic(topic, assignment=PARTITIONS[:2])
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     first_id = wait_until(lambda: stage.poller.topic_ids(topic), what="a poll of the topic")[0]
     kafka.admin.delete_topic(topic)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     kafka.admin.create_topic(topic, assignment=PARTITIONS[2:])
     wait_until(lambda: len(stage.poller.topic_ids(topic)) == 2, what="a poll of the second topic")
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     return first_id
 
 
@@ -199,11 +198,11 @@ def _a_broker_dies_while_a_sidecar_is_held_back(stage: _Stage, topic: str) -> fr
         stage.until_another_leads(topic, 0, than=1)
         # Twice, and each refresh may take its whole interval: held back for longer than is called late.
         for _ in range(2):
-            stage.until_told("first", "second")
+            stage.until_refreshed("first", "second")
         elected = stage.epochs() - before
     finally:
         held.send_signal(signal.SIGCONT)
-    stage.until_told(HELD_BACK)
+    stage.until_refreshed(HELD_BACK)
     assert elected, "a broker that led partitions was killed"
     return frozenset(elected)
 
@@ -213,13 +212,13 @@ def _leaders_go_back_and_a_broker_is_stopped(stage: _Stage, steady: str, busy: s
     kafka.restart(1)
     for topic in (steady, busy):
         kafka.admin.wait_until_in_sync(topic)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     kafka.stop(2)
     stage.until_another_leads(steady, 1, than=2)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     kafka.restart(2)
     kafka.admin.wait_until_in_sync(steady)
-    stage.until_told(*SIDECARS)
+    stage.until_refreshed(*SIDECARS)
     last = stage.load.acknowledged
     wait_until(lambda: stage.load.acknowledged > last + 30, what="records at the end")
 
@@ -242,9 +241,9 @@ def test_the_history_holds_every_change_that_another_client_saw_in_its_order(fle
     assert len(fleet.seen) == 4 + 2 + 2 + 2
     for key, epochs in fleet.seen.items():
         missing = {e: leader for e, leader in epochs.items() if e not in reported[key]}
-        assert missing == {}, f"{key}: {missing}, told {sorted(reported[key])}"
+        assert missing == {}, f"{key}: {missing}, reported {sorted(reported[key])}"
         assert {e: reported[key][e]["leader"] for e in epochs} == epochs, key
-        # In its order: who looked at the clock of one machine sees epochs in time.
+        # In order: with one clock for all, epochs rise with time.
         assert list(epochs) == sorted(epochs)
         times = [reported[key][e]["valid_from"] for e in sorted(reported[key])]
         assert times == sorted(times)
@@ -277,7 +276,7 @@ def test_a_topic_that_was_made_again_is_another_one_and_the_first_has_an_end(fle
     assert len(again) == 2
 
 
-def test_late_is_exactly_who_was_held_back_and_for_exactly_what_was_elected_then(fleet: Fleet) -> None:
+def test_exactly_the_paused_sidecar_is_late_and_for_exactly_the_elections_of_that_time(fleet: Fleet) -> None:
     late = [row for row in fleet.rows("gold_staleness") if row["is_beyond_twice_the_interval"]]
     assert {row["sidecar_id"] for row in late} == {HELD_BACK}
     assert {(r["topic_key"], r["partition"], r["leader_epoch"]) for r in late} == fleet.elected_meanwhile

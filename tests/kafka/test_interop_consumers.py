@@ -1,21 +1,19 @@
 """Other consumers read what we produce, in every codec: librdkafka, aiokafka, and Java's console consumer.
 
-Each codec has a topic of its own. Into its one partition the same records are written by one producer per
-level: the default one and the two extremes. Records are compared field by field with what was sent, and the
-leader's log is looked at for the codec of its batches: brokers store what came (compression.type=producer).
+Each codec has a topic of its own with one partition. Producers of three levels write the same records to it:
+the default level and the two extremes. Records are compared field by field with the sent ones. The codec is
+read from the leader's log: brokers store batches as they came (compression.type=producer).
 """
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from client_core import ProducerRecord
 from client_core.record.compression import Codec
 from client_core.record.record_batch import LOG_OVERHEAD, decode_record_batch
-from tests.support.kafka_admin import ReadRecord
+from tests.support.consumed_records import as_read, assert_same, records_of_all_kinds
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer
 from tests.support.other_consumers import read_by_aiokafka, read_by_java
 
@@ -23,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from client_core import ProducerRecord
     from tests.kafka.conftest import NewTopic
+    from tests.support.kafka_admin import ReadRecord
     from tests.support.kafka_home import KafkaHome
     from tests.support.kraft import KraftCluster
 
@@ -35,35 +35,6 @@ _WRITERS: Final[Mapping[str, Sequence[Mapping[str, int]]]] = {
     "lz4": ({}, {"compression.lz4.level": 1}, {"compression.lz4.level": 17}),
     "zstd": ({}, {"compression.zstd.level": -131_072}, {"compression.zstd.level": 22}),
 }
-_TIME_MS: Final = 1_700_000_000_000
-#: Beyond the 64 KiB of a block of lz4, and beyond zstd's smallest window.
-_LARGE_BYTES: Final = 300_000
-
-
-def _records(topic: str) -> list[ProducerRecord]:
-    """What a consumer may stumble over: nulls, nothing, headers, size, old times, many small ones."""
-    noise = Random(7).randbytes(_LARGE_BYTES)
-    few = [
-        ProducerRecord(topic, b"value", key=b"key", timestamp_ms=_TIME_MS),
-        ProducerRecord(topic, b"no key", timestamp_ms=_TIME_MS + 1),
-        ProducerRecord(topic, None, key=b"tombstone", timestamp_ms=_TIME_MS - 100_000),
-        ProducerRecord(topic, None, timestamp_ms=0),
-        ProducerRecord(topic, b"", key=b"", timestamp_ms=1),
-        ProducerRecord(
-            topic,
-            b"headers",
-            headers=(("a", b"1"), ("a", b"2"), ("none", None), ("empty", b""), ("ключ", b"\x00\xff\n\t")),
-            timestamp_ms=_TIME_MS,
-        ),
-        ProducerRecord(topic, bytes(range(256)), key=bytes(range(255, -1, -1)), timestamp_ms=_TIME_MS),
-        ProducerRecord(topic, b"squeeze me " * (_LARGE_BYTES // 11), timestamp_ms=_TIME_MS),
-        ProducerRecord(topic, noise, key="großer Schlüssel".encode() * 50, timestamp_ms=_TIME_MS),
-    ]
-    many = [
-        ProducerRecord(topic, f"reading {n} of sensor {n % 7}".encode(), timestamp_ms=_TIME_MS + n)
-        for n in range(2_000)
-    ]
-    return [record._replace(partition=0) for record in (*few, *many)]
 
 
 @pytest.fixture(scope="module", params=list(_WRITERS))
@@ -83,13 +54,7 @@ class _Written:
         if codec not in self._topics:
             topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
             sent = [record for writer in _WRITERS[codec] for record in _write(kafka, topic, codec, writer)]
-            self._topics[codec] = (
-                topic,
-                [
-                    ReadRecord(0, offset, r.key, r.value, tuple(r.headers), r.timestamp_ms or 0, "CreateTime")
-                    for offset, r in enumerate(sent)
-                ],
-            )
+            self._topics[codec] = topic, as_read(sent)
         return self._topics[codec]
 
 
@@ -109,7 +74,7 @@ def written(
 def _write(
     kafka: KraftCluster, topic: str, codec: str, settings: Mapping[str, int]
 ) -> Sequence[ProducerRecord]:
-    records = _records(topic)
+    records = records_of_all_kinds(topic)
     # Batches of several blocks; linger, so that a batch is full before it goes.
     batches: dict[str, str | int] = {"compression.type": codec, "batch.size": 150_000, "linger.ms": 20}
     with live_producer(kafka.bootstrap_servers, {**batches, **settings}) as producer:
@@ -126,21 +91,14 @@ def _write(
     return records
 
 
-def _same(read: Sequence[ReadRecord], sent: Sequence[ReadRecord]) -> None:
-    """As ==, but the failure shows the first record that differs and not megabytes."""
-    for back, there in zip(read, sent, strict=True):
-        for field, got, wanted in zip(ReadRecord._fields, back, there, strict=True):
-            assert got == wanted, f"{field} of offset {there.offset}: {got!r:.200} instead of {wanted!r:.200}"
-
-
 def test_librdkafka_reads_what_was_sent(kafka: KraftCluster, written: tuple[str, list[ReadRecord]]) -> None:
     topic, sent = written
-    _same(kafka.read_back(topic), sent)
+    assert_same(kafka.read_back(topic), sent)
 
 
 def test_aiokafka_reads_what_was_sent(kafka: KraftCluster, written: tuple[str, list[ReadRecord]]) -> None:
     topic, sent = written
-    _same(read_by_aiokafka(kafka.bootstrap_servers, topic, count=len(sent)), sent)
+    assert_same(read_by_aiokafka(kafka.bootstrap_servers, topic, count=len(sent)), sent)
 
 
 def test_java_reads_what_was_sent(
@@ -151,7 +109,7 @@ def test_java_reads_what_was_sent(
     read = read_by_java(
         home.java, home.jars, kafka.bootstrap_servers, topic, count=len(sent), temporary=tmp_path
     )
-    _same(read, sent)
+    assert_same(read, sent)
 
 
 def test_the_brokers_log_holds_batches_of_this_codec(

@@ -1,4 +1,4 @@
-"""The test cluster is what it says: brokers that die, come back, move, and keep what they acknowledged."""
+"""The test cluster: brokers that die, come back, move, and keep the records that they acknowledged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_three_brokers_serve_at_the_addresses_they_were_given(kafka: KraftCluste
     assert kafka.bootstrap_servers.count(",") == 2
 
 
-def test_what_one_client_wrote_is_read_back_by_partition_and_offset(
+def test_records_of_one_client_are_read_back_by_partition_and_offset(
     kafka: KraftCluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic(partitions=2, replication_factor=3, min_insync_replicas=2)
@@ -80,7 +80,7 @@ def test_an_empty_topic_reads_back_as_nothing_and_a_missing_one_is_an_error(
         kafka.read_back(topic_name())
 
 
-def test_an_assignment_says_who_leads(kafka: KraftCluster, new_topic: NewTopic) -> None:
+def test_an_assignment_decides_the_leader(kafka: KraftCluster, new_topic: NewTopic) -> None:
     topic = new_topic(assignment=[[2, 3], [3, 1]])
     seen = kafka.admin.partitions(topic)
     assert seen is not None
@@ -117,7 +117,7 @@ def test_a_stopped_broker_hands_its_partitions_over_first(kafka: KraftCluster, n
     kafka.wait_until_fenced(3)
 
 
-def test_whoever_is_killed_the_others_go_on(kafka: KraftCluster, new_topic: NewTopic) -> None:
+def test_when_any_broker_is_killed_the_others_go_on(kafka: KraftCluster, new_topic: NewTopic) -> None:
     topic = new_topic(assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     before = kafka.disturbances
     kafka.kill(1)

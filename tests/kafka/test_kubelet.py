@@ -1,4 +1,4 @@
-"""A pod's life played on real brokers: whatever the app was told is acknowledged can be read back from them.
+"""A pod's life played on real brokers: every record acknowledged to the app can be read back from them.
 
 The pods are those of helm/examples, the kubelet is tests/deploy/kubelet.py. No produce of the app may fail.
 """
@@ -32,7 +32,7 @@ def _end_in_order(kubelet: Kubelet, play: Play) -> None:
     assert kubelet.reported == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
     assert kubelet.failures == []
     assert kubelet.probes_answered > 0
-    assert "everything that was accepted is acknowledged" in kubelet.log("pilotfish")
+    assert "all accepted records are acknowledged" in kubelet.log("pilotfish")
     assert len(play.acknowledged()) >= before + LAST_RECORDS
 
 

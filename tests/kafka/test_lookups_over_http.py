@@ -1,4 +1,4 @@
-"""What the sidecar says of the cluster is what another client says of it."""
+"""The sidecar returns the same metadata as another client."""
 
 from __future__ import annotations
 

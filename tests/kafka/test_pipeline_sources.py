@@ -66,7 +66,7 @@ def test_a_record_is_a_line_that_is_known_by_its_offset(
 def test_a_line_came_when_the_broker_appended_it_and_else_when_it_was_read(
     spark: SparkSession, kafka: KraftCluster, new_topic: NewTopic
 ) -> None:
-    """Never when the producer says that it made it: clocks are what is looked at."""
+    """Never the producer's timestamp, because this time is used to judge its clock."""
     began_at = datetime.now(UTC)
     of_the_broker = new_topic(partitions=1, config={"message.timestamp.type": "LogAppendTime"})
     of_the_producer = new_topic(partitions=1)

@@ -1,6 +1,6 @@
-"""A real Prometheus scrapes a running sidecar on real brokers, and its alerts fire and clear by what happens.
+"""A real Prometheus scrapes a running sidecar on real brokers, and its alerts fire and clear as they should.
 
-The rules are those that are delivered, but for the times that an alert waits: a second instead of minutes.
+The rules are the delivered ones, except that an alert waits for a second instead of minutes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_versions_and_requests_in_flight_move_as_they_should(
     assert sidecar.api.post("/v1/metadata/refresh").is_success
     wait_for(prometheus, 'pilotfish_metadata_refreshes_total{reason="manual", outcome="success"} == 1')
 
-    # A broker that is paused answers nothing: what it was sent is in flight until it goes on.
+    # A paused broker answers nothing: its requests are in flight until it goes on.
     leader = kafka.admin.leader(topic, 0)
     assert leader is not None
     in_flight = f'pilotfish_broker_in_flight_requests{{broker="{leader}"}}'

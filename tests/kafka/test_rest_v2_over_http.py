@@ -1,7 +1,7 @@
 """REST Proxy v2 on real brokers: each record is read back by another client, each answer compared with one.
 
-Black box: a sidecar in a process of its own, spoken to over HTTP, and tables of what is sent and what must
-come back. The tables hold the contract of docs/rest-v2.md; a case's name is what it claims.
+Black box: a sidecar in a process of its own, called over HTTP, and tables of requests and expected answers.
+The tables have the contract of docs/rest-v2.md; a case's name is its claim.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def shared_sidecar(
     kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SharedSidecar]:
     settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
-    flags = ("--max-body-bytes", str(MAX_BODY_BYTES), "--listing-max-age-ms", "0")
+    flags, limits = ("--max-body-bytes", str(MAX_BODY_BYTES)), {"listing_max_age_ms": 0}
     folder = tmp_path_factory.mktemp("rest_v2")
-    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags) as shared:
+    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags, limits=limits) as shared:
         yield shared
 
 
@@ -69,7 +69,7 @@ def by_place(read: Sequence[ReadRecord]) -> dict[tuple[int, int], ReadRecord]:
     return {(record.partition, record.offset): record for record in read}
 
 
-# -- what is refused, and how --------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 class Refused(NamedTuple):
@@ -121,7 +121,7 @@ def test_every_refusal_has_its_status_its_code_and_writes_nothing(
     assert missing not in kafka.admin.topics()
 
 
-# -- what is written -----------------------------------------------------------------------------------------
+# -- written records -----------------------------------------------------------------------------------------
 
 
 class Written(NamedTuple):
@@ -246,7 +246,7 @@ def test_a_topic_that_was_just_made_is_found(
     assert post(sidecar, f"/topics/{topic}/partitions/3", ONE).status_code == 200
 
 
-# -- what is told of the cluster -----------------------------------------------------------------------------
+# -- metadata of the cluster ---------------------------------------------------------------------------------
 
 
 def test_metadata_is_what_an_admin_client_sees(

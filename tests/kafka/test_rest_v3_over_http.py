@@ -1,6 +1,6 @@
 """REST Proxy v3 on real brokers: each record is read back by another client, each resource compared with one.
 
-Black box: a sidecar in a process of its own, spoken to over HTTP. acks=all, replication factor 3 and
+Black box: a sidecar in a process of its own, called over HTTP. acks=all, replication factor 3 and
 min.insync.replicas 2, unless a test says otherwise.
 """
 
@@ -36,9 +36,9 @@ def shared_sidecar(
     kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SharedSidecar]:
     settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
-    flags = ("--listing-max-age-ms", "0")
+    limits = {"listing_max_age_ms": 0}
     folder = tmp_path_factory.mktemp("rest_v3")
-    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags) as shared:
+    with SharedSidecar(folder, kafka_of_the_session, settings=settings, limits=limits) as shared:
         yield shared
 
 
@@ -274,7 +274,7 @@ def test_an_open_stream_ends_in_good_order_when_the_sidecar_is_stopped(
     kafka: KraftCluster, topic: str, sidecar: Sidecar, root: str
 ) -> None:
     with Duplex(sidecar, f"{root}/topics/{topic}/records") as stream:
-        stream.send(b'{"value":{"type":"STRING","data":"told"}}')
+        stream.send(b'{"value":{"type":"STRING","data":"before"}}')
         assert stream.head() == "HTTP/1.1 200 OK"
         reported = stream.report()
         assert reported is not None
@@ -284,13 +284,13 @@ def test_an_open_stream_ends_in_good_order_when_the_sidecar_is_stopped(
         assert last is not None
         assert last["error_code"] == 503
         assert stream.report() is None
-    assert [r.value for r in kafka.read_back(topic)] == [b"told"]
+    assert [r.value for r in kafka.read_back(topic)] == [b"before"]
 
 
 # -- batches -------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_written_and_told_of_by_ids(
+def test_a_batch_is_written_and_each_entry_is_answered_by_its_id(
     kafka: KraftCluster, topic: str, sidecar: Sidecar, root: str
 ) -> None:
     entries: list[dict[str, Any]] = [

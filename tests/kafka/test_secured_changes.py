@@ -1,7 +1,7 @@
-"""What changes while a producer works on a real broker: sessions, tokens, passwords, certificates and rights.
+"""Changes while a producer works on a real broker: sessions, tokens, passwords, certificates and rights.
 
-Files change as a kubelet changes them. Nothing that was acknowledged is lost, and where a change is made in
-the right order, no record fails. No secret is in any line that was logged meanwhile.
+Files change as a kubelet changes them. No acknowledged record is lost. If a change is made in the right
+order, no record fails. No secret is in any line that was logged meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from client_core import (
 )
 from tests.support.certificates import Authority
 from tests.support.live_producer import live_producer, submit
-from tests.support.oauth_endpoint import OAuthEndpoint
+from tests.support.oauth_endpoint import OAuthEndpoint, signed_token
 from tests.support.record_flow import RecordFlow, keep_sending
 from tests.support.recorded_events import RecordedEvents
 from tests.support.secured_kraft import ALICE, BOB, MECHANISMS, PASSWORDS, REAUTH_MS
@@ -34,6 +34,7 @@ from tests.support.secured_settings import (
     on,
     with_token_endpoint,
     with_token_file,
+    with_token_provider,
 )
 from tests.support.waiting import wait_until
 
@@ -82,7 +83,7 @@ def _values(secured: SecuredKraft, topic: str) -> list[bytes | None]:
 def test_sessions_are_renewed_while_records_flow_and_none_fails(
     secured_kafka: SecuredKraft, new_topic: NewTopic, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker ends every session after REAUTH_MS that was not renewed, and its connection with it."""
+    """After REAUTH_MS the broker ends every session that was not renewed, and its connection."""
     events = {mechanism: RecordedEvents() for mechanism in MECHANISMS}
     topics = {mechanism: new_topic(partitions=1, on=secured_kafka.cluster) for mechanism in MECHANISMS}
     with ExitStack() as closing:
@@ -141,6 +142,39 @@ def test_tokens_are_fetched_anew_before_they_end_even_if_the_endpoint_fails_for_
             sent = stream.all_acknowledged()
         assert _values(secured_kafka, topic) == [str(n).encode() for n in range(sent)]
         assert len(events.of(NodeDisconnected)) == before
+
+
+@pytest.mark.behaviour("CRED-01")
+def test_a_hundred_tokens_of_a_callable_expire_and_no_record_fails(
+    secured_kafka: SecuredKraft, topic: str
+) -> None:
+    """Each session lives as long as its token: three seconds, less what the claims' whole seconds cost."""
+    expiries_s: list[float] = []
+
+    def token() -> str:
+        expiries_s.append(int(time.time()) + 3)
+        return signed_token(ALICE, lifetime_s=3)
+
+    events = RecordedEvents()
+    settings = {
+        **on(secured_kafka, "SASL_PLAINTEXT"),
+        **with_token_provider(token),
+        "sasl.login.refresh.window.factor": 0.5,
+        "sasl.login.refresh.window.jitter": 0.0,
+    }
+    with live_producer(str(settings["bootstrap.servers"]), settings, events=events) as producer:
+        stream = RecordFlow(producer, topic)
+        keep_sending(stream, until=stream.one_more(), what="the first records")
+        before = len(events.of(NodeDisconnected))
+        keep_sending(
+            stream,
+            until=lambda: sum(expiry_s < time.time() for expiry_s in tuple(expiries_s)) >= 100,
+            what="a hundred expiries",
+            at_most_s=600,
+        )
+        sent = stream.all_acknowledged()
+    assert _values(secured_kafka, topic) == [str(n).encode() for n in range(sent)]
+    assert len(events.of(NodeDisconnected)) == before
 
 
 # -- passwords ---------------------------------------------------------------------------------------------
@@ -212,7 +246,7 @@ def test_certificates_of_both_sides_change_their_authority_while_producing_and_n
 ) -> None:
     """First the client trusts both and shows its new certificate, then the broker changes likewise.
 
-    Connections that stand are not asked again; so all are severed, and those that follow know the new only.
+    Existing connections are not checked again. So all are severed, and the next ones use the new one only.
     """
     old, new, events = secured_kafka.authority, Authority(), RecordedEvents()
     before, after = old.issue("client.test"), new.issue("client.test")
@@ -281,7 +315,7 @@ def test_a_right_that_is_taken_and_given_back_needs_no_restart(
     assert set(_values(secured_kafka, topic)) == {b"x"}
 
 
-def test_a_right_that_somebody_else_has_is_no_right_of_ours(secured_kafka: SecuredKraft, topic: str) -> None:
+def test_a_right_of_another_user_is_no_right_of_ours(secured_kafka: SecuredKraft, topic: str) -> None:
     secured_kafka.security.allow(ALICE, "WRITE", topic=topic)
     for user, may in ((ALICE, True), (BOB, False)):
         settings = on(secured_kafka, "SASL_PLAINTEXT") | as_user("PLAIN", user)

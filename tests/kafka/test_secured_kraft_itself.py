@@ -1,4 +1,4 @@
-"""The secured broker is what it says: each listener lets in whom it should, as librdkafka sees it."""
+"""The secured broker: each listener accepts the right clients and no others, checked with librdkafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATIENCE_S: Final = 60.0
 
 
 class _Client:
-    """librdkafka on one listener: what a produce came to, and what it complained of until then."""
+    """librdkafka on one listener: the outcome of a produce, and its complaints until then."""
 
     def __init__(self, secured: SecuredKraft, listener: str, settings: Mapping[str, Any]) -> None:
         self.complaints: list[str] = []
@@ -51,7 +51,7 @@ class _Client:
         self.delivered.clear()
         self.produce(topic)
         wait_until(
-            self._is_told,
+            self._is_delivered,
             what="a delivery",
             timeout_s=_PATIENCE_S,
             last_seen=lambda: set(self.complaints[-5:]),
@@ -72,7 +72,7 @@ class _Client:
         self._producer.poll(0.1)
         return True
 
-    def _is_told(self) -> bool:
+    def _is_delivered(self) -> bool:
         self._turn()
         return bool(self.delivered)
 
@@ -132,7 +132,7 @@ def test_a_mechanism_that_a_listener_has_not_is_named_with_those_that_it_has(
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SSL_12", "SSL_13"])
-def test_a_listener_with_tls_serves_whoever_trusts_it(
+def test_a_listener_with_tls_serves_everyone_who_trusts_it(
     secured_kafka: SecuredKraft, new_topic: NewTopic, listener: str
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
@@ -192,7 +192,7 @@ def test_a_right_is_taken_and_given_back(secured_kafka: SecuredKraft, new_topic:
     again.close()
 
 
-def test_whoever_has_no_right_where_somebody_has_one_is_denied(
+def test_a_user_without_a_right_that_another_has_is_denied(
     secured_kafka: SecuredKraft, new_topic: NewTopic
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)

@@ -1,12 +1,13 @@
-"""Our producer on every listener of a real broker: whoever should gets in, and whoever doesn't is told why.
+"""Our producer on every listener of a real broker: right settings get in, wrong ones get a clear error.
 
-What is wrong is named by the error of the first record, which comes at once where Java fails at once, however
-far away max.block.ms is. No secret is in it, nor in any line that was logged meanwhile.
+The error of the first record names the fault. Where Java fails at once, it comes at once too, however large
+max.block.ms is. No secret is in it, nor in any line that was logged meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from client_core import (
     IllegalSaslStateError,
     KafkaError,
     NoBrokersError,
+    NodeDisconnected,
     SaslAuthenticationError,
     SslAuthenticationError,
     TimeoutError,
@@ -25,7 +27,8 @@ from client_core import (
 from client_core.testing.free_ports import free_ports
 from tests.support.certificates import YESTERYEAR, Authority
 from tests.support.live_producer import PATIENCE_MS, live_producer, submit
-from tests.support.oauth_endpoint import OAuthEndpoint
+from tests.support.oauth_endpoint import OAuthEndpoint, signed_token
+from tests.support.recorded_events import RecordedEvents
 from tests.support.secured_kraft import ALICE, MECHANISMS, PASSWORDS, SCRAM_MECHANISMS
 from tests.support.secured_settings import (
     as_user,
@@ -34,8 +37,9 @@ from tests.support.secured_settings import (
     with_certificate,
     with_token_endpoint,
     with_token_file,
+    with_token_provider,
 )
-from tests.support.waiting import patient
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +55,7 @@ _WRONG: Final = "looking-glass-9Kd"
 _KEY_PASSWORD: Final = "jabberwocky-2Vm"
 _CLIENT: Final = "pilotfish"
 _CLIENT_SECRET: Final = "snark-hunt-6Pw"
-#: What must not be shown: words that occur nowhere else, and the beginning of each key and token.
+#: Secrets that must not be shown: words that occur nowhere else, and the beginning of each key and token.
 _SECRETS: Final = (*PASSWORDS.values(), _WRONG, _KEY_PASSWORD, _CLIENT_SECRET, "PRIVATE KEY", "eyJ")
 
 
@@ -90,7 +94,7 @@ def _refusal(settings: Settings, *, block_in_ms: int = PATIENCE_MS) -> KafkaErro
     return error
 
 
-# -- whoever should gets in --------------------------------------------------------------------------------
+# -- settings that get in ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
@@ -131,6 +135,63 @@ def test_a_token_from_an_endpoint_lets_in(
 
 def test_a_token_from_a_file_lets_in(secured_kafka: SecuredKraft, topic: str, tmp_path: Path) -> None:
     _produces(on(secured_kafka, "SASL_SSL") | with_token_file(tmp_path / "token", "somebody"), topic)
+
+
+def test_a_token_from_a_callable_lets_in_with_its_expiry_or_without(
+    secured_kafka: SecuredKraft, topic: str
+) -> None:
+    def with_its_expiry() -> tuple[str, int, str]:
+        return signed_token("somebody"), time.time_ns() // 1_000_000 + 3_600_000, "somebody"
+
+    for provider in (lambda: signed_token("somebody"), with_its_expiry):
+        settings = {**on(secured_kafka, "SASL_SSL"), **with_token_provider(provider)}
+        with live_producer(secured_kafka.bootstrap("SASL_SSL"), settings) as producer:
+            assert len(submit(producer, topic, [b"a"], partition=0).offsets()) == 1
+
+
+def test_an_exception_of_a_callable_is_named_by_its_type_and_its_text_is_not_shown(
+    secured_kafka: SecuredKraft, topic: str
+) -> None:
+    attempts: list[str] = []
+
+    def token() -> str:
+        attempts.append("one more")
+        if len(attempts) < 3:
+            raise LookupError(_WRONG)
+        return signed_token("somebody")
+
+    settings = {**on(secured_kafka, "SASL_PLAINTEXT"), **with_token_provider(token)}
+    with live_producer(secured_kafka.bootstrap("SASL_PLAINTEXT"), settings) as producer:
+        assert len(submit(producer, topic, [b"a"], partition=0).offsets()) == 1
+    assert len(attempts) == 3
+
+
+def test_a_callable_that_hangs_ends_the_connection_by_its_timeout_and_close_does_not_wait_for_it(
+    secured_kafka: SecuredKraft,
+) -> None:
+    over = threading.Event()
+
+    def hangs() -> str:
+        over.wait(patient(60))
+        return ""
+
+    events = RecordedEvents()
+    settings = {
+        **on(secured_kafka, "SASL_PLAINTEXT"),
+        **with_token_provider(hangs),
+        "socket.connection.setup.timeout.ms": 200,
+        "socket.connection.setup.timeout.max.ms": 200,
+    }
+    bootstrap = secured_kafka.bootstrap("SASL_PLAINTEXT")
+    with live_producer(bootstrap, settings, events=events) as producer:
+        wait_until(lambda: len(events.of(NodeDisconnected)) >= 2, what="two connections that ended")
+        began_s = time.monotonic()
+        producer.close(PATIENCE_MS)
+        took_s = time.monotonic() - began_s
+    over.set()
+    assert took_s < _AT_ONCE_S, f"it took {took_s:.1f} s"
+    reasons = {str(event) for event in events.of(NodeDisconnected)}
+    assert all("timed out" in reason or "timeout" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SSL_12", "SSL_13"])
@@ -175,7 +236,7 @@ def test_a_name_that_is_not_verified_may_be_any(secured_kafka: SecuredKraft, top
     _produces(on(secured_kafka, "SSL_ELSEWHERE") | unverified, topic)
 
 
-# -- and whoever doesn't is told why -----------------------------------------------------------------------
+# -- and the errors of those that don't --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
@@ -234,7 +295,7 @@ def test_a_disabled_mechanism_is_named_with_those_that_are_enabled(
     ],
 )
 @pytest.mark.behaviour("SSL-02", "SSL-03")
-def test_what_is_wrong_with_the_brokers_certificate_is_named(
+def test_the_fault_of_the_brokers_certificate_is_named(
     secured_kafka: SecuredKraft, listener: str, said: str
 ) -> None:
     error = _refusal(on(secured_kafka, listener))
@@ -338,7 +399,7 @@ def test_tls_on_a_plaintext_port_and_the_reverse_are_named_when_the_wait_is_over
     assert said in str(error.__cause__)
 
 
-def test_a_token_endpoint_that_nobody_serves_is_named_when_the_wait_is_over(
+def test_a_missing_token_endpoint_is_named_when_the_wait_is_over(
     secured_kafka: SecuredKraft,
 ) -> None:
     (port,) = free_ports(1)
@@ -346,4 +407,4 @@ def test_a_token_endpoint_that_nobody_serves_is_named_when_the_wait_is_over(
     nowhere = with_token_endpoint(url, _CLIENT, _CLIENT_SECRET)
     error = _refusal(on(secured_kafka, "SASL_PLAINTEXT") | nowhere, block_in_ms=500)
     assert isinstance(error, TimeoutError)
-    assert f"{url} can't be asked: connection refused" in str(error.__cause__)
+    assert f"{url} can't be reached: connection refused" in str(error.__cause__)

@@ -1,8 +1,8 @@
-"""Connections to a real broker are made anew when a kubelet has swapped a secret, while records flow.
+"""Connections to a real broker are renewed when a kubelet has swapped a secret, while records flow.
 
-No session ends here by itself (that is test_secured_changes.py), so without this the old password or
-certificate would go on being used for as long as the process lives. No record fails, order is kept, none is
-written twice; and what the broker refuses costs no connection that works.
+No session ends here by itself (that is test_secured_changes.py). So without a renewal the old password or
+certificate would be used for as long as the process lives. No record fails, order is kept, and none is
+written twice. Credentials that the broker refuses cost no working connection.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_after_another_password_the_connection_is_made_anew_and_no_record_fails(
         flow = RecordFlow(producer, topic)
         keep_sending(flow, until=flow.one_more(), what="the first records")
 
-        # The secret is ahead of the broker: what works stays.
+        # The secret changes before the broker does: working connections stay.
         mounted.swap({"password": _SECOND})
         keep_sending(flow, until=_refused(events), what="the broker's refusal")
         keep_sending(flow, until=flow.one_more(), what="records on the old connection")

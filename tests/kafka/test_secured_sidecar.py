@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
+import jwt
 import pytest
 
+from tests.support.oauth_endpoint import OAuthEndpoint, signed_token
 from tests.support.secured_kraft import ALICE, PASSWORDS
 from tests.support.secured_settings import MountedSecret
 from tests.support.sidecar import Sidecar
+from tests.support.signing_keys import rsa_key
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -73,12 +77,12 @@ def test_records_go_over_sasl_ssl_and_no_secret_is_shown_anywhere(
     assert [r.value for r in secured_kafka.cluster.read_back(topic)] == [b"over TLS"]
 
 
-def test_a_wrong_password_is_told_over_http_and_putting_it_right_needs_no_restart(
+def test_a_wrong_password_is_reported_over_http_and_correcting_it_needs_no_restart(
     secured_kafka: SecuredKraft, new_topic: NewTopic, mounted: MountedSecret, sidecar: Sidecar
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
     secured_kafka.security.set_password(_USER, _MECHANISM, _SECOND)
-    # What is logged in stays so; a probe has the client look whether a connection is idle.
+    # Existing sessions stay; a probe makes the client check for idle connections.
     wait_until(
         lambda: (
             sidecar.admin.get("/livez").status_code == 200
@@ -102,6 +106,62 @@ def test_a_wrong_password_is_told_over_http_and_putting_it_right_needs_no_restar
     shown = _shown(sidecar)
     assert _FIRST not in shown
     assert _SECOND not in shown
+
+
+# -- tokens --------------------------------------------------------------------------------------------------
+
+
+def _with_oauth(secured_kafka: SecuredKraft, settings: dict[str, str]) -> dict[str, str]:
+    """Variables of a sidecar whose tokens come from somewhere, by the rest of the settings' names."""
+    return {
+        "PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "PILOTFISH_KAFKA_SASL_MECHANISM": "OAUTHBEARER",
+        "PILOTFISH_KAFKA_SSL_TRUSTSTORE_LOCATION": str(secured_kafka.trust_path),
+        **{f"PILOTFISH_KAFKA_SASL_OAUTHBEARER_{name}": value for name, value in settings.items()},
+    }
+
+
+def test_tokens_may_come_from_a_callable_in_a_mounted_folder(
+    secured_kafka: SecuredKraft, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = new_topic(partitions=1, on=secured_kafka.cluster)
+    (tmp_path / "token").write_text(signed_token("billing"))
+    folder = tmp_path / "python"
+    folder.mkdir()
+    text = f"def token():\n    with open({str(tmp_path / 'token')!r}) as file:\n        return file.read()\n"
+    (folder / "mounted_tokens.py").write_text(text)
+    environment = _with_oauth(secured_kafka, {"TOKEN_PROVIDER": "mounted_tokens:token"})
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    bootstrap_servers = secured_kafka.bootstrap("SASL_SSL")
+    with Sidecar(tmp_path, bootstrap_servers=bootstrap_servers, environment=environment) as sidecar:
+        assert sidecar.produce(topic, [{"value": "x"}]).status_code == 200
+        shown = _shown(sidecar)
+    assert "Got an OAUTHBEARER token from sasl.oauthbearer.token.provider mounted_tokens:token" in shown
+    assert "eyJ" not in shown
+
+
+def test_a_projected_service_account_token_is_exchanged_for_one_of_the_identity_provider(
+    secured_kafka: SecuredKraft, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """As with Azure workload identity: a file that a kubelet renews is the client's assertion."""
+    topic = new_topic(partitions=1, on=secured_kafka.cluster)
+    with OAuthEndpoint({}, keys={"billing": rsa_key().public_key()}) as endpoint:
+        claims = {"iss": "billing", "sub": "billing", "aud": endpoint.url, "exp": 2**31}
+        mounted = MountedSecret(tmp_path / "tokens", {"token": jwt.encode(claims, rsa_key(), "RS256")})
+        settings = {
+            "TOKEN_ENDPOINT_URL": endpoint.url,
+            "CLIENT_CREDENTIALS_CLIENT_ID": "billing",
+            "ASSERTION_FILE": str(mounted.path("token")),
+            "SCOPE": "api://kafka/.default",
+        }
+        bootstrap_servers = secured_kafka.bootstrap("SASL_SSL")
+        environment = _with_oauth(secured_kafka, settings)
+        with Sidecar(tmp_path, bootstrap_servers=bootstrap_servers, environment=environment) as sidecar:
+            assert sidecar.produce(topic, [{"value": "x"}]).status_code == 200
+            shown = _shown(sidecar)
+        assert endpoint.granted >= 1
+        assert endpoint.requests[0].form["scope"] == "api://kafka/.default"
+    assert "eyJ" not in shown
 
 
 # -- in the dialect of REST Proxy v2 -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""SIGTERM: what was accepted is flushed, what can't be is named, and the exit code is 0.
+"""SIGTERM: accepted records are flushed, those that can't be are reported, and the exit code is 0.
 
 acks=all, replication factor 3, min.insync.replicas 2.
 """
@@ -48,7 +48,7 @@ class Asked:
         return answer
 
 
-def test_what_was_accepted_is_flushed_before_the_end(
+def test_accepted_records_are_flushed_before_the_end(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
@@ -66,7 +66,7 @@ def test_what_was_accepted_is_flushed_before_the_end(
     assert [r.value for r in kafka.read_back(topic)] == [b"a", b"b", b"c"]
 
 
-def test_what_can_not_be_flushed_is_named_and_the_exit_code_is_still_0(
+def test_records_that_can_not_be_flushed_are_named_and_the_exit_code_is_still_0(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
@@ -129,9 +129,9 @@ def test_a_second_sigterm_ends_at_once(kafka: KraftCluster, new_topic: NewTopic,
             lambda: "no new requests" in sidecar.log(), what="the drain in the log", last_seen=sidecar.log
         )
 
-        def told_again() -> bool:
+        def asked_again() -> bool:
             sidecar.process.terminate()  # counts as the first one for a while
             return not sidecar.is_running
 
-        wait_until(told_again, what="the end")
+        wait_until(asked_again, what="the end")
         assert asked.join() is None, "the connection ended without an answer"

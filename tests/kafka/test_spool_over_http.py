@@ -1,4 +1,4 @@
-"""The spool on real brokers: what was answered 202 while Kafka was away arrives, after a kill too.
+"""The spool on real brokers: records that were answered 202 while Kafka was away arrive, after a kill too.
 
 acks=all, replication factor 3, min.insync.replicas 2.
 """
@@ -31,7 +31,7 @@ def entries(sidecar: Sidecar) -> int:
     return found
 
 
-def test_what_was_spooled_while_kafka_was_away_arrives_in_order_after_a_kill(
+def test_records_spooled_while_kafka_was_away_arrive_in_order_after_a_kill(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)

@@ -66,7 +66,7 @@ def wait_until_delivered(sidecar: Sidecar) -> None:
 
 
 @pytest.mark.parametrize("operation", ["WRITE", "DESCRIBE"])
-def test_what_was_spooled_while_it_was_denied_arrives_in_order(
+def test_records_spooled_while_they_were_denied_arrive_in_order(
     secured_kafka: SecuredKraft, new_topic: NewTopic, sidecar: Sidecar, operation: str
 ) -> None:
     def denied() -> float | None:

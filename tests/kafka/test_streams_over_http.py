@@ -1,4 +1,4 @@
-"""Streams of records, and requests that come again, against real brokers.
+"""Streams of records, and repeated requests, against real brokers.
 
 acks=all, replication factor 3, min.insync.replicas 2.
 """
@@ -154,7 +154,7 @@ def test_a_retry_after_a_cut_connection_writes_once(
     assert [r.value for r in kafka.read_back(topic)] == [b"first", *(b"%d" % n for n in range(10))]
 
 
-def test_a_shutdown_ends_an_open_stream_with_all_that_was_taken_on(
+def test_a_shutdown_ends_an_open_stream_with_all_that_was_accepted(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
     topic = new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)

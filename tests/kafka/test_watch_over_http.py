@@ -1,4 +1,4 @@
-"""Watching real brokers: what happens to them is told, to those who stay and to those who come again."""
+"""Watching real brokers: their changes are sent to watchers that stay and to those that come again."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def leader_of(event: ServerSentEvent) -> Any:
     return found["leader"]
 
 
-def test_a_leader_that_is_killed_is_told_with_its_successor_and_explains_a_produce_that_waits_for_it(
+def test_a_killed_leader_is_sent_with_its_successor_and_explains_a_produce_that_waits_for_it(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
-    """Another topic has acks=all and replication factor 1: there nobody can take over."""
+    """Another topic has replication factor 1, so no other broker can take over."""
     topic = new_topic(assignment=[[3, 2, 1]], min_insync_replicas=2)
     alone = new_topic(assignment=[[3]])
     assert sidecar.produce(alone, [{"value": "first"}]).status_code == 200
@@ -109,7 +109,7 @@ def test_a_leader_that_is_killed_is_told_with_its_successor_and_explains_a_produ
 def _while_sending(
     client: httpx.Client, request: httpx.Request, watch: LiveWatch, reported: list[Any]
 ) -> httpx.Response:
-    """Sends a request, and collects what each status until its answer calls slow."""
+    """Sends a request, and collects the findings of each status until its answer."""
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(client.send, request)
         while not sending.done():
@@ -133,7 +133,7 @@ def test_a_watcher_that_comes_again_hears_what_it_missed(
         assert len(foreign.next("snapshot").data["topics"][0]["partitions"]) == 3
 
 
-def test_a_topic_that_is_created_later_is_told_and_so_is_its_end(
+def test_a_topic_that_is_created_later_is_sent_and_so_is_its_end(
     kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar
 ) -> None:
     topic = topic_name()

@@ -1,9 +1,8 @@
-"""`python -m tests.lives`: this room's tests on each Python that the machine has, for `make lives`.
+"""`python -m tests.lives`: the tests of this folder on each Python of the machine, for `make lives`.
 
-A Python is looked for on PATH and among pyenv's, and gets an environment with the pins of
-requirements/run.txt in .cache/pythons. The tests run in this environment; the lives run in that. One that is
-missing is named at the end. The exit status is 1 where a test failed, or where there was no Python but this
-one.
+A Python is looked for on PATH and among pyenv's. It gets an environment with the pins of requirements/run.txt
+in .cache/pythons. The tests run in the present environment, the lives run in that one. Missing Pythons are
+named at the end. The exit status is 1 if a test failed, or if there was no other Python.
 """
 
 from __future__ import annotations

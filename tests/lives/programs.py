@@ -1,10 +1,10 @@
-"""Programs in which a producer is forked, dropped, or never closed: each is run as a process of its own.
+"""Programs in which a producer is forked, dropped, or never closed: each runs as a process of its own.
 
     PYTHONPATH=. python tests/lives/programs.py NAME BOOTSTRAP_SERVERS [setting=value ...]
 
 `LIVES` has them by name. They need `client_core` and the standard library only, so that any Python runs them.
-Records linger for minutes where a life does not end that: what arrives was sent by the end of the process. A
-line on stdout tells what happened; `os.write` is used in children, which must not print what the parent had
+Records linger for minutes unless a life ends that, so the end of the process must send those that arrive. A
+line on stdout says what happened. Children use `os.write`, because they must not print what the parent had
 buffered.
 """
 
@@ -79,7 +79,7 @@ def end_of_main() -> None:
 
 
 def submitted() -> None:
-    """What metadata or memory is still waited for counts, too."""
+    """Requests that still wait for metadata or memory count, too."""
     submit_all(started())
 
 
@@ -254,7 +254,7 @@ def _fork() -> int:
 
 
 def _end_of(pid: int) -> int:
-    """What became of a child: its exit code, or the number of the signal that ended it below zero."""
+    """The end of a child: its exit code, or the negative number of the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -333,7 +333,7 @@ def _locks_of(thing: object) -> Iterator[Any]:
 
 
 def _each_lock_held(producer: KafkaProducer) -> Callable[[], None]:
-    """Has a thread take every lock of the client that is free; returns what lets go of them."""
+    """Has a thread take every free lock of the client; returns a function that releases them."""
     held, may_end = threading.Event(), threading.Event()
     modules = [vars(module) for name, module in sys.modules.items() if name.startswith("client_core")]
     locks = list({id(lock): lock for start in (producer, modules) for lock in _locks_of(start)}.values())
@@ -444,7 +444,7 @@ def connections_end_with_the_parents_close() -> None:
 
     def child() -> None:
         os.close(writer)
-        os.read(reader, 1)  # until the parent is told so, or has ended
+        os.read(reader, 1)  # until the parent closes its end, or has ended
 
     thread = threading.Thread(target=lambda: print("child ended with", forked(child)))
     thread.start()

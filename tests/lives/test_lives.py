@@ -1,4 +1,4 @@
-"""Producers that are forked, dropped, or never closed: no record is lost in silence, and nobody hangs.
+"""Producers that are forked, dropped, or never closed: no record is lost without a report, and none hangs.
 
 Each life is a process of its own, `programs.py`, on this Python or on another one (`--python`; `make lives`
 takes all that this machine has). A life that hangs is ended by the test's own timeout.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ROOT: Final = Path(__file__).parents[2]
 _PROGRAMS: Final = Path(__file__).with_name("programs.py")
 
-#: What is logged where records were not delivered, on stderr, since the programs set up no logging.
+#: The log line about undelivered records, on stderr, since the programs set up no logging.
 _LOST: Final = re.compile(
     r"^(\d+) records that the producer \S+ had accepted were not delivered", re.MULTILINE
 )
@@ -58,7 +58,7 @@ _ENDS: Final = {
 
 
 class Ended(NamedTuple):
-    """What a life left behind."""
+    """The output and the exit code of a life."""
 
     code: int
     out: str
@@ -127,7 +127,7 @@ def test_a_process_that_ends_without_close_delivers_what_was_sent(
 
 @pytest.mark.behaviour("LIFE-03")
 @pytest.mark.parametrize(("life", "code"), _ENDS.items(), ids=list(_ENDS))
-def test_what_a_broker_does_not_answer_in_time_is_told_and_the_process_ends(
+def test_records_that_a_broker_does_not_answer_in_time_are_counted_and_the_process_ends(
     python: str, cluster: FakeCluster, life: str, code: int
 ) -> None:
     cluster.hold_next(ApiKey.PRODUCE, times=9)
@@ -135,7 +135,7 @@ def test_what_a_broker_does_not_answer_in_time_is_told_and_the_process_ends(
     assert (ended.lost, ended.code) == ([RECORDS], code), ended.err
 
 
-def test_without_a_broker_the_process_ends_too_and_tells_what_it_parked(
+def test_without_a_broker_the_process_ends_too_and_counts_the_parked_records(
     python: str, cluster: FakeCluster
 ) -> None:
     cluster.kill(1)
@@ -143,17 +143,19 @@ def test_without_a_broker_the_process_ends_too_and_tells_what_it_parked(
     assert (ended.lost, ended.code) == ([RECORDS], 0), ended.err
 
 
-def test_what_was_parked_is_delivered_or_told(python: str, cluster: FakeCluster) -> None:
+def test_parked_records_are_delivered_or_counted_as_lost(python: str, cluster: FakeCluster) -> None:
     ended = lived(python, "submitted", cluster)
     assert delivered(cluster) + sum(ended.lost) == RECORDS, ended.err
 
 
-def test_with_a_timeout_of_0_nothing_is_waited_for_and_all_is_told(python: str, cluster: FakeCluster) -> None:
+def test_with_a_timeout_of_0_nothing_is_waited_for_and_all_are_counted_as_lost(
+    python: str, cluster: FakeCluster
+) -> None:
     ended = lived(python, "end_of_main", cluster, "exit.flush.timeout.ms=0")
     assert (ended.lost, ended.code) == ([RECORDS], 0), ended.err
 
 
-def test_each_producer_is_flushed_and_told_of(python: str, cluster: FakeCluster) -> None:
+def test_each_producer_is_flushed_and_reported(python: str, cluster: FakeCluster) -> None:
     assert lived(python, "two_producers", cluster).lost == []
     assert delivered(cluster) == 2 * RECORDS
     cluster.hold_next(ApiKey.PRODUCE, times=9)
@@ -166,7 +168,7 @@ def test_an_interrupt_ends_the_flush_of_the_end_but_not_its_report(python: str, 
     assert (ended.lost, ended.code) == ([RECORDS], -signal.SIGINT), ended.err
 
 
-def test_a_thread_that_does_not_come_back_is_not_waited_for_and_what_it_has_is_told(
+def test_a_thread_that_does_not_come_back_is_not_waited_for_and_its_records_are_counted_as_lost(
     python: str, cluster: FakeCluster
 ) -> None:
     ended = lived(python, "stuck_in_a_callback", cluster, _BRIEF, "linger.ms=0")
@@ -174,7 +176,7 @@ def test_a_thread_that_does_not_come_back_is_not_waited_for_and_what_it_has_is_t
     assert (ended.lost, ended.code) == ([RECORDS], 0), ended.err
 
 
-def test_an_interrupted_close_tells_what_it_gave_up(python: str, cluster: FakeCluster) -> None:
+def test_an_interrupted_close_counts_what_it_gave_up(python: str, cluster: FakeCluster) -> None:
     cluster.hold_next(ApiKey.PRODUCE, times=9)
     ended = lived(python, "interrupted_close", cluster)
     assert (ended.lost, ended.code) == ([RECORDS], -signal.SIGINT), ended.err
@@ -190,7 +192,7 @@ def test_a_producer_that_was_closed_is_not_flushed_again_and_nothing_is_said(
     assert (ended.out, ended.err, ended.code) == (f"flushed False {RECORDS}\n", "", 0)
 
 
-def test_the_exit_waits_5_seconds_where_nobody_says_otherwise() -> None:
+def test_the_exit_waits_5_seconds_by_default() -> None:
     config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
     assert config.exit_flush_timeout_ms == 5_000
 
@@ -210,7 +212,7 @@ def test_a_producer_that_is_dropped_sends_what_it_has_and_leaves_no_thread_and_n
     assert ended.said("descriptors") == ended.said("before")
 
 
-def test_a_producer_that_never_began_frees_its_descriptors_and_tells_what_it_was_given(
+def test_a_producer_that_never_began_frees_its_descriptors_and_counts_its_records_as_lost(
     python: str, cluster: FakeCluster
 ) -> None:
     ended = lived(python, "dropped_before_it_was_started", cluster)

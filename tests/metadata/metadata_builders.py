@@ -1,4 +1,4 @@
-"""What the tests of Metadata share: a Metadata of some topics, and responses to its newest request."""
+"""Shared by the tests of Metadata: a Metadata of some topics, and responses to its newest request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TP = TopicPartition("topic", 0)
 
 
 class HoldingSome(Metadata):
-    """Metadata of a set of topics that a test changes; asks for all in a partial request too, if told so."""
+    """Metadata of a set of topics that a test changes; may ask for all of them in a partial request too."""
 
     def __init__(self, held: Iterable[str] | None = None, *, is_partial_supported: bool = False) -> None:
         super().__init__(CONFIG, Unjittered(0))

@@ -1,4 +1,4 @@
-"""Two plain statements of what the fast metadata code does: no bytes, no reuse, no laziness.
+"""Plain reference versions of the fast metadata code, without bytes, reuse or laziness.
 
 `plain_topics` reads a response by the generated message; `PlainMetadata` applies it as Java does, with a map
 of every partition and a map of every epoch. Source: Metadata, MetadataSnapshot, Kafka 4.3.

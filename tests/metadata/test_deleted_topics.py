@@ -1,4 +1,4 @@
-"""Topics that brokers deny: asked for while somebody waits, and let go of once that is sure."""
+"""Topics that brokers don't know: asked for while a request waits, and dropped once that is sure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = MetadataConfig()
 
 
 class Cluster:
-    """Brokers that know some topics and deny all others, asked as often as metadata wants it."""
+    """Brokers that know some topics and no others; every due metadata request is sent to them."""
 
     def __init__(self, *topics: str) -> None:
         self.topics = set(topics)
@@ -71,7 +71,7 @@ def holding(*topics: str) -> Cluster:
     return cluster
 
 
-def test_a_deleted_topic_that_nobody_waits_for_costs_a_handful_of_requests() -> None:
+def test_a_deleted_topic_without_waiters_costs_a_handful_of_requests() -> None:
     cluster = holding("kept", "deleted")
     cluster.brokers = [1, 2]
     cluster.topics.remove("deleted")
@@ -117,7 +117,7 @@ def test_a_topic_that_was_never_there_is_missing_after_two_answers_of_one_broker
     assert cluster.metadata.topics == {"kept"}
 
 
-def test_while_somebody_waits_a_missing_topic_is_asked_for_once_a_second() -> None:
+def test_a_missing_topic_that_a_request_waits_for_is_asked_for_once_a_second() -> None:
     cluster = holding("kept", "deleted")
     cluster.brokers = [1, 2]
     cluster.topics.remove("deleted")
@@ -129,7 +129,7 @@ def test_while_somebody_waits_a_missing_topic_is_asked_for_once_a_second() -> No
     assert "deleted" in cluster.metadata.cache.topics
 
 
-def test_a_topic_that_is_made_anew_is_found_when_somebody_asks() -> None:
+def test_a_topic_that_is_made_anew_is_found_on_demand() -> None:
     cluster = holding("kept", "deleted")
     cluster.brokers = [1, 2]
     cluster.topics.remove("deleted")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from client_core.protocol.request import ResponseReader
 
 _PIECE_BYTES: Final = 128 * 1024
-#: What one giant may take while it is read, whatever it is: the topics that were asked for, and a few pieces.
+#: The memory limit while any giant is read: the requested topics, and a few pieces.
 _MOST_BYTES: Final = 40_000_000
 
 
@@ -96,7 +96,7 @@ def test_a_response_in_pieces_is_the_same_response(
 
 
 @pytest.mark.parametrize("version", [8, 13])
-def test_what_was_not_asked_for_is_passed_over(version: int) -> None:
+def test_parts_that_were_not_asked_for_are_skipped(version: int) -> None:
     described = [
         topic("other", 20),
         topic("asked", 3),
@@ -194,7 +194,8 @@ def test_the_bytes_of_all_topics_that_are_kept_are_limited(monkeypatch: pytest.M
     kept = sum(len(table.raw) for table in tables)
     monkeypatch.setattr(metadata_response, "MOST_KEPT_BYTES", kept)
     end_of_kept = body.index(tables[-1].raw) + len(tables[-1].raw)
-    for cuts in ([], [end_of_kept]):  # what begins behind them is still waited for
+    # What follows them takes none of these bytes: it is waited for, wherever it is cut.
+    for cuts in ([], [end_of_kept], [end_of_kept + 1], [end_of_kept + 9]):
         assert len(in_pieces(body, cuts, VERSION, {}, None).topics) == 3
     monkeypatch.setattr(metadata_response, "MOST_KEPT_BYTES", kept - 1)
     with pytest.raises(SchemaError, match=f"{kept} bytes of topics, more than {kept - 1}"):

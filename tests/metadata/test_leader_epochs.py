@@ -1,4 +1,4 @@
-"""What differs between two tables, and which of them is to be believed (META-11 to META-15)."""
+"""The differences between two tables, and which of them is to be believed (META-11 to META-15)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_greater_epochs_are_progress_and_equal_ones_are_not(seen: LastSeenEpochs
 
 
 @pytest.mark.parametrize("is_compared", [True, False])
-def test_the_readers_comparison_changes_no_verdict(is_compared: bool) -> None:
+def test_the_readers_comparison_changes_no_decision(is_compared: bool) -> None:
     for new in (
         leaders((1, 5)),
         leaders((1, 6)),
@@ -167,8 +167,8 @@ def test_a_lesser_epoch_keeps_what_is_cached(seen: LastSeenEpochs, cached: Topic
 
 
 @pytest.mark.behaviour("META-11")
-def test_what_a_broker_behind_says_of_many_partitions_is_put_right_in_the_bytes() -> None:
-    """Laid over one by one, 100,000 of them would hold Metadata's lock for half a second."""
+def test_stale_answers_about_many_partitions_are_corrected_in_the_bytes() -> None:
+    """Applied one by one, 100,000 of them would hold Metadata's lock for half a second."""
     old = leaders((0, 5), (1, 5), (2, 5), (0, 5))
     newer = leaders((1, 6), (1, 5), (0, 6), (0, 5))
     seen = LastSeenEpochs()
@@ -184,7 +184,7 @@ def test_what_a_broker_behind_says_of_many_partitions_is_put_right_in_the_bytes(
 
 
 @pytest.mark.behaviour("META-11")
-def test_what_a_broker_behind_says_of_every_partition_changes_nothing() -> None:
+def test_a_stale_answer_about_every_partition_changes_nothing() -> None:
     newer, stale = leaders((1, 6), (2, 6)), leaders((0, 5), (0, 5))
     seen = LastSeenEpochs()
     seen.accept(newer, None, topic_id_changed=False)
@@ -243,7 +243,7 @@ def test_a_missing_epoch_takes_the_seen_one_away(seen: LastSeenEpochs, cached: T
 
 
 @pytest.mark.behaviour("META-14")
-def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: TopicTable) -> None:
+def test_the_last_seen_epoch_is_what_counts(seen: LastSeenEpochs, cached: TopicTable) -> None:
     seen.put("t", 0, 7)
     believed, _ = seen.accept(leaders((2, 6), (1, 5)), cached, topic_id_changed=False)
     assert believed.leader_epoch(0) == 5
@@ -253,7 +253,7 @@ def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: Top
     assert not progressed
 
 
-def test_an_epoch_that_was_told_before_any_table_is_kept() -> None:
+def test_an_epoch_that_was_seen_before_any_table_is_kept() -> None:
     seen = LastSeenEpochs()
     seen.put("t", 1, 7)
     seen.accept(leaders((0, 5)), None, topic_id_changed=False)
@@ -261,7 +261,7 @@ def test_an_epoch_that_was_told_before_any_table_is_kept() -> None:
 
 
 @pytest.mark.behaviour("META-22")
-def test_a_leader_named_after_an_epoch_was_told_sets_the_last_seen_one(
+def test_a_leader_named_after_an_epoch_was_seen_sets_the_last_seen_one(
     seen: LastSeenEpochs, cached: TopicTable
 ) -> None:
     seen.put("t", 0, 6)

@@ -1,4 +1,4 @@
-"""MetadataTest: when to refresh, and who is told of what. Twins of Java's cases bear its names.
+"""MetadataTest: when to refresh, and which listeners are called. Twins of Java's cases bear its names.
 
 Those of epochs, of snapshots and of leaders named by produce answers have files of their own.
 """
@@ -265,7 +265,7 @@ def test_metadata_topic_errors(metadata: Metadata) -> None:
 
 
 def test_a_response_ends_what_was_fatal_before_it(metadata: Metadata) -> None:
-    """Who waits hours later for another topic is not told of a refusal that is long over."""
+    """A caller that waits for another topic hours later does not get an old refusal."""
     metadata.fatal_error(AuthenticationError("the password was wrong"))
     answer(metadata)
     metadata.maybe_throw_fatal_exception()
@@ -283,7 +283,7 @@ def test_a_fatal_error_is_raised_once(metadata: Metadata) -> None:
 # -- telling, and threads ------------------------------------------------------------------------------------
 
 
-def test_listeners_are_told_of_updates_fatal_errors_and_close_without_the_lock(metadata: Metadata) -> None:
+def test_listeners_are_called_for_updates_fatal_errors_and_close_without_the_lock(metadata: Metadata) -> None:
     reported: list[int] = []
 
     def listen() -> None:
@@ -384,7 +384,7 @@ def test_cluster_listener_gets_notified_of_update(metadata: Metadata) -> None:
     assert reported == ["dummy"]
 
 
-def test_what_was_known_goes_on_being_served_after_a_rebootstrap(metadata: Metadata) -> None:
+def test_known_metadata_is_still_served_after_a_rebootstrap(metadata: Metadata) -> None:
     metadata.bootstrap([("first", 1)])
     assert metadata.answered_cache is metadata.cache
     answer(metadata, 3, {"topic": 2})
@@ -409,7 +409,7 @@ def test_the_defaults_are_kafka_s() -> None:
     assert MetadataConfig() == MetadataConfig(100, 1_000, 5 * 60_000, 5 * 60_000)
 
 
-def test_who_waits_for_all_topics_sees_which_full_request_was_answered(metadata: Metadata) -> None:
+def test_a_wait_for_all_topics_sees_which_full_request_was_answered(metadata: Metadata) -> None:
     assert metadata.full_requests == (0, 0)
     metadata.new_metadata_request_and_version(0)
     assert metadata.full_requests == (1, 0)
@@ -417,7 +417,7 @@ def test_who_waits_for_all_topics_sees_which_full_request_was_answered(metadata:
     assert metadata.full_requests == (1, 1)
 
 
-def test_until_metadata_expires_each_turn_is_told_what_is_left(metadata: Metadata) -> None:
+def test_until_metadata_expires_each_turn_gets_the_time_left(metadata: Metadata) -> None:
     answer(metadata, now_ms=0)
     assert [metadata.time_to_next_update(now_ms) for now_ms in (0, 0, 1)] == [1_000, 1_000, 999]
     assert metadata.time_to_next_update(CONFIG.max_age_ms) == 0

@@ -1,4 +1,4 @@
-"""MetadataSnapshotTest: one picture of the cluster, and the next one made of it."""
+"""MetadataSnapshotTest: one snapshot of the cluster, and the next one made from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update tells the world."""
+"""The events that a metadata update emits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def recorder() -> Recorder:
     return recorder
 
 
-def test_the_first_answer_tells_brokers_and_topics() -> None:
+def test_the_first_answer_emits_brokers_and_topics() -> None:
     """The bootstrap addresses were no brokers: nobody left."""
     assert Recorder().update(3, [topic("t", 2)]) == [
         BrokersChanged((0, 1, 2), (), ()),
@@ -62,7 +62,7 @@ def test_the_first_answer_tells_brokers_and_topics() -> None:
     ]
 
 
-def test_an_equal_answer_tells_nothing(recorder: Recorder) -> None:
+def test_an_equal_answer_emits_nothing(recorder: Recorder) -> None:
     assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
 
 
@@ -82,18 +82,20 @@ def test_brokers_join_leave_and_move(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "emitted"),
     [
         ([node(0), node(1), node(2, host="elsewhere")], BrokersChanged((), (), moved=(2,))),
         ([node(0), node(1)], BrokersChanged((), left=(2,), moved=())),
         ([*map(node, range(4))], BrokersChanged(joined=(3,), left=(), moved=())),
     ],
 )
-def test_one_of_these_is_told_alone(recorder: Recorder, nodes: list[Node], told: BrokersChanged) -> None:
-    assert recorder.update(nodes, [topic("t", 2, nodes=(0, 1), epoch=5)]) == [told]
+def test_each_of_these_changes_is_emitted_alone(
+    recorder: Recorder, nodes: list[Node], emitted: BrokersChanged
+) -> None:
+    assert recorder.update(nodes, [topic("t", 2, nodes=(0, 1), epoch=5)]) == [emitted]
 
 
-def test_a_changed_leader_or_greater_epoch_is_told(recorder: Recorder) -> None:
+def test_a_changed_leader_or_greater_epoch_is_emitted(recorder: Recorder) -> None:
     moved = [
         partition(0, leader=2, epoch=6, replicas=(0, 1)),
         partition(1, leader=1, epoch=6, replicas=(0, 1)),
@@ -103,24 +105,24 @@ def test_a_changed_leader_or_greater_epoch_is_told(recorder: Recorder) -> None:
     ]
 
 
-def test_a_greater_epoch_is_told_whatever_the_ids_of_leaders(recorder: Recorder) -> None:
+def test_a_greater_epoch_is_emitted_whatever_the_ids_of_leaders(recorder: Recorder) -> None:
     recorder.update(8, [topic("u", 1, nodes=(7,), epoch=0)])
     assert recorder.update(8, [topic("u", 1, nodes=(7,), epoch=1)]) == [
         LeadersChanged("u", [(0, (7, 0), (7, 1))])
     ]
 
 
-def test_a_lost_leader_is_told(recorder: Recorder) -> None:
+def test_a_lost_leader_is_emitted(recorder: Recorder) -> None:
     lost = [partition(0, leader=None, epoch=5, error=5), partition(1, leader=1, epoch=5)]
     assert recorder.update(3, [topic("t", lost)]) == [LeadersChanged("t", [(0, (0, 5), (-1, 5))])]
 
 
-def test_a_stale_answer_is_not_believed_and_tells_nothing(recorder: Recorder) -> None:
+def test_a_stale_answer_is_not_believed_and_emits_nothing(recorder: Recorder) -> None:
     assert recorder.update(3, [topic("t", 2, nodes=(2, 2), epoch=4)]) == []
 
 
 def test_a_topic_grows(recorder: Recorder) -> None:
-    """Of the new partition it is not told who leads it: nobody did before."""
+    """The new partition has no change of leader: it had none before."""
     grown = [partition(p, leader=p % 2, epoch=5) for p in range(3)]
     assert recorder.update(3, [topic("t", grown)]) == [PartitionCountChanged("t", 2, 3)]
 
@@ -140,14 +142,14 @@ def test_other_topics_stay_over_a_partial_answer(recorder: Recorder) -> None:
     assert recorder.update(3, [topic("new", 1)], is_partial=True) == [PartitionCountChanged("new", None, 1)]
 
 
-def test_a_leader_named_by_a_produce_answer_is_told(recorder: Recorder) -> None:
+def test_a_leader_named_by_a_produce_answer_is_emitted(recorder: Recorder) -> None:
     recorder.events.clear()
     recorder.metadata.update_partition_leadership({TopicPartition("t", 1): LeaderIdAndEpoch(2, 9)}, [])
     assert recorder.events == [LeadersChanged("t", [(1, (1, 5), (2, 9))])]
     assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
 
 
-def test_a_rebootstrap_is_no_news_if_the_cluster_is_still_the_same(recorder: Recorder) -> None:
+def test_a_rebootstrap_emits_nothing_if_the_cluster_is_still_the_same(recorder: Recorder) -> None:
     recorder.events.clear()
     recorder.metadata.rebootstrap()
     assert recorder.events == []

@@ -1,4 +1,4 @@
-"""MetadataTest: whom to believe, by leader epochs and topic ids. Twins of Java's cases bear its names."""
+"""MetadataTest: which answers to believe, by epochs and topic ids. Twins of Java's cases bear its names."""
 
 from __future__ import annotations
 
@@ -173,6 +173,6 @@ def test_leader_metadata_inconsistent_with_broker_metadata(metadata: Metadata) -
 
 
 def test_a_topic_that_is_unchanged_is_not_accepted_again(metadata: Metadata) -> None:
-    """Most topics of a cluster are: the lock is held for no more than a glance at each."""
+    """Most topics of a cluster are unchanged: the lock is held only for a short look at each."""
     answer(metadata, 1, {"a": 1, "b": 1})
     assert calls_of(LastSeenEpochs.accept.__code__, lambda: answer(metadata, 1, {"a": 1, "b": 2})) == 1

@@ -28,7 +28,7 @@ def test_topics_without_authorization_go_before_invalid_ones(errors: MetadataErr
     assert errors.take() is None
 
 
-def test_a_topic_is_told_what_concerns_it(errors: MetadataErrors) -> None:
+def test_a_topic_gets_the_error_that_concerns_it(errors: MetadataErrors) -> None:
     taken = errors.take("bad name")
     assert isinstance(taken, InvalidTopicError)
     assert str(taken) == "Invalid topics: [bad name]"

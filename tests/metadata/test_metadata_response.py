@@ -1,4 +1,4 @@
-"""The fast reader against the generated message, on what brokers send and on what they must not."""
+"""The fast reader against the generated message, on valid and on invalid responses."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def of_many_partitions(count: int, version: int) -> bytes:
         writer: Writer = FlexibleWriter() if version >= 9 else Writer()
         write_partition(writer, described, version, [])
         pieces.append(writer.getvalue())
-    # The number stands behind two bytes of error.
+    # The partition's number follows two bytes of error.
     repeated = itertools.islice(itertools.cycle(pieces), count)
     many = [each[:2] + n.to_bytes(4, "big") + each[6:] for n, each in enumerate(repeated)]
     few, much = (
@@ -264,7 +264,7 @@ def test_a_changed_topic_goes_on_with_the_use_of_the_known_one() -> None:
     assert known(read(1, {"t": 4}, known_topics=tables))["t"].use is tables["t"].use
 
 
-# -- what brokers must not send ------------------------------------------------------------------------------
+# -- invalid responses ---------------------------------------------------------------------------------------
 
 
 def small_messages() -> list[wire.MetadataResponse]:
@@ -381,5 +381,5 @@ def test_the_longest_text_is_read_and_one_character_more_is_refused(
 
 def test_a_response_that_ends_early_is_refused() -> None:
     reader = MetadataReader(100, 13)
-    with pytest.raises(SchemaError, match="the response is not whole"):
+    with pytest.raises(SchemaError, match="the response is incomplete"):
         reader.finish()

@@ -49,7 +49,7 @@ def answer(
     is_partial: bool = False,
     now_ms: int = 0,
 ) -> None:
-    """A response to the newest request; it holds the topics that are held, unless told otherwise."""
+    """A response to the newest request; by default with the topics that the metadata holds."""
     names = sorted(metadata.topics if topics is None else topics)
     body = metadata_response(1, [topic(name) for name in names], errors=errors)
     response = read_metadata_response(body, 13, metadata.cache.topics)
@@ -280,7 +280,7 @@ def test_each_topic_knows_when_it_was_refreshed(metadata: ProducerMetadata, cloc
     assert [metadata.cache.refreshed_wall_ms(name) for name in "ab"] == [wall_ms - 25, wall_ms]
 
 
-def test_a_topic_that_expired_is_not_told_to_be_gone(clock: MockClock) -> None:
+def test_a_topic_that_expired_is_not_reported_as_gone(clock: MockClock) -> None:
     reported: list[object] = []
 
     class Sink:
@@ -327,7 +327,7 @@ def test_a_topic_is_missing_after_two_answers_that_say_so(metadata: ProducerMeta
     assert found == [False, True]
 
 
-def test_only_who_denies_a_topic_that_was_there_puts_it_in_doubt(metadata: ProducerMetadata) -> None:
+def test_only_the_denial_of_a_topic_that_was_there_puts_it_in_doubt(metadata: ProducerMetadata) -> None:
     metadata.add("t", 0)
     metadata.add("u", 0)
     answer(metadata)
@@ -453,7 +453,7 @@ def test_leave_to_create_is_not_taken_back_by_a_look_up(metadata: ProducerMetada
 
 
 class Waiter:
-    """A thread that waits for an update; what it met with."""
+    """A thread that waits for an update; its result."""
 
     def __init__(self, metadata: ProducerMetadata, last_version: int, timeout_ms: int) -> None:
         self.met_with: BaseException | None = None
@@ -545,7 +545,7 @@ def test_a_topic_that_no_broker_was_asked_about_is_not_discarded(metadata: Produ
     assert metadata.topics == {"t"}, "forbidden is not missing"
 
 
-def test_why_the_last_connection_ended_is_told_with_its_age(
+def test_the_end_of_the_last_connection_is_reported_with_its_age(
     metadata: ProducerMetadata, clock: MockClock
 ) -> None:
     assert metadata.last_disconnection is None

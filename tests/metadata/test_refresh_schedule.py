@@ -25,7 +25,7 @@ class Unjittered(Random):
 
 
 class Drawn(Random):
-    """Draws what it is given, in turn, of the range that it is asked for: 0 the least, 1 the most."""
+    """Returns the given fractions in turn: 0 is the least of the requested range, 1 the most."""
 
     def __init__(self, *parts: float) -> None:
         super().__init__(0)
@@ -179,7 +179,7 @@ def test_after_a_failure_no_backoff_of_equivalent_responses_is_drawn() -> None:
     assert schedule.time_to_allow_update(0) == 80
 
 
-# -- what Metadata looks at without its lock -----------------------------------------------------------------
+# -- values that Metadata reads without its lock -------------------------------------------------------------
 
 
 def test_before_anything_happened_there_is_no_such_moment(schedule: RefreshSchedule) -> None:
@@ -248,7 +248,7 @@ def test_without_a_need_the_reason_is_the_first_request_and_then_expiry(schedule
     assert schedule.take_reason() == "expired"
 
 
-def test_the_gravest_reason_is_told(schedule: RefreshSchedule) -> None:
+def test_the_gravest_reason_is_taken(schedule: RefreshSchedule) -> None:
     reasons: list[RefreshReason] = ["manual", "disconnect", "leader_error", "topic_missing"]
     for reason in reasons:
         schedule.need_full(reason)
@@ -267,7 +267,7 @@ _ASCENDING: list[RefreshReason] = [
 
 
 @pytest.mark.parametrize(("lesser", "graver"), list(itertools.pairwise(_ASCENDING)))
-def test_of_two_reasons_the_graver_is_told_whichever_came_first(
+def test_of_two_reasons_the_graver_is_taken_whichever_came_first(
     schedule: RefreshSchedule, lesser: RefreshReason, graver: RefreshReason
 ) -> None:
     for order in ((lesser, graver), (graver, lesser)):
@@ -302,7 +302,7 @@ def test_a_reason_that_a_failure_brought_back_goes_before_new_topics(schedule: R
     assert schedule.reason == "expired"
 
 
-def test_a_reason_is_told_once(schedule: RefreshSchedule) -> None:
+def test_a_reason_is_taken_once(schedule: RefreshSchedule) -> None:
     schedule.need_full("leader_error")
     assert schedule.take_reason() == "leader_error"
     schedule.succeeded(0, False, 0)

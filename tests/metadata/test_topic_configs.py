@@ -1,4 +1,4 @@
-"""The configs of topics, as DescribeConfigs asks for them and tells them."""
+"""The configs of topics, as DescribeConfigs asks for them and returns them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_asks_for_all_configs_of_each_topic_and_for_no_more(version: int) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_tells_values_and_where_they_come_from(version: int) -> None:
+def test_it_returns_values_and_where_they_come_from(version: int) -> None:
     reported = described(
         version,
         DescribeConfigsResult(

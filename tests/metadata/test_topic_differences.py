@@ -1,4 +1,4 @@
-"""Which partitions of a topic are not what an earlier table says: by bytes where that is enough."""
+"""Which partitions of a topic differ from an earlier table: compared as bytes where that is enough."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_partitions_that_are_new_differ() -> None:
     assert after.differing(before, after.numbers) == [1, 2]
 
 
-def test_what_is_laid_over_the_bytes_counts() -> None:
+def test_partitions_laid_over_the_bytes_count() -> None:
     plain = table([partition(0), partition(1)])
     known = plain.metadata(1)
     assert known is not None

@@ -1,4 +1,4 @@
-"""Where partitions lie: proved at a stride, or walked."""
+"""The offsets of partitions: at a constant stride, which is checked, or found one by one."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_offline_replicas_that_left_the_isr_keep_the_stride(version: int) -> Non
         pytest.param(partition(257), id="a number that differs in its higher byte"),
     ],
 )
-def test_what_is_not_regular_is_walked(odd: MetadataResponsePartition) -> None:
+def test_irregular_partitions_are_walked(odd: MetadataResponsePartition) -> None:
     found = located([partition(0), odd])
     assert found.stride == 0
     assert len(found.offsets) == len(found.numbers)

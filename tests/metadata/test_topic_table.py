@@ -1,4 +1,4 @@
-"""A topic of a snapshot: decoded when asked, with what is known better laid over."""
+"""A topic of a snapshot: decoded on demand, with newer partitions laid over it."""
 
 from __future__ import annotations
 

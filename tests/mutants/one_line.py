@@ -1,8 +1,8 @@
 """One-line mutants of a source file: the usual operators over `ast`, each a replacement of a span of text.
 
-The rest of the file stays as it is. Docstrings, annotations, logged texts, what is raised, asserts,
-`__repr__`, decorators of classes and what is there for type checkers alone (protocols, literals, names of
-type variables, types of casts) are left alone: no behaviour hangs on them.
+The rest of the file stays as it is. Code without effect on behaviour is left alone: docstrings, annotations,
+logged texts, raised errors, asserts, `__repr__`, decorators of classes, and code for type checkers
+(protocols, literals, names of type variables, types of casts).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CALCULATED: Final[dict[type[ast.operator], str]] = {
     ast.LShift: ">>",
     ast.RShift: "<<",
 }
-#: A number from here on is a limit or a time: one more or less is nothing to anybody, half and double are.
+#: A number from here on is a limit or a time: one more or less has no effect, but half and double have.
 _LARGE: Final = 64
 #: Calls whose first argument only type checkers read.
 _TYPING_CALLS: Final = frozenset({"TypeVar", "ParamSpec", "NewType", "cast"})
@@ -116,7 +116,7 @@ class _Mutator(ast.NodeVisitor):
         self._replace(*self._span(node), text)
 
     def _operator(self, left: ast.expr, right: ast.expr, text: str) -> None:
-        """What stands between two operands, brackets aside, becomes another operator."""
+        """Replaces the operator between two operands; brackets are kept."""
         start, end = self._span(left)[1], self._span(right)[0]
         between = self._source[start:end].decode()
         kept = between.strip("() \n\t")
@@ -254,7 +254,7 @@ class _Mutator(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Asserts tell mypy what is so; nothing is decided by them."""
+        """Leaves asserts alone: they are for mypy, and decide nothing."""
 
     def visit_Raise(self, node: ast.Raise) -> None:
         self._become(node, "pass")

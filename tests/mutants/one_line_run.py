@@ -2,10 +2,10 @@
 
 The tests run once with a coverage context each. Then each mutant is a fork that runs the tests that reached
 the line, quick first, until one fails (one_line_trials.py). Most mutants are tried in forks of one pytest
-session, which has imported all (one_line_session.py). What runs at import, and what survived there, is tried
-again in a process that imports the mutated source. What the tests of the room do not find is tried by the
-tests of other rooms that reach it. Tests' own processes run without the fault. Results are kept in
-`.cache/mutants`, by the contents of sources and tests, and a second run goes on from them.
+session, which has imported everything (one_line_session.py). Mutants of code that runs at import, and those
+that survived, are tried again in a process that imports the mutated source. Those that the tests of the room
+do not find are tried by tests of other rooms that reach them. Processes that tests start run without the
+fault. Results are kept in `.cache/mutants`, by the contents of sources and tests; a second run resumes there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _ROOT: Final = Path(__file__).parents[2]
 _KEPT: Final = _ROOT / ".cache" / "mutants"
-#: Mutants that change nothing that anybody could see, each with its reason.
+#: Mutants without a visible effect, each with its reason.
 EQUIVALENT_PATH: Final = Path(__file__).with_name("equivalent.toml")
 _TIMEOUT_S: Final = 120
 #: Where a session of Spark is part of it.

@@ -1,7 +1,7 @@
 """Tries mutants in forks of one pytest session, so that tests are collected and the product is imported once.
 
-A fork replaces the code objects of the functions that a mutant changes. What runs as a module is imported
-(constants, decorators, class bodies) cannot be replaced so: `replaced_code` returns None for it.
+A fork replaces the code objects of the functions that a mutant changes. Code that runs at import (constants,
+decorators, class bodies) can't be replaced in this way: `replaced_code` returns None for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _replace(before: CodeType, after: CodeType, pairs: Replacements) -> bool:
         return True
     if before.co_flags & _OF_A_FUNCTION:
         pairs.append((before, after))
-        # A comprehension runs where it stands.
+        # A comprehension runs in place.
         return not before.co_name.startswith("<") or before.co_name == "<lambda>"
     inner, other = _inner(before), _inner(after)
     return (
@@ -67,7 +67,7 @@ def _same(one: CodeType, other: CodeType) -> bool:
 
 
 class _Place(NamedTuple):
-    """By this a function is known, whatever has compiled it."""
+    """The identity of a function, independent of its compilation."""
 
     file: str
     qualname: str

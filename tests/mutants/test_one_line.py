@@ -1,4 +1,4 @@
-"""Mutants are made where behaviour hangs on the text, and nowhere else."""
+"""Mutants are made where behaviour depends on the text, and nowhere else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_docstrings_annotations_and_logged_texts_are_left_alone() -> None:
     assert not _becoming('def f(a: "int"):\n    "What it does."\n    logger.info("text", a)\n')
 
 
-def test_what_makes_no_difference_to_anybody_is_left_alone() -> None:
+def test_code_without_effect_on_behaviour_is_left_alone() -> None:
     assert _becoming("x = _I.unpack_from(b)[0]") == set()
     assert _becoming("@dataclass(frozen=True)\nclass A: pass") == set()
     assert _becoming("def f():\n    return False") == {"return True"}

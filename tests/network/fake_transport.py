@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FakeTransport:
-    """Reads what it was given, an entry a read: None is nothing now, an error is raised."""
+    """Returns the given entries, one for each read: None is nothing now, an error is raised."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class FakeTransport:
 class ScriptedAuthenticator:
     """Sends `frames`, each but the first after an answer; complete after the last answer.
 
-    From `reauthenticates_at_ms` on it wants to begin anew, once; then frames with `foreign` in front are none
-    of its business.
+    From `reauthenticates_at_ms` on it wants to authenticate again, once. Frames that then begin with
+    `foreign` are not for it.
     """
 
     def __init__(

@@ -174,7 +174,7 @@ def test_a_channel_waits_for_its_connect_and_then_for_bytes() -> None:
     assert channel.state == ChannelState(ChannelStateName.READY, None, "10.0.0.1:9092", None)
 
 
-def test_write_interest_stands_only_while_the_system_has_not_taken_all_of_a_send() -> None:
+def test_the_channel_asks_for_writes_only_until_the_system_has_taken_all_of_a_send() -> None:
     channel = ready(FakeTransport(takes=[3]))
     channel.set_send(NetworkSend(0, [b"abc"]))
     assert channel.interest == EVENT_READ
@@ -315,27 +315,25 @@ def test_a_session_is_not_renewed_without_a_send_nor_amid_one_nor_on_a_muted_cha
 
 
 @pytest.mark.behaviour("SASL-06")
-def test_answers_to_earlier_requests_are_set_aside_one_at_a_time_and_the_beginning_of_one_is_not_lost() -> (
-    None
-):
+def test_answers_to_earlier_requests_are_kept_one_at_a_time_and_the_beginning_of_one_is_not_lost() -> None:
     begun = frame(b"answer 0")
     rest = begun[6:] + frame(b"answer 1") + frame(b"answer 2") + frame(b"welcome back")
     channel = in_session(FakeTransport([frame(b"welcome"), begun[:6], rest]))
     channel.read()
     channel.set_send(NetworkSend(0, [b"request"]))
     channel.maybe_begin_reauthentication(100)
-    assert channel.take_set_aside() is None
+    assert channel.take_earlier_response() is None
     for answer in (b"answer 0", b"answer 1", b"answer 2"):
         channel.prepare(100)
-        assert channel.take_set_aside() == answer
-        assert channel.take_set_aside() is None
+        assert channel.take_earlier_response() == answer
+        assert channel.take_earlier_response() is None
         assert channel.has_bytes_buffered
     channel.prepare(100)
     assert channel.ready
 
 
 class Large:
-    """The reader of an answer that may be larger than what nobody asked for."""
+    """The reader of an answer that may be larger than the limit for unexpected frames."""
 
     most_bytes = 3_000
     takes_pieces = False
@@ -359,7 +357,7 @@ def test_an_answer_that_came_makes_no_room_for_another_as_large(amid_renewal: bo
         channel.set_send(NetworkSend(0, [b"another"]))
         assert channel.maybe_begin_reauthentication(100)
         channel.prepare(100)
-        assert channel.take_set_aside() == LARGE_ANSWER[4:]
+        assert channel.take_earlier_response() == LARGE_ANSWER[4:]
         channel.prepare(100)
     else:
         channel.read()

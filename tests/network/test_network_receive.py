@@ -1,4 +1,4 @@
-"""Frames: out of a stream however it is cut, into one however it is taken, and the memory of all receives."""
+"""Frames: read from a stream in any pieces, written to one in any pieces, and the memory of all receives."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_frame_is_taken_without_its_size_which_may_come_byte_by_byte() -> None
     assert receive.take() == b""
 
 
-def test_what_lies_behind_a_frame_waits_for_its_turn() -> None:
+def test_bytes_after_a_frame_wait_for_their_turn() -> None:
     receive = NetworkReceive(None)
     receive.feed(frame(b"one") + frame(b"two") + b"\x00\x00")
     assert receive.take() == b"one"
@@ -104,10 +104,10 @@ def test_payloads_are_bytes_of_their_own_and_a_large_frames_memory_is_given_back
 
 
 def refusal_of(stream: bytes, max_bytes: int | None, taken: bytes | None = None) -> str:
-    """What is said of a stream's end, after a frame of it."""
+    """The error for the end of a stream, after one frame."""
     receive = NetworkReceive(max_bytes)
     receive.feed(stream)
-    assert receive.has_frame  # there is something to tell, and no further byte is awaited
+    assert receive.has_frame  # there is an error to report, and no further byte is awaited
     if taken is not None:
         assert receive.take() == taken
     with pytest.raises(InvalidReceiveError) as caught:
@@ -264,7 +264,7 @@ def test_a_frame_beyond_int32_is_refused_before_a_byte_is_written() -> None:
 # -- MemoryPool ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_reserved_is_missing_until_it_is_released() -> None:
+def test_reserved_memory_is_missing_until_it_is_released() -> None:
     pool = MemoryPool(1000)
     pool.release(7)  # which it does not hold
     assert pool.available_bytes == 1000
@@ -274,7 +274,7 @@ def test_what_is_reserved_is_missing_until_it_is_released() -> None:
     assert pool.available_bytes == 1000
 
 
-def test_one_frame_may_take_more_than_there_is_and_then_nobody_gets_any() -> None:
+def test_one_frame_may_take_more_than_there_is_and_then_no_other_gets_any() -> None:
     pool = MemoryPool(1000)
     assert pool.try_reserve(1, 5000)
     assert pool.available_bytes == -4000
@@ -298,7 +298,7 @@ def test_those_refused_get_their_turn_in_the_order_in_which_they_asked() -> None
     assert pool.next_in_line() == 4
 
 
-def test_one_that_leaves_the_line_holds_nobody_up() -> None:
+def test_a_receive_that_leaves_the_line_blocks_no_other() -> None:
     pool = MemoryPool(10)
     assert pool.try_reserve(1, 10)
     assert not pool.try_reserve(2, 1)

@@ -1,4 +1,4 @@
-"""Secrets that may live in files that change: what is in force when, who is told, and that nothing shows."""
+"""Secrets in files that may change: which value is in force, how changes are reported, that none is shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_file_holds_the_secret_without_the_line_end_that_editors_leave(
     assert not events.events
 
 
-def test_a_changed_file_is_read_again_and_told_once_unless_its_text_is_the_same(
+def test_a_changed_file_is_read_again_and_reported_once_unless_its_text_is_the_same(
     tmp_path: Path, events: RecordedEvents
 ) -> None:
     path, other = tmp_path / "password", tmp_path / "other"
@@ -88,8 +88,8 @@ def test_a_file_that_can_not_be_read_any_more_leaves_the_last_text_in_force_and_
         secret.read()
         path.write_text(text)
         secret.read()
-    told = [event.failure is None for event in events.of(SecretReloaded)]
-    assert told == [False, True] * 5, "a fault is told again when it comes back"
+    reported = [event.failure is None for event in events.of(SecretReloaded)]
+    assert reported == [False, True] * 5, "a fault is reported again when it comes back"
 
 
 def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(
@@ -114,7 +114,7 @@ def test_neither_source_nor_secret_shows_the_text(tmp_path: Path, events: Record
     assert str(tmp_path / "password") in shown
 
 
-# -- what is made of texts that change -----------------------------------------------------------------------
+# -- values of texts that change -----------------------------------------------------------------------------
 
 
 class Given:
@@ -142,7 +142,7 @@ def test_it_is_made_anew_when_the_text_changed_and_only_then() -> None:
     assert (number.now(), number.now(), given.made) == (2, 2, 2)
 
 
-def test_what_will_not_do_is_told_once_and_the_last_good_one_stays() -> None:
+def test_an_unusable_secret_is_reported_once_and_the_last_good_one_stays() -> None:
     given, events = Given("1"), RecordedEvents()
     number = InForce(given.read, given.make, events)
     given.text = "one"
@@ -154,7 +154,7 @@ def test_what_will_not_do_is_told_once_and_the_last_good_one_stays() -> None:
         given.text = text
         number.now()
     assert number.now() == 2
-    assert len(events.events) == 2, "after a good one it is told again"
+    assert len(events.events) == 2, "after a good one it is reported again"
 
 
 def test_without_a_first_one_there_is_none() -> None:

@@ -1,4 +1,4 @@
-"""Each security protocol gets its layers, what they need is read at once, and what changes has a number."""
+"""Each security protocol gets its layers, their secrets are read at once, and each change has a version."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_can_not_be_read_is_named_before_anything_is_connected(tmp_path: Pa
     builder_of(trusting(Authority().write_trust(tmp_path / "ca.pem"))).close()
 
 
-def test_who_talks_plaintext_does_not_pay_for_tls_and_sasl() -> None:
+def test_plaintext_connections_do_not_pay_for_tls_and_sasl() -> None:
     program = (
         "import sys, client_core\n"
         "client_core.KafkaProducer("
@@ -209,7 +209,7 @@ def test_another_password_is_noticed_without_any_connection_and_the_same_mounted
     assert rig.failures() == [None]
 
 
-def test_a_password_that_will_not_do_or_is_gone_changes_nothing_and_is_told_once(rig: Rig) -> None:
+def test_an_unusable_or_missing_password_changes_nothing_and_is_reported_once(rig: Rig) -> None:
     credentials = rig.with_password(username="erin", password=FIRST)
     rig.swap(username="erin", password="")
     assert (credentials(), credentials()) == (CredentialsVersion(), CredentialsVersion())
@@ -217,10 +217,10 @@ def test_a_password_that_will_not_do_or_is_gone_changes_nothing_and_is_told_once
     assert "is empty" in (failure or "")
     rig.swap(username="erin", password=SECOND)
     assert credentials() == ONE_MORE_SASL
-    told = len(rig.failures())
+    failures_before = len(rig.failures())
     rig.path("password").unlink()
     assert credentials() == ONE_MORE_SASL
-    assert len(rig.failures()) == told + 1
+    assert len(rig.failures()) == failures_before + 1
 
 
 def test_key_and_certificate_swapped_together_are_one_change_and_one_alone_is_not_used(rig: Rig) -> None:
@@ -247,7 +247,7 @@ def test_another_authority_is_a_change_too(rig: Rig) -> None:
     assert credentials() == ONE_MORE_TLS
 
 
-def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_somebody_else_is(
+def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_another_user_is(
     rig: Rig,
 ) -> None:
     """The session is renewed with the next one, where the broker has sessions end."""
@@ -259,7 +259,7 @@ def test_the_next_token_of_the_same_principal_is_no_other_credential_and_one_of_
     assert credentials() == first._replace(sasl=first.sasl + 1)
 
 
-def test_where_nothing_is_a_file_nothing_is_looked_at(rig: Rig) -> None:
+def test_without_files_no_file_is_looked_at(rig: Rig) -> None:
     said = SaslConfig(
         "PLAIN",
         username=SecretSource("sasl.username", text="u"),

@@ -1,6 +1,6 @@
-"""Selector over loopback: connections, sends, receives, their ends, and what a poll tells of them.
+"""Selector over loopback: connections, sends, receives, their ends, and what a poll returns of them.
 
-Twins of SelectorTest (Kafka 4.3) but for its look into private fields, for which `assert_empty` stands.
+Twins of SelectorTest (Kafka 4.3). Java's look into private fields is replaced by `assert_empty`.
 Receiving while memory is short has a file of its own.
 """
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from client_core.network.transport_layer import TransportLayer
 
 LEFT_OUT: Final = {
-    "SelectorTest.PartialSendAndReceiveReflectedInMetrics": "bytes are told of by request",
-    "SelectorTest.OutboundConnectionsCountInConnectionCreationMetric": "NodeConnecting tells it",
+    "SelectorTest.PartialSendAndReceiveReflectedInMetrics": "bytes are reported by request",
+    "SelectorTest.OutboundConnectionsCountInConnectionCreationMetric": "NodeConnecting reports it",
 }
 
 CONFIG = NetworkConfig(connections_max_idle_ms=MAX_IDLE_MS)
@@ -175,7 +175,7 @@ def assert_empty(selector: Selector) -> None:
 
 
 def open_files() -> Counter[str]:
-    """What the process has open, by inode: what earlier tests left for the collector may go meanwhile."""
+    """The process's open files by inode: those that earlier tests left to the collector may go meanwhile."""
     opened = Counter[str]()
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
@@ -204,7 +204,7 @@ def immediately(
 
 @pytest.mark.java("SelectorTest.ExistingConnectionId")
 @pytest.mark.behaviour("SEL-01")
-def test_a_connect_is_told_once_when_it_is_done_and_an_existing_connection_id_is_a_bug(
+def test_a_connect_is_returned_once_when_it_is_done_and_an_existing_connection_id_is_a_bug(
     selector: Selector, peer: TcpPeer
 ) -> None:
     connect(selector, 7, peer)
@@ -344,7 +344,7 @@ def test_a_channel_is_ready_after_authentication_and_connected_before(
 
 
 @pytest.mark.behaviour("SEL-18")
-def test_a_refused_log_in_is_told_and_logged_as_such(
+def test_a_refused_log_in_is_reported_and_logged_as_such(
     clock: MockClock, peer: TcpPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     refusal = SaslAuthenticationError("invalid credentials")
@@ -357,7 +357,7 @@ def test_a_refused_log_in_is_told_and_logged_as_such(
         with caplog.at_level(logging.DEBUG, "client_core.network.selector"):
             assert poll_until_disconnected(selector, 1) is ChannelStateName.AUTHENTICATION_FAILED
         assert selector.disconnected[1].error is refusal
-        # Whoever owns the connection says it to people, and not at each attempt.
+        # The owner of the connection logs it for people, and not at each attempt.
         assert {record.levelname for record in caplog.records} == {"DEBUG"}
         assert "(invalid credentials)" in caplog.text
 
@@ -402,7 +402,7 @@ def test_cant_send_with_in_progress(selector: Selector, echo_peer: ScriptedPeer)
     selector.send(0, [b"test1"])
     with pytest.raises(IllegalStateError, match="prior send operation still in progress, connection id is 0"):
         selector.send(0, [b"test2"])
-    selector.poll(FOREVER_MS)  # there is something to tell, so it does not wait
+    selector.poll(FOREVER_MS)  # there is something to return, so it does not wait
     assert selector.disconnected[0].name is ChannelStateName.FAILED_SEND
     assert_empty(selector)
 
@@ -431,7 +431,7 @@ def test_normal_operation(selector: Selector, echo_peer: ScriptedPeer) -> None:
 
 @pytest.mark.java("SelectorTest.ClearCompletedSendsAndReceives")
 @pytest.mark.behaviour("SEL-04")
-def test_what_a_poll_brought_is_gone_with_the_next(selector: Selector, peer: TcpPeer) -> None:
+def test_results_of_a_poll_are_gone_with_the_next(selector: Selector, peer: TcpPeer) -> None:
     server = accepted(selector, 0, peer)
     selector.send(0, [b"ab", b"c"])
     selector.poll(FOREVER_MS)  # a new send is written at once
@@ -569,7 +569,7 @@ def test_graceful_close(selector: Selector, peer: TcpPeer) -> None:
 
 
 @pytest.mark.behaviour("SEL-12")
-def test_close_of_a_connection_is_not_told_and_drops_what_is_pending(
+def test_close_of_a_connection_is_not_reported_and_drops_what_is_pending(
     selector: Selector, peer: TcpPeer
 ) -> None:
     server = accepted(selector, 0, peer)
@@ -592,7 +592,7 @@ def test_close_of_a_connection_is_not_told_and_drops_what_is_pending(
 
 
 @pytest.mark.behaviour("SEL-13")
-def test_a_failure_while_sending_is_told_and_drops_unread_frames(clock: MockClock, peer: TcpPeer) -> None:
+def test_a_failure_while_sending_is_reported_and_drops_unread_frames(clock: MockClock, peer: TcpPeer) -> None:
     class Unwritable(PlaintextTransportLayer):
         def write(self, pieces: object) -> int:
             raise DisconnectError("the peer closed the connection")
@@ -625,7 +625,7 @@ def test_channel_close_while_processing_receives(selector: Selector, peer: TcpPe
     assert not selector.disconnected
 
 
-def test_a_bug_in_a_channel_goes_up_and_its_connection_is_told_as_ended_by_the_next_poll(
+def test_an_exception_in_a_channel_is_raised_and_the_next_poll_returns_the_disconnect(
     clock: MockClock, peer: TcpPeer
 ) -> None:
     class Buggy(PlaintextTransportLayer):
@@ -739,7 +739,7 @@ def test_a_poll_returns_the_time_after_it_and_refuses_a_negative_timeout(
         selector.poll(-1)
 
 
-def test_what_polls_waited_is_added_up_and_a_poll_that_may_not_wait_adds_nothing() -> None:
+def test_waits_of_polls_are_added_up_and_a_poll_that_may_not_wait_adds_nothing() -> None:
     with selector_over(PlaintextChannelBuilder(), MockClock(auto_tick_ms=5)) as selector:
         selector.poll(0)
         assert selector.waited_ms == 0

@@ -1,4 +1,4 @@
-"""Selector against peers that are no brokers, or broken ones: a clear sentence, and no harm."""
+"""Selector against peers that are no brokers, or broken ones: a clear error, and no damage."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_two_gigabytes_promised_cost_nothing_where_they_are_allowed() -> None:
                 selector.poll(PATIENCE_MS)
             selector.poll(0)
             assert not selector.disconnected
-        # What one read may take is given back at once; the limit is far from two gigabytes all the same.
+        # The memory of one read is freed at once; the limit is still far below two gigabytes.
         assert tracemalloc.get_traced_memory()[1] < 2 * 1024 * 1024
     finally:
         tracemalloc.stop()

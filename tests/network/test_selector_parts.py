@@ -131,7 +131,7 @@ def test_waiting_for_memory_is_no_busy_loop(peer: TcpPeer, selector_with: MadeWi
     timer.join()
 
 
-def test_a_muted_connection_does_not_stand_in_line(peer: TcpPeer, selector_with: MadeWith) -> None:
+def test_a_muted_connection_does_not_wait_in_line(peer: TcpPeer, selector_with: MadeWith) -> None:
     selector = selector_with(LARGE_BYTES)
     stalling, muted, other = (connected(selector, node_id, peer) for node_id in (1, 2, 3))
     stalling.sendall(frame(b"x" * LARGE_BYTES)[:100_000])
@@ -185,7 +185,7 @@ def echoing() -> Iterator[ScriptedPeer]:
 
 @pytest.fixture
 def selector(echoing: ScriptedPeer) -> Iterator[Selector]:
-    """Connected to two peers that say again what they are told."""
+    """Connected to two peers that echo."""
     selector = Selector(NetworkConfig(max_receive_bytes=None), PlaintextChannelBuilder(), SystemClock())
     for node_id in (1, 2):
         connect(selector, node_id, echoing)
@@ -201,7 +201,7 @@ def test_the_answer_comes_with_the_poll_that_wrote(selector: Selector) -> None:
     assert [receive.payload for receive in selector.completed_receives] == [b"question"]
 
 
-def test_unless_told_so_or_where_nobody_asked_it_to_wait_a_poll_ends_when_it_has_written(
+def test_a_poll_ends_when_it_has_written_unless_the_caller_wants_it_to_wait(
     selector: Selector,
 ) -> None:
     selector.send(1, [b"question"])

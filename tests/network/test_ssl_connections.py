@@ -1,8 +1,8 @@
-"""TLS over loopback, through the real Selector: who is believed, and what is negotiated.
+"""TLS over loopback, through the real Selector: which peers are trusted, and what is negotiated.
 
 Twins of SslTransportLayerTest, SslVersionsTransportLayerTest and SslTransportTls12Tls13Test (Kafka 4.3), by
-name. Where Java has JKS and PEM, there is PEM. Java's server tells by its metrics how a handshake ended,
-TlsPeer by `next_handshake`.
+name. Where Java has JKS and PEM, there is PEM. Java's server counts the ends of handshakes in its metrics;
+TlsPeer returns them from `next_handshake`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_a_certificate_for_the_host_name_is_accepted(version: str) -> None:
         connect(selector, 0, peer)
         while 0 not in selector.connected:
             selector.poll(PATIENCE_MS)
-        assert not selector.is_channel_ready(0)  # `connected` is told before the handshake
+        assert not selector.is_channel_ready(0)  # `connected` is returned before the handshake
         check_connection(selector, 0)
         assert peer.next_handshake().version == version
         assert peer.server_names == ["localhost"]
@@ -258,10 +258,10 @@ def test_a_file_that_was_replaced_is_the_next_connections_and_a_broken_one_nobod
         assert shown_by(2) == renewed.der
         keystore.write_text(renewed.key)
         assert shown_by(3) == renewed.der
-        check_connection(selector, 1)  # what stands, stands
+        check_connection(selector, 1)  # an existing connection stays open
 
 
-# -- what is negotiated --------------------------------------------------------------------------------------
+# -- negotiation ---------------------------------------------------------------------------------------------
 
 _ONE_OR_BOTH = [(TLS12,), (TLS13,), (TLS12, TLS13), (TLS13, TLS12)]
 
@@ -285,7 +285,7 @@ def test_versions_that_meet_connect_and_others_do_not(clients: Sequence[str]) ->
         common = set(servers) & set(clients)
         if not common:
             error = assert_refused(config, context)
-            assert "speaks none of the versions of ssl.enabled.protocols" in error.message
+            assert "supports none of the versions of ssl.enabled.protocols" in error.message
             continue
         with TlsPeer(context, echo) as peer, selector_over(tls(config)) as selector:
             connect(selector, 0, peer)
@@ -304,7 +304,7 @@ def test_cipher_suites_that_do_not_meet() -> None:
     for servers, clients, ours, said in (
         (TLS12, TLS12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ssl.cipher.suites"),
         (TLS13, TLS13, "TLS_AES_128_CCM_SHA256", "ssl.cipher.suites"),
-        (TLS12, TLS13, "TLS_AES_128_GCM_SHA256", "speaks none of the versions"),
+        (TLS12, TLS13, "TLS_AES_128_GCM_SHA256", "supports none of the versions"),
     ):
         context = server_context(RSA_BROKER, protocols=[servers], ciphers="ECDHE-RSA-AES256-GCM-SHA384")
         config = ssl_config(AUTHORITY.certificate, protocols=[clients], ciphers=[ours])
@@ -318,7 +318,7 @@ def test_cipher_suites_that_do_not_meet() -> None:
 
 @pytest.mark.java("SslTransportTls12Tls13Test.CiphersSuiteForTls12FailsForTls13")
 def test_a_suite_of_tls12_will_not_do_for_tls13() -> None:
-    """Java tries to connect and fails; here it is known before."""
+    """Java tries to connect and fails; here the error comes before."""
     suite = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
     with pytest.raises(ConfigError, match=f"none of {suite} works with"):
         SslContexts(ssl_config(AUTHORITY.certificate, protocols=[TLS13], ciphers=[suite]))
@@ -364,7 +364,7 @@ class HeldReader:
         pytest.param(None, marks=pytest.mark.java("SslTransportLayerTest.ClosePlaintext")),
     ],
 )
-def test_what_was_sent_before_a_close_arrives(version: str | None) -> None:
+def test_data_sent_before_a_close_arrives(version: str | None) -> None:
     message = b"x" * 100
     count = 20
     reader = HeldReader(count * len(frame(message)))
@@ -401,7 +401,7 @@ def ended(peer: ScriptedPeer) -> ChannelState:
 
 
 @pytest.mark.behaviour("SSL-03")
-def test_a_plaintext_broker_closes_a_connection_that_begins_with_tls_and_http_is_told_from_a_refusal() -> (
+def test_a_broker_that_closes_when_tls_begins_and_one_that_speaks_http_are_distinguished_from_a_refusal() -> (
     None
 ):
     def close_on_a_huge_size(connection: socket.socket) -> None:

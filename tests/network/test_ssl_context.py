@@ -1,7 +1,6 @@
-"""SslContexts: what it makes of its settings, what it says of those that won't do, and files that change.
+"""SslContexts: contexts made of settings, errors about unusable settings, and files that change.
 
-Whether such a context does what it should on a connection is in test_ssl_handshake.py and
-test_ssl_connections.py.
+The behaviour of such a context on a connection is in test_ssl_handshake.py and test_ssl_connections.py.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def test_renegotiation_and_compression_are_off() -> None:
     assert options & ssl.OP_NO_COMPRESSION
 
 
-def test_a_truststore_stands_in_place_of_the_systems_authorities(
+def test_a_truststore_replaces_the_systems_authorities(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bundle = tmp_path / "system.pem"
@@ -97,7 +96,7 @@ def test_a_truststore_stands_in_place_of_the_systems_authorities(
         assert trusted == ssl.PEM_cert_to_DER_cert(authority)
 
 
-def test_all_authorities_of_a_truststore_are_trusted_also_if_one_stands_there_twice() -> None:
+def test_all_authorities_of_a_truststore_are_trusted_also_if_one_is_a_duplicate() -> None:
     text = AUTHORITY.certificate + STRANGER.certificate + AUTHORITY.certificate
     contexts = SslContexts(ssl_config(text, CLIENT))
     assert len(contexts.context().get_ca_certs()) == 2
@@ -159,7 +158,7 @@ def test_a_key_without_a_certificate_is_refused_and_the_other_way_round() -> Non
 
 
 @pytest.mark.java("SslTransportLayerTest.InvalidKeyPassword")
-def test_a_wrong_key_password_is_told_from_a_missing_one() -> None:
+def test_a_wrong_key_password_is_distinguished_from_a_missing_one() -> None:
     opens = "it does not open ssl.keystore.key; the password is wrong, or the key damaged"
     for traditional in (False, True):
         encrypted = CLIENT.key_encrypted_with(PASSWORD, traditional=traditional)
@@ -199,7 +198,7 @@ def test_a_damaged_key_is_refused_and_one_with_a_character_that_no_pem_has() -> 
         assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged"
 
 
-def test_a_damaged_certificate_is_told_by_its_place() -> None:
+def test_a_damaged_certificate_is_reported_with_its_place() -> None:
     cut = "\n".join([*CLIENT.chain.splitlines()[:3], "-----END CERTIFICATE-----", ""])
     error = complaint(ssl_config(AUTHORITY.certificate + cut))
     assert error.message == ("ssl.truststore.certificates: certificate 2 of 2 can't be read: it is damaged")
@@ -207,7 +206,7 @@ def test_a_damaged_certificate_is_told_by_its_place() -> None:
     assert "ssl.keystore.certificate.chain: certificate 2 of 2 can't be read" in error.message
 
 
-def test_a_java_store_is_told_from_a_broken_file(tmp_path: Path) -> None:
+def test_a_java_store_is_distinguished_from_a_broken_file(tmp_path: Path) -> None:
     store = tmp_path / "truststore.jks"
     config = replace(ssl_config(None), truststore=SecretSource("ssl.truststore.location", path=str(store)))
     for beginning, kind in (
@@ -227,7 +226,7 @@ def test_a_weak_certificate_is_refused_in_openssls_words() -> None:
     identity = weak("client")
     error = complaint(identified(identity.key, identity.chain))
     assert error.message == (
-        "ssl.keystore.certificate.chain: OpenSSL does not take our certificate: ee key too small"
+        "ssl.keystore.certificate.chain: OpenSSL rejects our certificate: ee key too small"
     )
 
 
@@ -364,7 +363,7 @@ def test_a_text_that_returns_to_what_it_was_makes_no_new_context(files: Files) -
     assert contexts.context() is before
 
 
-def test_a_damaged_certificate_of_our_own_chain_is_told_by_its_place() -> None:
+def test_a_damaged_certificate_of_our_own_chain_is_reported_with_its_place() -> None:
     der = ssl.PEM_cert_to_DER_cert(AUTHORITY.certificate)
     signature_at = der.rindex(b"\x03")
     while True:
@@ -381,10 +380,10 @@ def test_a_damaged_certificate_of_our_own_chain_is_told_by_its_place() -> None:
     assert error.message == f"{where} can't be read: it is damaged"
 
 
-def test_a_key_that_can_not_be_handed_over_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_can_not_be_handed_over_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_descriptor(_: str) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(os, "memfd_create", no_descriptor)
     error = complaint(identified(CLIENT.key, CLIENT.chain))
-    assert error.message == "ssl.keystore.key: can't hand it to OpenSSL: Too many open files"
+    assert error.message == "ssl.keystore.key: can't pass it to OpenSSL: Too many open files"

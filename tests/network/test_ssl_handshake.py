@@ -143,7 +143,7 @@ def test_a_certificate_is_for_its_names_and_addresses() -> None:
 
 @both_versions
 @pytest.mark.behaviour("SSL-03")
-def test_an_unknown_authority_is_refused_and_the_peer_told(version: str) -> None:
+def test_an_unknown_authority_is_refused_and_the_peer_gets_an_alert(version: str) -> None:
     pipe = pipe_to(version=version)
     said = refusal_of(pipe, trusts=Authority().certificate)
     assert "unknown authority; add its authority to ssl.truststore.certificates" in said
@@ -171,7 +171,7 @@ def test_an_expired_certificate_is_refused_also_if_it_is_trusted_itself() -> Non
 
 
 @pytest.mark.behaviour("SSL-03")
-def test_a_failure_is_raised_once_the_peer_has_been_told_or_can_no_longer_be() -> None:
+def test_a_failure_is_raised_once_the_alert_has_been_sent_or_can_no_longer_be() -> None:
     for steps in (0, 1, 2, None):
         pipe = pipe_to(AUTHORITY.issue("elsewhere"))
         transport = client_over(pipe)
@@ -259,7 +259,7 @@ def turn(channel: KafkaChannel) -> None:
 
 
 def assert_closed(channel: KafkaChannel, error: DisconnectError) -> None:
-    """The end is a disconnection in the middle of the handshake, worth a warning, and nobody was refused."""
+    """The end is a disconnection during the handshake: it is a warning and no refusal."""
     channel.fail(error)
     end = disconnection.from_channel(channel.state)
     assert channel.state.name is ChannelStateName.AUTHENTICATE

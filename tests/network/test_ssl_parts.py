@@ -55,15 +55,15 @@ def test_a_text_without_a_certificate_says_what_it_has_instead() -> None:
     for text, said in (
         ("", "it must be PEM"),
         ("/etc/kafka/ca.pem", r"a path belongs into the setting that ends in \.location"),
-        (IDENTITY.key, "what it holds is: private key"),
+        (IDENTITY.key, "it has: private key"),
         (CERTIFICATE[:-40], "it must be PEM"),
     ):
-        with pytest.raises(ConfigError, match=rf"^{NAME}: there is no certificate in it; .*{said}") as caught:
+        with pytest.raises(ConfigError, match=rf"^{NAME}: it has no certificate; .*{said}") as caught:
             ssl_pem.certificates(text, NAME)
         assert caught.value.name == NAME
 
 
-def test_a_certificate_that_is_not_base64_is_told_by_its_place() -> None:
+def test_a_certificate_that_is_not_base64_is_reported_with_its_place() -> None:
     broken = CERTIFICATE.replace("M", "!", 1)
     with pytest.raises(ConfigError, match=f"^{NAME}: certificate 2 of 2 is not base64"):
         ssl_pem.certificates(CERTIFICATE + broken, NAME)
@@ -76,7 +76,7 @@ def test_one_private_key_is_wanted_which_is_made_readable_and_known_if_it_is_enc
         text = IDENTITY.key_encrypted_with("secret", traditional=traditional)
         block = ssl_pem.private_key(text, NAME)
         assert (block.is_encrypted, block.text) == (True, text)
-    with pytest.raises(ConfigError, match="there is no private key in it; what it holds is: certificate"):
+    with pytest.raises(ConfigError, match="it has no private key; it has: certificate"):
         ssl_pem.private_key(CERTIFICATE, NAME)
     with pytest.raises(ConfigError, match="there are 2 private keys in it, give one"):
         ssl_pem.private_key(IDENTITY.key * 2, NAME)
@@ -131,9 +131,9 @@ def test_blocks_are_those_of_the_plain_expression() -> None:
 
 
 def test_a_file_of_nothing_but_beginnings_is_refused_in_one_pass() -> None:
-    """It may lie where a certificate did, and is read on the I/O thread: each one searched for its end."""
+    """Such a file is read on the I/O thread. Searching an end for each beginning took quadratic time."""
     text = "-----BEGIN CERTIFICATE-----\n" * 100_000
-    with pytest.raises(ConfigError, match="there is no certificate in it"):
+    with pytest.raises(ConfigError, match="it has no certificate"):
         ssl_pem.certificates(text, NAME)
 
 
@@ -169,13 +169,13 @@ def test_both_kinds_of_time_are_read() -> None:
 
 @given(st.integers(0, len(ISSUED.der) - 1))
 def test_a_certificate_that_is_cut_is_none(size: int) -> None:
-    with pytest.raises(ValueError, match="cut"):
+    with pytest.raises(ValueError, match="truncated"):
         certificate_expires_at_s(ISSUED.der[:size])
 
 
 def test_a_validity_without_an_end_is_none() -> None:
     only_its_beginning = "300c 300a 0200 3000 3000 3002 1700"
-    with pytest.raises(ValueError, match="cut"):
+    with pytest.raises(ValueError, match="truncated"):
         certificate_expires_at_s(bytes.fromhex(only_its_beginning))
 
 
@@ -228,8 +228,8 @@ def test_other_versions_are_refused() -> None:
     refusals: dict[tuple[str, ...], str] = {
         (): "is empty",
         ("TLSv1.4",): "'TLSv1.4' is unknown; use TLSv1.2 and TLSv1.3",
-        ("TLSv1.2", "TLSv1.1"): "TLSv1.1 is not spoken",
-        ("SSLv3",): "SSLv3 is not spoken",
+        ("TLSv1.2", "TLSv1.1"): "TLSv1.1 is insecure and not supported",
+        ("SSLv3",): "SSLv3 is insecure and not supported",
     }
     for protocols, said in refusals.items():
         with pytest.raises(ConfigError, match=said) as caught:
@@ -318,7 +318,7 @@ def test_openssl_knows_every_name_of_the_table() -> None:
     assert set(_OPENSSL_NAMES.values()) <= set(names(context))
 
 
-# -- from what OpenSSL says to what people are told ----------------------------------------------------------
+# -- from OpenSSL's errors to ours ---------------------------------------------------------------------------
 
 
 def ssl_error(reason: str | None, said: str = "[SSL: X] something (_ssl.c:1006)") -> ssl.SSLError:
@@ -341,7 +341,7 @@ def test_a_reason_becomes_a_sentence() -> None:
         "WRONG_VERSION_NUMBER": "does not speak TLS on this port",
         "RECORD_LAYER_FAILURE": "does not speak TLS on this port",
         "TLSV1_ALERT_PROTOCOL_VERSION": "none of the versions of ssl.enabled.protocols",
-        "SSLV3_ALERT_HANDSHAKE_FAILURE": "nothing in common with us",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE": "no TLS parameters in common with us",
         "SSLV3_ALERT_BAD_CERTIFICATE": "does not accept our client certificate, or wants one and got none",
         "TLSV13_ALERT_CERTIFICATE_REQUIRED": "wants a client certificate",
         "TLSV1_ALERT_UNKNOWN_CA": "does not know the authority of our client certificate",
@@ -370,7 +370,7 @@ def test_a_certificate_that_fails_becomes_a_sentence() -> None:
         23: "the broker's certificate has been revoked",
         62: "is not for broker.example.com; connect by a name that it has",
         64: "is not for broker.example.com",
-        26: "won't do: unsuitable certificate purpose",
+        26: "is not accepted: unsuitable certificate purpose",
     }
     for code, said in sentences.items():
         failure = certificate_error(code, "unsuitable certificate purpose")

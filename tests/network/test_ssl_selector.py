@@ -46,7 +46,7 @@ needs_openssl = pytest.mark.skipif(
 
 
 def assert_empty(selector: Selector, node_id: int) -> None:
-    """Nothing is left of a connection, and nothing is told of its end."""
+    """Nothing is left of a connection, and its end is not reported."""
     assert not selector.is_channel_ready(node_id)
     selector.poll(0)
     assert not selector.completed_receives
@@ -120,7 +120,7 @@ class TlsByHand:
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def step(self) -> bool:
-        """Goes on with the handshake, if something came; returns whether it is done."""
+        """Continues the handshake, if bytes came; returns whether it is done."""
         try:
             self._incoming.write(self._connection.recv(65536))
         except BlockingIOError:
@@ -144,7 +144,7 @@ class TlsByHand:
 )
 @pytest.mark.parametrize("is_muted", [False, True])
 def test_half_a_record_and_buffered_bytes_of_a_muted_channel_are_not_asked_for(is_muted: bool) -> None:
-    """One connection has bytes and can make nothing of them; nobody asks for them while another one works."""
+    """One connection has bytes that can't be used yet; it is not read while another connection works."""
     transports = CountingTransports()
     builder = WatchedChannels(transports)
     peer = TlsPeer(server_context(BROKER, protocols=[TLS12]), echo)
@@ -239,7 +239,7 @@ def test_new_keys_pass_unseen() -> None:
         selector.poll(0)
         server.wait_for(b"with the old keys")
         server.say(b"K\n")  # new keys, and the client shall renew its own
-        selector.poll(PATIENCE_MS)  # they have come: openssl has done as it was told
+        selector.poll(PATIENCE_MS)  # they have come, so openssl has sent them
         assert not selector.completed_receives
         server.say(frame(b"answer"))
         received: list[bytes] = []

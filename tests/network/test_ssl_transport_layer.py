@@ -151,7 +151,7 @@ def test_bytes_are_buffered_exactly_when_a_read_yields_some_without_the_network(
 @pytest.mark.behaviour("SEL-11")
 @pytest.mark.parametrize("says_goodbye", [True, False])
 @both_versions
-def test_what_came_before_the_end_is_read_before_the_end(version: str, says_goodbye: bool) -> None:
+def test_data_before_the_end_is_read_before_the_end(version: str, says_goodbye: bool) -> None:
     transport, pipe = connected(version)
     pipe.send(b"the last answer")
     if says_goodbye:
@@ -173,7 +173,7 @@ def test_an_end_behind_the_last_bytes_needs_no_select() -> None:
         transport.read(KIB)
 
 
-def test_a_record_that_was_tampered_with_ends_the_connection_and_tells_the_peer() -> None:
+def test_a_tampered_record_ends_the_connection_and_sends_the_peer_an_alert() -> None:
     transport, pipe = connected()
     pipe.send(b"good")
     assert transport.read(KIB) == b"good"
@@ -214,7 +214,7 @@ def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake_to_a_read
         transport.write([b"a request"])
 
 
-def test_a_write_that_fails_for_no_reason_told_and_a_failure_once_bytes_came_are_disconnections() -> None:
+def test_a_write_that_fails_without_an_error_and_a_failure_after_bytes_came_are_disconnections() -> None:
     transport, pipe = connected()
     pipe.send(b"an answer that nobody will read")
     pipe.end()
@@ -345,7 +345,7 @@ def test_close_frees_the_socket_even_if_tls_and_the_network_object() -> None:
     assert pipe.is_closed
 
 
-def test_what_is_not_of_tls_is_the_transport_below() -> None:
+def test_everything_but_tls_is_the_transport_below() -> None:
     transport, _ = connected()
     assert (transport.fileno(), transport.remote_address) == (99, "10.0.0.1:9093")
 

@@ -163,7 +163,7 @@ def test_reading_brings_some_bytes_or_none_and_the_end_raises(
     assert caught.value.message == "the peer closed the connection"
 
 
-def test_a_reset_is_told_from_a_close(peer: TcpPeer, transport: PlaintextTransportLayer) -> None:
+def test_a_reset_is_distinguished_from_a_close(peer: TcpPeer, transport: PlaintextTransportLayer) -> None:
     server = peer.accept()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     server.close()

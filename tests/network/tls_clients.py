@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.certificates import Identity
     from tests.support.tls_peers import TlsPipe
 
-#: Nobody needs as many steps as that for a handshake.
+#: More steps than any handshake needs.
 MANY_STEPS = 500
 
 

@@ -1,4 +1,4 @@
-"""A Selector that speaks TLS to peers on loopback: what tests of connections and of the selector share."""
+"""A Selector that speaks TLS to peers on loopback; shared by the tests of connections and of the selector."""
 
 from __future__ import annotations
 

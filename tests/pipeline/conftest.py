@@ -6,12 +6,12 @@
     whole_run    the whole job, run once by its command: over simulated events, in a folder whose bronze holds
                  the stories of all test modules that were collected already (stories.py).
     tables       what is in that folder.
-    many_fleets  silver and gold of the stories and of 120 fleets that hypothesis draws, each as it was told
+    many_fleets  silver and gold of the stories and of 120 fleets that hypothesis draws, each both unchanged
                  and mangled, in memory; and their oracle (whole_pipeline.py).
 
-A test that takes `spark`, itself or through a fixture, bears the mark `spark` by that; one that starts a
-Spark of its own says it of itself. Either has 300 s before it counts as hung, and runs in the same process as
-all others of its kind.
+A test that takes `spark`, itself or through a fixture, gets the mark `spark`; one that starts a Spark of its
+own sets it. Either has 300 s before it counts as hung, and runs in the same process as all others of its
+kind.
 """
 
 from __future__ import annotations

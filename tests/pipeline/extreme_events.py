@@ -1,4 +1,4 @@
-"""Events that the types of event v1 allow and no cluster has: the extremes of each field, alone and together.
+"""Events that event v1 allows and no cluster emits: the extremes of each field, alone and together.
 
     extreme_lines()      JSON lines: every field of every type at every extreme of its type, one at a time;
                          then events that hypothesis draws, of any mixture of extremes, of values that are
@@ -87,7 +87,7 @@ def _one_at_a_time() -> Iterator[dict[str, Any]]:
 
 @st.composite
 def _mixtures(draw: st.DrawFn) -> dict[str, Any]:
-    """An event of any type: who and where are of a few, all else is ordinary, extreme, or just allowed."""
+    """An event of any type: few sidecars and places; all else is ordinary, extreme, or just allowed."""
     kind = draw(st.sampled_from(sorted(event_v1.OF_TYPE)))
     event = good(kind)
     keeps = draw(st.sampled_from(["sense", "bounds", "anything"]))
@@ -108,7 +108,7 @@ def _mixtures(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _whereabouts() -> SearchStrategy[dict[str, Any]]:
-    """Who tells, when, and at which line: few of each, so that they meet."""
+    """The sidecar, the time and the line number of an event: few of each, so that they meet."""
     seconds = st.integers(0, 2_400).map(lambda s: f"2026-11-21T{9 + s // 3600:02d}:{s // 60 % 60:02d}:00Z")
     return st.fixed_dictionaries(
         {

@@ -1,15 +1,15 @@
-"""Events of small fleets, as bronze has them: told by hand, or drawn by hypothesis.
+"""Events of small fleets, as bronze has them: written by hand, or drawn by hypothesis.
 
     boot = Boot("a")                        a boot of sidecar a, on cluster "c"
     boot.sees(10, leader=1, epoch=4)        its event that partition 0 of "orders" is led by 1, at T0 + 10 s
     bronze(spark, boot.events + ...)        a DataFrame with the schema of bronze_events
 
-    fleets()                                a strategy: events with no sense in them but the format's. Few
+    fleets()                                a strategy: random events of the right format. Few
                                             names, few epochs and few instants, so that they meet
-    examples_of(fleets(), 100)              a hundred of them: with a cluster_id of its own for each they
-                                            cost Spark no more than one fleet that is a hundred times as large
+    examples_of(fleets(), 100)              a hundred of them, each with a cluster_id of its own: Spark needs
+                                            no longer for them than for one fleet of that size
 
-Pure Python; T0 is 20 minutes before a full hour, so that what is told in a fleet's minutes falls into two.
+Pure Python. T0 is 20 minutes before a full hour, so that a fleet's events fall into two hours.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def at(seconds: float) -> datetime:
 
 
 class Boot:
-    """A boot of a sidecar, telling its events one after the other; its clock is `clock_s` ahead."""
+    """A boot of a sidecar, which emits its events one after the other; its clock is `clock_s` ahead."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Boot:
         self._clock_s = clock_s
         self._seq = 0
 
-    def tells(self, seconds: float, kind: str, *, seq: int | None = None, **fields: Any) -> None:
+    def emits(self, seconds: float, kind: str, *, seq: int | None = None, **fields: Any) -> None:
         """Any event. `seq` is the next one, unless given."""
         self._seq = self._seq + 1 if seq is None else seq
         self.events.append(
@@ -87,7 +87,7 @@ class Boot:
         isr: Sequence[int] = (1, 2, 3),
         replicas: Sequence[int] = (1, 2, 3),
     ) -> None:
-        self.tells(
+        self.emits(
             seconds,
             event_v1.PARTITION,
             topic=topic,
@@ -103,12 +103,12 @@ class Boot:
         )
 
     def ends(self, seconds: float, change: str, *, topic: str = TOPIC, topic_id: str | None = ID) -> None:
-        self.tells(seconds, event_v1.TOPIC, topic=topic, topic_id=topic_id, change=change, metadata_version=1)
+        self.emits(seconds, event_v1.TOPIC, topic=topic, topic_id=topic_id, change=change, metadata_version=1)
 
     def beats(
         self, seconds: float, *, dropped: int = 0, max_age_ms: int = INTERVAL_MS, version: str = "1.0"
     ) -> None:
-        self.tells(
+        self.emits(
             seconds,
             event_v1.HEARTBEAT,
             uptime_ms=1,
@@ -137,7 +137,7 @@ class Boot:
             name = str(event_v1.bucket_of(latency_us))
             buckets[name] = buckets.get(name, 0) + records
         records = sum(buckets.values())
-        self.tells(
+        self.emits(
             seconds,
             event_v1.WINDOW,
             seq=seq,
@@ -251,7 +251,7 @@ def numbered(events: Iterable[Event], number: int) -> list[Event]:
 
 
 def number_of(row: Event) -> int | None:
-    """The fleet that a row of any table is of; None where it has no name of a fleet's own."""
+    """The fleet of a row of any table; None if the row has no name of a fleet's own."""
     window = row.get("window") or {}
     names = (row.get("cluster_id"), row.get("sidecar_id"), row.get("topic"), window.get("topic"))
     return next((int(name.rpartition("#")[2]) for name in names if name and "#" in name), None)

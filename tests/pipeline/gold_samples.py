@@ -1,10 +1,10 @@
-"""Gold tables as Parquet, made up without Spark: a healthy fleet, a troubled one, a hostile one, any size.
+"""Gold tables as Parquet, made without Spark: a healthy fleet, a troubled one, a hostile one, any size.
 
     write_gold(folder, healthy())            one cluster, nothing to do
-    write_gold(folder, troubled())           one of everything that the report has a sentence for
+    write_gold(folder, troubled())           one case for each sentence of the report
     write_gold(folder, troubled(topics=400)) a large one
 
-The columns are those of the gold tables; a test that has Spark holds them equal.
+The columns are those of the gold tables; a test with Spark checks that they are equal.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class _Fleet:
         self.sidecars: Final = [f"{_SERVICES[n % 3]}-{n // 3:03d}" for n in range(sidecars)]
         self.start: Final = END - timedelta(hours=3)
         self.gold: Final[Gold] = {table: [] for table in SCHEMAS}
-        #: When each partition's leader moved, and to whom.
+        #: When each partition's leader moved, and to which broker.
         self.moves: Final[dict[tuple[str, int], list[tuple[datetime, int]]]] = {
             (topic, partition): [(self.start, self.brokers[(t + partition) % brokers])]
             for t, topic in enumerate(self.topics)

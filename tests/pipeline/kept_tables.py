@@ -1,6 +1,6 @@
-"""The tables of a store as they lie on the disk, read without Spark: an independent look at what a run left.
+"""The tables of a store as they are on the disk, read without Spark: an independent look at a run's result.
 
-Bronze as sets, all others as bags: their rows are what they are, and each is there once.
+Bronze is compared as sets, all others as bags.
 """
 
 from __future__ import annotations

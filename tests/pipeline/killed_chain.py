@@ -1,12 +1,11 @@
-"""A driver killed again and again, each time further on, and what its tables are in the end.
+"""A driver killed again and again, each time at a later point, and its tables in the end.
 
     python -m tests.pipeline.killed_chain [few]     every point, both stores: `make test-pipeline-killed`
 
-Then each store's first run again, killed at KILLS instants that nobody chose. A driver that is killed goes
-on with what the one before it left, every second time; else it begins anew. And what lies on the disk after
-each file-system call of a first run, without a process of its own for each: a run on each of these states
-(killed_states.py). The first two are mostly starts of Spark: those that do not depend on each other run side
-by side.
+Then each store's first run is killed at KILLS random instants. Every second time the next driver resumes from
+the state that the killed one left; else it begins anew. Last, there is a run on each state of the disk after
+each file-system call of a first run (killed_states.py). The first two parts are mostly starts of Spark, so
+those that do not depend on each other run in parallel.
 
 A chain is one pair of stores (Parquet, Delta) and one driver after the other on them. All but the last are
 killed with SIGKILL at a point of their own (killed_job.py); the last runs to its end.

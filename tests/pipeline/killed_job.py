@@ -1,16 +1,16 @@
-"""A driver to be killed: the job into both stores, held at a named point in each until SIGKILL ends it.
+"""A driver to be killed: the job into both stores, stopped at a named point in each until SIGKILL ends it.
 
     python -m tests.pipeline.killed_job INPUT OUT none|one|few|all [POINT]
 
 All tables, a few of silver and gold, one of each, or bronze alone, as each costs a second of every start.
-POINT is a name that `Job` calls its `at` with, and how often it has to: `offsets:2` is held when the second
-batch is known. Two of them, with a comma between, are Parquet's and Delta's. Both jobs run in one Spark, each
-up to its point; then the whole process group, Java included, is gone without another word. A start of Spark
-is what such a test costs, so two jobs die of one. Without POINT they run to their end; a point that one of
-them never comes to ends the process with 3. `after:delta:250` is no point: the job into that store alone,
-gone 250 ms after it began, wherever it is then; if it ended before that, the process ends with 3.
-`first:delta` is none either: the first write of all into Delta, bronze_events, gone when the table has a log
-and no commit.
+POINT is a name with which `Job` calls its `at`, and the number of the call: `offsets:2` stops when the second
+batch is known. Two points, with a comma between, are Parquet's and Delta's. Both jobs run in one Spark, each
+up to its point; then the whole process group, Java included, is killed. Two jobs share a process, because the
+start of Spark is the cost of such a test. Without POINT they run to their end. If one of them never comes to
+its point, the process ends with 3. There are two special forms. `after:delta:250` runs the job into that
+store alone and kills it 250 ms after it began; if it ended before that, the process ends with 3.
+`first:delta` is the very first write into Delta, bronze_events, killed when the table has a log and no
+commit.
 """
 
 from __future__ import annotations

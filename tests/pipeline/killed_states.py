@@ -1,14 +1,14 @@
-"""What lies on the disk after each file-system call of a first run, and a run on each of these states.
+"""The state of the disk after each file-system call of a first run, and a run on each of these states.
 
-    python -m tests.pipeline.killed_states [MOST]   prints how many states there were, and what came of them
+    python -m tests.pipeline.killed_states [MOST]   prints how many states there were, and the results
 
-MOST: no more of each store's states than that, evenly far apart. There are about 370.
+MOST: no more of each store's states than that, at even distances. There are about 370.
 
-Spark writes through a file system of ours while the first run goes on (KeptStates.java), which copies the
-store's folder after each call that changes it: what a SIGKILL after that call leaves, files that are half
-written included. States that differ in nothing but random parts of names are one. A run on a state costs 3
-to 8 seconds of CPU, nearly all of it Spark planning queries. So PROCESSES try them, each with a Spark of its
-own: in one Spark, queries that go on from copies of one checkpoint would stop each other.
+During the first run Spark writes through a file system of ours (KeptStates.java). It copies the store's
+folder after each call that changes it. A copy is the state that a SIGKILL after that call leaves, with
+half-written files. States that differ only in random parts of names count as one. A run on a state costs 3 to
+8 seconds of CPU, nearly all of it for Spark's planning of queries. So PROCESSES try them, each with a Spark
+of its own: in one Spark, queries that resume from copies of one checkpoint would stop each other.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _faults(events: Path, kind: str, wanted: Tables, state: Path) -> dict[str, d
 
 
 def main(most: int | None = None) -> int:
-    """1 if any state is one that a run can't go on from."""
+    """1 if a run can't resume from one of the states."""
     with tempfile.TemporaryDirectory() as name:
         events = Path(name, "events")
         write(plan_for(1_000, seed=7, broken=0.05), events, events.with_suffix(".truth.json"))

@@ -1,7 +1,7 @@
-"""The gold tables, computed another way: by loops over polars' rows, from what docs/pipeline-tables.md says.
+"""The gold tables, computed another way: by loops over polars' rows, as docs/pipeline-tables.md defines them.
 
-Nothing of the pipeline is used here. `Oracle(events)` takes bronze events as dicts; each method gives the
-rows of a table as dicts. Slow, and plain on purpose: a set is a set, a sequence is sorted and walked.
+No code of the pipeline is used here. `Oracle(events)` takes bronze events as dicts; each method gives the
+rows of a table as dicts. It is slow and plain on purpose.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Oracle:
     def __init__(self, events: Iterable[Row]) -> None:
         self._events = [event | {"cluster_id": event["cluster_id"] or ""} for event in events]
 
-    # -- what was told -------------------------------------------------------------------------------------
+    # -- reported events -----------------------------------------------------------------------------------
 
     def _of(self, kind: str) -> Iterator[Row]:
         return (event for event in self._events if event["type"] == kind)
 
     @cached_property
     def _seen(self) -> dict[Partition, list[Seen]]:
-        """What was told of each partition, in the order of (epoch, time, sidecar), null being before all."""
+        """The reports about each partition, in the order of (epoch, time, sidecar); null comes first."""
         seen = defaultdict(set)
         for e in self._of("metadata.partition"):
             epoch = -1 if e["leader_epoch"] is None else e["leader_epoch"]
@@ -139,9 +139,9 @@ class Oracle:
                 life = lives[partition.cluster_id, reported[0].topic]
                 life[partition.topic_key] = min(life.get(partition.topic_key, first[0]), first[0])
         by_others: dict[tuple[str, str], list[datetime]] = defaultdict(list)
-        for (cluster, topic_key, boot), told_ends in self._ends_of_boots.items():
-            for told_at, change in told_ends:
-                at = self._right(told_at, boot)
+        for (cluster, topic_key, boot), reported_ends in self._ends_of_boots.items():
+            for reported_at, change in reported_ends:
+                at = self._right(reported_at, boot)
                 if change != "forgotten" and last_reported.get((cluster, topic_key), at) <= at:
                     (by_others if boot in self._left_out else ends)[cluster, topic_key].append(at)
         for (cluster, name), life in lives.items():
@@ -163,7 +163,7 @@ class Oracle:
 
     @cached_property
     def _left_out(self) -> dict[Boot, int]:
-        """The boots whose clocks are not believed: what they are off by, in milliseconds."""
+        """The boots whose clocks are not believed, with the error of each clock in milliseconds."""
         offsets = self._clock_offsets_ms
         clusters: dict[str, list[Boot]] = defaultdict(list)
         for boot in offsets:
@@ -185,7 +185,7 @@ class Oracle:
         return at - timedelta(milliseconds=self._left_out.get(boot, 0))
 
     def _sight(self, reported: Sequence[Seen]) -> tuple[tuple[datetime, str], datetime, bool]:
-        """Of an epoch: when and by whom it was first seen, when last told; whether that is believed."""
+        """Of an epoch: its first report (time and sidecar), its last time, and whether that is believed."""
         believed = [s for s in reported if s.boot not in self._left_out]
         times = [(self._right(s.at, s.boot), s.boot.sidecar_id) for s in believed or reported]
         return min(times), max(times)[0], bool(believed)
@@ -197,12 +197,12 @@ class Oracle:
         rows: list[Row] = []
         for partition, epochs in self._epochs.items():
             before: Row | None = None
-            all_told = list(epochs.values())
+            all_epochs = list(epochs.values())
             for n, (epoch, reported) in enumerate(epochs.items()):
                 leaders = sorted({s.leader for s in reported if s.leader >= 0}) or [-1]
                 (seen_at, observer), last_seen, is_believed = self._sight(reported)
-                if not is_believed and n + 1 < len(all_told):
-                    seen_at = min(seen_at, self._sight(all_told[n + 1])[0][0])
+                if not is_believed and n + 1 < len(all_epochs):
+                    seen_at = min(seen_at, self._sight(all_epochs[n + 1])[0][0])
                 row = {
                     "cluster_id": partition.cluster_id,
                     "topic": min(s.topic for s in reported),
@@ -432,7 +432,7 @@ class Oracle:
     # -- produces ------------------------------------------------------------------------------------------
 
     def _windows(self) -> list[Row]:
-        """One window for a boot and line number: the least, field by field, should there be several."""
+        """One window for each boot and line number: of several, the least value of each field."""
         windows: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
         for e in self._of("produce.window"):
             windows[e["sidecar_id"], e["boot_id"], e["seq"]].append(

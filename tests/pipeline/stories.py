@@ -1,4 +1,4 @@
-"""Tests of tables as stories: what a fleet told, and what the tables say of it.
+"""Tests of tables as stories: the events of a fleet, and the rows that the tables have of it.
 
     story = Stories()
 
@@ -14,8 +14,8 @@
     def test_leader_history(story: Tale, reported: Outcome, tables: Tables) -> None:
         reported.check(story, tables)
 
-Each story has a cluster of its own, so that those of all modules are told together: a Spark job takes half a
-second, and all stories need no more jobs than one. Time is one for all of them: a story may rely on what
+Each story has a cluster of its own, so that the events of all modules go through one run: a Spark job takes
+half a second, and all stories need no more jobs than one. They share one clock: a story may rely on what
 happens after it only if it ends at LATEST_S, after all others.
 """
 
@@ -68,7 +68,7 @@ class Stories:
 
 
 class Outcome:
-    """All stories, begun; `events` are what each of them told, by a number of its own."""
+    """All stories, begun; `events` are those that each story yielded, by a number of its own."""
 
     def __init__(self) -> None:
         self._begun = {tale: tale() for tale in _ALL}
@@ -82,7 +82,7 @@ class Outcome:
         self._rows: dict[str, dict[int | None, list[Row]]] = {}
 
     def check(self, tale: Tale, tables: Tables) -> None:
-        """Goes on with the story, with the rows that are its own."""
+        """Resumes the story with its own rows."""
         number = self._numbers[tale]
 
         def rows(table: str) -> list[Row]:

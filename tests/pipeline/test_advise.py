@@ -1,4 +1,4 @@
-"""Advice from the table to a file and to a topic, and what a sidecar makes of it."""
+"""Advice from the table to a file and to a topic, and how a sidecar reads it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_one_cluster_or_service_can_be_chosen() -> None:
     assert {words: [entry.key for entry in entries_of(ROWS, *words)] for words in chosen} == chosen
 
 
-def test_what_is_not_there_is_told_with_what_is() -> None:
+def test_the_error_about_missing_advice_lists_what_there_is() -> None:
     with pytest.raises(
         NoAdviceError, match=r"for 'billing' on east, 'search' on east, 'billing' on west, and"
     ):
@@ -149,7 +149,7 @@ def test_a_file_that_can_not_be_written_is_named_and_nothing_is_left(tmp_path: P
 
 
 class Scripted:
-    """A sidecar that answers as it is told to, then takes everything."""
+    """A sidecar that first gives the prepared answers, then accepts everything."""
 
     def __init__(self, *answers: Answer | SidecarUnreachableError) -> None:
         self.answers = list(answers)
@@ -208,7 +208,7 @@ def test_many_services_go_in_several_requests(patience: Callable[[int], Patience
     assert [key for keys in sent for key in keys] == [entry.key for entry in entries]
 
 
-def test_what_may_do_better_later_is_asked_again(patience: Callable[[int], Patience]) -> None:
+def test_a_failure_that_may_pass_is_tried_again(patience: Callable[[int], Patience]) -> None:
     for first in (
         SidecarUnreachableError("nobody answers"),
         problem(503, detail="shutting down", retriable=True),
@@ -225,7 +225,7 @@ def test_what_may_do_better_later_is_asked_again(patience: Callable[[int], Patie
             publish(Scripted(*[first] * 9), "t", entries_of(ROWS), patience(400))
 
 
-def test_what_stays_so_is_told_at_once(patience: Callable[[int], Patience]) -> None:
+def test_a_lasting_failure_is_raised_at_once(patience: Callable[[int], Patience]) -> None:
     slow, large = {"message": "slow", "retriable": True}, {"message": "too large", "retriable": False}
     for answer, reported in (
         (problem(404, detail="topic t does not exist"), r"404: topic t does not exist; create the topic"),
@@ -301,7 +301,7 @@ def test_a_wrong_word_ends_it_with_2_and_a_sentence(tables: Path) -> None:
         assert (code, reported in said) == (2, True), (words, said)
 
 
-def test_a_folder_without_the_table_is_told_apart_from_one_of_another_store(
+def test_a_folder_without_the_table_is_distinguished_from_one_of_another_store(
     tables: Path, tmp_path: Path
 ) -> None:
     assert "holds no tables" in advise("--tables", tmp_path / "none", "--out", "-")[1]
@@ -313,7 +313,7 @@ def test_a_folder_without_the_table_is_told_apart_from_one_of_another_store(
     assert "has no table gold_advice" in advise("--tables", tables, "--out", "-")[1]
 
 
-def test_a_table_that_is_no_parquet_is_told_so(tables: Path) -> None:
+def test_a_table_that_is_no_parquet_is_reported_as_such(tables: Path) -> None:
     (tables / "gold_advice" / "part-0.parquet").write_bytes(b"not at all")
     code, said = advise("--tables", tables, "--out", "-")
     assert (code, "gold_advice can't be read as Parquet" in said) == (2, True), said

@@ -1,4 +1,4 @@
-"""Lines become events or rejects, each with its reason: a catalogue of them, and many nobody thought of."""
+"""Lines become events or rejects, each with its reason: a catalogue of cases, and many random ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ADDED: Final = line().removesuffix("}")
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A line, and what becomes of it: `detail` is given where the test is about it."""
+    """A line and its expected rows; `detail` is given if the test is about it."""
 
     line: str | bytes
     reason: str | None
@@ -423,7 +423,7 @@ def classified(spark: SparkSession) -> DataFrame:
     rows = [(None if each is None else bytearray(each), name, _RECEIVED_AT) for each, name in lines]
     received_at = datetime.fromisoformat(max(json.loads(each)["observed_at"] for each in _OLDER))
     rows += [(bytearray(each), f"older {at}", received_at) for at, each in enumerate(_OLDER)]
-    # Lines as a source gives them: bytes that nobody has looked at.
+    # Lines as a source gives them: unchecked bytes.
     raw = spark.createDataFrame(rows, _RAW).withColumn("line", F.col("line").cast("string"))
     return bronze.parse(raw).localCheckpoint()
 
@@ -488,7 +488,7 @@ def test_both_tables_have_the_columns_that_they_are_said_to_have(classified: Dat
 
 
 def test_every_line_is_an_event_or_a_reject_and_none_is_both(classified: DataFrame, tmp_path: Path) -> None:
-    """As a stranger reads the tables: texts are valid UTF-8 whatever the line was."""
+    """Read as by another program: texts are valid UTF-8 whatever the line was."""
     catalogue = classified.where("NOT source RLIKE '^(drawn|older) '")
     bronze.events(catalogue).write.parquet(str(tmp_path / "events"))
     bronze.rejects(catalogue).write.parquet(str(tmp_path / "rejects"))
@@ -511,7 +511,7 @@ def test_every_line_is_an_event_or_a_reject_and_none_is_both(classified: DataFra
     assert len(rejects["a huge line"]["line_head"]) == bronze.LINE_HEAD_CHARS
 
 
-# -- lines that nobody thought of ----------------------------------------------------------------------------
+# -- random lines --------------------------------------------------------------------------------------------
 
 _LINES: Final = 2_000
 _A_NAME_TWICE: Final = "a name twice"
@@ -594,7 +594,7 @@ def _fault_of_time(name: str, text: str | None) -> str | None:
 
 
 def _reason(raw: bytes) -> str | None:
-    """What the contract says of a line, said once more in Python. Nothing of it for an empty line."""
+    """The contract for a line, written again in Python. An empty line has no row."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -682,7 +682,7 @@ def _drawn() -> list[bytes]:
 def test_a_line_that_nobody_thought_of_gets_the_reason_that_the_contract_gives(
     outcomes: dict[str, list[Row]],
 ) -> None:
-    """Python's reader and Spark's differ in what they make of a duplicate name: no matter."""
+    """Python's reader and Spark's may read a duplicate name differently: that is allowed."""
     given = _reasons_of("drawn ", outcomes)
     assert sorted(given) == list(range(len(_drawn())))
     wanted = {at: _reason(each) for at, each in enumerate(_drawn())}

@@ -63,13 +63,13 @@ def test_the_coordinates_are_those_of_the_pom_with_its_versions() -> None:
     )
 
 
-def test_no_version_stands_anywhere_else() -> None:
-    """The Makefile and the documents read it, or say it of the pom."""
+def test_no_version_is_written_anywhere_else() -> None:
+    """The Makefile and the documents read it from the pom, or refer to the pom."""
     makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"spark[^\n]*4\.0\.0", makefile, re.IGNORECASE) is None
 
 
-def test_what_spark_brings_itself_is_left_out(tmp_path: Path, maven: Path) -> None:
+def test_jars_that_spark_brings_are_left_out(tmp_path: Path, maven: Path) -> None:
     jars = ensure_connector_jars(tmp_path / "jars")
     assert maven.exists()
     assert [jar.name for jar in jars] == [_DELTA, "kafka-clients-3.9.0.jar", _KAFKA]

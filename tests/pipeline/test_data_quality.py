@@ -33,8 +33,8 @@ def _said(rows: Rows, *columns: str) -> dict[tuple[str, int], tuple[object, ...]
 def lines_that_are_not_there_are_missing_whatever_the_reason() -> Story:
     boot = Boot("a")
     for seq in (1, 2, 64, 65, 130):
-        boot.tells(seq, "connection", seq=seq, broker=1, state="ready")
-    boot.tells(200, "heartbeat", seq=131, dropped=7, metadata_max_age_ms=1, version="1.2")
+        boot.emits(seq, "connection", seq=seq, broker=1, state="ready")
+    boot.emits(200, "heartbeat", seq=131, dropped=7, metadata_max_age_ms=1, version="1.2")
     rows = yield boot.events * 2
     assert _said(rows, "received", "missing", "dropped_reported", "version") == {("a", 1): (6, 125, 7, "1.2")}
 

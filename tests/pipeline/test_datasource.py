@@ -153,7 +153,7 @@ def test_a_record_that_is_refused_fails_the_task_by_row_and_reason(source: Spark
     assert fake.values() == [b"0", b"1", b"2"]
 
 
-def test_what_makes_no_sense_is_said_before_anything_is_asked(source: SparkSession) -> None:
+def test_an_option_that_makes_no_sense_is_refused_before_any_request(source: SparkSession) -> None:
     with FakeSidecarApi() as fake:
         frame = source.range(1).selectExpr("cast(id as string) value")
         wrong = [

@@ -1,4 +1,4 @@
-"""What the data source asks a real sidecar, without Spark; and that the fake one answers likewise."""
+"""The data source's calls to a real sidecar, without Spark; the fake sidecar answers them alike."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def guarded(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Sidecar]:
 
 
 class GuardedSidecar(Sidecar):
-    """Shows its token when it is asked whether it is up."""
+    """Sends its token already with the check whether the sidecar is up."""
 
     def start(self) -> None:
         self.api.headers["Authorization"] = f"Bearer {TOKEN}"
@@ -62,7 +62,7 @@ def tables(connection: SidecarConnection) -> Tables:
     return Tables(str(connection.address), lambda method, path, body: connection.ask(method, path, body))
 
 
-def test_a_token_opens_what_it_may_read_and_its_lack_is_told_with_a_remedy(
+def test_a_token_may_read_what_it_was_given_and_a_missing_one_is_reported_with_a_remedy(
     guarded: Sidecar, tmp_path: Path
 ) -> None:
     with (
@@ -82,7 +82,7 @@ def test_a_token_opens_what_it_may_read_and_its_lack_is_told_with_a_remedy(
         assert [row[2] for row in found.partitions([DEMO_TOPIC])] == [0, 1, 2, 3]
 
 
-def test_nobody_there_is_told_with_a_remedy() -> None:
+def test_an_absent_sidecar_is_reported_with_a_remedy() -> None:
     (port,) = free_ports(1)
     with (
         SidecarConnection(access_to(f"http://127.0.0.1:{port}")) as connection,

@@ -1,4 +1,4 @@
-"""The data source without Spark: options, columns, chunks, what answers mean, and when one asks again."""
+"""The data source without Spark: options, columns, chunks, the meaning of answers, and retries."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COLUMNS = columns_of(VALUE, "orders")
 
 def problem(status: int, retry_after: str | None = None, **members: Any) -> Answer:
     headers = {} if retry_after is None else {"retry-after": retry_after}
-    return Answer(status, headers, json.dumps({"status": status, "detail": "told", **members}).encode())
+    return Answer(status, headers, json.dumps({"status": status, "detail": "why", **members}).encode())
 
 
 def results(status: int, *items: dict[str, Any], replayed: bool = False) -> Answer:
@@ -84,7 +84,7 @@ def test_an_option_that_makes_no_sense_is_refused_with_a_sentence() -> None:
         ({"table": "topics", "splits": "0"}, "a whole number from 1 to 1000, not '0'"),
         ({"table": "topics", "timeout_ms": "1e3"}, "a whole number from 100"),
         ({"table": "topics", "token": "a", "token_file": "b"}, "both given"),
-        ({"table": "topics", "token": "a b"}, "is no token"),
+        ({"table": "topics", "token": "a b"}, "is not a token"),
         ({"table": "topics", "path": "x"}, "takes no path"),
         ({"table": "topics", "topic": "x"}, "a read has no option topic; it has url"),
     ]
@@ -200,7 +200,7 @@ def test_a_row_becomes_the_json_that_the_http_api_takes() -> None:
     assert {record.topic for record in records_of(columns_of(schema, "c"), "c", batch, 0)} == {"c"}
 
 
-def test_a_string_that_is_no_utf8_is_told_with_its_place() -> None:
+def test_a_string_that_is_no_utf8_is_reported_with_its_place() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"\xff"]).view(pa.string())], names=["value"])
     with pytest.raises(DeliveryFailedError, match=r"column value, among rows 10 to 11 .* cast the column"):
         list(records_of(COLUMNS, "orders", batch, 10))
@@ -229,7 +229,7 @@ def test_chunks_hold_every_row_once_in_order_within_their_bounds(
         assert len(chunk.records) == 1 or sum(map(len, chunk.records)) <= max_bytes
 
 
-def test_a_row_without_a_topic_is_told() -> None:
+def test_a_row_without_a_topic_is_an_error() -> None:
     with pytest.raises(DeliveryFailedError, match="row 1 of the task names no topic"):
         list(chunks_of([Record("a", b"{}"), Record(None, b"{}")], 10, 10))
 
@@ -240,10 +240,10 @@ def test_a_key_is_of_the_write_the_place_and_the_rows() -> None:
     assert len({key_of("w", 3, 7, 0, b"a"), key_of("w", 3, 7, 0, b"b"), key_of("w", 3, 7, 1, b"a")}) == 3
 
 
-# -- what an answer means ------------------------------------------------------------------------------------
+# -- meaning of answers --------------------------------------------------------------------------------------
 
 
-def test_what_an_answer_means() -> None:
+def test_the_meaning_of_each_answer() -> None:
     cases: list[tuple[Answer, object]] = [
         (results(200, OK, OK), Written((), False)),
         (results(202, OK, OK, replayed=True), Written((), True)),
@@ -257,18 +257,18 @@ def test_what_an_answer_means() -> None:
             results(207, OK, error("unknown", retriable=False), replayed=True),
             Written([Item(1, "why [NAME]", True, True)], True),
         ),
-        (problem(429, "3"), Again(3000, "429: told")),
-        (problem(503, "Fri, 21 Nov 2026 10:00:00 GMT"), Again(0, "503: told")),
-        (problem(504, written="unknown"), Again(0, "504: told")),
-        (problem(500, retriable=True, kafka_error="X"), Again(0, "500: told [X]")),
-        (problem(500, retriable=False), Refused("500: told")),
+        (problem(429, "3"), Again(3000, "429: why")),
+        (problem(503, "Fri, 21 Nov 2026 10:00:00 GMT"), Again(0, "503: why")),
+        (problem(504, written="unknown"), Again(0, "504: why")),
+        (problem(500, retriable=True, kafka_error="X"), Again(0, "500: why [X]")),
+        (problem(500, retriable=False), Refused("500: why")),
         (
             problem(404, retriable=True, results=[error("no"), error("no")]),
-            Refused("404: told; create the topic, or name another"),
+            Refused("404: why; create the topic, or name another"),
         ),
         (
             problem(401),
-            Refused("401: told; give a token of its tokens file, with the option token_file"),
+            Refused("401: why; give a token of its tokens file, with the option token_file"),
         ),
         (Answer(502, {}, b"<html>"), Again(0, "502, and not as Pilotfish's API answers")),
         (Answer(404, {}, b"[]"), Refused("404, and not as Pilotfish's API answers")),
@@ -281,7 +281,7 @@ def test_what_an_answer_means() -> None:
 
 
 class Clock:
-    """Stands still but for sleeps, which it writes down."""
+    """Advances only by sleeps, which it keeps."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -293,7 +293,7 @@ class Clock:
 
 
 class Outcome:
-    """Answers one after the other; the last one goes on for ever."""
+    """Gives the answers one after the other, and the last one for ever."""
 
     def __init__(self, *answers: Answer | None) -> None:
         self._answers = list(answers)
@@ -318,7 +318,7 @@ def deliver(reported: Outcome, clock: Clock, budget_ms: int = 60_000) -> Counts:
     return delivery.counts
 
 
-def test_what_breaks_is_asked_again_under_the_same_key_after_retry_after() -> None:
+def test_a_broken_request_is_repeated_under_the_same_key_after_retry_after() -> None:
     clock = Clock()
     reported = Outcome(None, problem(429, "3"), results(200, OK, OK, replayed=True))
     counts = deliver(reported, clock)
@@ -339,7 +339,7 @@ def test_backoff_doubles_up_to_five_seconds() -> None:
 
 def test_a_retry_after_beyond_the_budget_is_not_waited_for() -> None:
     clock = Clock()
-    with pytest.raises(DeliveryFailedError, match="503: told; tried 1 times in 0 ms"):
+    with pytest.raises(DeliveryFailedError, match="503: why; tried 1 times in 0 ms"):
         deliver(Outcome(problem(503, "30")), clock, budget_ms=20_000)
     assert clock.slept == []
 
@@ -359,7 +359,7 @@ def test_an_unknown_outcome_is_asked_for_until_it_is_final_and_then_risks_a_doub
     assert counts.doubtful == 1
 
 
-def test_what_is_hopeless_fails_by_row_when_the_others_are_through() -> None:
+def test_rows_that_can_not_be_delivered_fail_when_the_others_are_done() -> None:
     reported = Outcome(results(207, error("no"), error("no", retriable=False)), results(200, OK))
     with pytest.raises(DeliveryFailedError) as raised:
         deliver(reported, Clock())
@@ -372,7 +372,7 @@ def test_what_is_hopeless_fails_by_row_when_the_others_are_through() -> None:
 
 def test_a_refusal_is_not_asked_again() -> None:
     reported = Outcome(problem(403))
-    with pytest.raises(DeliveryFailedError, match="403: told; the token's entry"):
+    with pytest.raises(DeliveryFailedError, match="403: why; the token's entry"):
         deliver(reported, Clock())
     assert len(reported.asked) == 1
 
@@ -435,7 +435,7 @@ def test_a_read_gives_up_sooner_than_a_write() -> None:
     assert write_options({}).access.retry_timeout_ms == 300_000
 
 
-def test_a_commit_tells_the_sums_over_tasks(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_reports_the_sums_over_tasks(caplog: pytest.LogCaptureFixture) -> None:
     writer = RecordsWriter(write_options({"topic": "t"}), VALUE, overwrite=False)
     messages: Sequence[Delivered | None] = [
         Delivered(Counts(records=2, requests=1)),

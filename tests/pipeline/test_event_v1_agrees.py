@@ -1,4 +1,4 @@
-"""What the pipeline reads is what a sidecar writes: names, types, what may be null, and the histogram."""
+"""The pipeline reads what a sidecar writes: names, types, nullable fields, and the histogram."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_type_must_have_what_is_always_written_and_may_lack_what_may_be_nul
         assert (set(asked), set(optional)) == (required, own.keys() - required), name
 
 
-def test_the_common_fields_stand_first_and_in_the_same_order() -> None:
+def test_the_common_fields_come_first_and_in_the_same_order() -> None:
     for properties in WRITTEN.values():
         assert tuple(properties)[: len(read.COMMON)] == tuple(read.COMMON)
 

@@ -1,4 +1,4 @@
-"""No event that its schema allows stops a table: extremes of every field, through both stores."""
+"""No valid event stops a table: extremes of every field, through both stores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NEVER_MS: Final = 2**63 - 1
 _RECEIVED_S: Final = datetime.fromisoformat("2026-11-21T10:00:05Z").timestamp()
 _BRONZE: Final = (tables.BRONZE_EVENTS, tables.BRONZE_REJECTS)
 _SILVER: Final = tuple(table.name for table in SILVER)
-#: What is said of a sound fleet. A table costs seconds, so all the others are made only once, further down.
+#: The tables of a sound fleet. A table costs seconds, so all the others are made only once, further down.
 _JUDGING: Final = {name: GOLD[name] for name in (tables.GOLD_DATA_QUALITY, tables.GOLD_STALENESS)}
 
 
@@ -120,7 +120,7 @@ def test_delta_holds_extreme_lines_too(
 
 
 def _of_an_older_bronze() -> list[Event]:
-    """Events with any values that the types allow; those that pass today, and a sound fleet, among them."""
+    """Events with any values that the types allow, ordinary ones and a sound fleet included."""
     events = []
     for text in (*extreme_lines(drawn=300), *_sound_fleet()):
         event = json.loads(text)

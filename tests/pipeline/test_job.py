@@ -1,6 +1,6 @@
 """The job on a folder of files: batch by batch, run again, late files, an empty folder, a stop in between.
 
-With tables of this test's own where nothing else is asked: which ones there are is not the job's business.
+It mostly uses tables of its own, because the job does not depend on which tables there are.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class _LostSource:
         return lines.select(f.lit("x").alias("line"), f.lit("s").alias("source"), gone.alias("received_at"))
 
 
-def test_what_a_source_fails_of_is_said_in_a_line(folder: _Folder) -> None:
+def test_a_failure_of_a_source_is_reported_in_one_line(folder: _Folder) -> None:
     with pytest.raises(ReadingEndedError) as lost:
         folder.run(source=_LostSource())
 

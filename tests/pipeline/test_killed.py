@@ -1,4 +1,4 @@
-"""A driver that is killed with SIGKILL and started again leaves the tables of one that never was."""
+"""A driver that is killed with SIGKILL and started again leaves the same tables as an undisturbed one."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def an_epoch_is_valid_from_its_first_sight_until_that_of_the_next_one() -> Story
 
 
 @story
-def epochs_that_are_seen_out_of_order_stand_in_their_order() -> Story:
+def epochs_that_are_seen_out_of_order_are_sorted() -> Story:
     a, b = Boot("a"), Boot("b")
     a.sees(10, leader=1, epoch=4)
     a.sees(30, leader=3, epoch=6)

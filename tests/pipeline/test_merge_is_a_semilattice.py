@@ -1,8 +1,8 @@
-"""How events arrive can't be seen in the tables: shuffled, doubled, split and late, they give the same ones.
+"""The tables don't depend on how events arrive: shuffled, doubled, split and late, they give the same tables.
 
-Each fleet is there twice (conftest.py: many_fleets): as it was told, and mangled under another number. The
-mangled ones came in four batches, of which some hold what others did; each batch became silver rows of its
-own, which were then merged.
+Each fleet is there twice (conftest.py: many_fleets): unchanged, and mangled under another number. The mangled
+ones came in four batches, some of which repeat events of others. Each batch became silver rows of its own,
+which were then merged.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("table", [*(table.name for table in SILVER), *GOLD])
 def test_a_table_is_the_same_however_its_events_arrived(table: str, many_fleets: ManyFleets) -> None:
-    as_told: dict[int, list[Row]] = {}
+    unchanged: dict[int, list[Row]] = {}
     mangled: dict[int, list[Row]] = {}
     for row in many_fleets.tables.rows(table):
         number = number_of(row)
         if number is not None:
             kind, fleet = divmod(number, many_fleets.mangled_from)
-            (mangled if kind else as_told).setdefault(fleet, []).append(without_number(number, row))
-    for fleet, rows in as_told.items():
+            (mangled if kind else unchanged).setdefault(fleet, []).append(without_number(number, row))
+    for fleet, rows in unchanged.items():
         assert in_order(mangled.get(fleet, [])) == in_order(rows), f"fleet {fleet}: {many_fleets.of[fleet]}"
-    assert mangled.keys() == as_told.keys()
+    assert mangled.keys() == unchanged.keys()

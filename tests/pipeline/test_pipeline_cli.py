@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline run`: what is typed wrong is said in one sentence, most of it before Spark starts."""
+"""`pilotfish-pipeline run`: a wrong call is reported in one sentence, mostly before Spark starts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_one_is_the
         pass
 
 
-def test_missing_connector_jars_are_told_with_the_command_that_fetches_them(
+def test_missing_connector_jars_are_reported_with_the_command_that_fetches_them(
     events: Path, tmp_path: Path
 ) -> None:
     for words in (

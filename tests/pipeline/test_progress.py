@@ -1,4 +1,4 @@
-"""What a run tells of itself: on a terminal, in a log, and where nobody asked."""
+"""The progress that a run prints: on a terminal, in a log, and nothing where nobody asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run:
 
 
 def finished(number: int, seconds: float) -> StreamingQueryProgress:
-    """As Spark tells of a batch."""
+    """Spark's progress report of a batch."""
     reported: Any = SimpleNamespace(batchId=number, durationMs={"triggerExecution": seconds * 1000})
     return cast("StreamingQueryProgress", reported)
 
@@ -79,7 +79,7 @@ def test_a_line_that_stays_is_a_sign_of_life() -> None:
     assert run.lines == ["    9.0 s  batch 0"]
 
 
-def test_each_batch_is_told_once_with_its_rate() -> None:
+def test_each_batch_is_logged_once_with_its_rate() -> None:
     run = Run(io.StringIO())
     run.progress.read(0, 100)
     run.progress.batches([finished(0, 2.0), finished(0, 2.0), finished(7, 1.0)])
@@ -91,7 +91,7 @@ def test_each_batch_is_told_once_with_its_rate() -> None:
     ]
 
 
-def test_nothing_is_told_where_nobody_asked() -> None:
+def test_nothing_is_printed_where_nobody_asked() -> None:
     for stream in (Terminal(), io.StringIO()):
         run = Run(stream, shows=False)
         run.progress.doing("gold_churn")

@@ -1,4 +1,4 @@
-"""The report: what it says of which tables, that it escapes what it is given, that it grows with nothing."""
+"""The report: its sentences for given tables, escaping of texts, and a size that does not grow with data."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def sentences(folder: Path, gold: Gold) -> list[str]:
 
 @pytest.fixture(scope="module")
 def troubled_page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Drawings take most of a second: what can be is asked of this page."""
+    """Shared by many tests, because drawings take most of a second."""
     return page_of(tmp_path_factory.mktemp("gold"), troubled())
 
 
-def test_a_healthy_fleet_is_told_that_there_is_nothing_to_do(tmp_path: Path) -> None:
-    """And of no boot that it is left out; of a table that an older job did not make, as of an empty one."""
+def test_the_report_of_a_healthy_fleet_has_nothing_to_do(tmp_path: Path) -> None:
+    """No boot is reported as left out. A table that an older job did not make counts as empty."""
     folder = write_gold(tmp_path, healthy())
     for path in (folder / tables.GOLD_URP).iterdir():
         path.unlink()
@@ -132,7 +132,7 @@ def test_a_broker_that_is_slow_only_now_and_then_is_said_to_pause(tmp_path: Path
     assert sentence.startswith("Broker 4 pauses now and then: for 6 of 6 topics its p99 is 4 times that of")
 
 
-def test_what_is_too_little_to_tell_is_not_told(tmp_path: Path) -> None:
+def test_too_few_data_are_not_reported(tmp_path: Path) -> None:
     cases: dict[str, dict[str, Any]] = {
         "nobody feels nine milliseconds": {"p99_us": 9_000, "p50_us": 900},
         "three records are chance": {"p99_us": 120_000, "p50_us": 20_000, "records": 3},
@@ -194,7 +194,7 @@ def test_percentiles_are_those_of_the_hour_in_which_half_of_the_records_lie(tmp_
     assert typical_hour(view.produce, ["topic", "broker"], "p99_us").to_dict() == {("orders", 1): 7}
 
 
-def test_those_who_still_wait_lower_the_share_that_knows() -> None:
+def test_sidecars_that_still_wait_lower_the_share_that_knows() -> None:
     """Ten: four know at once, two stop waiting, two know later, two wait on. Kaplan and Meier by hand."""
     reached, censored = np.array([4.0, 0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0, 2.0])
     assert share_reached(reached, censored) == pytest.approx([0.4, 0.4, 0.7, 0.7])
@@ -266,10 +266,10 @@ def test_the_same_tables_give_the_same_page_in_whatever_order_their_rows_lie(
     assert page_of(tmp_path, backwards) == troubled_page
 
 
-def test_a_large_fleet_gets_hardly_more_of_a_page_and_is_told_what_is_not_shown(
+def test_the_report_of_a_large_fleet_is_hardly_longer_and_names_what_it_leaves_out(
     tmp_path: Path, troubled_page: str
 ) -> None:
-    """Of 200 topics and 50 brokers few more than of 12 and 6 are to be seen."""
+    """Of 200 topics and 50 brokers it shows few more than of 12 and 6."""
     large = page_of(tmp_path, troubled(topics=200, brokers=50, sidecars=36))
     assert len(large) < 1.8 * len(troubled_page)
     text = Outcome(large).text
@@ -278,7 +278,7 @@ def test_a_large_fleet_gets_hardly_more_of_a_page_and_is_told_what_is_not_shown(
     assert re.search(r"And [\d,]+ more such times\.", text)
 
 
-def test_several_clusters_are_told_apart_and_one_can_be_chosen(tmp_path: Path) -> None:
+def test_several_clusters_are_distinguished_and_one_can_be_chosen(tmp_path: Path) -> None:
     gold = joined(living(healthy()), living(healthy(cluster="second")))
     both = Outcome(page_of(tmp_path, gold)).text
     assert both.index(f"Cluster {CLUSTER}") < both.index("Cluster second")

@@ -1,4 +1,4 @@
-"""The report in a real browser: it asks nobody for anything; reads well in light, dark, narrow, on paper."""
+"""The report in a real browser: it loads nothing else, and is readable light, dark, narrow and on paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.tools
 
-#: Names, labels, headings, ids, tables, contrast of text: what the console is held to, and so is this.
+#: Names, labels, headings, ids, tables, contrast of text: the same rules as for the console.
 _AUDIT: Final = (Path(__file__).parent.parent / "console" / "page_audit.js").read_text(encoding="utf-8")
 _SERIES: Final = 8
 _HEATS: Final = 7
@@ -62,7 +62,7 @@ def run(browser: Chrome, script: str) -> Any:
     return browser.execute_script(script)
 
 
-def test_it_asks_nobody_for_anything_and_the_browser_has_no_complaint(browser: Chrome) -> None:
+def test_it_loads_nothing_else_and_the_browser_has_no_complaint(browser: Chrome) -> None:
     assert run(browser, "return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
     assert run(browser, "return document.querySelectorAll('script, link, img, iframe').length") == 0
@@ -96,7 +96,7 @@ def test_every_drawing_has_a_title_and_text_that_is_text(browser: Chrome) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_is_written_into_a_drawing_can_be_read_on_its_ground(browser: Chrome, scheme: str) -> None:
+def test_texts_in_a_drawing_have_enough_contrast(browser: Chrome, scheme: str) -> None:
     looks(browser, scheme)
     style = "getComputedStyle(document.documentElement)"
     pairs = [("ink", "surface", _TEXT_CONTRAST), ("ink-soft", "surface", _TEXT_CONTRAST)]

@@ -1,4 +1,4 @@
-"""The one Spark session: its settings, which Java it takes, and what is said when it can't be had."""
+"""The one Spark session: its settings, the Java that it takes, and the error when it can't be started."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_session_without_jars_has_no_delta_and_says_so_when_it_is_asked_for(
 
 
 @pytest.mark.spark
-def test_a_session_that_cannot_be_had_is_told_with_what_it_takes(alone: tuple[dict[str, Any], str]) -> None:
+def test_a_failing_session_is_reported_with_its_requirements(alone: tuple[dict[str, Any], str]) -> None:
     seen, _ = alone
     assert seen["elsewhere"].startswith("Spark Connect at sc://127.0.0.1:1 gives no session")
     assert "pip install 'pyspark[connect]'" in seen["elsewhere"]

@@ -25,7 +25,7 @@ story = Stories()
 
 
 @story
-def all_that_a_boot_told_of_an_epoch_is_one_sight() -> Story:
+def all_reports_of_a_boot_about_an_epoch_are_one_sight() -> Story:
     boot = Boot("a", boot_id=3, service="bank")
     boot.sees(5, epoch=2, leader=1, isr=[1])
     boot.sees(9, epoch=2, leader=None)
@@ -173,7 +173,7 @@ def a_boot_is_from_its_first_event_to_its_last_of_any_type() -> Story:
 def each_line_is_a_bit_of_its_boot() -> Story:
     boot = Boot("a")
     for seq in (1, 2, 64, 65, 2**40, 2**63 - 1, 0, -5):
-        boot.tells(1, "connection", seq=seq, broker=1, state="ready")
+        boot.emits(1, "connection", seq=seq, broker=1, state="ready")
     rows = yield boot.events * 2
     found = {row["bucket"]: row["bitmap"] for row in rows(SILVER_SEQS)}
     # Bucket 0 has lines 1 to 64; the 64th is the sign of a BIGINT.
@@ -193,7 +193,7 @@ def test_a_table_has_its_columns_and_one_row_a_key(tables: Tables) -> None:
         assert not [key for key in keys if None in key], table.name
 
 
-def test_a_table_stands_behind_its_source() -> None:
+def test_a_table_lags_behind_its_source() -> None:
     there = {"bronze_events"}
     for table in SILVER:
         assert table.source in there

@@ -1,4 +1,4 @@
-"""The simulated fleet: the same for a seed, sound by the sidecar's own format, and true to its truth."""
+"""The simulated fleet: the same for a seed, valid in the sidecar's format, and consistent with its truth."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_nobody_sees_an_epoch_before_it_began_or_with_another_leader(run: Run) -
     assert len({key_of(seen) for seen in epochs_seen(run)}) > 0.9 * len(true)
 
 
-def test_a_partition_is_told_again_only_when_something_of_it_is_other(run: Run) -> None:
+def test_a_partition_is_emitted_again_only_when_its_state_differs(run: Run) -> None:
     reported: dict[tuple[int, str, int], list[Any]] = {}
     for event in epochs_seen(run):
         state = [event[field] for field in ("leader", "leader_epoch", "isr", "replicas", "offline")]
@@ -134,7 +134,7 @@ def test_a_partition_is_told_again_only_when_something_of_it_is_other(run: Run) 
         reported[key] = state
 
 
-def test_after_each_refresh_a_boot_has_told_how_the_cluster_is(run: Run) -> None:
+def test_after_each_refresh_a_boot_has_emitted_the_state_of_the_cluster(run: Run) -> None:
     changes: dict[tuple[str, int], list[Event]] = defaultdict(list)
     for change in run.truth["leader_changes"]:
         changes[change["topic_id"], change["partition"]].append(change)
@@ -163,7 +163,7 @@ def test_epochs_of_a_partition_ascend_in_time(run: Run) -> None:
 
 
 def late_by_s(run: Run) -> dict[str, float]:
-    """By sidecar: the longest that an epoch, or a later one, was in the world and not told by a boot."""
+    """By sidecar: the longest time from an epoch's beginning until a boot reported it or a later one."""
     changes: dict[tuple[str, int], list[Event]] = defaultdict(list)
     for change in run.truth["leader_changes"]:
         changes[change["topic_id"], change["partition"]].append(change)
@@ -188,7 +188,7 @@ def test_an_epoch_is_missed_for_two_intervals_exactly_where_a_sidecar_was_held_b
         for sidecar in run.truth["sidecars"]
         if late[sidecar["sidecar_id"]] > 2 * sidecar["metadata_max_age_ms"] / 1_000
     }
-    assert beyond == {s["sidecar_id"] for s in run.truth["sidecars"] if s["held_back"]} != set()
+    assert beyond == {s["sidecar_id"] for s in run.truth["sidecars"] if s["delayed"]} != set()
 
 
 def test_one_sidecar_falls_silent_and_one_service_is_deployed_again(run: Run) -> None:
@@ -282,7 +282,7 @@ def test_clocks_are_wrong_by_what_was_asked_for_and_without_churn_nothing_moves(
     assert [s for s, seconds in ahead.items() if seconds < -500] == [min(offsets, key=lambda s: offsets[s])]
 
 
-def test_a_plan_that_makes_no_sense_is_told_by_its_number() -> None:
+def test_the_error_about_an_impossible_plan_names_the_number() -> None:
     wrong: dict[str, dict[str, Any]] = {
         "events is 0": {"events": 0},
         "sidecars is 0": {"sidecars": 0},

@@ -1,4 +1,4 @@
-"""The whole pipeline against what is true: a simulated fleet, whose changes, faults and lies are known."""
+"""The whole pipeline against the truth: a simulated fleet with known changes, faults and false events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 class Fleet(NamedTuple):
-    """What the pipeline made of a fleet, and what is true of it."""
+    """The pipeline's tables of a fleet, and the truth about it."""
 
     tables: Tables
     truth: dict[str, Any]
@@ -62,7 +62,7 @@ def test_leader_history_holds_what_was_true_and_nothing_else(fleet: Fleet) -> No
         assert row["leader"] == true[epoch_of(row)]["leader"]
         assert not row["is_conflict"]
         assert row["valid_from"] > datetime.fromisoformat(true[epoch_of(row)]["at"]) - _CLOCKS
-    # An epoch that nobody saw lies between two that somebody did, or after the last look.
+    # An epoch that no sidecar saw lies between two that were seen, or after the last refresh.
     missed = sum(row["missed_epochs"] for row in history)
     last = {}
     for key in sorted(epoch_of(row) for row in history):
@@ -90,7 +90,7 @@ def test_what_never_came_is_counted_and_the_silent_and_the_wrong_clock_are_named
     suspect = {row["sidecar_id"]: row["clock_offset_ms"] for row in quality if row["is_clock_suspect"]}
     (wrong,) = wrong_clocks(fleet)
     intervals = {s["sidecar_id"]: s["metadata_max_age_ms"] for s in fleet.truth["sidecars"]}
-    assert suspect.keys() - {wrong} <= {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["held_back"]}
+    assert suspect.keys() - {wrong} <= {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["delayed"]}
     assert 600_000 - intervals[wrong] - 60_000 < suspect[wrong] < 600_000 + 60_000
 
 
@@ -122,7 +122,7 @@ def test_every_shortage_was_one_and_its_bounds_are_in_order_whatever_a_clock_say
         bounds = [row[name] for name in ("start_after", "start_by", "end_after", "end_by")]
         known = [bound for bound in bounds if bound is not None]
         assert known == sorted(known)
-        # An answer takes a while, and two shortages of which nobody saw the end of the first are one.
+        # An answer takes a while, and two shortages count as one if no sidecar saw the end of the first.
         slack = timedelta(seconds=5)
         begins = [begin for begin, _ in true[row["topic_key"], row["partition"]]]
         assert any(
@@ -160,11 +160,11 @@ def test_a_wrong_clock_changes_neither_history_nor_shortages_nor_advice(
         assert advised[row["service"]] == pytest.approx(row["refresh_max_age_ms"], rel=0.05)
 
 
-def test_only_who_was_held_back_is_later_than_twice_its_interval(fleet: Fleet) -> None:
-    held_back = {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["held_back"]}
+def test_only_a_paused_sidecar_is_later_than_twice_its_interval(fleet: Fleet) -> None:
+    delayed = {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["delayed"]}
     rows = fleet.tables.rows(tables.GOLD_STALENESS)
     beyond = {row["sidecar_id"] for row in rows if row["is_beyond_twice_the_interval"]}
-    assert beyond - wrong_clocks(fleet) == held_back != set()
+    assert beyond - wrong_clocks(fleet) == delayed != set()
 
 
 def test_the_columns_are_those_that_the_report_is_tested_with(fleet: Fleet) -> None:

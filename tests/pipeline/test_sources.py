@@ -1,6 +1,6 @@
-"""Lines out of a folder, as a batch and as a stream, and what is said when a source can't be had.
+"""Lines out of a folder, as a batch and as a stream, and the error when a source can't be read.
 
-Kafka itself is asked in tests/kafka/test_pipeline_sources.py; here nobody listens.
+Kafka itself is used in tests/kafka/test_pipeline_sources.py; here no broker listens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""gold_staleness and its summary: who was at risk, for how long, and what can be said of that."""
+"""gold_staleness and its summary: which sidecars were at risk, and for how long."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def who_lost_the_topic_meanwhile_is_not_at_risk() -> Story:
 
 
 @story
-def who_lost_the_topic_as_the_last_thing_it_told_is_not_at_risk() -> Story:
+def a_sidecar_whose_last_event_lost_the_topic_is_not_at_risk() -> Story:
     a, b = Boot("a"), Boot("b")
     a.sees(0, epoch=1)
     a.sees(100, epoch=2)

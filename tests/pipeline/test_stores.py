@@ -1,4 +1,4 @@
-"""Both stores: what is written twice is there once, and a folder that is none is named with the remedy."""
+"""Both stores: rows that are written twice are there once, and a wrong folder is reported with the remedy."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_made_is_named(spark: SparkSession, tmp_path: Pa
             open_store(spark, f"{tmp_path}/file/out", kind, to_write=True)
 
 
-# -- what a driver leaves that is killed in the first write of a table ---------------------------------------
+# -- a driver that was killed in the first write of a table --------------------------------------------------
 
 _COMMIT = "00000000000000000000.json"
 #: Files, and folders with a slash at the end, below the store's folder; `t` is the table.

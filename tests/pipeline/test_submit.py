@@ -1,6 +1,6 @@
-"""What the Spark operator is given, and what spark-submit starts. No operator, no cluster: the shape alone.
+"""The manifest for the Spark operator, and the call of spark-submit: only their shape, without a cluster.
 
-The manifests were held against the operator's own CRDs when they were written (docs/pipeline-cluster.md).
+The manifests were checked with the operator's own CRDs when they were written (docs/pipeline-cluster.md).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_the_arguments_are_ones_that_the_command_takes() -> None:
         assert context.params["source"] == "kafka"
 
 
-def test_no_secret_stands_in_the_manifest() -> None:
+def test_no_secret_is_in_the_manifest() -> None:
     reported = yaml.safe_dump(APPLICATION)
     for word in ("password", "jaas", "token"):
         assert word not in reported.lower()

@@ -1,4 +1,4 @@
-"""gold_urp: intervals with the bounds of what is known of them."""
+"""gold_urp: intervals with the known bounds of their begin and end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def within_an_epoch_states_are_ordered_by_time_and_epochs_come_first() -> Story:
     a, b = Boot("a"), Boot("b", clock_s=-1_000)
     a.sees(0, epoch=1)
     a.sees(30, epoch=1, isr=[1, 2])
-    b.sees(40, epoch=2)  # told as if it had been before all of that
+    b.sees(40, epoch=2)  # reported as if it had been before all of that
     rows = yield a.events + b.events
     assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(30), 0, None)]
 
@@ -114,7 +114,7 @@ def a_clock_that_is_wrong_makes_up_no_shortage() -> Story:
 
 
 @story
-def a_start_that_lies_before_it_was_last_whole_is_not_told() -> Story:
+def a_shortage_that_began_before_the_last_complete_state_has_no_start() -> Story:
     a, b = Boot("a"), Boot("b", clock_s=-20)
     a.sees(30, epoch=1)
     b.sees(40, epoch=2, isr=[1])  # at 20, by its clock

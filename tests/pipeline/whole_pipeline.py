@@ -1,7 +1,7 @@
 """Silver and gold of bronze events for tests: computed as the job does it but kept in memory, or by the job.
 
     tables = Tables(spark, events)
-    tables.rows(GOLD_CHURN)                     what is in it, as a list of dicts
+    tables.rows(GOLD_CHURN)                     its rows, as a list of dicts
     WholeRun(spark, root, events).tables        the same, as the command `run` left it in a folder
 
 A table is computed when it is first asked for, once.
@@ -71,7 +71,7 @@ class Tables:
         self._rows.clear()
 
     def rows(self, name: str) -> list[Row]:
-        """The rows of a table in an order of their own: that of their values, not of how they came about."""
+        """The rows of a table ordered by their values, not by how they were made."""
         if name not in self._rows:
             self._rows[name] = in_order(self._all_rows(name))
         return self._rows[name]
@@ -89,7 +89,7 @@ class Tables:
 
 
 class TablesOnDisk(Tables):
-    """The tables of a Parquet store; their rows as others than Spark read them."""
+    """The tables of a Parquet store; their rows are read without Spark."""
 
     def __init__(self, spark: SparkSession, store: Store) -> None:
         names = [BRONZE_EVENTS, BRONZE_REJECTS, *_SILVER, *GOLD]
@@ -103,7 +103,7 @@ class TablesOnDisk(Tables):
 
 
 class WholeRun:
-    """A run of the whole job by its command: what it said, what is true, and the tables that it left.
+    """A run of the whole job by its command: its output, the truth, and the tables that it left.
 
     Bronze holds these events before it; the job reads a simulated fleet's, of months earlier.
     """
@@ -123,7 +123,7 @@ class WholeRun:
 class ManyFleets:
     """Fleets by their numbers, in one set of tables; each again as `mangled` brings it.
 
-    They share no name, but for the cluster of those that were not told of one.
+    They share no name, except the cluster of those that have none.
     """
 
     #: The number of a mangled fleet is that of the fleet and this.

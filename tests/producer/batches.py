@@ -1,4 +1,4 @@
-"""What the tests of batches and of the accumulator share: owners that remember, records, leaders."""
+"""Shared by the tests of batches and of the accumulator: owners that keep outcomes, records, leaders."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ class BrokenCodec:
 
 @dataclass(eq=False)
 class Owner:
-    """Remembers what became of its records: by index, and how often it was told."""
+    """Keeps the outcome of each of its records, by index, and how often it was reported."""
 
     name: str = "owner"
     receipts: dict[int, RecordMetadata] = field(default_factory=dict)
     errors: dict[int, KafkaError] = field(default_factory=dict)
     outcomes: list[BatchOutcome] = field(default_factory=list)
-    times_told: dict[int, int] = field(default_factory=dict)
+    times_reported: dict[int, int] = field(default_factory=dict)
     was_given_up: bool = False
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
         self.outcomes.append(outcome)
         for position, index in enumerate(indices, start=first_in_batch):
-            self.times_told[index] = self.times_told.get(index, 0) + 1
+            self.times_reported[index] = self.times_reported.get(index, 0) + 1
             error = outcome.error_for(position)
             if error is None:
                 self.receipts[index] = outcome.metadata_for(position)
@@ -116,7 +116,7 @@ class Leaders:
 
 
 class CountingSequences:
-    """As much of TransactionManager as drain asks for: sequences that are given out and seen off."""
+    """The part of TransactionManager that drain uses: sequences that are assigned and completed."""
 
     def __init__(self) -> None:
         self.producer_id_and_epoch: ProducerIdAndEpoch | None = ProducerIdAndEpoch(7, 0)
@@ -260,12 +260,12 @@ LARGER: Final = record(bytes(100))
 
 
 def numbered(count: int, start: int = 0) -> list[ProducerRecord]:
-    """Records that can be told apart, all of one size."""
+    """Records with different values, all of one size."""
     return [record(b"%05d" % n) for n in range(start, start + count)]
 
 
 def queued(bench: Bench, partition: int) -> list[int]:
-    """How many records stand in each of a partition's batches."""
+    """The number of records in each of a partition's batches."""
     return [batch.record_count for batch in bench.accumulator.batches_of(tp(partition))]
 
 

@@ -1,10 +1,10 @@
-"""A whole producer as a state machine, by its face: what callers, brokers and time do, and what must hold.
+"""A whole producer as a state machine: actions of callers, brokers and time, and rules that must hold.
 
-Callers submit, cancel, look up and close; requests wait for metadata, for memory and for brokers; brokers
-keep logs with Kafka's own checks (model_brokers.py). The insides are judged in sender_machine.py; here it is
-what a caller sees: one result for each ticket, by its deadline, none for one that was cancelled, `settled`
-once for each; outcomes that are true of the logs, and in the order of the calls; memory that is whole again;
-and a report of the close that counts what failed. Used by
+It is used through its public API. Callers submit, cancel, look up and close. Requests wait for metadata, for
+memory and for brokers. Brokers keep logs with Kafka's own checks (model_brokers.py). Internal state is
+checked in sender_machine.py; here the caller's view is checked. Each ticket has one result, by its deadline;
+a cancelled one has none; `settled` is called once for each. Outcomes agree with the logs, in the order of the
+calls. All memory is released. The report of the close counts the failures. Used by
 test_producer_properties.py.
 """
 
@@ -41,7 +41,7 @@ UNKNOWN_TOPIC: Final = "unknown"
 
 @dataclass(eq=False)
 class Submitted:
-    """A request of a caller, and what it heard."""
+    """A request of a caller, and its results."""
 
     numbers: Sequence[int]
     topic: str
@@ -53,7 +53,7 @@ class Submitted:
 
     @property
     def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]:
-        """What is known last: a request that is settled knows more than one that ran out of time."""
+        """The last known outcomes: those of a settled request are newer than those at its deadline."""
         (result,) = self.settled
         assert isinstance(result, ProduceResult)
         return result.outcomes
@@ -61,7 +61,7 @@ class Submitted:
 
 @dataclass(eq=False)
 class LookedUp:
-    """A look-up of a caller, and what it heard."""
+    """A look-up of a caller, and its results."""
 
     deadline_ms: int
     ticket: Ticket
@@ -70,7 +70,7 @@ class LookedUp:
 
 
 class ProducerMachine(RuleBasedStateMachine):
-    """A producer that is turned by hand, brokers, and a book of the callers."""
+    """A producer that is turned by hand, brokers, and a list of all calls."""
 
     idempotent: bool
 
@@ -100,7 +100,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.sent: dict[int, FutureRecordMetadata] = {}
         self.is_closed = False
 
-    # -- what callers do -----------------------------------------------------------------------------------
+    # -- callers -------------------------------------------------------------------------------------------
 
     @rule(
         topic=st.sampled_from((TOPIC, TOPIC, TOPIC, UNKNOWN_TOPIC)),
@@ -176,7 +176,7 @@ class ProducerMachine(RuleBasedStateMachine):
         look_up.ticket.cancel()
         look_up.is_cancelled |= not look_up.results
 
-    # -- what time and the I/O thread do -------------------------------------------------------------------
+    # -- time and the I/O thread ---------------------------------------------------------------------------
 
     @rule(stale=st.booleans(), applied=st.booleans())
     def turn(self, stale: bool, applied: bool) -> None:
@@ -199,7 +199,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def learn(self) -> None:
         self.rig.client.update_metadata(self.brokers.metadata(), 13)
 
-    # -- what brokers and the network do -------------------------------------------------------------------
+    # -- brokers and the network ---------------------------------------------------------------------------
 
     @rule(node=st.sampled_from(NODES))
     def apply(self, node: int) -> None:
@@ -226,7 +226,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def move_leader(self, partition: int) -> None:
         self.brokers.move_leader(partition)
 
-    # -- what must hold ------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------
 
     @invariant()
     def each_ticket_ends_once(self) -> None:
@@ -251,7 +251,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @invariant()
     def logs_are_in_order(self) -> None:
-        """All come from one caller: by whichever way they came, they are in the order of its calls."""
+        """All records come from one caller: whichever method it used, they are in the order of its calls."""
         for partition in range(PARTITIONS):
             values = [int(value[:6]) for value in self.brokers.values(partition)]
             if self.idempotent:
@@ -261,7 +261,7 @@ class ProducerMachine(RuleBasedStateMachine):
     # -- the end -------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Everything gets well and is closed, or it is closed as it is."""
+        """Closes the producer, either after all faults have ended or at once."""
         if not hasattr(self, "rig"):
             return
         if self.next % 3:
@@ -280,7 +280,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.report_is_true(report)
 
     def report_is_true(self, report: CloseReport) -> None:
-        """It counts each record that its caller was told of as failed; of cancelled ones it may name some."""
+        """It counts each record that its caller saw fail, and possibly some cancelled ones."""
         failed = sum(future.exception(0) is not None for future in self.sent.values())
         for request in self.requests:
             for result in request.results:
@@ -339,7 +339,7 @@ class PlainMachine(ProducerMachine):
 
 
 def walk(machine: ProducerMachine, random: Random, steps: int) -> int:
-    """Drives a machine far; what happens most happens most often. How many records were acknowledged."""
+    """Drives a machine for many steps, mostly frequent rules; returns how many records were acknowledged."""
     machine.begin(
         batch_bytes=random.choice((1, 150, 400)),
         buffer_bytes=random.choice((900, 3_000, 100_000)),

@@ -1,12 +1,12 @@
-"""Accumulator, Sender and TransactionManager as a state machine: what can happen to them, and what must hold.
+"""Accumulator, Sender and TransactionManager as a state machine: their possible events, and invariants.
 
-Callers append and flush; brokers keep logs with Kafka's own checks (model_brokers.py), refuse, answer late
-and lose connections; time passes. After every step each record is in exactly one place and each byte of
-memory is somebody's. In the end every owner has heard once, the memory is whole, and the logs hold what was
-said: what was acknowledged, once and in order where the producer is idempotent, and nothing of what was "not
+Callers append and flush. Brokers keep logs with Kafka's own checks (model_brokers.py), refuse, answer late
+and lose connections. Time passes. After every step each record is in exactly one place and each byte of
+memory has an owner. In the end every outcome was reported once and all memory is released. The logs hold all
+acknowledged records, once and in order if the producer is idempotent, and none that was reported as "not
 written".
 
-For hypothesis, which goes wide, and for `walk`, which goes far. Used by test_sender_properties.py.
+It is used by hypothesis, for many short runs, and by `walk`, for long ones, in test_sender_properties.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from client_core.producer.results.batch_outcome import BatchOutcome
 
 PARTITIONS: Final = 2
-#: What a broker says when it has stored nothing and it may be tried again.
+#: Errors of a broker that has stored nothing; the batch may be tried again.
 RETRIABLE: Final = (
     Errors.NOT_LEADER_OR_FOLLOWER,
     Errors.NOT_ENOUGH_REPLICAS,
@@ -44,7 +44,7 @@ RETRIABLE: Final = (
     Errors.UNKNOWN_TOPIC_ID,
     Errors.FENCED_LEADER_EPOCH,
 )
-#: What it says when it has stored nothing and never will.
+#: Errors of a broker that has stored nothing and never will.
 FATAL: Final = (
     Errors.INVALID_RECORD,
     Errors.TOPIC_AUTHORIZATION_FAILED,
@@ -52,13 +52,13 @@ FATAL: Final = (
     Errors.INVALID_TIMESTAMP,
     Errors.POLICY_VIOLATION,
 )
-#: What it says of what it has stored all the same.
+#: Errors about batches that it has stored all the same.
 LATE: Final = (
     Errors.REQUEST_TIMED_OUT,
     Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     Errors.UNKNOWN_SERVER_ERROR,
 )
-#: What it must not say of what it has stored; what is promised of the logs is not promised then.
+#: False errors about stored batches; the promises about the logs don't hold then.
 LIES: Final = (
     Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Errors.UNKNOWN_PRODUCER_ID,
@@ -71,7 +71,7 @@ WAITS_MS: Final = (1, 10, 60, 60, 400, 1_600)
 
 
 class Owner:
-    """Whom a batch tells of the records that were appended together; keeps what it heard, by number."""
+    """The owner of records that were appended together; keeps each reported outcome, by number."""
 
     was_given_up = False
 
@@ -91,7 +91,7 @@ class Owner:
 
 
 class SenderMachine(RuleBasedStateMachine):
-    """Sender's rig, brokers, and a book of what was put in."""
+    """Sender's rig, brokers, and a list of the records that were put in."""
 
     idempotent: bool
     restarts = False
@@ -140,16 +140,16 @@ class SenderMachine(RuleBasedStateMachine):
         self.appended: set[int] = set()
         self.heard: Counter[int] = Counter()
         self.places: dict[int, tuple[int, int | None]] = {}  # acknowledged: partition and offset
-        self.told_order: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        self.reported_order: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
         self.not_written: set[int] = set()
         self.batches: dict[ProducerBatch, None] = {}
         self.flushes: list[FlushTicket] = []
 
     def acknowledged(self, number: int, partition: int, offset: int | None) -> None:
         self.places[number] = (partition, offset)
-        self.told_order[partition].append(number)
+        self.reported_order[partition].append(number)
 
-    # -- what callers do -----------------------------------------------------------------------------------
+    # -- callers -------------------------------------------------------------------------------------------
 
     @rule(
         partition=st.sampled_from((None, 0, 0, 1)),
@@ -179,11 +179,11 @@ class SenderMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.flushes.append(self.rig.accumulator.begin_flush())
 
-    # -- what time and the I/O thread do -------------------------------------------------------------------
+    # -- time and the I/O thread ---------------------------------------------------------------------------
 
     @rule(stale=st.booleans(), applied=st.booleans())
     def turn(self, stale: bool, applied: bool) -> None:
-        """A turn. `stale`: metadata that is due tells what it told before."""
+        """A turn. `stale`: a metadata request that is due gets the same answer as before."""
         client = self.rig.client
         if not stale and not client.has_pending_metadata_updates:
             client.prepare_metadata_update(self.brokers.metadata(), 13)
@@ -198,7 +198,7 @@ class SenderMachine(RuleBasedStateMachine):
     def learn(self) -> None:
         self.rig.client.update_metadata(self.brokers.metadata(), 13)
 
-    # -- what brokers and the network do -------------------------------------------------------------------
+    # -- brokers and the network ---------------------------------------------------------------------------
 
     @rule(node=st.sampled_from(NODES))
     def apply(self, node: int) -> None:
@@ -248,7 +248,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.has_overtaken = True
         self.brokers.move_leader(partition)
 
-    # -- what must hold ------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------
 
     def queued(self) -> Iterator[ProducerBatch]:
         for partition in range(PARTITIONS):
@@ -297,7 +297,7 @@ class SenderMachine(RuleBasedStateMachine):
     # -- the end -------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Everything gets well, or the producer is closed by force: either way all is settled."""
+        """Ends all faults, or closes the producer by force: either way everything is settled."""
         if not hasattr(self, "rig"):
             return
         if self.next % 3:
@@ -315,7 +315,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.the_logs_hold_what_was_said()
 
     def get_well(self) -> None:
-        """What is open is settled, and what comes then is acknowledged: nothing is stuck for ever."""
+        """Open records are settled, and later ones are acknowledged: nothing is stuck for ever."""
         self.settle_all()
         if self.rig.manager is not None and self.rig.manager.has_fatal_error:
             return
@@ -339,7 +339,7 @@ class SenderMachine(RuleBasedStateMachine):
             self.every_record_is_in_one_place_and_every_byte_is_somebodys()
 
     def close_by_force(self) -> None:
-        """What the I/O thread does last: there is no turn behind it, and nobody to hear an answer."""
+        """The last action of the I/O thread: no turn follows it, and no answer is read."""
         self.rig.accumulator.close()
         self.rig.accumulator.abort_incomplete_batches(ProducerClosedError("closed by force"))
 
@@ -356,7 +356,7 @@ class SenderMachine(RuleBasedStateMachine):
         assert not stored & self.not_written, "what was not written is in a log"
         self.a_logs_records_are_in_order()
         if self.idempotent and not self.has_overtaken:
-            for reported in self.told_order.values():
+            for reported in self.reported_order.values():
                 assert reported == sorted(reported), f"who wrote first heard later: {reported}"
 
 
@@ -365,7 +365,7 @@ class IdempotentMachine(SenderMachine):
 
 
 class RestartingMachine(IdempotentMachine):
-    """Its brokers say what ends an idempotent producer for good, and it begins anew."""
+    """Its brokers return errors that are fatal for an idempotent producer, and it begins anew."""
 
     restarts = True
 
@@ -379,7 +379,7 @@ class PlainMachine(SenderMachine):
 
 
 def walk(machine: SenderMachine, random: Random, steps: int) -> SenderMachine:
-    """Drives a machine far, where hypothesis drives it wide: what happens most happens most often."""
+    """Drives a machine for many steps; frequent rules are drawn most often."""
     machine.begin(
         batch_bytes=random.choice((150, 400)),
         buffer_bytes=random.choice((2_000, 100_000)),

@@ -1,7 +1,7 @@
-"""What the tests of Sender's sequences share: an idempotent rig, its answers, and the state of a partition.
+"""Shared by the tests of Sender's sequences: an idempotent rig, its answers, and the state of a partition.
 
-The first batch of a partition goes alone here, so that where Java has two batches in flight from the start,
-ours has them behind one that is acknowledged: `acknowledged_rig`.
+Our producer sends the first batch of a partition alone. So where Java has two batches in flight from the
+start, ours first has one acknowledged: `acknowledged_rig`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def answer(
     log_start: int = -1,
     epoch: int | None = None,
 ) -> None:
-    """Answers the oldest request, which must bear that sequence, and has the sender hear it."""
+    """Answers the oldest request, which must have that sequence, and lets the sender read the answer."""
     sent_epoch, sent_sequence = rig.sent_sequence(0)
     assert sequence in (None, sent_sequence)
     assert epoch in (None, sent_epoch)

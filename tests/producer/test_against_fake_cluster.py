@@ -1,7 +1,7 @@
-"""The whole producer over loopback against a steered cluster: versions, leaders, topics that change.
+"""The whole producer over loopback against a fake cluster: versions, leaders, topics that change.
 
-What a broker may do at any moment of an ordinary life: speak old versions, lose a leadership while a batch is
-on its way, tell of a cluster as it was, forget a topic and know one of the same name.
+Brokers do what happens in ordinary operation. They speak old versions, lose a leadership while a batch is on
+its way, answer with stale metadata, and delete a topic and create one of the same name.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
         assert reported.offsets() == [1]
 
 
-def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
+def test_a_broker_with_stale_metadata_is_not_believed() -> None:
     with producing(brokers=3, replication_factor=3) as (cluster, producer):
         assert submit(producer, "orders", [b"0"], partition=0).offsets() == [0]
         cluster.freeze_metadata(3)
@@ -171,7 +171,7 @@ def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
     assert values(cluster, "orders") == [b"%d" % n for n in range(10)]
 
 
-def test_the_death_of_a_leader_that_nobody_has_noticed_is_survived() -> None:
+def test_an_unnoticed_death_of_a_leader_is_survived() -> None:
     with producing({"batch.size": 1}, brokers=3, replication_factor=3) as (cluster, producer):
         assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
         cluster.kill(1, elect=False)
@@ -230,7 +230,7 @@ def test_a_record_that_was_sent_to_a_deleted_topic_may_still_be_written_after_it
     assert values(cluster, "orders") == [b"b", b"c"]
 
 
-def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_holds_nobody_up() -> None:
+def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_blocks_no_other() -> None:
     with producing(brokers=2) as (cluster, producer):
         early = submit(producer, "orders", [b"early"], partition=3)
         assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
@@ -278,7 +278,7 @@ def test_a_topic_that_may_be_seen_and_not_written_fails_the_record_as_not_writte
             assert submit(producer, "orders", [b"a"]).offsets() == [0]
 
 
-def test_an_illegal_name_fails_at_once_and_holds_nobody_up() -> None:
+def test_an_illegal_name_fails_at_once_and_blocks_no_other() -> None:
     with producing() as (_, producer):
         assert isinstance(submit(producer, "no topic!", [b"a"]).error(), InvalidTopicError)
         assert submit(producer, "orders", [b"a"]).offsets() == [0]
@@ -315,7 +315,7 @@ def test_a_list_is_not_answered_by_what_a_broker_was_asked_before() -> None:
         assert "later" in listed.topics
 
 
-def test_a_look_up_that_is_cancelled_is_not_told_even_if_its_answer_is_on_the_way() -> None:
+def test_a_look_up_that_is_cancelled_is_not_reported_even_if_its_answer_is_on_the_way() -> None:
     with producing() as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.create_topic("later")
@@ -369,7 +369,7 @@ def denied(answer: MetadataResponse) -> MetadataResponse:
 
 
 @pytest.mark.parametrize("stale", [1, 2])
-def test_a_topic_that_one_broker_denies_after_its_start_is_told_by_the_other(stale: int) -> None:
+def test_a_topic_that_one_broker_denies_after_its_start_is_returned_by_the_other(stale: int) -> None:
     with producing(brokers=2, partitions=2) as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.change_next(ApiKey.METADATA, denied, times=10_000, broker_id=stale)
@@ -380,7 +380,7 @@ def test_a_topic_that_one_broker_denies_after_its_start_is_told_by_the_other(sta
             assert found.cache.partition_count("orders") == 2
 
 
-def test_a_topic_that_is_deleted_is_told_to_be_missing_once_both_brokers_deny_it() -> None:
+def test_a_deleted_topic_is_reported_as_missing_once_both_brokers_deny_it() -> None:
     with producing(brokers=2, partitions=2) as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         cluster.delete_topic("orders")

@@ -1,8 +1,8 @@
-"""The whole producer over loopback against brokers that refuse, hang up, stall, and talk nonsense.
+"""The whole producer over loopback against brokers that refuse, hang up, stall, and send garbage.
 
-Every error code that a broker can put on an answer to a batch, and everything that can happen to the answer's
-bytes. Whatever it is: a record that was acknowledged is stored, once where the producer is idempotent; a
-record that was not has an error; and the next one is written as if nothing had been.
+It covers every error code that a broker can return for a batch, and every fault of the answer's bytes. In
+each case an acknowledged record is stored, once if the producer is idempotent. Any other record has an error.
+The next record is written as usual.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_a_batch_that_fails_with_others_behind_it_keeps_their_order() -> None:
 
 
 def test_a_very_first_batch_that_is_refused_with_others_in_flight_costs_only_itself() -> None:
-    """The broker doesn't know the producer yet, so that it takes any sequence of what comes behind."""
+    """The broker doesn't know the producer yet, so it accepts any sequence of the next batch."""
     for error in (Errors.INVALID_RECORD, Errors.MESSAGE_TOO_LARGE):
         with producing({"batch.size": 1}) as (cluster, producer):
             assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}, error

@@ -1,7 +1,7 @@
-"""An idempotent producer over loopback: several batches in flight, answers that are lost, batches refused.
+"""An idempotent producer over loopback: several batches in flight, lost answers, refused batches.
 
-Whatever happens to one batch, those behind it are stored once and in their order; and at the end of a seeded
-run of everything at once, too.
+Whatever happens to one batch, the later ones are stored once and in order. The same holds at the end of a
+seeded run of all faults at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def numbers(cluster: FakeCluster, partition: int) -> list[int]:
 def test_a_batch_behind_a_refused_one_is_stored_once_though_its_answer_is_lost(
     error: Errors, known: bool
 ) -> None:
-    """A broker that doesn't know the producer yet takes what comes behind the refused batch."""
+    """A broker that doesn't know the producer yet accepts the batches after the refused one."""
     with producing({"batch.size": 1}) as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
         if known:
@@ -68,7 +68,7 @@ def test_a_batch_behind_a_refused_one_is_stored_once_though_its_answer_is_lost(
 
 
 def test_a_batch_that_is_refused_after_its_first_answer_was_lost_leaves_those_behind_it_stored_once() -> None:
-    """The first attempt is in the log, so that those behind it are taken; their answers are lost as well."""
+    """The first attempt is in the log, so the next batches are accepted; their answers are lost as well."""
     with producing({"batch.size": 1}) as (cluster, producer):
         assert submit(producer, "orders", [value(99)]).offsets() == [0]
         first = cluster.hold_next(ApiKey.PRODUCE)
@@ -121,7 +121,7 @@ PARTITIONS = 3
 
 
 class Chaos:
-    """A cluster to which something happens at each step, and a caller who goes on all the while."""
+    """A cluster with a fault at each step, and a caller that goes on meanwhile."""
 
     def __init__(self, cluster: FakeCluster, producer: KafkaProducer, random: Random) -> None:
         self.cluster = cluster
@@ -210,7 +210,7 @@ class Chaos:
             1,
             2,
             3,
-        ):  # one that leads and was not told so would refuse for as long as it is frozen
+        ):  # a frozen leader that does not know that it leads would refuse all requests
             self.cluster.thaw_metadata(broker)
 
     def calm_down(self) -> None:
@@ -219,7 +219,7 @@ class Chaos:
             self.cluster.revive(self.dead)
 
     def judge(self) -> None:
-        """Every request was told once; what was acknowledged is stored where it was said, and all once."""
+        """Every request was reported once. Every acknowledged record is stored once, at its offset."""
         stored = {
             (record.partition, record.offset): int((record.value or b"")[:5])
             for record in self.cluster.records("orders")
@@ -241,7 +241,7 @@ class Chaos:
                         assert stored[partition, outcome.offset] == number
                 elif outcome.written is Written.NO:
                     assert number not in everything
-        for reported in self.cancelled:  # one that was told before it was cancelled is told no second time
+        for reported in self.cancelled:  # one that was reported before it was cancelled is not reported again
             assert len(reported.results) <= 1
 
 

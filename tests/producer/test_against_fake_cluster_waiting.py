@@ -1,7 +1,7 @@
-"""The whole producer over loopback while requests wait: for metadata, memory, a deadline, the end.
+"""The whole producer over loopback while requests wait: for metadata, memory, a deadline, the close.
 
-Each ticket ends once and in time, whatever it waits for; memory comes back; a closed producer leaves no
-thread and no descriptor behind; and one that has nothing to do does nothing.
+Each ticket ends once and in time, whatever it waits for. Memory is released. A closed producer leaves no
+thread and no descriptor. An idle producer does not spin.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
         cluster.create_topic("orders")
         assert submit(producer, "orders", [b"a"]).offsets() == [0]
-        ended: list[int] = []  # the deadlines of those who were told, in that order
+        ended: list[int] = []  # the deadlines of the reported requests, in the order of reports
         all_ended = threading.Event()
 
         def settle(deadline_ms: int) -> None:
@@ -131,7 +131,7 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
         assert producer.status().waiting_for_metadata == 0
 
 
-def test_a_cancelled_ticket_is_not_told_and_frees_its_place() -> None:
+def test_a_cancelled_ticket_is_not_reported_and_frees_its_place() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
         first, second, third = (submit(producer, "orders", [b"%d" % n]) for n in range(3))
         second.cancel()
@@ -254,7 +254,7 @@ def test_a_deadline_that_is_over_before_the_request_begins_ends_it_all_the_same(
 # -- callbacks and bad records -------------------------------------------------------------------------------
 
 
-def test_a_callback_that_raises_or_misbehaves_harms_nobody_else() -> None:
+def test_a_callback_that_raises_or_misbehaves_does_no_other_harm() -> None:
     refusals: list[BaseException] = []
 
     def misbehave(producer: KafkaProducer) -> None:
@@ -362,7 +362,7 @@ def test_close_sends_what_was_appended_and_reports_nothing() -> None:
             submit(producer, "orders", [b"late"])
 
 
-def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behind() -> None:
+def test_close_with_everything_in_flight_completes_every_call_and_leaves_nothing_behind() -> None:
     with FakeCluster(brokers=2) as cluster:
         cluster.create_topic("orders", partitions=2)
         threads_before, descriptors_before = threading.active_count(), open_descriptors()
@@ -400,7 +400,7 @@ def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behin
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: int) -> None:
+def test_close_may_run_into_callers_of_every_kind_and_each_gets_one_result(seed: int) -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
         reported: list[Outcome] = []

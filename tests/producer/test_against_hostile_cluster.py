@@ -1,6 +1,6 @@
-"""Brokers that lie, whatever they say: no crash, no hang, no busy loop, no memory without end.
+"""Hostile brokers cause no crash, no hang, no busy loop and no unbounded memory, whatever they answer.
 
-In simulated time by the dozen, over real sockets a few. What is checked stands in
+There are dozens of runs in simulated time and a few over real sockets. The checks are in
 tests/support/hostile_simulation.py and hostile_runs.py; `make fuzz` does the same for longer.
 """
 
@@ -36,7 +36,7 @@ def test_hostile_brokers_are_survived_and_produced_to_when_they_are_honest_again
 
 
 def test_hostile_brokers_are_not_all_fatal_to_an_idempotent_producer() -> None:
-    """Else the tests above would prove little: a fatal refusal ends all that could go wrong."""
+    """Otherwise the tests above would prove little: after a fatal refusal nothing else can go wrong."""
     ends = [survive_in_process(seed, idempotent=True, rate=0.3) for seed in range(1_000, 1_010)]
     assert sum(end.is_fatal for end in ends) <= 7  # about half of them are
     assert all(end.spoilt for end in ends)
@@ -67,7 +67,7 @@ def test_hostile_brokers_that_demand_sasl_are_survived(mechanism: str) -> None:
         survive_over_sockets(seed, mechanism=mechanism)
 
 
-# -- what the runs have found --------------------------------------------------------------------------------
+# -- findings of the runs ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lie", [{"producer_id": -1}, {"producer_epoch": -1}], ids=str)

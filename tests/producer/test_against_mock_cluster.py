@@ -1,8 +1,7 @@
 """The whole producer over real sockets, against the mock cluster inside librdkafka: three brokers.
 
 It speaks the real protocol (ApiVersions, Metadata, InitProducerId, Produce), creates topics when asked for,
-and its brokers can be taken down. No timing is measured and nothing sleeps: each wait is for something to
-happen.
+and its brokers can be taken down. No timing is measured and nothing sleeps: each wait is for an event.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Waiter:
         self._reported.set()
 
     def result(self, kind: type[_R]) -> _R:
-        assert self._reported.wait(PATIENCE_S), "nothing was told"
+        assert self._reported.wait(PATIENCE_S), "nothing was reported"
         (result,) = self._results
         assert isinstance(result, kind)
         return result
@@ -118,7 +117,7 @@ def test_a_request_has_one_outcome_per_record_in_order(producer: KafkaProducer) 
         assert outcome.partition == partition_for_key(record.key or b"", count)
 
 
-def test_a_look_up_tells_leaders_and_a_missing_topic(producer: KafkaProducer) -> None:
+def test_a_look_up_returns_leaders_and_a_missing_topic(producer: KafkaProducer) -> None:
     producer.send(ProducerRecord("orders", b"exists now")).result(PATIENCE_S)
     done = Waiter()
     deadline_ms = producer.clock.now_ms() + PATIENCE_MS
@@ -162,7 +161,7 @@ def test_many_threads_share_one_producer(producer: KafkaProducer) -> None:
     assert counts == [200] * 4
 
 
-def test_the_status_tells_of_ready_nodes(producer: KafkaProducer) -> None:
+def test_the_status_has_the_ready_nodes(producer: KafkaProducer) -> None:
     producer.send(ProducerRecord("orders", b"connected")).result(PATIENCE_S)
     status = producer.status()
     assert status.state == "running"

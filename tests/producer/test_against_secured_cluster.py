@@ -1,4 +1,4 @@
-"""A producer, SASL and TLS, against the fake cluster: what is calm, and what is told of one that wants it."""
+"""A producer with SASL and TLS against the fake cluster: which waits are no failures, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR_MS: Final = 3_600_000
 
 
 class SlowEndpoint(ScriptedPeer):
-    """A token endpoint that answers when it is told to."""
+    """A token endpoint that answers when the test lets it."""
 
     def __init__(self) -> None:
         self.token = jwt_of("alice", expires_ms=int(time.time() * 1000) + HOUR_MS)
@@ -64,7 +64,7 @@ def test_a_start_that_waits_for_its_first_token_is_no_failure_of_the_broker(
         cluster.create_topic("orders")
         cluster.demand_sasl(SaslDemand(("OAUTHBEARER",), tokens={endpoint.token: "alice"}))
         with live_producer(cluster.bootstrap_servers, endpoint.settings(), events=events) as producer:
-            caplog.clear()  # that nothing encrypts it is told, rightly
+            caplog.clear()  # it rightly warned that the connection is not encrypted
             reported = look_up(producer, "orders")
             assert endpoint.was_asked.wait(PATIENCE_S)
             turns = producer.status().loop_turns
@@ -126,7 +126,7 @@ def test_a_broker_that_has_answered_and_goes_away_is_not_suspected_to_want_sasl(
     assert not [end for end in ended if "SASL" in end.detail]
 
 
-def test_a_client_with_sasl_is_not_told_to_use_it() -> None:
+def test_a_client_with_sasl_is_not_advised_to_use_it() -> None:
     events = RecordedEvents()
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -172,7 +172,7 @@ def test_records_go_on_over_tls_while_both_sides_change_their_certificates(tmp_p
         assert [record.value for record in cluster.records("orders")] == [b"a", b"b", b"c"]
 
 
-def test_who_speaks_no_tls_is_told_nothing_by_a_cluster_that_does() -> None:
+def test_a_client_without_tls_is_answered_nothing_by_a_cluster_that_requires_it() -> None:
     with FakeCluster(brokers=1, tls=server_context(Authority().issue("127.0.0.1"))) as cluster:
         with live_producer(cluster.bootstrap_servers) as producer:
             assert look_up(producer, "orders", deadline_in_ms=300).result(MetadataResult).error is not None

@@ -1,4 +1,4 @@
-"""AsyncKafkaProducer over loopback: what waits, what is cancelled, and whom the event loop belongs to."""
+"""AsyncKafkaProducer over loopback: waiting, cancelling, and a fair share of the event loop."""
 
 from __future__ import annotations
 
@@ -142,14 +142,26 @@ async def test_a_cancelled_future_leaves_its_record_to_be_delivered(cluster: Fak
         future = await producer.send(ProducerRecord("orders", b"a"))
         waiting = asyncio.create_task(producer.send_and_wait(ProducerRecord("orders", b"b")))
         await until(lambda: producer.status().buffer.records == 2)
+        last = await producer.send(ProducerRecord("orders", b"c"))
         future.cancel()
         waiting.cancel()
         await producer.flush()
         assert future.cancelled()
-    assert _values(cluster) == [b"a", b"b"]
+        assert last.result().offset == 2
+    assert _values(cluster) == [b"a", b"b", b"c"]
 
 
-async def test_what_is_wrong_with_a_record_is_raised_or_the_futures_error_as_in_java(
+async def test_a_cancelled_future_whose_record_fails_does_not_keep_the_error_from_others(
+    cluster: FakeCluster,
+) -> None:
+    async with _producer(cluster, **LINGERING) as producer:
+        futures = [await producer.send(ProducerRecord("orders", b"%d" % n)) for n in range(3)]
+        futures[1].cancel()
+        await producer.close(0)
+        assert isinstance(futures[2].exception(), ProducerClosedError)
+
+
+async def test_a_wrong_record_raises_or_fails_the_future_as_in_java(
     cluster: FakeCluster,
 ) -> None:
     async with _producer(cluster, **{"max.block.ms": 50, "max.request.size": 1_000}) as producer:
@@ -165,7 +177,7 @@ async def test_what_is_wrong_with_a_record_is_raised_or_the_futures_error_as_in_
         assert (await producer.send_and_wait(ProducerRecord("orders", b"a"))).offset == 0
 
 
-async def test_a_failed_record_that_nobody_asks_about_is_no_line_of_asyncio(
+async def test_a_failed_record_whose_future_is_not_read_gives_no_log_line_of_asyncio(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with _producer(cluster, **{"max.request.size": 1_000}) as producer:
@@ -269,7 +281,7 @@ async def test_after_close_every_call_is_refused_and_a_second_close_reports_the_
             await producer.partitions_for("orders")
 
 
-async def test_close_ends_who_waits(cluster: FakeCluster) -> None:
+async def test_close_ends_waiting_calls(cluster: FakeCluster) -> None:
     hold = Hold()
     cluster.react_next(ApiKey.PRODUCE, hold)
     async with _producer(cluster, **SCARCE) as producer:

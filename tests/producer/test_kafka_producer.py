@@ -7,6 +7,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -165,7 +166,7 @@ def test_a_partition_that_never_comes_fails_with_javas_words() -> None:
     ("code", "error"), [(INVALID, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
 )
 @pytest.mark.behaviour("PROD-04")
-def test_what_the_broker_forbids_fails_at_once(code: int, error: type[KafkaError]) -> None:
+def test_a_refusal_by_the_broker_fails_at_once(code: int, error: type[KafkaError]) -> None:
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.send(a_record("bad topic"))) as sent:
         rig.know({}, errors={"bad topic": code})
@@ -180,7 +181,7 @@ def test_a_topic_known_to_be_invalid_is_not_asked_for_again() -> None:
     assert isinstance(rig.producer.send(a_record("bad topic")).exception(0), InvalidTopicError)
 
 
-def test_what_makes_metadata_impossible_wakes_who_waits() -> None:
+def test_a_failure_that_makes_metadata_impossible_wakes_waiting_calls() -> None:
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
         rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
@@ -197,7 +198,7 @@ def test_sending_renews_the_topics_idle_expiry() -> None:
     assert not rig.metadata.contains_topic("idle")
 
 
-def test_partitions_are_told_when_the_topic_is_known() -> None:
+def test_partitions_are_returned_when_the_topic_is_known() -> None:
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.partitions_for("orders")) as reported:
         rig.know({"orders": 3})
@@ -272,7 +273,7 @@ def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:
         rig.submit("orders", b"fine", value)
 
 
-def test_what_could_never_be_sent_is_found_without_sending_it() -> None:
+def test_a_record_that_could_never_be_sent_is_found_without_sending_it() -> None:
     rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
     fine, large = ProducerRecord("orders", b"fine"), ProducerRecord("orders", b"x" * 1_000)
     rig.producer.check("unknown", [fine])
@@ -332,6 +333,39 @@ def test_send_goes_on_when_memory_is_freed() -> None:
     rig.answer(produced(ORDERS_0, offset=1))
     assert future.result(0).offset == 1
     assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_memory_that_a_send_was_granted_and_does_not_need_is_returned() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=500)
+    rig.producer.send(ProducerRecord("orders", b"x" * 900))
+    rig.turn()
+    send = partial(rig.producer.send, a_record())
+    with blocked(rig, send) as first, blocked(rig, send) as second:
+        while rig.producer.status().buffer.waiters < 2:
+            pass
+        rig.respond(produced(ORDERS_0, offset=0))
+        rig.turn()  # both get memory for a batch, and both records go into one
+        futures = [first.result(PATIENCE_S), second.result(PATIENCE_S)]
+    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=1))
+    assert {future.result(0).offset for future in futures} == {1, 2}
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_memory_that_a_send_was_granted_is_returned_if_the_append_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt() -> int:
+        raise KeyboardInterrupt
+
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000)
+    pool = rig.producer._pool
+    assert pool.try_allocate(1_000)
+    with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
+        monkeypatch.setattr(rig.clock, "wall_ms", interrupt)
+        pool.deallocate(1_000)
+        assert isinstance(sent.exception(PATIENCE_S), KeyboardInterrupt)
+    assert pool.available_bytes == 1_000
 
 
 def test_a_callback_may_send_but_not_wait() -> None:
@@ -433,7 +467,7 @@ def test_close_sends_what_was_appended_first() -> None:  # SND-13
     assert rig.producer.status().state == "closed"
 
 
-def test_close_gives_up_what_is_not_acknowledged_in_time_and_tells_what_it_was() -> None:
+def test_close_gives_up_what_is_not_acknowledged_in_time_and_reports_what_it_was() -> None:
     rig = ProducerRig(topics={"orders": 2})
     futures = [rig.producer.send(a_record(partition=partition)) for partition in (0, 0, 1)]
     parked = rig.submit("unknown", b"a", b"b")
@@ -509,7 +543,7 @@ def test_close_from_a_callback_waits_for_nothing(caplog: pytest.LogCaptureFixtur
     assert closed.wait(PATIENCE_S)
     assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
     assert reports == [CloseReport()]
-    assert "close(60000) inside a callback waits for nothing" in caplog.text
+    assert "close(60000) in a callback does not wait" in caplog.text
 
 
 @pytest.mark.java("KafkaProducerTest.CloseIsForcedOnPendingInitProducerId")
@@ -549,7 +583,7 @@ def test_a_client_that_can_not_be_closed_is_logged_and_the_end_comes_all_the_sam
 # -- the whole -----------------------------------------------------------------------------------------------
 
 
-def test_the_status_tells_what_the_client_is_doing() -> None:
+def test_the_status_shows_what_the_client_is_doing() -> None:
     rig = ProducerRig(topics={"orders": 3})
     rig.submit("orders", b"a", turns=1)
     rig.clock.advance(40)
@@ -595,11 +629,11 @@ def test_a_wrong_address_is_refused_when_the_producer_is_made(address: str) -> N
         KafkaProducer(ProducerConfig.from_mapping({"bootstrap.servers": address}))
 
 
-def test_the_repr_tells_who_and_in_which_state() -> None:
+def test_the_repr_shows_its_client_id_and_its_state() -> None:
     assert repr(ProducerRig(client_id="orders").producer) == "<KafkaProducer orders STARTING>"
 
 
-def test_the_status_tells_how_long_ago_a_refresh_failed() -> None:
+def test_the_status_has_the_time_since_a_refresh_failed() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.producer._refreshes.emit(MetadataRefreshFailed("expired", "error", "no answer"))
     rig.clock.advance(30)

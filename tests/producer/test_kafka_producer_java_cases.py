@@ -1,8 +1,8 @@
-"""Twins of KafkaProducerTest, Kafka 4.3, that want metadata of their own making or a request looked into.
+"""Twins of KafkaProducerTest, Kafka 4.3, that need scripted metadata or look into a request.
 
-Java mocks ProducerMetadata; here `ScriptedMetadata` is a real one which answers each question by a script, on
-the thread that asked: nothing waits, and every question is counted. Cases that need no such thing are in
-`test_kafka_producer.py`, those on settings in `test_config.py`.
+Java mocks ProducerMetadata. Here `ScriptedMetadata` is a real one that answers each request by a script, on
+the calling thread: nothing waits, and every request is counted. Other cases are in `test_kafka_producer.py`,
+those on settings in `test_config.py`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LEFT_OUT: Final = {
 
 
 class Answer(NamedTuple):
-    """What becomes of one question: time passes, and then a response comes, or none."""
+    """The outcome of one request: time passes, and then a response comes, or none."""
 
     topics: Mapping[str, int] | None = None
     after_ms: int = 0
@@ -231,7 +231,7 @@ def test_an_answer_from_before_is_the_cause_where_no_other_comes() -> None:
 
 
 @pytest.mark.java("KafkaProducerTest.TopicExpiryInMetadata")
-def test_a_topic_that_nobody_used_for_long_is_forgotten_even_if_a_broker_names_it() -> None:
+def test_a_topic_that_was_not_used_for_long_is_forgotten_even_if_a_broker_names_it() -> None:
     rig = Scripted(max_block_ms=30_000, metadata_max_idle_ms=60_000)
     rig.metadata.script = [Answer({"topic": 1})]
     assert len(rig.producer.partitions_for("topic")) == 1
@@ -243,7 +243,7 @@ def test_a_topic_that_nobody_used_for_long_is_forgotten_even_if_a_broker_names_i
 
 @pytest.mark.behaviour("PROD-04")
 @pytest.mark.java("KafkaProducerTest.SendToInvalidTopic")
-def test_a_name_that_brokers_call_invalid_fails_the_future_and_stands_in_the_snapshot() -> None:
+def test_a_name_that_brokers_call_invalid_fails_the_future_and_is_in_the_snapshot() -> None:
     rig = Scripted(max_block_ms=15_000)
     rig.metadata.script = [Answer({}, errors={"topic abc": INVALID})]
     future = rig.producer.send(ProducerRecord("topic abc", b"HelloKafka"))
@@ -315,7 +315,7 @@ def test_a_record_that_could_not_be_sent_can_be_sent_again_with_other_headers() 
 
 
 @pytest.mark.behaviour("PROD-06")
-def test_what_a_broker_could_say_is_the_futures_and_the_callbacks_error_and_the_rest_is_raised() -> None:
+def test_errors_that_a_broker_could_return_go_to_the_future_and_the_callback_and_others_are_raised() -> None:
     reported: list[KafkaError | None] = []
     rig = Scripted(max_block_ms=5)
     rig.metadata.script = [Answer(after_ms=5)]
@@ -345,7 +345,7 @@ def test_a_producer_id_that_is_refused_fails_what_waits_and_may_be_granted_later
 
 
 @pytest.mark.java("KafkaProducerTest.FlushMeasureLatency")
-def test_how_long_a_flush_took_is_told() -> None:
+def test_the_duration_of_a_flush_is_measured() -> None:
     # Java has the sum of it as a metric; here each flush is an event.
     rig = ProducerRig(topics={"orders": 1}, linger_ms=60_000)
     rig.producer.send(a_record()._replace(topic="orders"))
@@ -369,7 +369,7 @@ def test_how_long_a_flush_took_is_told() -> None:
 
 @pytest.fixture
 def interrupts_are_raised() -> Iterator[None]:
-    """As in a program of its own: a process that runs tests for another may be told to ignore them."""
+    """As in a program of its own: a process that runs tests for another may ignore interrupts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -404,7 +404,7 @@ def test_an_interrupt_ends_the_wait_of_a_close_and_the_producer_too() -> None:
 
 
 def test_an_interrupt_as_a_condition_is_entered_leaves_no_lock_taken() -> None:
-    """It comes when the lock is taken and the body of the `with` has not begun, which then never ends."""
+    """It comes after the lock is taken and before the body of the `with`: no `finally` would release it."""
     rig = ProducerRig(topics={"orders": 1}, batch_size=1)
     rig.producer.start()
     entered = threading.Condition.__enter__.__code__

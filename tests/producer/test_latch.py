@@ -1,4 +1,4 @@
-"""What a caller waits for until another thread says so, once."""
+"""A latch: a caller waits until another thread sets it, once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from client_core.latch import Latch
 from tests.support.waiting import patient
 
 
-def test_a_latch_lets_all_go_on_who_wait_and_who_come_later() -> None:
+def test_a_latch_releases_all_waiting_and_later_callers() -> None:
     latch = Latch()
     assert not latch.wait(0)
     assert not latch.wait(0.001)
@@ -24,7 +24,7 @@ def test_a_latch_lets_all_go_on_who_wait_and_who_come_later() -> None:
 
 
 class _NeverSet:
-    """A lock that is never had, and how long each wait for it was to be."""
+    """A lock that can never be acquired, and the timeout of each attempt."""
 
     def __init__(self) -> None:
         self.waits_s: list[float] = []
@@ -40,7 +40,7 @@ class _NeverSet:
 def test_a_latch_is_waited_for_in_pieces_that_a_signal_may_end(
     timeout_s: float, waits_s: list[float]
 ) -> None:
-    """A signal that comes a moment before a wait begins does not end it, and is only seen behind it."""
+    """A signal that comes just before a wait does not end it, and is handled only after it."""
     latch, never = Latch(), _NeverSet()
     latch._lock = never  # type: ignore[assignment]
     assert not latch.wait(timeout_s)

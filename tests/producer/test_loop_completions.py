@@ -92,7 +92,7 @@ async def test_the_io_thread_is_woken_once_when_the_loop_has_done_what_lies_befo
     assert happened == ["request 0", "woken", "request 1", "request 2", "woken again"]
 
 
-def test_who_submits_outside_of_a_loop_wakes_the_io_thread_at_once() -> None:
+def test_a_submit_outside_of_a_loop_wakes_the_io_thread_at_once() -> None:
     woken: list[int] = []
     LoopCompletions().wake_soon(lambda: woken.append(1))
     assert woken == [1]

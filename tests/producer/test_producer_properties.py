@@ -1,4 +1,4 @@
-"""Whatever callers, brokers and time do, each ticket ends once and in time (producer_machine.py)."""
+"""Each ticket ends once and in time, whatever callers, brokers and time do (producer_machine.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_long_way_changes_nothing_of_that(kind: type[ProducerMachine], first: 
     assert sum(walked) > 200, "it did not get far"
 
 
-def test_a_producer_that_is_closed_tells_those_who_still_wait() -> None:
+def test_closing_a_producer_completes_all_pending_calls() -> None:
     machine = PlainMachine()
     machine.begin(batch_bytes=150, buffer_bytes=3_000, linger_ms=20, in_flight=5)
     machine.submit(TOPIC, None, 0, [20], 300, 2_000)

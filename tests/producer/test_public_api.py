@@ -1,4 +1,4 @@
-"""The face: what users import, and that importing it does nothing."""
+"""The public API: the names that users import, and that importing has no side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a producer resolves bootstrap.servers: when it is made, as Java's, or later, again and again."""
+"""When a producer resolves bootstrap.servers: when it is made, as Java's does, or later, repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic of which a response leaves partitions out: those that are there keep their numbers, everywhere."""
+"""A topic with partitions missing in a response: the others keep their numbers everywhere."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Random messages of every generated class, for hypothesis, and what is known of their fields.
 
-What a version can carry is taken from the generated source itself: its annotations (`Int16`, `str | None`)
-and the comments behind them (`# v5-13, tag 0, null in v8-13`). Java's bytes are the oracle elsewhere, in
-`tests/golden/`.
+The fields of a version are read from the generated source itself: its annotations (`Int16`, `str | None`) and
+the comments after them (`# v5-13, tag 0, null in v8-13`). Java's bytes are the oracle in `tests/golden/`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from hypothesis import strategies as st
 from client_core.protocol import messages as generated
 
 _FIELD: Final = re.compile(r"^    (?P<name>\w+): .* = [^#]+(?:  # (?P<notes>.*))?$")
-#: Enough to tell one from many; more only makes the tests slow.
+#: Enough to distinguish one from many; more only makes the tests slow.
 _MAX_ELEMENTS: Final = 2
 
 
 class FieldNotes(NamedTuple):
-    """The versions in which a field stands, and those in which it may be null; None where not restricted."""
+    """The versions that have a field, and those in which it may be null; None where not restricted."""
 
     versions: tuple[int, int] | None
     null_in: tuple[int, int] | None
@@ -63,7 +62,7 @@ def _struct(struct: Any, version: int) -> st.SearchStrategy[Any]:
     fields = {
         name: _field(annotation, notes[name], version)
         for name, annotation in get_type_hints(struct, include_extras=True).items()
-        if stands_in(notes[name].versions, version)
+        if is_in_version(notes[name].versions, version)
     }
     # Not st.builds: that also invents the fields of a NamedTuple which it isn't given.
     return st.fixed_dictionaries(fields).map(lambda values: struct(**values))
@@ -72,7 +71,7 @@ def _struct(struct: Any, version: int) -> st.SearchStrategy[Any]:
 def _field(annotation: Any, notes: FieldNotes, version: int) -> st.SearchStrategy[Any]:
     if isinstance(annotation, UnionType) or NoneType in get_args(annotation):
         [annotation] = [option for option in get_args(annotation) if option is not NoneType]
-        if stands_in(notes.null_in, version):
+        if is_in_version(notes.null_in, version):
             return st.none() | _value(annotation, version)
     return _value(annotation, version)
 
@@ -97,7 +96,7 @@ _SIMPLE: Final[dict[Any, st.SearchStrategy[Any]]] = {
 }
 
 
-def stands_in(versions: tuple[int, int] | None, version: int) -> bool:
+def is_in_version(versions: tuple[int, int] | None, version: int) -> bool:
     """Whether a version is within a range of notes."""
     return versions is None or versions[0] <= version <= versions[1]
 

@@ -18,7 +18,7 @@ from client_core.protocol.header import (
 
 LEFT_OUT: Final = {
     "RequestHeaderTest.parseHeaderFromBufferWithNonZeroPosition": (
-        "A frame is bytes of its own, without what came before it: its header always stands at the beginning."
+        "A frame is bytes of its own, without what came before it: its header is always at the beginning."
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Every generated message at every version: there and back, cut off, damaged, hostile."""
+"""Every generated message at every version: round trip, truncated, damaged, hostile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.protocol.messages import (
     carried_by,
     field_notes,
     generated_messages,
-    stands_in,
+    is_in_version,
 )
 
 _MESSAGES: Final = generated_messages()
@@ -134,7 +134,7 @@ def test_a_field_that_a_version_lacks_is_dropped_or_refused_by_name(
 ) -> None:
     default = message.type()
     for name, notes in field_notes(message.type).items():
-        if stands_in(notes.versions, version):
+        if is_in_version(notes.versions, version):
             continue
         annotation = get_type_hints(message.type)[name]
         set_value = (
@@ -161,9 +161,9 @@ def _encoded_or_refusal(message: Any, version: int) -> bytes | str:
 def test_a_version_that_is_not_spoken_is_refused(message: GeneratedMessage) -> None:
     default = message.type()
     for version in (message.versions.start - 1, message.versions.stop):
-        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not spoken here"):
+        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not supported"):
             default.encode(version)
-        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not spoken here"):
+        with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not supported"):
             message.type.decode(b"", version)
 
 
@@ -225,7 +225,7 @@ def test_unknown_tags_are_passed_over_among_known_ones() -> None:
 
 
 def test_a_tagged_field_ends_where_its_size_says() -> None:
-    """What a newer broker appends to a known field is not taken for the next one."""
+    """Bytes that a newer broker appends to a known field are not read as the next field."""
     tags = "02" + "01" + "0a" + "0000000000000007" + "ffff" + "03" + "01" + "01"
     response = ApiVersionsResponse.decode(bytes.fromhex(_API_VERSIONS_WITHOUT_TAGS + tags), 3)
     assert (response.finalized_features_epoch, response.zk_migration_ready) == (7, True)
@@ -253,7 +253,7 @@ def test_a_tag_of_a_later_version_is_unknown_to_an_earlier_one() -> None:
 # -- unknown values ------------------------------------------------------------------------------------------
 
 
-def test_an_error_code_that_nobody_knows_is_a_number_like_any_other() -> None:
+def test_an_unknown_error_code_is_a_number_like_any_other() -> None:
     assert ApiVersionsResponse.decode(bytes.fromhex("7ffe" + "00000000"), 0).error_code == 32766
 
 
@@ -262,7 +262,7 @@ def test_any_byte_but_zero_is_true() -> None:
     assert MetadataRequest.decode(body, 4).allow_auto_topic_creation is True
 
 
-# -- what can't be encoded -----------------------------------------------------------------------------------
+# -- values that can't be encoded ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 9])

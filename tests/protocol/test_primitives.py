@@ -1,4 +1,4 @@
-"""The primitive types in both forms: bytes, limits, and what a peer may not get away with."""
+"""The primitive types in both forms: bytes, limits, and refused input."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_both_forms_come_back(
         (Reader.boolean, "", "1 bytes expected, 0 left"),
     ],
 )
-def test_what_a_peer_may_not_say(read: object, encoded: str, fault: str) -> None:
+def test_invalid_bytes_of_a_peer_are_refused(read: object, encoded: str, fault: str) -> None:
     assert callable(read)
     with pytest.raises(SchemaError, match=f"^from a peer: {fault}"):
         read(Reader(bytes.fromhex(encoded), 0, "from a peer"))
@@ -144,7 +144,9 @@ def test_what_a_peer_may_not_say(read: object, encoded: str, fault: str) -> None
         (FlexibleReader.skip_tags, "", "a varint that does not end"),
     ],
 )
-def test_what_a_peer_may_not_say_in_the_flexible_form(read: object, encoded: str, fault: str) -> None:
+def test_invalid_bytes_of_a_peer_are_refused_in_the_flexible_form(
+    read: object, encoded: str, fault: str
+) -> None:
     assert callable(read)
     with pytest.raises(SchemaError, match=fault):
         read(FlexibleReader(bytes.fromhex(encoded)))

@@ -1,4 +1,4 @@
-"""Produce by the short way is what the generated messages write and read."""
+"""The fast path of Produce reads and writes the same bytes as the generated messages."""
 
 from __future__ import annotations
 

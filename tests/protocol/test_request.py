@@ -1,4 +1,4 @@
-"""The one question that is asked of any response."""
+"""The throttle time of any response."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_names_become_snake_case(name: str, snake: str) -> None:
         ({"type": 8, "versions": "0+"}, "type 8"),
     ],
 )
-def test_what_the_generator_does_not_know_is_refused_and_not_guessed(
+def test_definitions_that_the_generator_does_not_know_are_refused_and_not_guessed(
     field: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(DefinitionError, match=fault):

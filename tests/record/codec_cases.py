@@ -1,4 +1,4 @@
-"""What the tests of codecs share: every codec, its levels, and records of several kinds."""
+"""Shared by the tests of codecs: every codec, its levels, and records of several kinds."""
 
 from __future__ import annotations
 

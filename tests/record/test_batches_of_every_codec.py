@@ -310,7 +310,7 @@ def test_packed_records_that_are_cut_off_are_refused_under_a_checksum_that_holds
 
 
 @given(st.sampled_from(PACKING_CODECS), RECORDS, st.floats(0, 1, exclude_max=True), st.integers(0, 7))
-def test_a_flipped_bit_is_refused_by_the_checksum_or_stands_outside_of_it(
+def test_a_flipped_bit_is_refused_by_the_checksum_or_is_outside_of_it(
     compression: Compression, records: list[_Record], where: float, bit: int
 ) -> None:
     damaged = bytearray(batch_of(compression, *records))

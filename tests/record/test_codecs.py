@@ -1,4 +1,4 @@
-"""What holds for every codec at every level: what goes in comes out, and nothing worse than an error does."""
+"""Rules for every codec at every level: round trips are exact, and bad input gives only an error."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_level_that_a_codec_does_not_have_is_refused() -> None:
 
 @pytest.mark.behaviour("REC-06")
 @pytest.mark.java("Lz4CompressionTest.CompressionDecompression")
-def test_what_was_packed_is_unpacked_as_it_was() -> None:
+def test_packed_bytes_unpack_to_the_same() -> None:
     for compression in EVERY_LEVEL:
         for kind, records in PAYLOADS.items():
             packed = compression.compress(records)
@@ -114,7 +114,7 @@ def test_records_of_the_limit_are_unpacked_and_larger_ones_refused(compression: 
 
 
 @pytest.mark.parametrize("compression", PACKING_CODECS, ids=codec_name)
-def test_a_small_batch_that_stands_for_gigabytes_is_refused_by_default(compression: Compression) -> None:
+def test_a_small_batch_that_unpacks_to_gigabytes_is_refused_by_default(compression: Compression) -> None:
     bomb = compression.compress(bytes(65 * 2**20))
     with pytest.raises(CorruptRecordError, match=f"{codec_name(compression)}: they are larger than 67108864"):
         compression.decompress(bomb)

@@ -7,7 +7,7 @@ from client_core.record.compression_ratio import CompressionRatioEstimator
 
 
 def after(expected: float, observed: float) -> float:
-    """What is expected of a topic's next batch once one had the observed ratio."""
+    """The ratio that is expected of a topic's next batch after an observed one."""
     ratios = CompressionRatioEstimator()
     ratios.set_estimation("orders", Codec.ZSTD, expected)
     reported = ratios.update_estimation("orders", Codec.ZSTD, observed)

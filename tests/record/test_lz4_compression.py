@@ -65,7 +65,7 @@ def test_a_frame_is_these_bytes() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_block_stands_for_64_kib_and_is_stored_where_packing_gains_nothing(level: int) -> None:
+def test_a_block_holds_64_kib_and_is_stored_where_packing_gains_nothing(level: int) -> None:
     records = PAYLOADS[f"random of {2**16 + 1}"]
     assert read_blocks(Lz4Compression(level).compress(records)) == [
         (True, records[: 2**16]),

@@ -34,7 +34,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class Halving:
-    """Stands for a codec: half of the bytes, none of the sense."""
+    """A fake codec: it keeps the first half of the bytes."""
 
     codec = Codec.GZIP
 
@@ -94,7 +94,7 @@ def test_building_twice_gives_the_same_object() -> None:
 
 
 @pytest.mark.behaviour("REC-02")
-def test_timestamps_are_told_apart_by_their_distance_to_the_first() -> None:
+def test_timestamps_are_stored_as_their_distance_to_the_first() -> None:
     builder = MemoryRecordsBuilder(1000)
     for timestamp_ms in (20, 5, 30, 30):
         builder.append(timestamp_ms, None, b"v")
@@ -297,7 +297,7 @@ def test_room_with_a_codec_goes_by_the_estimate_but_takes_the_new_record_as_it_i
 
 
 @given(OPTIONAL_BYTES, OPTIONAL_BYTES, st.integers(0, 3))
-def test_the_upper_bound_covers_the_record_wherever_it_stands(
+def test_the_upper_bound_covers_the_record_at_any_offset(
     key: bytes | None, value: bytes | None, headers: int
 ) -> None:
     named = (("name", b"value"),) * headers
@@ -321,7 +321,7 @@ def idempotent(producer_id: int, epoch: int, sequence: int) -> MemoryRecordsBuil
 
 
 @pytest.mark.behaviour("REC-04")
-def test_the_producer_state_stands_in_the_batch() -> None:
+def test_the_producer_state_is_in_the_batch() -> None:
     batch = decode_record_batch(idempotent(9809, 15, 2**31 - 2).build())
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9809, 15, 2**31 - 2)
     assert [r.sequence for r in batch.records()] == [2**31 - 2, 2**31 - 1, 0]

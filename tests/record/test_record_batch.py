@@ -1,6 +1,6 @@
 """Twins of DefaultRecordBatchTest and DefaultRecordTest, as far as they are about reading.
 
-A record is written byte by byte here, so that each fault stands where Java's test put it. Not twinned: the
+A record is written byte by byte here, so that each fault is where Java's test put it. Not twinned: the
 partial iterators and control batches, which no producer reads.
 """
 
@@ -151,7 +151,7 @@ def test_the_records_of_a_batch_are_not_shown() -> None:
     assert "secret" not in shown
 
 
-def test_a_batch_may_stand_behind_another() -> None:
+def test_a_batch_may_follow_another() -> None:
     first, second = batch_of(RawRecord().encoded()), batch_of()
     data = first + second
     assert decode_record_batch(data).size_bytes == len(first)
@@ -159,7 +159,7 @@ def test_a_batch_may_stand_behind_another() -> None:
 
 
 @given(RECORDS, st.integers(0, 2**40))
-def test_what_the_builder_writes_is_read_back(
+def test_batches_of_the_builder_are_read_back(
     records: list[tuple[int, bytes | None, bytes | None, RecordHeaders]], base_offset: int
 ) -> None:
     builder = MemoryRecordsBuilder(2**40, base_offset=base_offset)

@@ -15,7 +15,7 @@ OPTIONAL_BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.sampled_from(["", "h", "é"]), OPTIONAL_BYTES), max_size=3).map(tuple)
 
 
-def test_key_value_and_headers_stand_behind_their_lengths() -> None:
+def test_key_value_and_headers_follow_their_lengths() -> None:
     pieces = content_pieces(b"key", None, (("h", b"v"), ("é", None)))
     assert b"".join(pieces).hex(" ") == (
         "06 6b 65 79"  # key: 3 bytes

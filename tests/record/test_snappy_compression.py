@@ -28,7 +28,7 @@ def test_no_records_are_a_head_alone() -> None:
     assert SNAPPY.decompress(HEAD) == b""
 
 
-def test_a_block_stands_for_32_kib() -> None:
+def test_a_block_holds_32_kib() -> None:
     packed = SNAPPY.compress(PAYLOADS[f"ones of {96 * 2**10}"])
     sizes, position = [], len(HEAD)
     while position < len(packed):

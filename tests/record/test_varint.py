@@ -41,7 +41,7 @@ def test_zigzag_puts_small_numbers_of_either_sign_into_few_bytes(value: int, enc
 
 
 @given(INT32, st.binary(max_size=3), st.binary(max_size=3))
-def test_a_varint_is_read_back_from_where_it_stands(value: int, before: bytes, after: bytes) -> None:
+def test_a_varint_is_read_back_at_any_offset(value: int, before: bytes, after: bytes) -> None:
     encoded = encode_varint(value)
     assert read_varint(before + encoded + after, len(before)) == (value, len(before) + len(encoded))
 

@@ -57,8 +57,8 @@ def test_a_frame_that_lies_about_its_size_is_refused() -> None:
         ZSTD.decompress(bytes.fromhex("28b52ffd 20 02 190000 616263"))
 
 
-def test_a_run_of_one_byte_that_stands_for_more_than_the_limit_is_refused() -> None:
-    # A thousand blocks of four bytes, each of which stands for 128 KiB.
+def test_a_run_of_one_byte_that_unpacks_to_more_than_the_limit_is_refused() -> None:
+    # A thousand blocks of four bytes, each of which unpacks to 128 KiB.
     head = bytes.fromhex("28b52ffd 00 38")  # magic; no size; a window of 128 KiB
     block, last = ((128 * 1024 << 3 | kind).to_bytes(3, "little") + b"x" for kind in (0b010, 0b011))
     assert len(ZSTD.decompress(head + block * 99 + last)) == 100 * 128 * 1024

@@ -1,1 +1,1 @@
-"""What SECURITY.md promises, tried on a sidecar: each of its lines names the test that shows it."""
+"""The promises of SECURITY.md, tried on a sidecar: each of its lines names its test."""

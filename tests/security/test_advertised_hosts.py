@@ -1,4 +1,4 @@
-"""A broker that says of another that it is elsewhere has nobody connect there, where a setting forbids it."""
+"""A setting forbids connections to an address elsewhere that a broker names for another broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELSEWHERE = "127.0.0.2"
 
 @contextmanager
 def trap() -> Iterator[socket.socket]:
-    """A port where nobody has any business, which does not block who looks for connections."""
+    """A port that nobody may connect to; looking for connections does not block."""
     with socket.create_server((ELSEWHERE, 0)) as listener:
         listener.setblocking(False)
         yield listener
@@ -77,7 +77,7 @@ def test_a_broker_that_is_advertised_elsewhere_is_not_connected_to(tmp_path: Pat
             refused = f"{ELSEWHERE} is not in allowed.broker.hosts"
             assert node_2(sidecar)["last_error"] == refused
             assert node_2(sidecar)["state"] == "disconnected"
-            # Tried again and again by then, and told once.
+            # Tried again and again by then, and logged once.
             attempts = sidecar.metric("pilotfish_broker_disconnects_total", broker="2", reason="forbidden")
             assert attempts is not None
             assert attempts > 1
@@ -86,7 +86,7 @@ def test_a_broker_that_is_advertised_elsewhere_is_not_connected_to(tmp_path: Pat
 
 
 def test_without_the_setting_it_is(tmp_path: Path) -> None:
-    """What the test above would see if it were blind."""
+    """Checks that the test above can fail."""
     with FakeCluster(brokers=2) as cluster, trap() as listener:
         cluster.create_topic("orders", partitions=1, replication_factor=2)
         cluster.move_leader("orders", 0, 2)

@@ -13,7 +13,7 @@ TEXT: Final = (ROOT / "SECURITY.md").read_text()
 _HEADING: Final = re.compile(r"^## (?P<title>.+)$", re.MULTILINE)
 _TEST: Final = re.compile(r"`(?P<file>tests/[\w/]+\.py)::(?P<test>test_\w+)`")
 
-#: Whom the page must speak of, by words of its headings.
+#: The attackers that the page must cover, by words of its headings.
 ADVERSARIES: Final = (
     "web page",
     "Another pod",

@@ -1,4 +1,4 @@
-"""What a caller without a token, or with one for other topics, may try."""
+"""Attempts of a caller without a token, or with one for other topics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def web(tokens: TokensFile) -> HttpApp:
 # -- no token ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_token_lets_nobody_in(web: HttpApp) -> None:
+def test_text_that_is_no_token_opens_nothing(web: HttpApp) -> None:
     for said in (
         b"",
         b"Bearer",
@@ -89,7 +89,7 @@ def test_a_token_counts_in_no_other_place(web: HttpApp, tokens: TokensFile) -> N
 def test_the_hash_of_an_empty_variable_is_refused_and_opens_nothing() -> None:
     for nothing in (b"", b"\n"):
         entry = f'[[token]]\nname = "shop"\nsha256 = "{hashlib.sha256(nothing).hexdigest()}"\nread = ["*"]\n'
-        with pytest.raises(FileFaultError, match="is that of an empty token, which anybody has"):
+        with pytest.raises(FileFaultError, match="is the hash of an empty token"):
             parse_tokens("tokens.toml", entry.encode())
 
 
@@ -113,7 +113,7 @@ def test_an_idempotency_key_replays_no_other_callers_answer(web: HttpApp, tokens
 
 
 @pytest.mark.parametrize("body", [RECORDS, b'{"records":[{"value":2}]}', b"nonsense"])
-def test_an_idempotency_key_tells_a_caller_without_the_right_nothing(
+def test_an_idempotency_key_reveals_nothing_to_a_caller_without_the_right(
     web: HttpApp, tokens: TokensFile, body: bytes
 ) -> None:
     headers = {**JSON, "idempotency-key": KEY}
@@ -165,7 +165,7 @@ def test_no_spelling_of_a_name_goes_round_its_rule(web: HttpApp, tokens: TokensF
         assert web.producer.calls == [], spelling  # and no broker was asked
 
 
-# -- what callers share in memory ----------------------------------------------------------------------------
+# -- memory that callers share -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_a_list_of_topics_that_another_caller_had_fetched_is_filtered_for_each(
     assert len([call for call, _ in app.producer.calls if call == "listing"]) == 1
 
 
-def test_an_answer_that_was_prepared_for_another_caller_is_kept_from_who_may_not_read_it(
+def test_an_answer_prepared_for_another_caller_is_not_sent_without_the_right_to_read_it(
     shared: tuple[HttpApp, TokensFile],
 ) -> None:
     app, callers = shared
@@ -235,7 +235,7 @@ def test_an_answer_that_was_prepared_for_another_caller_is_kept_from_who_may_not
             assert app.get(path, headers={**callers.of("part"), **headers}).status_code == 403
 
 
-def test_what_is_remembered_to_be_missing_tells_nothing_to_who_may_not_ask(
+def test_a_missing_topic_that_is_remembered_is_not_revealed_to_callers_without_the_right(
     shared: tuple[HttpApp, TokensFile],
 ) -> None:
     app, callers = shared

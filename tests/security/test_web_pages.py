@@ -1,4 +1,4 @@
-"""What a web page in a browser on the same machine may try, by the requests that browsers make for it."""
+"""Attempts of a web page in a browser on the same machine, by the requests that browsers make for it."""
 
 from __future__ import annotations
 

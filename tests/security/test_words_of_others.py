@@ -1,4 +1,4 @@
-"""What others write into what we write: logs, terminals, metrics, records, answers. Words stay words."""
+"""Texts of others in our output (logs, terminals, metrics, records, answers) stay plain text."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: A line of our own making, in each way that somebody may take for a line's end, and orders to a terminal.
+#: A forged line, after each character that may be read as a line's end, and control sequences of terminals.
 FORGED: Final = "ts=2026-01-01T00:00:00.000Z level=info logger=service.process.server msg=forged"
 HOSTILE: Final = f"x\r\n{FORGED}\n\u2028{FORGED}\u0085{FORGED}\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\x00"
 RAW: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 
 
 def check_log(log: str) -> None:
-    """Each line is one of ours, and none orders a terminal about."""
+    """Each line is one of ours, and none has control sequences for a terminal."""
     lines = log.removesuffix("\n").split("\n")
     assert all(re.match(r"ts=\S+ level=\w+ logger=[\w.]+ msg=", line) for line in lines), log
     assert not [line for line in lines if line.startswith(FORGED[:40])]
@@ -86,7 +86,7 @@ def test_a_brokers_words_forge_no_line_of_the_log_and_order_no_terminal_about(tm
 
 
 class _Hostile(BaseHTTPRequestHandler):
-    """Whoever listens on the port that a command was given."""
+    """A hostile server on the port that a command was given."""
 
     def do_GET(self) -> None:
         body = json.dumps({"detail": HOSTILE, "kafka_error": HOSTILE}).encode()
@@ -111,7 +111,7 @@ def hostile_port() -> Iterator[int]:
         thread.join()
 
 
-def test_what_a_peer_says_to_a_command_does_nothing_to_a_terminal(hostile_port: int) -> None:
+def test_a_servers_text_in_a_command_does_nothing_to_a_terminal(hostile_port: int) -> None:
     for words in (
         ("topics", "--api-port"),
         ("topic", "orders", "--api-port"),
@@ -134,7 +134,7 @@ def metrics_of(web: HttpApp) -> str:
     return encode(make_registry(web.app)).decode()
 
 
-def test_what_callers_make_up_makes_no_series_of_metrics() -> None:
+def test_names_that_callers_make_up_make_no_series_of_metrics() -> None:
     web = HttpApp()
     web.producer.set_topics({"orders": 3})
 
@@ -172,7 +172,7 @@ def headers_of_the_record(web: HttpApp) -> list[tuple[str, bytes | None]]:
     return list(record.headers)
 
 
-def test_an_attribute_of_an_event_becomes_one_header_whatever_stands_in_it(web: HttpApp) -> None:
+def test_an_attribute_of_an_event_becomes_one_header_whatever_it_contains(web: HttpApp) -> None:
     sent = {**EVENT, "ce-subject": "a%0D%0Ace-evil:%201", "content-type": "text/plain"}
     answer = web.post("/cloudevents/orders", content=b"x", headers=sent)
     names = [name for name, _ in headers_of_the_record(web)] if answer.is_success else []

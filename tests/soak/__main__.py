@@ -1,8 +1,8 @@
 """`python -m tests.soak --minutes 10 --seed 7`: the long form, for `make soak`.
 
-Most of the time a sidecar process lives through rounds of trouble (sidecar_soak.py), the rest goes to days of
-a producer's simulated life (simulated.py). What was held after each round is judged (growth.py,
-allowances.py), written to results.json for docs/reliability.md, and the exit status is 1 if anything grows.
+Most of the time a sidecar process goes through rounds of faults (sidecar_soak.py). The rest is for days of a
+producer in simulated time (simulated.py). The sizes after each round are judged (growth.py, allowances.py)
+and written to results.json for docs/reliability.md. The exit status is 1 if anything grows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 _ACTS: Final = 400
 _SIMULATED_MINUTES: Final = 120
 _SIMULATED_STEP_MS: Final = 10_000
-#: Of the time, what goes to the sidecar.
+#: The sidecar's share of the time.
 _PART_OF_SIDECAR: Final = 0.6
-#: What the results keep of every round; of all else the verdict is enough.
-_TOLD: Final = (
+#: The measures that the results keep for every round; of all others the outcome is enough.
+_KEPT: Final = (
     *("anonymous_bytes", "python_blocks", "c_heap_used_bytes", "c_heap_bytes", "uss_bytes", "rss_bytes"),
     *("descriptors", "threads", "metric_series", "metrics_bytes", "all objects"),
     *("our objects", "our lengths"),
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long in all; %(default)s")
     parser.add_argument("--seed", type=int, default=None, help="any number; one by chance, which is printed")
     parser.add_argument(
-        "--trace", action="store_true", help="tell which lines allocate what is kept; slow, and no results"
+        "--trace", action="store_true", help="show which lines allocate what is kept; slow, and no results"
     )
     chosen = parser.parse_args(arguments)
     seed = random.randrange(2**31) if chosen.seed is None else chosen.seed
@@ -110,13 +110,13 @@ def _rounds_for(seconds: float, what: str, a_round: Callable[[], dict[str, float
     """Rounds until the time is up, as many as can be judged at the least; a line for each tenth."""
     began_s = time.monotonic()
     rounds: list[dict[str, float]] = []
-    told_s = began_s
+    printed_s = began_s
     while time.monotonic() - began_s < seconds or len(rounds) < FEWEST_ROUNDS:
         rounds.append(a_round())
         now_s = time.monotonic()
-        if len(rounds) == 1 or now_s - told_s >= seconds / 10:
-            told_s = now_s
-            reported = {name: rounds[-1][name] for name in _TOLD if name in rounds[-1]}
+        if len(rounds) == 1 or now_s - printed_s >= seconds / 10:
+            printed_s = now_s
+            reported = {name: rounds[-1][name] for name in _KEPT if name in rounds[-1]}
             print(f"{now_s - began_s:6.0f} s  {what} round {len(rounds)}: {reported}", flush=True)
     return rounds
 
@@ -130,7 +130,7 @@ def _summary(
         "rounds": len(rounds),
         "happened": dict(sorted(happened.items())),
         "judged": len(outcomes),
-        "measures": {outcome.name: _reported(outcome) for outcome in outcomes if outcome.name in _TOLD},
+        "measures": {outcome.name: _reported(outcome) for outcome in outcomes if outcome.name in _KEPT},
         "grows": [str(outcome) for outcome in growing(rounds)],
     }
 

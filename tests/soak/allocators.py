@@ -1,7 +1,7 @@
-"""What the allocators of this process have given out: Python's own, and the C library's.
+"""The memory that the allocators of this process have handed out: Python's own, and the C library's.
 
-Memory that was given back to an allocator may stay with it, in pieces. Where a process grows and these
-numbers don't, nothing is kept but room.
+Memory that was freed may stay with the allocator, in pieces. If a process grows and these numbers don't, only
+free memory has grown.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LIBC: Final = ctypes.CDLL(None)
 
 
 def allocated() -> dict[str, int]:
-    """Blocks of Python's allocator that are in use; of the C heap what is in use, and what it has.
+    """The used blocks of Python's allocator; the used bytes of the C heap, and its size.
 
-    The C heap is told of where the C library can tell (glibc). Texts and numbers are Python's blocks, too,
-    which no inventory of objects shows.
+    The C heap is included where the C library reports it (glibc). Texts and numbers are Python's blocks, too;
+    no inventory of objects shows them.
     """
     found = {"python_blocks": sys.getallocatedblocks()}
     heap = _heap()

@@ -1,8 +1,8 @@
 """By how much each number of a soak may vary from one part of the rounds to the next, and why.
 
-What has a bound of its own in the code may fill it up, which takes longer than a warm-up: it is allowed as
-much as the bound. All else is allowed the noise of a moment: a connection that is just being made, a batch of
-events that waits for the next send.
+A container with a bound in the code may fill up to it, which takes longer than a warm-up: its allowance is
+the bound. All other numbers are allowed the noise of a moment: a connection that is just being made, a batch
+of events that waits for the next send.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OURS: Final = ("client_core.", "service.")
 #: Topics whose configs a sidecar keeps (lookup/topic_configs.py).
 _MOST_CONFIGS: Final = 1_000
 
-#: Of what is measured from outside, and of what the sidecar tells.
+#: Of measures from outside, and of the sidecar's own metrics.
 _OUTSIDE: Final[Mapping[str, Allowance]] = {
     # Arenas that are taken and not given back. See the self-test: a leak shows in objects long before.
     "anonymous_bytes": Allowance(2 * _MEGABYTE, 0.03),
@@ -54,11 +54,11 @@ _OUTSIDE: Final[Mapping[str, Allowance]] = {
 
 #: Of types and containers with a bound, by the end of their names.
 _BOUNDED: Final[Mapping[str, Allowance]] = {
-    "MetadataNews._told_topics": Allowance(refresh_log_limiter.MOST_TOPICS),
+    "RefreshLogLimiter._reported_topics": Allowance(refresh_log_limiter.MOST_TOPICS),
     "events.LeaderChange": Allowance(LEADER_CHANGES),
     "collector.LeaderMove": Allowance(LEADER_CHANGES),
     "Slowness._leader_moves": Allowance(LEADER_CHANGES),
-    # Partitions that nobody writes to any more, until an epoch lets go of them.
+    # Partitions without further records, until a new epoch drops them.
     "TransactionManager._partitions": Allowance(MOST_LEFT),
     "TransactionManager._left": Allowance(MOST_LEFT),
     "partition_sequences.PartitionSequences": Allowance(MOST_LEFT),
@@ -82,7 +82,7 @@ _BOUNDED: Final[Mapping[str, Allowance]] = {
     "outbox.Outbox._lines": Allowance(2_000),
 }
 
-#: Of our own types and containers: what one moment has and another has not.
+#: Of our own types and containers: the variation between two moments.
 _OUR_MOMENT: Final = Allowance(40, 0.05)
 #: Of Python's and the libraries' types. A leak of one object a request is more, in two rounds of 200.
 _ANY_MOMENT: Final = Allowance(150, 0.02)
@@ -108,8 +108,8 @@ def judge_rounds(rounds: Sequence[Mapping[str, float]]) -> list[DeliveryOutcome]
 def growing(rounds: Sequence[Mapping[str, float]], *, least: float = 0) -> list[DeliveryOutcome]:
     """What grows, and by that much at least.
 
-    Some nine hundred numbers are judged. In a soak of a few seconds one of them is met in a rare moment now
-    and then; `least` has such a one be loud in proportion to what was done.
+    Some nine hundred numbers are judged. In a soak of a few seconds one of them is sometimes measured in a
+    rare moment; with `least` such a number must be large in proportion to the work done.
     """
     grown = [outcome for outcome in judge_rounds(rounds) if outcome.grows]
     return [outcome for outcome in grown if outcome.later - outcome.settled >= least]

@@ -1,10 +1,10 @@
-"""Everything that callers do to a sidecar, good and bad, one act after the other, by a seed.
+"""Good and bad calls to a sidecar, one after the other, drawn by a seed.
 
     caller = Caller(address, unix_path, names, Random(3), token_header)
     caller.act()                      # one of ACTS, by its weight
 
-Answers are read and not judged: that is what the other tests are for. What counts is that each act is over
-when it returns. A caller has one connection that it keeps, and others that it breaks off. One thread each.
+Answers are read and not judged: other tests do that. Each act is over when it returns. A caller has one
+connection that it keeps, and others that it breaks off. One thread each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JSON: Final = "application/json"
 
 
 class Names:
-    """The topics that there are. Any thread reads; whoever makes and deletes topics swaps `churning`."""
+    """The existing topics. Any thread reads; the thread that creates and deletes topics swaps `churning`."""
 
     def __init__(self, steady: Sequence[str], cluster_id: str) -> None:
         self.steady = tuple(steady)
@@ -206,7 +206,7 @@ class Caller:
     def _long_poll(self) -> None:
         self._ask("GET", f"/v1/watch?topics={self._steady()}&max_block_ms=50", accept=_JSON)
 
-    # -- what is wrong ---------------------------------------------------------------------------------------
+    # -- bad requests ----------------------------------------------------------------------------------------
 
     def _hang_up(self) -> None:
         """Sends a whole request and does not wait for the answer."""

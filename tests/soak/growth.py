@@ -7,9 +7,9 @@ A number grows when the median of the last part lies above that of the middle pa
 allowance, and most pairs of rounds after the warm-up say the same (Theil and Sen's slope is upward). Medians
 because a round may end in the middle of a garbage collection or of a refresh.
 
-The allowance is what a number may vary by without anything being kept: nothing for threads and metric series,
-some for descriptors and bytes. A leak of one object a request is found where a part of the rounds makes more
-requests than the allowance, which is what `tests/soak/test_growth.py` holds it to.
+The allowance is the variation of a number without any leak: none for threads and metric series, some for
+descriptors and bytes. A leak of one object a request is found if a part of the rounds makes more requests
+than the allowance; `tests/soak/test_growth.py` checks that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Allowance(NamedTuple):
 
 
 class DeliveryOutcome(NamedTuple):
-    """What became of one number: its medians in the middle and in the end, and the rule's answer."""
+    """The result for one number: its medians in the middle and at the end, and the rule's answer."""
 
     name: str
     settled: float

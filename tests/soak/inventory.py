@@ -1,10 +1,10 @@
-"""What a process holds, object by object: how many of each type, and how long each of our containers is.
+"""The objects of a process: the number of each type, and the length of each of our containers.
 
     {"objects": {"client_core.cluster.Node": 3, …}, "containers": {"ProducerMetadata._topics": 17, …}}
 
-Objects are those that the garbage collector follows; texts and numbers are not among them, so the containers
-that our own objects hold are measured too, all instances of a class together. Any thread; it stops the others
-for some milliseconds.
+Objects are those that the garbage collector tracks. Texts and numbers are not among them, so the containers
+of our own objects are measured too, all instances of a class together. Any thread; it stops the others for
+some milliseconds.
 """
 
 from __future__ import annotations

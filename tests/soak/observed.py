@@ -1,4 +1,4 @@
-"""A sidecar that can be looked into: `pilotfish` as ever, and a thread that answers on a Unix socket.
+"""A sidecar that can be inspected: the ordinary `pilotfish`, and a thread that answers on a Unix socket.
 
     python -m tests.soak.observed SOCKET LIMITS [--leak] serve --kafka …
 
@@ -7,8 +7,7 @@
     grown         the lines that allocated most since `trace`, or since the last `grown`, as JSON
 
 LIMITS are fields of InternalLimits, as JSON. With `--leak` it keeps one object for each line of the access
-log: what a soak must find. The sidecar knows
-nothing of all this, and nothing in it is replaced.
+log, which a soak must find. Nothing in the sidecar is replaced.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ class _LeakyHandler(logging.Handler):
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Keeps the interpreter to this thread for as long as the block lasts.
+    """Only this thread runs for as long as the block lasts.
 
-    Of all objects that there are, some are only being made. A tuple that another thread goes on filling
-    while somebody else holds it is a SystemError there ("bad argument to internal function").
+    Some of all objects are still being made. If another thread fills a tuple while this one holds it, that
+    thread gets a SystemError ("bad argument to internal function").
     """
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(_LONGER_THAN_IT_TAKES_S)
-    threading.Event().wait(_A_MOMENT_S)  # who waits for the interpreter by the old interval gets it now
+    threading.Event().wait(_A_MOMENT_S)  # threads that wait by the old interval have their turn now
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What the system says of a process: memory, descriptors, threads. Linux only."""
+"""The sizes of a process by the system: memory, descriptors, threads. Linux only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _FIELD: Final = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 class ProcessSizes(NamedTuple):
     """RSS with what is shared with others, USS without; open descriptors; threads.
 
-    `anonymous_bytes` is what the process has allocated. USS counts pages of libraries as well, and those hang
-    on who else has them loaded at the moment.
+    `anonymous_bytes` is the memory that the process has allocated. USS also counts pages of libraries, which
+    depend on the other processes that have them loaded at the moment.
     """
 
     rss_bytes: int

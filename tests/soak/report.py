@@ -1,4 +1,4 @@
-"""What the last soak found, as Markdown for docs/reliability.md."""
+"""The results of the last soak, as Markdown for docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -11,22 +11,17 @@ if TYPE_CHECKING:
 
 RESULTS: Final = Path(__file__).with_name("results.json")
 
+#: What the table shows of the judged numbers: the sentence below it counts all.
 _NAMES: Final[Mapping[str, str]] = {
     "anonymous_bytes": "memory that is no file's, MB",
-    "python_blocks": "blocks that Python's allocator gave out",
-    "c_heap_used_bytes": "C heap in use, MB",
-    "c_heap_bytes": "C heap, MB",
     "uss_bytes": "memory of its own (USS), MB",
     "rss_bytes": "memory (RSS), MB",
     "descriptors": "open descriptors",
     "threads": "threads",
     "metric_series": "metric series",
-    "metrics_bytes": "bytes of `/metrics`",
-    "all objects": "Python objects",
     "our objects": "objects of our own types",
-    "our lengths": "entries in our containers",
 }
-_IN_MEGABYTES: Final = ("anonymous_bytes", "c_heap_used_bytes", "c_heap_bytes", "uss_bytes", "rss_bytes")
+_IN_MEGABYTES: Final = ("anonymous_bytes", "uss_bytes", "rss_bytes")
 _MEGABYTE: Final = 1024 * 1024
 
 

@@ -1,15 +1,14 @@
-"""A sidecar process under everything at once, round after round, and what it holds after each.
+"""A sidecar process under all faults at once, round after round, and its sizes after each.
 
     with SidecarSoak(folder, seed=7) as soak:
-        soak.round(acts=200)             # callers, brokers and topics do what they do
-        measured = soak.measure()        # drained: nothing is under way
+        soak.round(acts=200)             # acts of callers, faults of brokers and topics
+        measured = soak.measure()        # drained: nothing is in flight
 
 The brokers are the fake cluster's, over sockets, in this process; the callers are threads of this process.
-Kafka's options compress time: what takes minutes in operation takes a second. Brokers demand TLS with a
-certificate, and SASL, anew every half second; every third round both sides get other certificates, the
-brokers' from another authority, and the collector of spans refuses them. `brief` does without TLS and spans,
-whose moments outlast the few rounds of a short soak. `leak` has the sidecar keep an object of each request,
-to see that it is found.
+Kafka's options shorten time: minutes of operation take a second. Brokers demand TLS with a certificate, and
+SASL again every half second. Every third round both sides get other certificates, the brokers' from another
+authority, and the collector of spans refuses the spans. `brief` is without TLS and spans, whose effects last
+longer than a short soak. With `leak` the sidecar keeps an object of each request, to prove that it is found.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _PARTITIONS: Final = 3
 _BROKERS: Final = 3
 _CALLERS: Final = 3
 _DRAINED_S: Final = 60.0
-#: How often is counted what a moment's work makes vary.
+#: How often the numbers are counted that vary with the work of a moment.
 _COUNTS: Final = 4
 #: One that is under way.
 _REQUEST: Final = "client_core.producer.requests.pending_request.PendingRequest"
@@ -80,15 +79,8 @@ _KAFKA: Final[Mapping[str, str]] = {
 }
 _SASL_ALONE: Final[Mapping[str, str]] = {"security.protocol": "SASL_PLAINTEXT"}
 _FLAGS: Final[Mapping[str, str]] = {
-    "request-timeout-ms": "1000",
-    "stall-timeout-ms": "1000",
     "unknown-topic-wait-ms": "100",
-    "listing-max-age-ms": "200",
-    "watch-heartbeat-ms": "500",
     "idempotency-memory-ms": "3000",
-    "events-window-ms": "1000",
-    "events-heartbeat-ms": "1000",
-    "events-file-max-age-ms": "1000",
     "events-files": "3",
 }
 _LIMITS: Final[Mapping[str, int]] = {
@@ -99,6 +91,13 @@ _LIMITS: Final[Mapping[str, int]] = {
     "watch_look_up_ms": 500,
     "idempotency_max_keys": 50,
     "topic_metrics_limit": 20,
+    "request_timeout_ms": 1_000,
+    "stall_timeout_ms": 1_000,
+    "listing_max_age_ms": 200,
+    "watch_heartbeat_ms": 500,
+    "events_window_ms": 1_000,
+    "events_heartbeat_ms": 1_000,
+    "events_file_max_age_ms": 1_000,
 }
 
 #: Series, but for the exposition's own comments.
@@ -199,7 +198,7 @@ class SidecarSoak:
     # -- a round ---------------------------------------------------------------------------------------------
 
     def round(self, acts: int) -> None:
-        """So many acts of the callers, while brokers and topics have their troubles; then quiet."""
+        """So many acts of the callers, with faults of brokers and topics; then quiet."""
         threads = [threading.Thread(target=self._call, args=(c, acts // _CALLERS)) for c in self._callers]
         for thread in threads:
             thread.start()
@@ -240,7 +239,7 @@ class SidecarSoak:
         cluster.fail_next_produces(Errors.NOT_ENOUGH_REPLICAS, times=2)
         cluster.fail_next_produces(Errors.MESSAGE_TOO_LARGE)
         cluster.drop_connections(random.randint(1, _BROKERS))
-        # The first one stays where bootstrap.servers says, or nobody could ever begin again.
+        # The first one keeps the address of bootstrap.servers, or no client could bootstrap again.
         broker_id = random.randint(2, _BROKERS)
         cluster.kill(broker_id)
         cluster.revive(broker_id, new_port=True)
@@ -298,7 +297,7 @@ class SidecarSoak:
     def _status_text(self) -> str:
         return json.dumps(self._status())[:2_000]
 
-    # -- what it holds ---------------------------------------------------------------------------------------
+    # -- its sizes -------------------------------------------------------------------------------------------
 
     def measure(self) -> dict[str, float]:
         """What the sidecar holds, from outside and inside, by name."""
@@ -323,8 +322,8 @@ class SidecarSoak:
 
     def _inventory(self) -> Mapping[str, Mapping[str, int]]:
         """The least of several counts of each name: some of the sidecar's events always wait, but not the
-        same ones. At least one count is of a moment in which no batch of events is on its way: a broker may
-        take as long as it likes to answer one, and /v1/status is not about the producer of events.
+        same ones. At least one count is made while no batch of events is in flight: a broker may take any
+        time to answer one, and /v1/status does not include the producer of events.
         """
         counted: list[dict[str, dict[str, int]]] = []
 

@@ -1,4 +1,4 @@
-"""Days of a producer's life in minutes: a whole KafkaProducer over brokers in this process and a MockClock.
+"""Days of a producer in minutes: a whole KafkaProducer over brokers in this process and a MockClock.
 
     soak = SimulatedSoak(7)
     soak.live(minutes=30)
@@ -91,7 +91,7 @@ class SimulatedSoak:
             client_events=events,
             credentials=lambda: self.credentials,
         )
-        #: What was asked of the producer, and of it what it has told.
+        #: The number of requests to the producer, and of those that it has reported.
         self.asked = self.reported = 0
         #: What happened, for the report.
         self.counts: dict[str, int] = {}
@@ -111,7 +111,7 @@ class SimulatedSoak:
                 self._turn_for(self._step_ms)
         self._turn_for(_SETTLE_MS)
         assert self.asked == self.reported, (
-            f"{self.asked - self.reported} of {self.asked} requests were never told"
+            f"{self.asked - self.reported} of {self.asked} requests were never reported"
         )
         assert not self.producer.io_thread.failed_turns
 
@@ -140,12 +140,12 @@ class SimulatedSoak:
         self.producer.close(0)
 
     def _forget_the_past(self) -> None:
-        """What brokers and network keep for whoever looks on is none of the client's."""
+        """Clears what brokers and network record for observers: it is not the client's memory."""
         self.network.connects.clear()
         for log in self.brokers.state.logs.values():
             log.batches.clear()
 
-    # -- what is asked ---------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         self._submit(self.random.choice(_STEADY))
@@ -199,10 +199,10 @@ class SimulatedSoak:
     def _in(self, ms: int) -> int:
         return self.clock.now_ms() + ms
 
-    # -- what happens ----------------------------------------------------------------------------------------
+    # -- events and faults -----------------------------------------------------------------------------------
 
     def _trouble(self) -> None:
-        """One minute's share of what goes wrong, and of topics that come and go."""
+        """One minute's share of faults, and of topics that come and go."""
         for _ in range(4):
             topic = self._new_name("churn")
             self._create(topic)
@@ -249,13 +249,13 @@ class SimulatedSoak:
         self.brokers.ports[at] = broker_id
         cache = self.brokers.state.caches[broker_id]
         self.brokers.state.controller.broker_started(AliveBroker(broker_id, HOST, at), cache)
-        # A client may have nothing but bootstrap.servers, where somebody must always answer.
+        # A client may know only bootstrap.servers, so a broker must always answer there.
         self.brokers.ports.setdefault(FIRST_PORT, min(self.brokers.state.caches))
         if port != FIRST_PORT:
             self.network.disconnect_all()
 
     def _outage(self) -> None:
-        """Nobody is there for longer than a record may take."""
+        """No broker is there for longer than the delivery timeout of a record."""
         self._note("outages")
         ports = dict(self.brokers.ports)
         self.brokers.ports.clear()

@@ -1,5 +1,7 @@
-"""What a soak measures, judges and tells: an inventory counts objects by type and what our own hold in their
-containers, the rule finds what grows and not what varies, and the report is Markdown.
+"""The measures, the rule and the report of a soak.
+
+An inventory counts objects by type, and the items in our own containers. The rule finds what grows and not
+what varies. The report is Markdown.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def test_the_slope_is_that_of_most_pairs() -> None:
     assert slope([1, 3, 5, 7, 500, 11]) == 2
 
 
-def test_what_a_round_does_not_have_counts_as_none() -> None:
+def test_a_measure_missing_in_a_round_counts_as_zero() -> None:
     rounds = [{"objects other.Leak": 300.0 * n} if n else {} for n in range(6)]
     assert [outcome.name for outcome in growing(rounds)] == ["objects other.Leak"]
 
@@ -118,7 +120,7 @@ def test_objects_are_counted_by_type_and_containers_of_ours_are_measured_all_ins
     assert f"{__name__}.Kept" not in take_inventory().objects
 
 
-def test_the_system_tells_the_sizes_of_a_process() -> None:
+def test_the_system_reports_the_sizes_of_a_process() -> None:
     sizes = sizes_of(os.getpid())
     assert sizes.rss_bytes >= sizes.uss_bytes > 0
     assert sizes.rss_bytes >= sizes.anonymous_bytes > 0
@@ -173,7 +175,7 @@ def table_of(folder: Path, found: dict[str, Any]) -> str:
     return soak_table(path)
 
 
-def test_a_row_tells_what_was_held_and_what_it_may_vary_by_and_below_is_what_they_lived_through(
+def test_a_row_of_the_results_table_has_the_growth_and_the_noise_and_below_it_are_the_circumstances(
     tmp_path: Path,
 ) -> None:
     table = table_of(tmp_path, results())
@@ -186,14 +188,14 @@ def test_a_row_tells_what_was_held_and_what_it_may_vary_by_and_below_is_what_the
     assert "Simulated: 3 hours" in table
 
 
-def test_what_grows_catches_the_eye(tmp_path: Path) -> None:
+def test_growth_is_highlighted(tmp_path: Path) -> None:
     grown = results(measures={"threads": measured(6, 9, grows=True)}, grows=["threads"])
     table = table_of(tmp_path, grown)
     assert "| a sidecar: threads | 6 | 9 | 2 | **yes** |" in table
     assert "900 numbers judged, 1 grow" in table
 
 
-def test_of_the_soak_that_is_told_in_the_docs_nothing_grew() -> None:
+def test_the_soak_in_the_docs_shows_no_growth() -> None:
     found = json.loads(RESULTS.read_text())
     assert found["minutes"] >= 5
     assert not found["sidecar"]["grows"] + found["simulated"]["grows"]

@@ -1,4 +1,4 @@
-"""A sidecar process under everything at once keeps nothing of it; one that keeps something is found."""
+"""A sidecar process under all faults at once does not grow; a planted leak is found."""
 
 from __future__ import annotations
 

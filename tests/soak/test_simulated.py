@@ -1,4 +1,4 @@
-"""An hour of a producer's simulated life leaves nothing behind; a sink that keeps events is found."""
+"""A producer does not grow in a simulated hour; a sink that keeps events is found."""
 
 from __future__ import annotations
 

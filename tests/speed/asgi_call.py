@@ -1,4 +1,4 @@
-"""A request to an app without a server: made again and again, its body coming as a connection brings it."""
+"""A repeated request to an app without a server; its body comes in pieces as from a connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Call:
         return self.status
 
     def look_up(self, times: int = 1) -> None:
-        """What lies ready needs no loop: it waits for nothing. AssertionError where it does."""
+        """A prepared answer needs no loop, since it waits for nothing. AssertionError if it does wait."""
         for _ in range(times):
             try:
                 self.ask().send(None)

@@ -1,9 +1,8 @@
-"""Calls counted by the interpreter: what stands for the time that a piece of work takes, and never wavers.
+"""Calls counted by the interpreter: a repeatable measure of the work that a piece of code does.
 
-Functions written in Python are counted by file and name, those in C by name; both only of the thread that
-asks. A guard compares counts with a bound, or those of much work with those of little: what is left is the
-cost of the difference. Nothing is patched. The collector rests meanwhile: what it finds, and when, hangs on
-the tests before.
+Functions written in Python are counted by file and name, those in C by name; both only on the calling thread.
+A test compares counts with a bound, or those of much work with those of little: the rest is the cost of the
+difference. Nothing is patched. The collector is off meanwhile, because its work depends on earlier tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a look-up, a produce request and a sidecar that nobody asks cost, in counts: calls, memory, wakeups.
+"""The cost of a look-up, a produce request and an idle sidecar, in counts: calls, memory, wakeups.
 
-`benchmarks/lookups.py`, `produce_http.py` and `footprint.py` have the seconds. Bounds lie between what was
-measured and twice of that: where one is broken, something began to be done once more per request.
+`benchmarks/lookups.py`, `produce_http.py` and `footprint.py` have the seconds. Bounds are between the
+measured count and twice as much: if one is exceeded, a request does some work once more.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def not_modified() -> Call:
 
 
 def test_a_prepared_look_up_enters_few_functions() -> None:
-    """Thirteen: four of this test's own, the app, guards, table and tally, the clock, being a test's."""
+    """Thirteen: four of this test's own, the app, guards, table and fast metrics, and the test's clock."""
     for target in (LEADER, "/v1/topics/orders", "/v1/topics/orders/partitions/0"):
         _, call = prepared(target)
         assert python_calls(partial(call.look_up, LOOK_UPS)) <= 16 * LOOK_UPS, target
@@ -165,7 +165,7 @@ def test_results_that_come_back_together_wake_the_event_loop_once() -> None:
 # -- at rest -------------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_nobody_asks_turns_for_its_refreshes_only() -> None:
+def test_an_idle_client_turns_for_its_refreshes_only() -> None:
     """An hour in simulated time: every five minutes a request and its answer, and in between a sleep is as
     long as one of Java's client, request.timeout.ms.
     """

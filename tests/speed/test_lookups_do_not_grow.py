@@ -1,7 +1,7 @@
-"""A look-up costs the same however much is known and however many wait; so does a record for a known topic.
+"""The cost of a look-up, or of a record for a known topic, does not grow with known topics or waiters.
 
-Calls and lines are counted, not timed (`benchmarks/growth.py` has the seconds): with much they are those with
-little. Lines tell of a walk that calls nothing.
+Calls and lines are counted, not timed (`benchmarks/growth.py` has the seconds). Their number is the same with
+many topics as with few. Counting lines also finds loops that call nothing.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def test_a_metadata_change_looks_once_at_each_topic_however_many_wait_for_it() -
 
     calls = calls_of(rig.turn)
 
-    # Once for those who would produce, and once for those who look up.
+    # Once for produce requests, and once for look-ups.
     assert calls.python["metadata_wait", "judge_metadata_wait"] == 2 * len(topics)
     assert not any(each.reported for each in crowd)
 
@@ -188,7 +188,7 @@ def test_a_metadata_change_that_settles_nothing_costs_the_same_for_few_records_a
 
 
 @pytest.mark.parametrize("topics", [("not-there",), ("a", "b", "c")])
-def test_a_look_up_costs_the_same_with_few_who_wait_as_with_many(topics: tuple[str, ...]) -> None:
+def test_a_look_up_costs_the_same_with_few_waiters_as_with_many(topics: tuple[str, ...]) -> None:
     def look_up(waiting: int) -> Cost:
         rig, _ = with_waiting(waiting, *topics)
         table = LookupTable(rig.producer, "boot")

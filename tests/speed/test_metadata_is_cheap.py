@@ -1,7 +1,7 @@
-"""A metadata refresh costs what changed and not what is known: counted, not timed (`benchmarks/`).
+"""The cost of a metadata refresh depends on what changed, not on what is known. Calls are counted, not timed.
 
-Each guard stands for a goal: unchanged topics, a first answer, a broker that is down, the bytes of a
-partition, and other threads that want to run.
+Each test guards a goal: unchanged topics, a first answer, a broker that is down, the bytes of a partition,
+and other threads that want to run. Times are in `benchmarks/`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ VERSION: Final = 13
 LOST: Final = 1
 #: Functions entered for an unchanged topic: three when this was written.
 CALLS_A_TOPIC: Final = 5
-#: To tell of a topic whose leaders moved: three, one of them making the event.
+#: To emit that a topic's leaders moved: three, one of them making the event.
 CALLS_A_TOPIC_WITH_MOVES: Final = 5
-#: A response may cost some more or less than another, whatever is in it: what is remembered between calls.
+#: The cost of equal responses may vary a little, by what is cached between calls.
 SOME_CALLS: Final = 40
 BYTES_A_PARTITION: Final = 100
 
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class Refreshed:
-    """ProducerMetadata that holds topics `t0`, `t1`, ... and is told of them."""
+    """ProducerMetadata that holds topics `t0`, `t1`, ... and receives answers about them."""
 
     def __init__(self, topics: int, partitions: int = 100, events: EventSink = NO_EVENTS) -> None:
         self._topics, self._partitions = topics, partitions
@@ -166,7 +166,7 @@ def test_a_first_answer_costs_no_calls_for_its_partitions() -> None:
     assert in_wide <= in_narrow + SOME_CALLS
 
 
-def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_where_nobody_listens() -> None:
+def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_without_listeners() -> None:
     narrow, wide = Refreshed(10, partitions=30), Refreshed(10, partitions=300)
     for refreshed in (narrow, wide):
         refreshed.refresh(refreshed.answer())
@@ -177,15 +177,15 @@ def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_where_nobody_li
     assert in_wide <= in_narrow + SOME_CALLS
 
 
-def test_a_broker_that_is_down_is_told_of_once_a_topic() -> None:
+def test_a_broker_that_is_down_is_reported_once_a_topic() -> None:
     reported = Outcome()
     refreshed = Refreshed(10, 300, reported)
     refreshed.refresh(refreshed.answer())
     reported.events.clear()
-    nobody_told = Refreshed(10, 300)
-    nobody_told.refresh(nobody_told.answer())
+    without_listener = Refreshed(10, 300)
+    without_listener.refresh(without_listener.answer())
 
-    in_silence = _calls_of_a_refresh(nobody_told, nobody_told.answer(lost=True))
+    in_silence = _calls_of_a_refresh(without_listener, without_listener.answer(lost=True))
     in_all = _calls_of_a_refresh(refreshed, refreshed.answer(lost=True))
 
     moves = [event for event in reported.events if isinstance(event, LeadersChanged)]

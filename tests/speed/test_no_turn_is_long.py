@@ -1,8 +1,8 @@
-"""No body within the limits holds the event loop: the work of its longest turn, and who goes on meanwhile.
+"""No body within the limits blocks the event loop: the longest turn, and other requests meanwhile.
 
-A turn is bounded by 50 units of work (tests/support/loop_turns.py), whatever a body says. It is mostly below
-10; what else the machine does may multiply that, so the best of many rounds counts; the first that is short
-enough ends them.
+A turn is bounded by 50 units of work (tests/support/loop_turns.py), whatever the body. It is mostly below 10.
+Other work of the machine may multiply that, so the best of many rounds counts; the first that is short enough
+ends them.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 def check_turns(cluster: FakeCluster, round_: Callable[[_Sidecar], Coroutine[object, object, float]]) -> None:
-    """Rounds, each of which tells its longest turn, until one has none that is too long."""
+    """Repeats rounds, each of which returns its longest turn, until one has none that is too long."""
 
     async def rounds(sidecar: _Sidecar) -> float:
         best = float("inf")
@@ -296,7 +296,7 @@ def test_others_are_served_while_large_bodies_are_understood(cluster: FakeCluste
             answered.append(name)
 
         large = [asyncio.create_task(post("large", body)) for _ in range(3)]
-        await until(lambda: sidecar.app.sidecar.room.bytes >= 3 * len(body))
+        await until(lambda: sidecar.app.sidecar.admission.bytes >= 3 * len(body))
         gc.collect(1)
         await asyncio.sleep(0)  # that turn was the collector's
         sidecar.loop.forget()

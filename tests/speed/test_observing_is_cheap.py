@@ -1,7 +1,7 @@
-"""What metrics, traces and events cost those who are observed, in counts: calls of functions, memory, locks.
+"""The cost of metrics, traces and events for the observed code, in counts: calls, memory, locks.
 
-Bounds are what was measured, and a little: where one is broken, something is done once more per turn,
-request, record or batch.
+Bounds are a little above the measured counts: if one is exceeded, a turn, request, record or batch does some
+work once more.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_exemplars_cost_a_request_that_brings_no_trace_three_looks_at_a_dict() -
     assert 0 <= on.into("asgi") - off.into("asgi") <= 3
 
 
-def test_a_trace_that_nobody_is_to_show_is_not_read() -> None:
+def test_a_trace_that_is_not_shown_is_not_read() -> None:
     off, on = (calls_of_produce(TRACEPARENT, exemplars=exemplars) for exemplars in (False, True))
     assert off.python["http_metrics", "recorded_trace"] == 0
     assert on.python["http_metrics", "recorded_trace"] > 0
@@ -160,7 +160,7 @@ def test_without_a_log_that_wants_it_it_costs_one() -> None:
     assert python_calls(unwanted) <= BATCHES + 1
 
 
-def test_it_costs_no_more_where_a_sink_hangs_and_nobody_takes_it() -> None:
+def test_it_costs_no_more_where_a_sink_hangs() -> None:
     rig = EventLogRig()
     rig.kept.hangs = True
     emitting(rig, 5 * CROWDED)()

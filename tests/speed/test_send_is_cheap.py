@@ -1,7 +1,7 @@
-"""What a record costs on its way through the producer, in counts: calls, memory, locks, wakeups, requests.
+"""The cost of a record in the producer, in counts: calls, memory, locks, wakeups, requests.
 
-`benchmarks/produce_library.py` has the seconds. Bounds lie between what was measured and twice of that: where
-one is broken, something began to be done once more per record, and the benchmark shows what it costs.
+`benchmarks/produce_library.py` has the seconds. Bounds are between the measured count and twice as much: if
+one is exceeded, a record does some work once more, and the benchmark shows its cost.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def linger_and_turn(rig: ProducerRig) -> None:
 
 
 def sent_together(rig: ProducerRig) -> list[FutureRecordMetadata]:
-    """All of RECORDS, on their way in one request that is answered and not heard of yet."""
+    """All of RECORDS in one request, whose answer has come and was not read yet."""
     futures = send_all(rig)
     linger_and_turn(rig)
     rig.respond(produced(ORDERS_0, offset=0))
@@ -158,7 +158,7 @@ def test_an_acknowledged_batch_enters_few_functions_per_future_and_takes_few_loc
     assert all(future.done() for future in futures)
 
 
-def test_an_acknowledged_ticket_is_told_once_and_costs_nothing_per_record() -> None:
+def test_an_acknowledged_ticket_is_reported_once_and_costs_nothing_per_record() -> None:
     """About 110 functions for a thousand records, and one post."""
     rig = rig_with_producer_id()
     waiting = submitted_together(rig)

@@ -1,1 +1,1 @@
-"""Packages and imports between them, sizes of modules, and the code that one request runs."""
+"""Packages, the imports between them, sizes of modules, and the code that one request runs."""

@@ -1,4 +1,4 @@
-"""`make structure`: packages, imports between them, sizes of modules, and what one request runs through.
+"""`make structure`: packages, imports between them, sizes of modules, and the files that one request uses.
 
 Rooms of a package are what lies in its folder: packages and single modules. An arrow leads from a room to one
 that it imports; a circle is a set of rooms that import each other. Modules of Kafka's messages, which are

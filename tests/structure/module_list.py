@@ -1,10 +1,10 @@
-"""docs/modules.md: every module by its package, with the first sentence of its docstring in 15 words at most.
+"""docs/modules.md: every module by its package, the sidecar's with the first words of their docstrings.
 
     python -m tests.structure.module_list            writes it
     python -m tests.structure.module_list --check    exits 1 where it is out of date
 
 Left out are the messages of Kafka's protocol, which are generated, and files of tests, whose names say what
-is in them.
+is in them. Modules of the pipeline, the charts, benchmarks and helpers of tests are named only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ast
 import inspect
 import re
 import sys
+import textwrap
 import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,10 +25,13 @@ ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "docs" / "modules.md"
 _TOPS: Final = ("client_core", "service", "pipeline", "helm", "benchmarks", "tests")
 _GENERATED: Final = "client_core/protocol/messages"
-_WORDS: Final = 15
+_WORDS: Final = 10
+#: Their modules are listed by name only.
+_NAMED_ONLY: Final = ("benchmarks", "helm", "pipeline", "tests")
+_COLUMNS: Final = 128
 _HEAD: Final = """# Modules
 
-Find the file that holds a behaviour: one line per module, the rest is in its docstring. `make docs` writes
+Find the file that holds a behaviour. The rest is in its docstring. `make docs` writes
 this page. [DESIGN.md](../DESIGN.md) shows how the packages depend on each other.
 """
 
@@ -54,9 +58,16 @@ def _package(folder: Path) -> str:
     about = summary(init) if init.exists() else ""
     if not modules:
         return ""
-    lines = "".join(f"- `{path.name}`: {summary(path)}\n" for path in modules)
+    if folder.relative_to(ROOT).parts[0] in _NAMED_ONLY:
+        lines = _wrapped(", ".join(f"`{path.name}`" for path in modules))
+    else:
+        lines = "".join(f"- `{path.name}`: {summary(path)}\n" for path in modules)
     head = f"\n## `{folder.relative_to(ROOT).as_posix()}/`\n\n"
     return head + (f"{about}\n\n" if about else "") + lines
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _COLUMNS, break_long_words=False, break_on_hyphens=False) + ".\n"
 
 
 def docstring(path: Path) -> str:
@@ -76,13 +87,13 @@ def first_line(path: Path) -> str:
 
 
 def summary(path: Path) -> str:
-    """The first sentence of a module's docstring, cut to 15 words, at a colon where there is one."""
+    """The first sentence of a module's docstring, cut to 10 words, at a mark where there is one."""
     words = first_sentence(docstring(path)).split()
     if len(words) <= _WORDS:
         return " ".join(words)
     kept = words[:_WORDS]
-    ends = [count for count, word in enumerate(kept, 1) if word[-1] in ":;" and count >= 4]
-    return " ".join(kept[: ends[-1]]).rstrip(":;") + "." if ends else " ".join(kept) + " …"
+    ends = [count for count, word in enumerate(kept, 1) if word[-1] in ":;," and count >= 4]
+    return " ".join(kept[: ends[-1]]).rstrip(":;,") + "." if ends else " ".join(kept) + " …"
 
 
 def first_sentence(text: str) -> str:

@@ -1,9 +1,8 @@
-"""What a recipe of CONTRIBUTING.md leaves undone: a function per recipe, which returns "FILE lacks X" lines.
+"""Missing steps of a recipe of CONTRIBUTING.md: a function per recipe, which returns "FILE lacks X" lines.
 
-Each takes the tree that it reads, and what the program itself says of its settings, metrics and so on. So a
-test passes what the project has and expects no line; another passes a change that lacks one step of the
-recipe and expects the one line that names its file. Everything is read as text or as Python's syntax: no
-Kafka, no Spark, nothing is started.
+Each function takes the tree to read, and the program's own lists of settings, metrics and so on. One test
+passes the project and expects no line. Another passes a change that lacks one step of the recipe, and expects
+the one line that names its file. Everything is read as text or as Python's syntax: nothing is started.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ROOT: Final = Path(__file__).parents[2]
 RULES: Final = "helm/pilotfish/files/rules.yaml"
 PROOFS: Final = "helm/pilotfish/files/rules_test.yaml"
 
-#: Each of these is compared with what it counts by one test, which builds their names: test_spool_faults.py
+#: One test, which builds their names, compares each of these with the counted events: test_spool_faults.py
 #: (test_each_number_of_the_spool_is_a_metric) and test_event_log.py.
 _TESTED_TOGETHER: Final = ("pilotfish_spool_", "pilotfish_events_")
 
@@ -245,7 +244,7 @@ def of_query_parameters(tree: Tree, document: Mapping[str, Any]) -> Iterator[str
 def of_dialects(tree: Tree) -> Iterator[str]:
     """A dialect is a package in service/dialects/; rest_v2 is the name rest-v2."""
     folders = {path.split("/")[2] for path in tree.paths("service/dialects") if path.count("/") > 2}
-    named = _strings(tree.text("service/base/settings.py"), "DIALECTS")
+    named = _strings(tree.text("service/base/settings.py"), "Dialect")
     table = ast.unparse(value_of(tree.text("service/dialects/table.py"), "_MAKE"))
     for folder in sorted({*folders, *(name.replace("-", "_") for name in named)}):
         name = folder.replace("_", "-")
@@ -255,7 +254,7 @@ def of_dialects(tree: Tree) -> Iterator[str]:
         if f"{folder}.dialect" not in table:
             yield f"service/dialects/table.py lacks {folder}.dialect in _MAKE"
         if name not in named:
-            yield f'service/base/settings.py lacks "{name}" in DIALECTS'
+            yield f'service/base/settings.py lacks "{name}" in Dialect'
         if not tree.text(f"docs/{name}.md"):
             yield f"docs/{name}.md is missing: the page of the dialect {name}"
         if f"(docs/{name}.md)" not in tree.text("README.md"):

@@ -51,7 +51,7 @@ def _faults() -> list[str]:
     return [fault.name for fault in all_faults(seed)]
 
 
-#: What each recipe says of the project as it is.
+#: The lines of each recipe for the project as it is.
 PROJECT: Final[Mapping[str, Check]] = {
     "a setting": lambda tree: recipes.of_settings(tree, _own_settings()),
     "a metric": recipes.of_documented_metrics,
@@ -234,8 +234,8 @@ _DIALECT: Final = Change(
         ),
         Step(
             "service/base/settings.py",
-            _replaced('"cloudevents", "dapr")', '"cloudevents", "dapr", "new-one")'),
-            'service/base/settings.py lacks "new-one" in DIALECTS',
+            _replaced('"cloudevents", "dapr"]', '"cloudevents", "dapr", "new-one"]'),
+            'service/base/settings.py lacks "new-one" in Dialect',
         ),
         Step(
             "service/dialects/table.py",

@@ -1,8 +1,8 @@
-"""What each broker by itself says of a topic: brokers learn of a change one after the other.
+"""The metadata that each single broker has of a topic: brokers learn of a change one after the other.
 
-A client that asks "the cluster" asks one of them, and the next question may go to one that is behind. So a
-test that made a topic, or killed a leader, waits until all of them tell it. Asked by hand, broker by broker,
-with Metadata v5: every broker of today answers it, librdkafka's mock cluster included. Blocks; any thread.
+A client that asks "the cluster" asks one of them, and the next request may go to one that is behind. So a
+test that created a topic, or killed a leader, waits until all of them show it. Brokers are asked one by one
+with Metadata v5, which every present broker answers, librdkafka's mock cluster included. Blocks; any thread.
 """
 
 from __future__ import annotations

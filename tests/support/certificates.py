@@ -1,7 +1,7 @@
-"""Certificates for tests: authorities, and what they issue, as PEM texts or as files that only we may read.
+"""Certificates for tests: authorities and their certificates, as PEM texts or as files that only we may read.
 
-`trustme` makes the ordinary ones; those that no authority should issue are put together with `cryptography`.
-Keys are elliptic where a test does not care: RSA's take a thousand times as long to make.
+`trustme` makes the ordinary ones; `cryptography` makes those that no authority should issue. Keys are
+elliptic where a test does not care: RSA keys take a thousand times as long to make.
 """
 
 from __future__ import annotations

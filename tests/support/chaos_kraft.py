@@ -6,14 +6,14 @@
         chaos.kafka.kill(2)
         chaos.heal()
 
-    PLAINTEXT   for brokers, admins and whoever reads back: no proxy, no name, everything allowed
-    PROXIED     the same behind `proxies`, one for each broker; their host is told by name
+    PLAINTEXT   for brokers, admins and consumers of the tests: no proxy, no name, everything allowed
+    PROXIED     the same behind `proxies`, one for each broker; brokers advertise them by host name
     SECURED     SASL_SSL with SCRAM-SHA-256 for `user`, behind `secured_proxies`, one for each broker
 
-Brokers tell clients of the proxies' addresses, so a client that begins at one of them never sees a broker
-itself. `front_door` is one more way to PROXIED of broker 1, at an address that lives on when all brokers
-move; brokers tell nobody of it. Whoever has no name is a super user; `user` may do everything on what has no
-ACL, and what ACLs say on the rest. Blocking; one thread steers.
+Brokers advertise the proxies' addresses, so a client that begins at one of them never sees a broker itself.
+`front_door` is one more way to PROXIED of broker 1, at an address that stays when all brokers move; brokers
+don't advertise it. An anonymous client is a super user; `user` may do everything on resources without ACLs,
+and what the ACLs allow on the rest. Blocking; one thread steers.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class ChaosCluster:
             self._security = SecurityAdmin(self.kafka.bootstrap_servers)
         return self._security
 
-    # -- what a test does ------------------------------------------------------------------------------------
+    # -- controls for tests ----------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """Every proxy passes plainly, every server serves, and nothing forbids the user anything.
@@ -165,8 +165,8 @@ class ChaosCluster:
     def move_all_brokers(self) -> None:
         """Every broker comes back on other ports, behind new proxies at other addresses.
 
-        No address that brokers ever told of still answers, `front_door` does. What is asked of this object
-        from now on, such as `bootstrap_servers` and `proxies`, is what is new.
+        No address that brokers ever advertised still answers; `front_door` does. From now on the attributes
+        of this object, such as `bootstrap_servers` and `proxies`, have the new addresses.
         """
         self._close_proxies()
         self._ports, self._secured_ports = _new_ports(), _new_ports()
@@ -184,7 +184,7 @@ class ChaosCluster:
         self.security.forget_acls(topic=topic, user=self.user)
 
     def rotate_password(self) -> str:
-        """Changes the user's password and returns the new one; connections that stand are not touched."""
+        """Changes the user's password and returns the new one; existing connections are not touched."""
         self.password = secrets.token_urlsafe(16)
         self.security.set_password(self.user, _MECHANISM, self.password)
         return self.password
@@ -192,8 +192,8 @@ class ChaosCluster:
     def rotate_certificates(self, authority: Authority | None = None) -> None:
         """Brokers show a new certificate from their next connections on, of another authority where given.
 
-        `trust_path` then holds both authorities. Waits until every broker that runs does so; connections that
-        stand are not touched.
+        `trust_path` then holds both authorities. Waits until every running broker does so. Existing
+        connections are not touched.
         """
         issuer = authority or self.authority
         if issuer is not self.authority:

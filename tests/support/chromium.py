@@ -1,4 +1,4 @@
-"""Finds Chromium and its driver, or has Debian's packages installed; starts a browser that keeps to itself.
+"""Finds Chromium and its driver, or installs Debian's packages; starts a browser with an empty profile.
 
     with started_browser(folder) as browser:
         browser.get(sidecar.api_url)

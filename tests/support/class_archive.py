@@ -1,12 +1,12 @@
-"""The classes that a Kafka broker loads, read and checked once: who maps them starts with half of the CPU.
+"""The classes that a Kafka broker loads, read and checked once: a start with them takes half of the CPU.
 
     archive = ensure_archive(java, jars)
     KraftCluster(java, jars, folder, java_options=[sharing(archive)])
 
-Java writes the file itself, at the orderly end of a broker that is started for it, and leaves it aside where
-its version, the class path or a jar is another; so those are in the file's name, which lies beside the jars'
-folder. Where a Java makes none, brokers start without, as they do with an option that names no file. Two
-processes wait for one another. Blocks, on the caller's thread. Source: JEP 350.
+Java writes the file itself, at the orderly end of a broker that is started for it. It ignores the file if its
+version, the class path or a jar differs; so these are in the file's name. The file is beside the jars'
+folder. If a Java makes none, brokers start without it. Two processes wait for one another. Blocks, on the
+caller's thread. Source: JEP 350.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m tests.support.compiled_tests`: has pytest compile the tests once, before its workers all do.
+"""`python -m tests.support.compiled_tests`: has pytest compile the tests once, before all its workers do.
 
 pytest rewrites the asserts of a test file when it first imports it, some 40 CPU seconds for all of them. In a
 fresh checkout each worker of pytest-xdist would do that for itself, at the same time. Here each core gets a

@@ -1,6 +1,6 @@
 """Tests that are coroutines: each runs on an event loop of its own (tests/conftest.py).
 
-`run` is for a scenario within a test, `until` for what nobody can be told of.
+`run` is for a scenario within a test, `until` for a condition without a notification.
 """
 
 from __future__ import annotations

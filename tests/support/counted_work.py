@@ -1,7 +1,7 @@
-"""What a piece of code does, counted: calls of Python functions, memory it keeps, locks it takes.
+"""Counts the work of a piece of code: calls of Python functions, kept memory, acquired locks.
 
-Counts are the same on a busy machine as on an idle one, so a test can hold them to a bound where it could
-never hold seconds to one. One thread at a time.
+Counts are the same on a busy machine as on an idle one, so a test can compare them with a bound, unlike
+seconds. One thread at a time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def calls_of(code: CodeType, run: Callable[[], object]) -> int:
 
 
 def python_lines(run: Callable[[], object]) -> int:
-    """How many lines of Python this thread runs meanwhile: they tell of a walk that calls nothing."""
+    """How many lines of Python this thread runs meanwhile: this also finds loops that call nothing."""
     lines = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> Any:
@@ -135,7 +135,7 @@ class CountedLocks:
 
 
 class _CountedLock:
-    """A lock that counts. What is no part of a lock's face, a Condition asks of the lock inside."""
+    """A lock that counts. A Condition takes all other attributes from the lock inside."""
 
     def __init__(self, lock: Any, counted: CountedLocks) -> None:
         self._lock = lock

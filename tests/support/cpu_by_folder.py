@@ -1,9 +1,9 @@
-"""What a run costs in CPU time, by folder and by file: `pytest -p tests.support.cpu_by_folder`.
+"""The CPU time of a run, by folder and by file: `pytest -p tests.support.cpu_by_folder`.
 
-A wall time says little on a machine that does other things. Counted is what the process of the tests used,
-with all processes below it, those that still run included: brokers, sidecars, Spark. Such a long one is
-charged to whatever test runs while it works. `--cpu-log FILE` gets a line of JSON for each
-test when it ends: its id and its seconds.
+A wall time says little on a busy machine. This counts the CPU of the test process and of all processes below
+it, those that still run included: brokers, sidecars, Spark. The CPU of such a shared process is charged to
+the test that runs meanwhile. `--cpu-log FILE` gets a line of JSON for each test when it ends: its id and its
+seconds.
 """
 
 from __future__ import annotations

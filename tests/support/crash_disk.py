@@ -6,13 +6,13 @@
     disk.cut_power()                    the folder is as a machine would find it after the cut
     for state in disk.states(): ...     every folder that a file system may leave at this moment
 
-On the disk are the bytes of each file's last fsync and the names of each folder's last `sync_folder`, and
-what was there at the beginning. `cut_power` keeps no more than that. A real file system may keep more, and
-`states` has all of it: any of the names, and of the bytes all, a part, zeros, or their end without their
-beginning. A rename is done whole or not at all.
+The disk has the initial state, the bytes of each file's last fsync, and the names of each folder's last
+`sync_folder`. `cut_power` keeps no more than that. A real file system may keep more, and `states` yields all
+possibilities: any of the names, and of the bytes all, a part, zeros, or their end without their beginning. A
+rename is done whole or not at all.
 
-After a failed fsync the pages are gone, as Linux does it: the next fsync of the file succeeds, and what was
-written before is zeros on the disk. One thread.
+After a failed fsync the pages are lost, as in Linux: the next fsync of the file succeeds, and the earlier
+writes are zeros on the disk. One thread.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CrashDisk(BadDisk):
                 data = path.read_bytes()
                 self._synced[path] = self._live[path] = _File(data, len(data))
 
-    # -- what the power leaves -------------------------------------------------------------------------------
+    # -- states after a power cut ----------------------------------------------------------------------------
 
     def cut_power(self) -> None:
         """Leaves in the folder what is on the disk, and nothing else."""
@@ -234,7 +234,7 @@ def _synced_alone(file: _File) -> bytes:
 
 
 def _last_piece_as(change: Callable[[bytes], bytes]) -> Callable[[_File], bytes]:
-    """All that was done to a file, but of the last write only what is made of it."""
+    """All writes to a file, but of the last one only the given part."""
 
     def bytes_of(file: _File) -> bytes:
         if not file.since or (last := file.since[-1]).data is None:

@@ -1,10 +1,10 @@
-"""Debian's packages for programs that tests ask: installed by apt where that needs no asking: as root.
+"""Debian's packages for programs that tests use: installed by apt, if we are root.
 
-What has to be nowhere in particular is not installed, but downloaded by apt, which verifies it, and unpacked
-into .cache/tools.
+A package that works from any folder is not installed. apt downloads and verifies it, and it is unpacked into
+.cache/tools.
 
-Tests run in several processes, and apt in one at a time: it would refuse the second for want of its lock.
-Blocks, on the caller's thread.
+Tests run in several processes, but apt runs in one at a time, because it would refuse the second for its
+lock. Blocks, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def unpack(package: str, folder: Path = TOOLS) -> Path:
 
 
 def _unpack_into_place(package: str, root: Path) -> None:
-    if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
+    if os.geteuid() == 0:  # a new machine has no package lists, and only root may fetch them
         apt_get("update")
     with tempfile.TemporaryDirectory(prefix=f"{package}.", dir=root.parent) as scratch:
         apt_get("download", package, folder=Path(scratch))

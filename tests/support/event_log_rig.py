@@ -1,9 +1,9 @@
-"""An event log turned by hand: a fake producer's events go in, lines come out, and the clock is the test's.
+"""An event log turned by hand, with a mock clock: a fake producer's events go in, lines come out.
 
     rig = EventLogRig()
     rig.producer.set_topics({"orders": 3})
     rig.settle()
-    assert rig.told("metadata.partition")[0]["topic"] == "orders"
+    assert rig.reported("metadata.partition")[0]["topic"] == "orders"
 
 `KeptLines` is a sink that keeps what it takes, unless it hangs (takes nothing) or fails (gives all back).
 """
@@ -44,7 +44,6 @@ class KeptLines:
         self.closed_by_ms: int | None = None
         self.in_flight_bytes = 0
         self.written = 0
-        self.deleted = 0
 
     def begin(self) -> None:
         self.begun += 1

@@ -1,4 +1,4 @@
-"""Server-sent events for tests: read as the standard says, and watched over ASGI without a socket.
+"""Server-sent events for tests: a reader by the standard, and a watcher over ASGI without a socket.
 
     async with watching(web.app, "/v1/watch?topics=orders") as watch:
         snapshot = await watch.next("snapshot")
@@ -82,7 +82,7 @@ class EventReader:
 
 
 class KnownCluster:
-    """What a watcher knows that does as docs/watch.md says, and no more."""
+    """The state of a watcher that follows docs/watch.md."""
 
     def __init__(self, snapshot: Any) -> None:
         self.brokers = {broker["id"]: broker for broker in snapshot["brokers"]}

@@ -1,4 +1,4 @@
-"""A producer without brokers: the face that the sidecar talks to, steered by the test.
+"""A producer without brokers: the producer protocol of the sidecar, controlled by the test.
 
 `set_topics` swaps the snapshot as a refresh would, with real tables in a real MetadataCache. Requests that
 the snapshot can't answer wait in `waiting` until the test ends them (`finish`, `say_unknown`), or are
@@ -82,7 +82,7 @@ class FakeProducer:
     )
     #: Topics that brokers know of and that a look-up or a listing will find: name to partition count.
     on_brokers: dict[str, int] = field(default_factory=dict)
-    #: The configs of topics, told at once; other topics have none. None: whoever asks waits for the test.
+    #: The configs of topics, answered at once; other topics have none. None: a request waits for the test.
     configs: dict[str, dict[str, str | None]] | None = field(default_factory=dict)
     #: Where events go; an app's own, where it is to hear of refreshes.
     events: EventSink = NO_EVENTS
@@ -150,7 +150,7 @@ class FakeProducer:
         self._announce(before)
 
     def _announce(self, before: MetadataCache) -> None:
-        """Tells the event sink what the swap has changed, as Metadata does."""
+        """Emits the changes of the swap to the event sink, as Metadata does."""
         for event in changes_between(before, self.cache, {}, lambda _: True):
             self.events.emit(event)
 
@@ -184,7 +184,7 @@ class FakeProducer:
         if ticket in self.waiting:
             self.waiting.remove(ticket)
 
-    # -- the face --------------------------------------------------------------------------------------------
+    # -- the producer protocol -------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.state = "running"
@@ -245,7 +245,7 @@ class FakeProducer:
     def describe_topic_configs(self, topic: str, *, deadline_ms: int, done: Done) -> FakeTicket:
         ticket = self._take("configs", done, topic=topic, deadline_ms=deadline_ms)
         if self.configs is not None:
-            self.finish(ticket, told_configs(self.configs.get(topic, {})))
+            self.finish(ticket, answered_configs(self.configs.get(topic, {})))
         return ticket
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
@@ -339,7 +339,7 @@ class FakeProducer:
         return RecordMetadata(record.topic, record.partition or 0, 100 + index, timestamp_ms)
 
 
-def told_configs(values: Mapping[str, str | None]) -> TopicConfigsResult:
+def answered_configs(values: Mapping[str, str | None]) -> TopicConfigsResult:
     """What a ticket for configs ends with."""
     return TopicConfigsResult(MappingProxyType({name: TopicConfig(value) for name, value in values.items()}))
 

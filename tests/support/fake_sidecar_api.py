@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """What becomes of a request instead of an answer of 200. Status 0: the connection just ends."""
+    """The fault of a request that replaces the answer 200. Status 0: the connection just ends."""
 
     status: int = 0
     stores: bool = False

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that passes bytes as badly as a test wants: late, few, cut, lost, or not at all.
+"""A TCP proxy on loopback that passes bytes late, slowly, cut, with losses, or not at all, as a test wants.
 
     with FaultyProxy(cluster.proxied_target(1), port=port) as proxy:
         proxy.delay(200, jitter_ms=50, seed=7)
@@ -6,13 +6,13 @@
         proxy.heal()                          # back to plain passing
         proxy.retarget(cluster.address(2))    # its address lives on while brokers move
 
-It knows no Kafka. Existing connections keep their target until `sever`; a target that refuses is told on by
-closing the client's connection.
+It knows no Kafka. Existing connections keep their target until `sever`. If the target refuses, the client's
+connection is closed.
 
-Each call takes effect at once, for connections that stand and for new ones, and on top of what was called
-before; the same call with other figures replaces its former self. A connection that lost bytes by `swallow`
-ends with `heal`; one that was late, or stood still, goes on with all of its bytes. The ways of harming a
-stream are in `harmed_flow.py`.
+Each call takes effect at once, for existing and for new connections, and in addition to earlier calls. The
+same call with other figures replaces the earlier one. `heal` ends a connection that lost bytes by `swallow`;
+one that was late or stalled goes on with all of its bytes. The ways of harming a stream are in
+`harmed_flow.py`.
 
 Requests are what the client sends, answers what the target sends. Any thread may steer, one at a time; it
 runs on a loop in a thread of its own.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _CHUNK_BYTES: Final = 65_536
 _BACKLOG: Final = 256
-#: What one direction of a connection may hold before the proxy no longer reads: as the buffers of a router.
+#: How many bytes one direction of a connection may hold before the proxy stops reading, as in a router.
 _MOST_HELD_BYTES: Final = 1_048_576
 #: struct linger: on, for no time. Closing then sends a RST instead of a FIN.
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -66,7 +66,7 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class FaultyProxy:
-    """Passes plainly until it is told otherwise. Listens from its creation on, at this port or at a free one.
+    """Passes plainly by default. Listens from its creation on, at this port or at a free one.
 
     Its counters may be read by any thread.
     """
@@ -103,7 +103,7 @@ class FaultyProxy:
 
     @property
     def held_bytes(self) -> int:
-        """What has come and neither gone on nor vanished yet."""
+        """The bytes that have come and were neither passed on nor dropped yet."""
         return self._loop.run(self._sum_of_held())
 
     def __enter__(self) -> Self:
@@ -176,9 +176,9 @@ class FaultyProxy:
         self._change(bytes_per_packet=bytes_per_packet)
 
     def blackhole(self) -> None:
-        """New connections are accepted by the kernel and by nobody else; `heal` takes them up as they wait.
+        """The kernel accepts new connections, but the proxy does not until `heal`.
 
-        Those that stand go on.
+        Existing connections go on.
         """
         self._loop.run(self._stop_accepting())
 

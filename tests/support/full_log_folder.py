@@ -1,14 +1,14 @@
-"""A broker one of whose log folders can take no more, while it lives on with another.
+"""A broker with one full log folder, which goes on with another.
 
     fill_log_folder(kafka, broker_id, "orders", 0)      # the folder in which orders-0 lies
 
 Kafka takes a log folder offline at the first write to it that fails; with another one left the broker goes
 on, answers KAFKA_STORAGE_ERROR for what lay in the first, and the controller gives its partitions to others.
 
-No file system is filled, which would need privileges. A process may have a limit for the size of any file
-(RLIMIT_FSIZE), and a write beyond it fails as one to a full disk does. A ballast topic has a file in that
-folder that is larger than all other files of the broker: the limit is put between, so that only writes to the
-ballast fail, and one of them is made.
+No file system is filled, which would need privileges. Instead the process gets a limit for the size of any
+file (RLIMIT_FSIZE), and a write beyond it fails as on a full disk. A ballast topic has a file in that folder
+that is larger than all other files of the broker. The limit is set between these sizes, so that only writes
+to the ballast fail. Then one such write is made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
 _MIB: Final = 1 << 20
-#: What other files may grow by before writes to them fail as well. Room also for an index file, which Kafka
+#: How much other files may grow before writes to them fail as well. This includes an index file, which Kafka
 #: makes 10 MB long at once.
 _ROOM_BYTES: Final = 12 * _MIB
 _RECORD_BYTES: Final = 900_000

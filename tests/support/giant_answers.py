@@ -1,9 +1,9 @@
-"""Answers that a broker must not give: tens of megabytes of what nobody asked for, or of what no cluster has.
+"""Answers that a broker must not give: tens of megabytes that were not requested, or that no cluster has.
 
     cluster.react_next(ApiKey.METADATA, GiantAnswer(GIANTS["brokers"], 38_000_000), times=…)
 
-A giant is bytes: it is made of repeated pieces, not of messages, and of Metadata's flexible versions. What
-the fake broker would have answered stands in front of it.
+A giant is bytes: it is made of repeated pieces, not of messages, and of Metadata's flexible versions. It
+begins with the fake broker's ordinary answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Giant(NamedTuple):
     brokers: tuple[int, bytes] = (0, b"")
     topics: tuple[int, bytes] = (0, b"")
     cluster_id: str | None = None
-    #: Whether what callers ask for is left out but for what the giant says of it.
+    #: Whether the requested topics are left out, except in the giant.
     hides_asked: bool = False
     #: Tagged fields at its end.
     tags: tuple[int, bytes] = (0, b"")
@@ -163,7 +163,7 @@ def _long_lists(size_bytes: int, name: str) -> Giant:
     return Giant(topics=(1, topic_of(name, count, partitions)), hides_asked=name == ASKED)
 
 
-#: By what they are made of; each for about so many bytes.
+#: By their content; each makes about so many bytes.
 GIANTS: Final[Mapping[str, Callable[[int], Giant]]] = {
     "partitions of topics that nobody asked for": _unasked_partitions,
     "partitions of no regular size": lambda size: _unasked_partitions(size, irregular=True),

@@ -1,9 +1,9 @@
-"""One direction of a connection that is harmed on its way: bytes and the time go in, steps come out.
+"""One direction of a connection with faults: bytes and the time go in, steps come out.
 
-What is wrong with the way are `Harms`, a value that may be another at each question: delayed, limited,
-swallowed, held, cut small, or ended by a reset in the middle of a frame, one or several of these together. A
-`HarmedFlow` keeps what has come and not yet gone on, so nothing is lost by a change but what was swallowed.
-No socket, no clock; `faulty_proxy.py` does what it says.
+The faults are `Harms`, a value that may change between two calls: delayed, limited, swallowed, held, cut
+small, or ended by a reset in the middle of a frame, one or several of these together. A `HarmedFlow` keeps
+the bytes that were not yet passed on, so a change loses only what was swallowed. No socket, no clock;
+`faulty_proxy.py` carries out the steps.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class HarmedFlow:
         if harms.is_stalled:
             return _NEVER
         if self.direction in harms.swallowed:
-            # The end is not told either: that is what makes a connection half-open.
+            # The end is not passed on either: that makes a connection half-open.
             self._swallow()
             return _NEVER
         reset_after = self._reset_after(harms, now_s)

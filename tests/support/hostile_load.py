@@ -1,8 +1,7 @@
-"""What a producer is made to do against hostile brokers, and how it is judged whether it was
-told in time.
+"""The load of a producer against hostile brokers, and the checks that its results came in time.
 
-A KafkaProducer as client_core wires it, but for its network and its names, with short pauses; requests that
-note when they were told, and how often. For hostile_simulation.py and hostile_runs.py.
+The KafkaProducer is wired as in client_core, except for its network and its names, and has short pauses.
+Requests note when and how often they were reported. For hostile_simulation.py and hostile_runs.py.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class LocalNames:
 
 @dataclass(slots=True)
 class Asked(Generic[_R]):
-    """What was asked, when, and what was told of it."""
+    """A call, its time, and its results."""
 
     submitted_ms: int
     clock: Clock
@@ -183,9 +182,11 @@ def look_up(producer: KafkaProducer, random: Random) -> LookUp:
 
 
 def check_look_ups(seed: int, look_ups: Sequence[LookUp], late_ms: int) -> None:
-    """Each look-up was told once, and in time."""
+    """Each look-up was reported once, and in time."""
     for number, asked in enumerate(look_ups):
-        assert len(asked.reported) == 1, f"seed {seed}: look-up {number} was told {len(asked.reported)} times"
+        assert len(asked.reported) == 1, (
+            f"seed {seed}: look-up {number} was reported {len(asked.reported)} times"
+        )
         took_ms = asked.reported_ms - asked.submitted_ms
         assert took_ms <= BLOCK_MS + late_ms, f"seed {seed}: look-up {number} took {took_ms} ms"
 
@@ -207,11 +208,11 @@ def failures(requests: Iterable[Request]) -> set[str]:
     }
 
 
-def check_told(seed: int, requests: Sequence[Request], late_ms: int) -> None:
-    """Each request was told once, and in time."""
+def check_reported(seed: int, requests: Sequence[Request], late_ms: int) -> None:
+    """Each request was reported once, and in time."""
     for number, request in enumerate(requests):
         assert len(request.reported) == 1, (
-            f"seed {seed}: request {number} was told {len(request.reported)} times"
+            f"seed {seed}: request {number} was reported {len(request.reported)} times"
         )
         took_ms = request.reported_ms - request.submitted_ms
         assert took_ms <= BLOCK_MS + DELIVERY_MS + late_ms, f"seed {seed}: request {number} took {took_ms} ms"

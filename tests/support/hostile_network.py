@@ -6,7 +6,7 @@
 What a broker sends goes byte for byte through a NetworkReceive, as in KafkaChannel, and comes to the client
 as frames, or as the end of the connection where the stream can't be read. Addresses that are no broker's
 refuse the connection, let it hang, or accept it and are silent. `delivered` and `connects` count what the
-network did: what a busy loop is told from work by.
+network did: they distinguish a busy loop from work.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HostileNetwork(MockSelector):
         self._broker_of: dict[int, int | None] = {}
         self._silent: set[int] = set()
         self._connection_of: dict[int, int] = {}
-        #: Frames and ends of connections that were told to the client.
+        #: Frames and ends of connections that were returned to the client.
         self.delivered = 0
         #: Every attempt to connect: node and moment.
         self.connects: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Servers that a Kafka client must survive: each accepts, and then does what no broker would.
+"""Servers that a Kafka client must survive: each accepts, and then behaves as no broker would.
 
     @pytest.mark.parametrize("script", HOSTILE_PEERS.values(), ids=HOSTILE_PEERS.keys())
     def test_...(script):

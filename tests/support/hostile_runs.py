@@ -1,8 +1,8 @@
 """A whole KafkaProducer against hostile brokers over real sockets, and many such runs.
 
-`survive_over_sockets(seed)` takes some tenths of a second, with the real I/O thread and Selector; what must
-hold is what hostile_simulation.py demands, as far as real time lets it be told. `run_many` is what
-`python -m tests.support.fake_cluster.hostile` runs.
+`survive_over_sockets(seed)` takes some tenths of a second, with the real I/O thread and Selector. It checks
+the same rules as hostile_simulation.py, as far as real time allows. `python -m
+tests.support.fake_cluster.hostile` runs `run_many`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.hostile_load import (
     TOPIC,
     Request,
     Survived,
-    check_told,
+    check_reported,
     counts,
     failures,
     hostile_config,
@@ -100,7 +100,7 @@ def survive_over_sockets(
         producer.start()
         try:
             requests = _submit_for(seconds, producer, random)
-            check_told(seed, requests, _LATE_MS)
+            check_reported(seed, requests, _LATE_MS)
             turns = producer.io_thread.turns
             assert turns < _MOST_TURNS, f"seed {seed}: {turns} turns"
             most_connects = _MOST_CONNECTS_A_SECOND * (1 + seconds)
@@ -142,47 +142,47 @@ def _producer(
 
 
 def _submit_for(seconds: float, producer: KafkaProducer, random: Random) -> list[Request]:
-    """Submits at a caller's pace for so long, and waits until all is told."""
+    """Submits at a caller's pace for so long, and waits until all requests are reported."""
     requests = []
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         requests.append(submit(producer, random))
         _pause(producer, random.uniform(0.0, 0.02))
-    _wait_until_told(producer, requests)
+    _wait_until_reported(producer, requests)
     return requests
 
 
 def _produce_to_honest_brokers(
     seed: int, cluster: FakeCluster, producer: KafkaProducer, random: Random
 ) -> list[Request]:
-    """Nothing of the hostility is left but what the producer has of it, and that must not harm."""
+    """Ends the hostility; its effects on the producer must not last."""
     cluster.disturb(None)
     for broker_id in cluster.broker_ids:  # a lie about versions holds as long as its connection
         cluster.drop_connections(broker_id)
-    # A topic of its own: who believed in a leader epoch of 2^31 - 1 believes no smaller one of that topic.
+    # A new topic: a client that has seen a leader epoch of 2^31 - 1 accepts no smaller one of that topic.
     cluster.create_topic("later", partitions=PARTITIONS, replication_factor=3)
-    # The last lie may have been one that whoever asks for metadata next is told of, once.
-    told_of_it = submit(producer, random, "later")
-    _wait_until_told(producer, [told_of_it])
+    # The last lie may be one that the next metadata request fails with, once.
+    later_request = submit(producer, random, "later")
+    _wait_until_reported(producer, [later_request])
     late: list[Request] = []
     until_s = time.monotonic() + _HEALS_S
     while True:  # on a busy machine honest answers may come too late, but not for ever
         three = [submit(producer, random, "later") for _ in range(3)]
-        _wait_until_told(producer, three)
-        check_told(seed, three, _LATE_MS)
+        _wait_until_reported(producer, three)
+        check_reported(seed, three, _LATE_MS)
         late += three
         _, failed = counts(three)
         if not failed or is_fatal(producer):
             break
         assert time.monotonic() < until_s, f"seed {seed}: {failed} records failed: {failures(three)}"
-    acknowledged, unsure = counts([told_of_it, *late])
+    acknowledged, unsure = counts([later_request, *late])
     stored = len(cluster.records("later"))
-    # On a busy machine an honest answer may come too late: then records may be there of which nobody was
-    # told, and those of a plain producer twice. In simulated time (hostile_simulation.py) the two are equal.
+    # On a busy machine an honest answer may come too late. Then there may be records without a reported
+    # success, and twice those of a plain producer. In simulated time (hostile_simulation.py) both are equal.
     is_idempotent = producer._transaction_manager is not None
     most = acknowledged + unsure if is_idempotent else stored
     assert acknowledged <= stored <= most, f"seed {seed}: {stored} stored, {acknowledged} acknowledged"
-    return [told_of_it, *late]
+    return [later_request, *late]
 
 
 def _close(seed: int, producer: KafkaProducer) -> None:
@@ -201,7 +201,7 @@ def _pause(producer: KafkaProducer, seconds: float) -> None:
         pause.wait(seconds)
 
 
-def _wait_until_told(producer: KafkaProducer, requests: Sequence[Request]) -> None:
+def _wait_until_reported(producer: KafkaProducer, requests: Sequence[Request]) -> None:
     """Waits as long as they may take, and some more."""
     until_s = time.monotonic() + (BLOCK_MS + DEADLINE_MS + _LATE_MS) / 1_000
     while not all(request.reported for request in requests) and time.monotonic() < until_s:
@@ -210,7 +210,7 @@ def _wait_until_told(producer: KafkaProducer, requests: Sequence[Request]) -> No
 
 @contextmanager
 def without_log() -> Iterator[None]:
-    """Thousands of well-founded complaints would be kept for a failure that they don't explain."""
+    """Drops thousands of justified log lines, which would not explain a failure."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

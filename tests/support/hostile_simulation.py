@@ -1,8 +1,8 @@
 """A whole KafkaProducer against hostile brokers in simulated time: a tenth of a second, the same each time.
 
 `survive_in_process(seed)` raises AssertionError, with the seed, when a turn of the I/O thread raises, a
-request is told late or twice, a turn follows a turn for nothing, connections are made faster than the backoff
-allows, memory is lost, or brokers that are honest again can't be produced to. No thread, no socket:
+request is reported late or twice, a turn follows a turn for nothing, connections are made faster than the
+backoff allows, memory is lost, or brokers that are honest again can't be produced to. No thread, no socket:
 NetworkClient and all above it are the real ones, over HostileNetwork and a MockClock.
 """
 
@@ -27,7 +27,7 @@ from tests.support.hostile_load import (
     Request,
     Survived,
     check_look_ups,
-    check_told,
+    check_reported,
     counts,
     failures,
     hostile_config,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _START_MS: Final = 1_000_000
 #: The backoff's jitter takes a fifth of it away at most.
 _SHORTEST_RECONNECT_MS: Final = 40
-#: A turn of the I/O thread at its longest pause: what a promise of milliseconds may be late by.
+#: A turn of the I/O thread at its longest pause: a result may be late by so much.
 _SLACK_MS: Final = 150
 #: Longer than any pause that an int32 of milliseconds can ask for.
 _AFTER_EVERY_THROTTLE_MS: Final = 26 * 24 * 60 * 60 * 1_000
@@ -77,7 +77,7 @@ class Simulation:
         self.brokers.state.controller.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
         self.brokers.hostility = Hostility(seed, rate=rate)
         self.network = HostileNetwork(self.clock, self.brokers, self.random)
-        restarts = bool(seed % 2)  # every other producer gets well again after what ends one in Java
+        restarts = bool(seed % 2)  # every other producer recovers from errors that are fatal in Java
         config = hostile_config({"enable.idempotence": idempotent, "idempotence.restart.enable": restarts})
         self.ended = _EndedBatches()
         bootstrap = (HOST, FIRST_PORT)
@@ -98,7 +98,7 @@ class Simulation:
         assert self._idle_turns <= _MOST_IDLE_TURNS, f"seed {self.seed}: {self._idle_turns} turns for nothing"
 
     def _work_done(self) -> tuple[int, ...]:
-        """What changes in a turn that was not for nothing: time, news, batches that ended."""
+        """The values that change in a useful turn: time, network events, ended batches."""
         return self.clock.now_ms(), self.network.delivered, self.ended.batches
 
     def run_for(self, ms: int, *, submits: bool) -> None:
@@ -116,7 +116,7 @@ class Simulation:
                     self._idle_turns = 0
             self.turn()
 
-    def run_until_told(self) -> None:
+    def run_until_reported(self) -> None:
         until_ms = self.clock.now_ms() + BLOCK_MS + DEADLINE_MS + _SLACK_MS
         asked: tuple[Request | LookUp, ...] = (*self.requests, *self.look_ups)
         while not all(one.reported for one in asked) and self.clock.now_ms() < until_ms:
@@ -138,8 +138,8 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
     simulation = Simulation(seed, idempotent=idempotent, rate=rate)
     producer, clock, brokers = simulation.producer, simulation.clock, simulation.brokers
     simulation.run_for(4_000, submits=True)
-    simulation.run_until_told()
-    check_told(seed, simulation.requests, _SLACK_MS)
+    simulation.run_until_reported()
+    check_reported(seed, simulation.requests, _SLACK_MS)
     check_look_ups(seed, simulation.look_ups, _SLACK_MS)
     simulation.check_connects()
     per_second = simulation.turns / ((clock.now_ms() - _START_MS) / 1_000)
@@ -147,25 +147,25 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
 
     hostility, brokers.hostility = brokers.hostility, None
     assert hostility is not None
-    # What they said may hold for weeks: pauses, and leader epochs. A topic of its own has none yet.
+    # False pauses and leader epochs may last for weeks. A new topic has none yet.
     clock.advance(_AFTER_EVERY_THROTTLE_MS)
     brokers.state.controller.create_topic("later", partitions=PARTITIONS, replication_factor=3)
     simulation.network.disconnect_all()  # a lie about versions holds as long as its connection
-    # The last lie may have been one that whoever asks for metadata next is told of, once.
-    told_of_it = submit(producer, simulation.random, "later")
-    simulation.requests.append(told_of_it)
-    simulation.run_until_told()
+    # The last lie may be one that the next metadata request fails with, once.
+    later_request = submit(producer, simulation.random, "later")
+    simulation.requests.append(later_request)
+    simulation.run_until_reported()
     late = [submit(producer, simulation.random, "later") for _ in range(3)]
     simulation.requests += late
-    simulation.run_until_told()
+    simulation.run_until_reported()
     was_fatal = is_fatal(producer)
-    check_told(seed, late, _SLACK_MS)
+    check_reported(seed, late, _SLACK_MS)
     acknowledged, failed = counts(late)
     assert was_fatal or not failed, (
         f"seed {seed}: {failed} records failed on honest brokers: {failures(late)}"
     )
     stored = sum(log.end_offset for (topic, _), log in brokers.state.logs.items() if topic == "later")
-    acknowledged += counts([told_of_it])[0]
+    acknowledged += counts([later_request])[0]
     assert stored == acknowledged, f"seed {seed}: {stored} records stored, {acknowledged} acknowledged"
 
     accumulator = producer._accumulator
@@ -200,7 +200,7 @@ def memory_in_process(seed: int, *, rounds: int) -> Sequence[tuple[int, int]]:
         for _ in range(rounds):
             tracemalloc.reset_peak()
             simulation.run_for(5_000, submits=True)
-            simulation.run_until_told()
+            simulation.run_until_reported()
             simulation.requests.clear()
             simulation.look_ups.clear()
             simulation.network.connects.clear()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from service.base.settings import REMOVED, InternalLimits, Settings
+from service.base.settings import LIMITS, InternalLimits, Settings
 from service.process.app import App
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
@@ -34,7 +34,7 @@ class HttpApp:
         self.producer = FakeProducer()
         #: That of the spool, where there is one; it has the same clock.
         self.spool_producer = FakeProducer(clock=self.producer.clock)
-        internal = InternalLimits(**{name: settings.pop(name) for name in REMOVED if name in settings})
+        internal = InternalLimits(**{name: settings.pop(name) for name in LIMITS if name in settings})
         self.settings = Settings(
             kafka={"bootstrap.servers": "localhost:9092", **(kafka or {})}, internal=internal, **settings
         )

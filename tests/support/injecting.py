@@ -1,4 +1,4 @@
-"""Runs `pilotfish inject` as a user does, and holds what it prints against Kubernetes' own schemas."""
+"""Runs `pilotfish inject` as a user does, and checks its output against Kubernetes' own schemas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROKERS: Final = ("--bootstrap-servers", "kafka-bootstrap.kafka:9092")
 #: The first with native sidecars, and one of today.
 KUBERNETES: Final = ("1.29.0", "1.34.0")
 
-#: What stands before the pod's spec, by kind.
+#: The path to the pod's spec, by kind.
 _TEMPLATES: Final = {"Pod": (), "CronJob": ("spec", "jobTemplate", "spec", "template")}
 
 DEPLOYMENT: Final = """\

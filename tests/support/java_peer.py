@@ -7,7 +7,7 @@
 
 The program is benchmarks/java/ChaosPeer.java, which Java compiles as it starts, so a JDK is needed: each
 partition gets records in turn, and nothing waits for answers. All times are calendar milliseconds, `now_ms()`
-here. A thread of its own reads what the program tells; any thread may ask. The program ends with its input,
+here. A thread of its own reads the program's output; any thread may ask. The program ends with its input,
 and so with this process.
 """
 
@@ -52,7 +52,7 @@ class JavaPeerError(RuntimeError):
 
 
 def now_ms() -> int:
-    """The calendar's milliseconds, as the program tells them."""
+    """The wall time in milliseconds, as in the program's output."""
     return time.time_ns() // 1_000_000
 
 
@@ -118,7 +118,7 @@ class JavaPeer:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    # -- what it did -----------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     def results(self) -> list[Completed]:
         """All that was completed so far, up to 100 ms ago, in the order of completion."""

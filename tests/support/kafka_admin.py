@@ -4,9 +4,9 @@ None of our own client's code runs here, so that what it wrote is judged by anot
 bounded by deadlines, one thread at a time. Used with `kraft.py` and, for what it can do, with
 `service/process/embedded.py`. What librdkafka has no words for is left to Kafka's own tools (kafka_tools.py).
 
-Each broker learns of a change in its own time, and librdkafka asks whichever it likes. So what waits for a
-change here waits until every broker that answers tells it (tests/support/broker_views.py): a test that asks
-any of them afterwards reads what it made.
+Each broker learns of a change in its own time, and librdkafka may ask any of them. So the waits here end when
+every broker that answers shows the change (tests/support/broker_views.py): afterwards a test may ask any of
+them and reads its own change.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class KafkaAdmin:
         return {name: entry.value for name, entry in future.result(timeout=_REQUEST_TIMEOUT_S * 3).items()}
 
     def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
-        """Changes one config of a topic, or lets it have its default again, and waits until it is told."""
+        """Changes one config of a topic, or restores its default, and waits until brokers show it."""
         how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
         entry = ConfigEntry(name, value, incremental_operation=how)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])

@@ -1,4 +1,4 @@
-"""What it takes to run a Kafka broker here: a Java and Kafka's jars. Blocks where the jars are fetched."""
+"""The requirements of a Kafka broker: a Java and Kafka's jars. Blocks while the jars are fetched."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python -m tests.support.kafka_jars .cache/kafka/4.3.1 [--with mvn|jgo]
 
-How, and what is promised of the folder, says `pipeline/jars/connector_jars.py`. Called by the Makefile, by
+`pipeline/jars/connector_jars.py` describes the ways and the folder. Called by the Makefile, by
 `tests/kafka` and `benchmarks/`; blocks, on the caller's thread.
 """
 

@@ -5,13 +5,13 @@
         kafka.kill(2)                     # SIGKILL: its partitions wait for the session timeout, 9 s
         kafka.restart(2, new_port=True)   # back under another address
 
-Several brokers get a controller in a process of its own, as production has it: whichever broker dies, and
-however many, the quorum stands, and what a test sees is a broker's failure and not an election of
-controllers. A single broker is its own controller (one process instead of two). Topic creation by producers
+Several brokers get a controller in a process of its own, as in production. The quorum survives the death of
+any number of brokers, so a test sees a broker's failure and not an election of controllers. A single broker
+is its own controller (one process instead of two). Topic creation by producers
 is a setting of the broker, so `auto_create` belongs to the cluster.
 
-`proxied_ports` give every broker a further listener, PROXIED, that tells clients to come to another port: a
-proxy's, who passes on to `proxied_target(id)`. Brokers and `admin` keep to the plain listener, so nothing
+`proxied_ports` give every broker a further listener, PROXIED, that advertises another port: that of a proxy,
+which passes on to `proxied_target(id)`. Brokers and `admin` keep to the plain listener, so nothing
 that a proxy does to clients is done to them.
 
 Processes are known by pid, end with the test process even if that is killed (kraft_processes.py), and keep
@@ -173,7 +173,7 @@ class KraftCluster:
         """Every record of a topic up to the high watermarks, by librdkafka."""
         return read_back(self.bootstrap_servers, topic, timeout_s=timeout_s)
 
-    # -- what a test does to brokers -------------------------------------------------------------------------
+    # -- controls of brokers ---------------------------------------------------------------------------------
 
     def is_running(self, broker_id: int) -> bool:
         """Whether the broker's process is there (it may still be starting, or be paused)."""
@@ -185,7 +185,7 @@ class KraftCluster:
 
     @property
     def disturbances(self) -> int:
-        """How often a process was ended or paused: whoever was connected may know of it."""
+        """How often a process was ended or paused: connected clients may have noticed."""
         return self._processes.disturbances
 
     def kill(self, broker_id: int) -> None:
@@ -236,11 +236,11 @@ class KraftCluster:
         self._controller().pause()
 
     def resume_controller(self) -> None:
-        """SIGCONT. What it missed for over 9 s it takes for brokers' deaths: they are fenced for a moment."""
+        """SIGCONT. After a pause of over 9 s it takes the brokers for dead, and fences them for a moment."""
         self._controller().send_signal(signal.SIGCONT)
 
     def advertise(self, listener: str, ports: Mapping[int, int]) -> None:
-        """Brokers tell clients of these ports of a proxied listener, from their next `new_port` on."""
+        """Brokers advertise these ports of a proxied listener, from their next `new_port` on."""
         proxied = [
             replace(each, advertised_ports=dict(ports)) if each.name == listener else each
             for each in self._settings.proxied
@@ -248,7 +248,7 @@ class KraftCluster:
         self._settings = replace(self._settings, proxied=tuple(proxied))
 
     def move_all_brokers(self) -> None:
-        """Every broker comes back at another address: no address that was ever told still answers."""
+        """Every broker comes back at another address: no address that was advertised before still answers."""
         for broker_id in self.broker_ids:
             self.kill(broker_id)
         for broker_id in self.broker_ids:

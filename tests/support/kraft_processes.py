@@ -1,6 +1,6 @@
-"""The operating system's side of a test's Kafka: Java processes for servers, which end with the test process.
+"""The processes of a test's Kafka: Java processes for servers, which end with the test process.
 
-Used by `kraft.py`, whose thread steers; what a server is says `kraft_server.py`.
+Used by `kraft.py`, whose thread steers; `kraft_server.py` describes a server.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class KraftError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ProxiedListener:
-    """A further listener of every broker, which tells clients to come to a port of somebody else's.
+    """A further listener of every broker, which advertises a port that is not the broker's own.
 
     `protocol` is what it speaks, SASL_SSL for one; `advertised_ports` are by broker id, at `advertised_host`.
     """
@@ -90,7 +90,7 @@ class KafkaServer:
     def has_started(self) -> bool:
         """Whether the present process said so: a broker does once the controller counts on it.
 
-        Metadata can't tell. For seconds they name a broker that is down, at the address of the next one.
+        Metadata can't show it: for seconds it names a broker that is down, at the address of the next one.
         """
         with self.log_path.open("rb") as log:
             log.seek(self.log_begins_at)
@@ -163,8 +163,8 @@ class ClusterSettings:
             "group.initial.rebalance.delay.ms": "0",
             # Nothing happens most of the time, and the controller need not write that down twice a second.
             "metadata.max.idle.interval.ms": "5000",
-            # Nor need followers ask twice a second, who are told at once when something is new. Idle brokers
-            # use a third less CPU by that.
+            # Nor need followers ask twice a second: new records are answered at once. Idle brokers use a
+            # third less CPU by that.
             "replica.fetch.wait.max.ms": "1000",
             "num.network.threads": "2",
             "num.io.threads": "4",

@@ -1,11 +1,11 @@
-"""Who led which partition, as somebody else saw it: kafka-python asks the brokers again and again.
+"""The leaders of partitions as seen by an independent observer: kafka-python polls the brokers.
 
     with LeadershipPoller(kafka.bootstrap_servers, folder) as poller:
         …
         poller.snapshot()   {(topic id, partition): {leader epoch: leader id}}, in the order they were seen
 
-None of our own code is in what it sees. It polls all topics, in a process of its own (this module as a
-program), as kafka-python leaves sockets behind where a broker is killed. A poll that fails is made again.
+It uses none of our own code. It polls all topics, in a process of its own (this module as a program), because
+kafka-python leaves sockets open when a broker is killed. A poll that fails is repeated.
 
     python -m tests.support.leadership_poller BOOTSTRAP_SERVERS     a line of JSON for each new fact
 """
@@ -65,8 +65,8 @@ class LeadershipPoller:
     def snapshot(self, *topics: str) -> Seen:
         """What was seen of these topics until now.
 
-        A broker that does not know a leader's address yet tells the epoch without a leader: a leader that
-        was told beside that counts.
+        A broker that does not know a leader's address yet returns the epoch without a leader. If another
+        answer named the leader, that one counts.
         """
         seen: Seen = {}
         for sight in self.sights():
@@ -86,7 +86,7 @@ def _id_text(topic_id: str) -> str:
 
 
 def _poll_for_ever(bootstrap_servers: str) -> None:
-    # Only where it is used: what it does at import is a warning, and a warning is an error in tests.
+    # Imported only here: its import gives a warning, and a warning is an error in tests.
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 

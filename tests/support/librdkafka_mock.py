@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster, another make of broker. It differs from Kafka, and a client must survive that.
+"""librdkafka's mock cluster: another broker implementation, whose differences a client must survive.
 
 It refuses ApiVersions 3 and up with error 35 in the form of version 3, puts a stray byte behind flexible
 Metadata answers, gives every topic four partitions, and acknowledges records with the timestamp 1234.

@@ -1,12 +1,12 @@
 """A KafkaProducer with its real I/O thread and real sockets, for tests against the fake cluster.
 
     with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-        told = submit(producer, "orders", [b"a", b"b"], partition=0)
-        assert told.offsets() == [0, 1]
+        outcome = submit(producer, "orders", [b"a", b"b"], partition=0)
+        assert outcome.offsets() == [0, 1]
 
-Pauses are short, patience is long: nothing here waits for time to pass, but for something to happen. A `Told`
-counts its calls, for whoever is told twice. Leaving the context closes the producer and demands that its
-thread has ended.
+Pauses are short and timeouts are long: nothing here waits for time to pass, but for something to happen. An
+`Outcome` counts its calls, so that a second report is noticed. Leaving the context closes the producer and
+checks that its thread has ended.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Outcome:
         return self._came.is_set()
 
     def result(self, kind: type[_R]) -> _R:
-        """What it was told, once and never again."""
-        assert self._came.wait(PATIENCE_S), "nothing was told"
+        """The result, which was reported once."""
+        assert self._came.wait(PATIENCE_S), "nothing was reported"
         (result,) = self.results
         assert isinstance(result, kind)
         return result
@@ -115,7 +115,7 @@ def submit(
     block_in_ms: int = PATIENCE_MS,
     create: bool = True,
 ) -> Outcome:
-    """Submits records and returns who is told of them."""
+    """Submits records and returns their callback."""
     reported = Outcome()
     now_ms = producer.clock.now_ms()
     reported.ticket = producer.submit(
@@ -132,7 +132,7 @@ def submit(
 def look_up(
     producer: KafkaProducer, *names: str, deadline_in_ms: int = PATIENCE_MS, settle: bool = True
 ) -> Outcome:
-    """Asks for topics and returns who is told of them."""
+    """Asks for topics and returns the callback."""
     reported = Outcome()
     deadline_ms = producer.clock.now_ms() + deadline_in_ms
     reported.ticket = producer.request_topics(names, deadline_ms=deadline_ms, settle=settle, done=reported)
@@ -142,7 +142,7 @@ def look_up(
 @contextmanager
 def live_producer(
     bootstrap_servers: str,
-    overrides: Mapping[str, str | int | bool] | None = None,
+    overrides: Mapping[str, object] | None = None,
     *,
     close_in_ms: int = PATIENCE_MS,
     events: EventSink = NO_EVENTS,

@@ -1,4 +1,4 @@
-"""An event loop that measures its turns: how much work one of them does before others have their turn.
+"""An event loop that measures its turns: the work of each before other callbacks have their turn.
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:    turns = Turns()
         ...                                                      turns.run(scenario())

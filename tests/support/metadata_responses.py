@@ -29,7 +29,7 @@ LATEST_VERSION = 13
 
 
 def node(node_id: int, *, host: str = "localhost", port: int | None = None, rack: str | None = None) -> Node:
-    """A broker; its port tells its id unless given."""
+    """A broker; by default its port is 9092 plus its id."""
     return Node(node_id, host, 9092 + node_id if port is None else port, rack)
 
 
@@ -48,7 +48,7 @@ def partition(
     offline: Sequence[int] = (),
     error: int = 0,
 ) -> wire.MetadataResponsePartition:
-    """One partition; all replicas are in sync unless told otherwise. None: no leader, no epoch."""
+    """One partition; by default all replicas are in sync. None: no leader, no epoch."""
     return wire.MetadataResponsePartition(
         error_code=error,
         partition_index=number,

@@ -1,5 +1,4 @@
-"""A KafkaClient without a network: nodes are ready, busy or gone as a test says, and answers are what it
-prepared.
+"""A KafkaClient without a network: a test sets the state of nodes and prepares the answers.
 
 A request takes the first prepared response for its node, or waits in `requests` until the test responds to
 it; either way the answer comes out of the next poll. With a Metadata, due updates are applied from those
@@ -134,7 +133,7 @@ class MockClient:
         #: How long the polls have slept; those that advance the clock add to it.
         self.waited_ms = 0
 
-    # -- what a test says of the nodes -----------------------------------------------------------------------
+    # -- nodes as a test sets them ---------------------------------------------------------------------------
 
     def backoff(self, node: Node, duration_ms: int) -> None:
         """Once it is disconnected, the node can't be connected to for so long."""
@@ -155,7 +154,7 @@ class MockClient:
     def is_connected(self, node_id: int) -> bool:
         return self._connection(node_id).state is _State.CONNECTED
 
-    # -- what a test answers ---------------------------------------------------------------------------------
+    # -- answers of a test -----------------------------------------------------------------------------------
 
     def prepare_response(
         self, body: object | None, *, node: Node | None = None, disconnected: bool = False
@@ -376,7 +375,7 @@ class MockClient:
         body, version = update
         now_ms = self._clock.now_ms()
         asked = self._metadata.new_metadata_request_and_version(now_ms)
-        # All of it, whatever the request that is due would ask for: the test says what is told.
+        # The whole response, whatever the request that is due would ask for: the test decides.
         response = read_metadata_response(body, version, self._metadata.cache.topics)
         self._metadata.update(asked.request_version, response, False, now_ms)
         self._last_metadata_update = update

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test turns it. Advancing it wakes whoever waits by `wait_for`."""
+"""A clock that only a test advances. Advancing it wakes the callers of `wait_for`."""
 
 from __future__ import annotations
 

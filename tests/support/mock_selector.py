@@ -1,9 +1,9 @@
-"""A network that a test plays by hand: `Selectable` without sockets.
+"""A mock network that a test controls: `Selectable` without sockets.
 
-Connections succeed, sends are taken whole, and answers, connects and disconnects come when the test says: at
-once, which is the next poll, with the next send to that node, or after so many milliseconds. `poll` waits by
-advancing a MockClock, to the next scheduled moment or to its timeout, and not at all when something is ready
-or a wakeup is pending.
+Connections succeed and sends are taken whole. Answers, connects and disconnects come when the test says: at
+the next poll, with the next send to that node, or after so many milliseconds. `poll` waits by advancing a
+MockClock, to the next scheduled moment or to its timeout. It does not wait when something is ready or a
+wakeup is pending.
 
 One thread, but for `wakeup`. Source: MockSelector, Kafka 4.3, stricter where Selector is: unknown and doubled
 ids and a second send are IllegalState.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _SIZE_BYTES: Final = 4
 
-#: A poll that long with nothing scheduled would hang for good: the test is wrong, or what it tests.
+#: A poll that long with nothing scheduled would hang for good: the test or the tested code is wrong.
 _LONGEST_POLL_MS: Final = 24 * 60 * 60 * 1000
 
 
@@ -73,7 +73,7 @@ class MockSelector:
         self.muted: set[int] = set()
         self.is_closed = False
         self.waited_ms = 0  # in polls, by the clock that they advance
-        #: What connections that are made from now on are made with.
+        #: The credentials of connections that are made from now on.
         self.credentials = CredentialsVersion()
         self._made_with: dict[int, CredentialsVersion] = {}
         self._clock = clock
@@ -96,7 +96,7 @@ class MockSelector:
         self._disconnected: dict[int, ChannelState] = {}
         self._connected: list[int] = []
 
-    # -- what the test says ----------------------------------------------------------------------------------
+    # -- controls for tests ----------------------------------------------------------------------------------
 
     def receive(self, node_id: int, payload: bytes) -> None:
         """The node's next frame: one poll delivers at most one of a node (SEL-05)."""
@@ -144,14 +144,14 @@ class MockSelector:
             self._ready.add(node_id)
 
     def disconnect(self, node_id: int) -> None:
-        """The peer closes an open or hanging connection: the next poll tells."""
+        """The peer closes an open or hanging connection: the next poll returns it."""
         name = ChannelStateName.READY if node_id in self._ready else ChannelStateName.NOT_CONNECTED
         if node_id in self._never_ready:
             name = ChannelStateName.AUTHENTICATE
         self._end(node_id, name, DisconnectError("the peer closed the connection"))
 
     def fail_authentication(self, node_id: int, error: AuthenticationError | None = None) -> None:
-        """The peer refuses who we say we are: the next poll tells."""
+        """The peer refuses our authentication: the next poll returns it."""
         self._end(
             node_id,
             ChannelStateName.AUTHENTICATION_FAILED,
@@ -163,7 +163,7 @@ class MockSelector:
         self._made_with[node_id] = self._made_with[node_id]._replace(sasl=self.credentials.sasl)
 
     def expire(self, node_id: int) -> None:
-        """The connection has been idle for too long: the next poll tells."""
+        """The connection has been idle for too long: the next poll returns it."""
         self._end(node_id, ChannelStateName.EXPIRED, None)
 
     def is_open(self, node_id: int) -> bool:

@@ -7,8 +7,8 @@ that get lost.
     brokers.refuse(1, code)       it refuses instead, and stores nothing
     brokers.disconnect(1)         nothing of what is under way comes back
 
-Nothing happens by itself: each step is a test's. Answers are the truth, but for `lie`. A log is one for all
-brokers, as if replication were perfect. Used by the property tests of tests/producer; one thread.
+Nothing happens by itself: the test makes each step. Answers are true, except those of `lie`. All brokers
+share one log, as if replication were perfect. Used by the property tests of tests/producer; one thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "orders"
 NODES: Final = (0, 1)
-#: What is true of records for ever, if it is true at all.
+#: Errors about the records themselves, which don't change later.
 _FAULTS_OF_RECORDS: Final = frozenset(
     {Errors.INVALID_RECORD, Errors.MESSAGE_TOO_LARGE, Errors.INVALID_TIMESTAMP, Errors.POLICY_VIOLATION}
 )
@@ -70,10 +70,10 @@ class ModelBrokers:
         self._under_way: dict[int, ClientRequest] = {}  # what the client waits for, as of the last look
         self._next_producer_id = 1_000
 
-    # -- what the client learns without asking ---------------------------------------------------------------
+    # -- metadata and leaders --------------------------------------------------------------------------------
 
     def metadata(self) -> bytes:
-        """What any broker tells of the cluster now."""
+        """The metadata that any broker returns now."""
         states = [
             partition(number, leader=leader.node_id, epoch=leader.epoch, replicas=NODES)
             for number, leader in self._leaders.items()
@@ -82,7 +82,7 @@ class ModelBrokers:
         return metadata_response([node(node_id) for node_id in NODES], [described])
 
     def move_leader(self, number: int) -> None:
-        """The other broker leads from now on; whoever asks or writes learns of it."""
+        """The other broker leads from now on; answers to metadata and produce requests say so."""
         leader = self._leaders[number]
         self._leaders[number] = _Leader(1 - leader.node_id, leader.epoch + 1)
 
@@ -142,7 +142,7 @@ class ModelBrokers:
         return True
 
     def _is_stored(self, batch: PartitionRecords, error: Errors) -> bool:
-        """Whether the broker has taken these records before, so that it can't find fault with them now."""
+        """Whether the broker has accepted these records before, so that it can't refuse them now."""
         if error not in _FAULTS_OF_RECORDS:
             return False
         stored = {record.value for record in self.logs[batch.topic_partition].records(0)}
@@ -162,7 +162,7 @@ class ModelBrokers:
         self._under_way.pop(request.correlation_id, None)
         self._client.respond_to_request(request, body)
 
-    # -- what a broker does ----------------------------------------------------------------------------------
+    # -- actions of a broker ---------------------------------------------------------------------------------
 
     def _applied(self, request: ClientRequest) -> object:
         builder = request.builder
@@ -229,7 +229,7 @@ class ModelBrokers:
         self._answers[waiting[0].correlation_id] = self._response(late)
         return True
 
-    # -- what is in the logs ---------------------------------------------------------------------------------
+    # -- the logs --------------------------------------------------------------------------------------------
 
     def values(self, number: int) -> Sequence[bytes]:
         """The values of a partition's records, in the order of their offsets."""

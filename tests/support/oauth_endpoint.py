@@ -7,8 +7,11 @@
     write_jwks(path)                        # what a broker verifies the tokens by
 
 It knows the client-credentials grant (RFC 6749, 4.4) with the id and the secret in the Authorization header,
-as Kafka sends them, or in the form. Tokens are RS256 and name the client as `sub`. `requests` and `granted`
-may be read by any thread. Source of what a broker demands: BrokerJwtValidator, Kafka 4.3.
+as Kafka sends them, or in the form, or by an assertion (RFC 7523, 2.2); and the JWT-bearer grant (RFC 7523,
+2.1). An assertion's issuer and subject are the client, its audience is `url`; `keys` has the clients' public
+keys, and each assertion is good for once if it has an id. Tokens are RS256 and name the client as `sub`.
+`requests` and `granted` may be read by any thread. Source of what a broker demands: BrokerJwtValidator,
+Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import parse_qs
 
+import jwt
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -34,26 +38,41 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
 _HOST: Final = "127.0.0.1"
 _KEY_ID: Final = "test-key"
 AUDIENCE: Final = "kafka-tests"
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """What a client asked: its form, and who it said it was."""
+    """What a client asked: its form, as it was sent and read, and who it said it was."""
 
     client_id: str | None
     form: Mapping[str, str]
     was_granted: bool
+    body: bytes
+    authorization: str | None
 
 
 class OAuthEndpoint:
     """Serves from its entering to its leaving. `clients` are ids and secrets."""
 
-    def __init__(self, clients: Mapping[str, str], *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        clients: Mapping[str, str],
+        *,
+        keys: Mapping[str, RSAPublicKey | EllipticCurvePublicKey] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """`tls` makes it https."""
         self.clients = dict(clients)
+        self.keys = dict(keys or {})
+        self._used_ids: set[str] = set()
         self.lifetime_s = 3_600
         self.refuse_with: int | None = None
         self.requests: list[TokenRequest] = []
@@ -86,19 +105,48 @@ class OAuthEndpoint:
     def answer(self, authorization: str | None, body: bytes) -> tuple[int, Mapping[str, object]]:
         """The status and the JSON of an answer to a token request."""
         form = {name: values[-1] for name, values in parse_qs(body.decode()).items()}
-        client_id, secret = _basic(authorization) if authorization else _from_form(form)
-        status, document = self._judge(client_id, secret, form)
-        self.requests.append(TokenRequest(client_id, form, status == 200))
+        client_id, is_shown = self._client(authorization, form)
+        status, document = self._judge(client_id if is_shown else None, form)
+        self.requests.append(TokenRequest(client_id, form, status == 200, body, authorization))
         return status, document
 
-    def _judge(
-        self, client_id: str | None, secret: str | None, form: Mapping[str, str]
-    ) -> tuple[int, Mapping[str, object]]:
+    def _client(self, authorization: str | None, form: Mapping[str, str]) -> tuple[str | None, bool]:
+        """Who asks, and whether that is shown."""
+        if form.get("grant_type") == _JWT_BEARER:
+            return self._of_assertion(form.get("assertion", "")), True
+        if "client_assertion" in form:
+            client_id = self._of_assertion(form["client_assertion"])
+            is_meant = form.get("client_assertion_type") == _ASSERTION_TYPE and authorization is None
+            return client_id, is_meant and form.get("client_id") in (None, client_id)
+        client_id, secret = _basic(authorization) if authorization else _from_form(form)
+        return client_id, client_id is not None and self.clients.get(client_id) == secret
+
+    def _of_assertion(self, assertion: str) -> str | None:
+        """The client of an assertion that can be believed."""
+        try:
+            client_id = str(jwt.decode(assertion, options={"verify_signature": False}).get("iss"))
+            claims = jwt.decode(
+                assertion,
+                self.keys[client_id],
+                ["RS256", "ES256"],
+                audience=self.url,
+                subject=client_id,
+                options={"require": ["iss", "sub", "aud", "exp"]},
+            )
+        except (jwt.PyJWTError, KeyError):
+            return None
+        if claims.get("jti") in self._used_ids:
+            return None
+        if "jti" in claims:
+            self._used_ids.add(claims["jti"])
+        return str(claims["iss"])
+
+    def _judge(self, client_id: str | None, form: Mapping[str, str]) -> tuple[int, Mapping[str, object]]:
         if self.refuse_with is not None:
             return self.refuse_with, {"error": "temporarily_unavailable"}
-        if client_id is None or self.clients.get(client_id) != secret:
+        if client_id is None:
             return 401, {"error": "invalid_client", "error_description": "Invalid client credentials"}
-        if form.get("grant_type") != "client_credentials":
+        if form.get("grant_type") not in ("client_credentials", _JWT_BEARER):
             return 400, {"error": "unsupported_grant_type"}
         return 200, {
             "access_token": signed_token(client_id, lifetime_s=self.lifetime_s),

@@ -1,4 +1,4 @@
-"""What others read from a partition: aiokafka, and Java's own console consumer.
+"""Records of a partition as read by other clients: aiokafka, and Java's own console consumer.
 
 Each reads from the first offset to a given one, by assignment and without a group, and gives what
 `kafka_admin.ReadRecord` holds, so that it can be compared field by field with what librdkafka reads
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PATIENCE_S: Final = patient(60.0)
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
-#: The console consumer prints bytes as they are: what stands between them occurs in no test's record.
+#: The console consumer prints bytes as they are: these separators occur in no test's record.
 _FIELD: Final = "<<|field|>>"
 _LINE: Final = "<<|line|>>"
 _HEADER: Final = "<<|header|>>"

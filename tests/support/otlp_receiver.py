@@ -1,4 +1,4 @@
-"""A collector as small as can be: OTLP over HTTP on a free port of loopback, and what it was sent.
+"""A minimal collector: OTLP over HTTP on a free port of loopback, and the spans that it received.
 
     with OtlpReceiver() as collector:
         … OTEL_EXPORTER_OTLP_ENDPOINT=collector.url …

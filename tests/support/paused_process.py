@@ -1,4 +1,4 @@
-"""SIGSTOP, and the wait until it has struck.
+"""SIGSTOP, and the wait until all threads are stopped.
 
 The kernel hands the signal to one thread and stops the others when that one has seen it. On a busy machine it
 waits for a processor meanwhile, and a server's other threads still take a connection and answer it.
@@ -35,6 +35,6 @@ def thread_states(pid: int) -> list[str]:
             stat = (thread / "stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended since the folder was read
-        # The name stands in brackets before the state, and may hold brackets itself.
+        # The name is in brackets before the state, and may contain brackets itself.
         states.append(stat.rpartition(")")[2].split()[0])
     return states

@@ -1,4 +1,4 @@
-"""A sidecar whose power can be cut: what it fsynced is kept aside, and put in place of what is there.
+"""A sidecar whose power can be cut: fsynced data is copied, and replaces its files after the cut.
 
     python power_cut.py SHADOW serve ...        as `python -m service serve ...`
     restore(folder, shadow)                     after a SIGKILL: what a disk would have kept at least

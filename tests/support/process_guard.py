@@ -1,9 +1,9 @@
 """Ends foreign processes, and removes their folders, when the test process that started them is gone.
 
-A test session can be killed in a way that runs no `finally`. So a small process of its own reads from a pipe
-whose other end only the session holds; when the pipe ends, for whatever reason, it kills what it was told to
-watch. Processes are held by pidfd where the system has it, so a number that was reused meanwhile is never
-hit; nothing is looked for by name.
+A test session can be killed in a way that runs no `finally`. So a small process reads from a pipe whose other
+end only the session holds. When the pipe ends, for whatever reason, it kills the processes that it watches.
+It holds them by pidfd where the system has it, so a process id that was reused meanwhile is never hit. It
+looks for nothing by name.
 
     guard = ProcessGuard() broker = guard.start(["java", ...], log=path, cwd=folder)     # a Popen; watched
     before its first instruction guard.forget(broker)                                          # after it was
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Becomes the program behind it when told to; ends when the session is gone before.
+#: Becomes the program named after it when a line comes; ends if the session is gone before.
 _WAIT_FOR_THE_WORD: Final = ("/bin/sh", "-c", 'read -r word && exec "$@"', "guarded")
 
 

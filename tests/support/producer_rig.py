@@ -1,9 +1,9 @@
 """A whole KafkaProducer over MockClient and MockClock, turned by hand instead of by its thread.
 
 rig = ProducerRig(topics={"orders": 2})
-result = rig.submit("orders", b"a", b"b")         a Waiting, until it is told
+result = rig.submit("orders", b"a", b"b")         a Waiting, until it is reported
 rig.turn()
-rig.answer(produced(ORDERS_0, offset=7))          result.told
+rig.answer(produced(ORDERS_0, offset=7))          result.reported
 """
 
 from __future__ import annotations

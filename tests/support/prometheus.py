@@ -1,11 +1,11 @@
-"""A real Prometheus beside a test: it scrapes what it is told to, and judges by rules.
+"""A real Prometheus beside a test: it scrapes the given targets, and evaluates the given rules.
 
     with Prometheus(folder, targets=["127.0.0.1:9464"], rules=text) as prometheus:
         prometheus.value('pilotfish_records_sent_total')
         prometheus.firing()                                    {"MetadataStale"}
 
-It evaluates twice a second, and scrapes as often unless told otherwise, so that a test need not wait for
-minutes. Its own API says what it knows: nothing here sleeps but wait_until. It ends with the test process
+It evaluates twice a second, and by default scrapes as often, so that a test need not wait for minutes. Its
+own API says what it knows: nothing here sleeps but wait_until. It ends with the test process
 (process_guard.py). One thread.
 """
 

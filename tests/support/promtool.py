@@ -45,7 +45,7 @@ def _find(program: str, tools: Path) -> Path:
 
 
 def check_metrics(exposition: str) -> str:
-    """What promtool has to say of metrics as they are scraped; empty when it is content."""
+    """The complaints of promtool about scraped metrics; empty when it has none."""
     ran = subprocess.run(
         [find_promtool(), "check", "metrics"],
         input=exposition,

@@ -1,6 +1,6 @@
 """Manifests as people and programs write them, at random: kinds, layouts, comments, quotes, line ends.
 
-Each is text. What it means is asked of PyYAML by who tests, not of the code under test.
+Each is text. Tests read its values with PyYAML, not with the code under test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PATHS: Final = {
     "CronJob": ("batch/v1", ("spec", "jobTemplate", "spec", "template")),
 }
 
-#: Not those that are truth values to some versions of YAML when they stand without quotes.
+#: Without those that some versions of YAML read as truth values when they are not quoted.
 _names = st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True).filter(
     lambda name: name not in ("pilotfish", "y", "n", "yes", "no", "on", "off", "true", "false", "null")
 )

@@ -1,4 +1,4 @@
-"""A producer that is given a record every few milliseconds, and what became of each.
+"""A producer that sends a record every few milliseconds, and the outcome of each.
 
     flow = RecordFlow(producer, topic)
     keep_sending(flow, until=flow.one_more(), what="a record")
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from client_core import KafkaProducer
     from tests.support.live_producer import Outcome
 
-#: A record each: what a slow user of the library sends, so that some are always under way.
+#: The pace of a slow user of the library, so that some records are always in flight.
 _EVERY_S: Final = 0.02
 
 

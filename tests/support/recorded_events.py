@@ -1,4 +1,4 @@
-"""An EventSink that keeps what it is told, and that can be waited for."""
+"""An EventSink that keeps all events, and that can be waited for."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ import asyncio
 import os
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from service.base.settings import Settings
+from service.base.settings import LIMITS, InternalLimits, Settings
 from service.process.app import App
 from service.process.server import SidecarServer, bound_socket
 from tests.support.fake_producer import FakeProducer
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 
 class RunningServer:
-    """One server; `own`: it starts and closes the producer."""
+    """One server; `own`: it starts and closes the producer. `settings` may name InternalLimits too."""
 
-    def __init__(self, *, own: bool = True, **settings: object) -> None:
+    def __init__(self, *, own: bool = True, **settings: Any) -> None:
         self.producer = FakeProducer()
         self.producer.set_topics({"orders": 3})
-        values = {"kafka": {"bootstrap.servers": "localhost:9092"}, **settings}
+        internal = InternalLimits(**{name: settings.pop(name) for name in LIMITS if name in settings})
+        values = {"kafka": {"bootstrap.servers": "localhost:9092"}, "internal": internal, **settings}
         self.app = App(Settings.model_validate(values), self.producer, owns_producer=own)
         self.producer.sink = self.app.completions
         self._sockets = [bound_socket("127.0.0.1", 0, "port") for _ in range(2)]
@@ -43,7 +44,7 @@ class RunningServer:
 
     @asynccontextmanager
     async def clients(self) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-        """Runs the server; at the end it is told to end, if it was not before."""
+        """Runs the server; at the end it is stopped, if it was not before."""
         api_url, admin_url = (f"http://127.0.0.1:{port}" for port in (self.api_port, self.admin_port))
         self.ended = asyncio.create_task(SidecarServer(self.app, *self._sockets).run())
         async with (

@@ -1,9 +1,8 @@
-"""A broker's SASL listener without a socket: frames in, frames out; faults and session lifetimes as a test
-says.
+"""A broker's SASL listener without a socket: frames in, frames out. A test sets faults and session lifetimes.
 
-`SaslServer` is the broker, `connect()` one connection to it. Behind the authentication it answers ApiVersions
-and echoes everything else. `play` serves it over a socket, as a script of ScriptedPeer. It counts what Java's
-tests read off the broker's metrics.
+`SaslServer` is the broker, `connect()` one connection to it. After the authentication it answers ApiVersions
+and echoes everything else. `play` serves it over a socket, as a script of ScriptedPeer. It has the counters
+that Java's tests read from the broker's metrics.
 
 Source: SaslServerAuthenticator, NioEchoServer (a test's server), Kafka 4.3.
 """

@@ -1,4 +1,4 @@
-"""A scrape as Prometheus understands it, and one of a sidecar to which what there is has happened.
+"""A scrape as Prometheus reads it, and a sidecar with nearly every series.
 
     scrape = Scrape.of(sidecar.admin.get("/metrics").text)
     scrape.labels("pilotfish_http_requests_total")     {"method", "route", "code"}
@@ -58,11 +58,16 @@ class Scrape:
 
 def busy_scrape(folder: Path) -> Scrape:
     """After a look-up, produces, and failures of each kind."""
-    flags = ["--topic-metrics", "--events-folder", str(folder / "events"), "--events-window-ms", "1000"]
+    flags = ["--topic-metrics", "--events-folder", str(folder / "events")]
     flags += ["--spool-folder", str(folder / "spool")]
     with FakeCluster(3) as cluster:
         cluster.create_topic("orders", partitions=3, replication_factor=3)
-        with Sidecar(folder, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar:
+        with Sidecar(
+            folder,
+            bootstrap_servers=cluster.bootstrap_servers,
+            flags=flags,
+            limits={"events_window_ms": 1_000},
+        ) as sidecar:
             assert sidecar.api.get("/v1/topics/orders").is_success
             assert sidecar.produce("orders", [{"value": "a"}]).is_success
             cluster.fail_next_produces(Errors.INVALID_RECORD)

@@ -5,7 +5,7 @@
         kafka.trust_path                                # PEM of the authority behind its certificate
         kafka.security.deny(ALICE, "WRITE", topic="t")  # ACLs, passwords, stores: security_admin.py
 
-    PLAINTEXT         for the admin: whoever has no name is a super user here
+    PLAINTEXT         for the admin: an anonymous client is a super user here
     SSL               TLS 1.2 and 1.3; a client's certificate is asked for, and none will do
     SSL_REQUIRED      TLS, and a client's certificate that our authority issued
     SSL_PROXIED       as SSL_REQUIRED, behind a proxy that can sever its connections (`kafka.ssl_proxy`)
@@ -20,8 +20,8 @@
 Missing topics are made, with three partitions, where a producer's metadata request allows it.
 
 Users are ALICE and BOB with their passwords of PASSWORDS, for PLAIN and both kinds of SCRAM; tokens are those
-of `oauth_endpoint.py`, for AUDIENCE. Who presents a certificate is its distinguished name; everyone may do
-everything on what has no ACL. Ends with the test process. Blocking; one thread steers.
+of `oauth_endpoint.py`, for AUDIENCE. The user of a certificate is its distinguished name. Everyone may do
+everything on resources without ACLs. Ends with the test process. Blocking; one thread steers.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class SecuredKraft:
     def replace_certificate(self, authority: Authority, *, trust: str) -> None:
         """SSL_PROXIED shows a certificate of another authority from its next connection on.
 
-        `trust` is what it believes its clients by then. Connections that stand are not touched; `ssl_proxy`
+        `trust` is what it believes its clients by then. Existing connections are not touched; `ssl_proxy`
         severs them. Waits until the broker does so.
         """
         identity = authority.issue(HOST, "localhost")
@@ -190,7 +190,7 @@ class SecuredKraft:
 
 
 def wait_until_shown(address: tuple[str, int], identity: Identity) -> None:
-    """Waits until a listener shows this certificate, and no other, to whoever connects."""
+    """Waits until a listener shows this certificate, and no other, to new connections."""
     # Its network threads change one after the other, and take connections in turn.
     wait_until(
         lambda: all(_shown_certificate(address) == identity.der for _ in range(8)),
@@ -200,7 +200,7 @@ def wait_until_shown(address: tuple[str, int], identity: Identity) -> None:
 
 
 def _shown_certificate(address: tuple[str, int]) -> bytes | None:
-    """What a listener shows to whoever connects now, in DER."""
+    """The certificate that a listener shows to new connections, in DER."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -213,7 +213,7 @@ def _shown_certificate(address: tuple[str, int]) -> bytes | None:
         return tls.getpeercert(binary_form=True)
 
 
-#: What a listener has other than the rest.
+#: The differences of a listener from the others.
 _LISTENERS: Final[Mapping[str, Mapping[str, str]]] = {
     "SSL": {"ssl.client.auth": "requested"},
     "SSL_REQUIRED": {"ssl.client.auth": "required"},

@@ -20,7 +20,7 @@ from tests.support.oauth_endpoint import signed_token
 from tests.support.secured_kraft import PASSWORDS, protocol_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pytest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, str | int | bool]
 
-#: What says which file of a mounted secret is the present one, in Kubernetes.
+#: The link to the present version of a mounted secret, in Kubernetes.
 _PRESENT: Final = "..data"
 
 
@@ -72,6 +72,16 @@ def with_token_endpoint(url: str, client_id: str, secret: str) -> Settings:
     }
 
 
+def with_token_provider(provider: Callable[[], object] | str) -> Mapping[str, object]:
+    """A token from a callable, or from that of a place; renewed as soon as Kafka's rules allow."""
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.provider": provider,
+        "sasl.login.refresh.min.period.seconds": 0,
+        "sasl.login.refresh.buffer.seconds": 0,
+    }
+
+
 def with_certificate(identity: Identity, path: Path, *, key_password: str | None = None) -> Settings:
     """A client's certificate from a keystore file, which is written."""
     identity.write(path, password=key_password)
@@ -91,7 +101,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> str:
 def nothing_logged_of(
     secrets: Iterable[str], caplog: pytest.LogCaptureFixture, logger: str | None = "client_core"
 ) -> Iterator[None]:
-    """For a fixture around a test: `logger` tells something, down to DEBUG, and none of these is in it."""
+    """For a fixture around a test: `logger` logs something, down to DEBUG, and none of these is in it."""
     caplog.set_level(logging.DEBUG, logger)
     yield
     lines = logged(caplog)

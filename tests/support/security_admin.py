@@ -1,4 +1,4 @@
-"""Who may do what on a cluster, and by which password: ACLs, SCRAM users, listeners' stores, by librdkafka.
+"""The rights and passwords of a cluster: ACLs, SCRAM users, listeners' stores, set with librdkafka.
 
 Asks over a listener that needs no credentials, where everyone is a super user. An ACL that is made is in
 force when the call returns, or within `wait_until`'s patience: brokers learn of it from the metadata log.
@@ -49,7 +49,7 @@ class SecurityAdmin:
         self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET, **SOON})
 
     def allow(self, user: str, operation: str, *, topic: str) -> None:
-        """Lets a user WRITE, DESCRIBE, ... a topic; whoever has no such right is denied from then on."""
+        """Lets a user WRITE, DESCRIBE, ... a topic; users without such a right are denied from then on."""
         self._create(_binding(user, operation, topic, AclPermissionType.ALLOW))
 
     def deny(self, user: str, operation: str, *, topic: str) -> None:

@@ -1,10 +1,10 @@
-"""One sidecar for tests that leave it as they found it: a start costs more than most of them.
+"""One sidecar for tests that don't change it: its start takes longer than most of them.
 
-    with SharedSidecar(folder, kafka, flags=("--listing-max-age-ms", "0")) as shared:
+    with SharedSidecar(folder, kafka, limits={"listing_max_age_ms": 0}) as shared:
         shared.running().api.get("/v1/cluster")
 
-Who ends it, or any of its brokers, spoils it for nobody: the next test gets another one. What belongs to a
-sidecar's whole life, such as its counters, is no business of a test that takes a shared one. One thread.
+A test may end it or any of its brokers: the next test gets another one. A test of a shared sidecar must not
+look at values of its whole life, such as counters. One thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Brokers(Protocol):
 
 
 class SharedSidecar:
-    """A module's sidecar. `settings` are producer settings by Kafka's names, `flags` the sidecar's own."""
+    """A module's sidecar. `settings` are producer settings by Kafka's names, `flags` and `limits` its own."""
 
     def __init__(
         self,
@@ -37,11 +37,13 @@ class SharedSidecar:
         *,
         settings: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self._folder: Final = folder
         self._kafka: Final = kafka
         self._settings: Final = settings
         self._flags: Final = flags
+        self._limits: Final = limits
         self._started = 0
         self._disturbances = 0
         self._sidecar: Sidecar | None = None
@@ -68,5 +70,9 @@ class SharedSidecar:
         folder = self._folder / f"sidecar-{self._started}"
         folder.mkdir()
         return Sidecar(
-            folder, bootstrap_servers=self._kafka.bootstrap_servers, kafka=self._settings, flags=self._flags
+            folder,
+            bootstrap_servers=self._kafka.bootstrap_servers,
+            kafka=self._settings,
+            flags=self._flags,
+            limits=self._limits,
         ).__enter__()

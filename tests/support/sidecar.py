@@ -1,4 +1,4 @@
-"""A sidecar as a user runs it: `pilotfish serve` in a process of its own, spoken to over HTTP only.
+"""A sidecar as a user runs it: `pilotfish serve` in a process of its own, called over HTTP only.
 
     with Sidecar(folder, bootstrap_servers=kafka.bootstrap_servers) as sidecar:
         sidecar.api.get("/v1/cluster")
@@ -10,9 +10,11 @@ and gives the exit code. It ends with the test process (tests/support/process_gu
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import httpx
@@ -25,8 +27,8 @@ from tests.support.waiting import patient, wait_until
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
+_ROOT: Final = Path(__file__).parents[2]
 START_TIMEOUT_S: Final = patient(30.0)
 #: A produce may wait for max.block.ms and delivery.timeout.ms before it is answered.
 ANSWER_TIMEOUT_S: Final = patient(190.0)
@@ -38,6 +40,7 @@ class Sidecar:
     `environment` is what it gets on top of ours: settings as a container would have them. `socket_path`
     has it listen there too, for `over_unix`; with `tls` its API is asked over https. `program` is what Python
     runs in place of the sidecar's own `__main__`; with `headers` the API's clients send these each time.
+    `limits` are InternalLimits that differ, by their names.
     """
 
     def __init__(
@@ -52,24 +55,29 @@ class Sidecar:
         program: Sequence[str] = ("-m", "service"),
         tls: ssl.SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self.folder = folder
         self._log = folder / "sidecar.log"
         self.api_port, self.admin_port = free_ports(2)
         settings = {"bootstrap.servers": bootstrap_servers, **(kafka or {})}
+        given = dict(environment or {})
+        if limits is not None:
+            program = ("-m", "tests.support.limited_sidecar", json.dumps(limits))
+            given = {"PYTHONPATH": str(_ROOT), **given}
         self._command = [
-            *("env", *(f"{name}={value}" for name, value in (environment or {}).items())),
+            *("env", *(f"{name}={value}" for name, value in given.items())),
             *(sys.executable, *program, "serve"),
             *("--api-port", str(self.api_port), "--admin-port", str(self.admin_port)),
             *(word for name, value in settings.items() for word in ("--kafka", f"{name}={value}")),
             *(() if socket_path is None else ("--api-socket", str(socket_path))),
             *flags,
         ]
-        limits = httpx.Limits(max_connections=None)
+        unlimited = httpx.Limits(max_connections=None)
         self._scheme = "http" if tls is None else "https"
         verify = NO_TLS if tls is None else tls
         self.api = httpx.Client(
-            base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits, verify=verify, headers=headers
+            base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=unlimited, verify=verify, headers=headers
         )
         self.admin = httpx.Client(
             base_url=f"http://127.0.0.1:{self.admin_port}", timeout=patient(30), verify=NO_TLS

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: For tests with Spark: pyspark leaves the socket of a collect() to the garbage collector, which warns.
 LEFT_SOCKETS: Final = "ignore:unclosed <socket:ResourceWarning"
 _ROOT: Final = Path(__file__).resolve().parents[2]
-#: No web page, little to shuffle: what a test runs is small, what it costs is the start.
+#: No web page, and few partitions to shuffle: jobs of tests are small, and the start is their cost.
 _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",

@@ -1,11 +1,11 @@
-"""A spool in a folder, turned by hand, over a disk that fails when it is told to.
+"""A spool in a folder, turned by hand, over a disk that fails when a test wants it.
 
     rig = SpoolRig(tmp_path)
     rig.spool_in([record("a"), record("b")])
     rig.deliver()
 
 No thread runs: `spool_in` turns the writer, `deliver` the delivery until it has nothing to do now. `again` is
-the next process over the same folder, after a kill: nothing of the first is closed in order.
+the next process over the same folder, after a kill: the first one was not closed.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class BadDisk(Disk):
         super().rename(old, new)
 
 
-#: Made once: what reads them looks at the environment too, and hundreds of crashes have a rig each.
+#: Made once: reading them looks at the environment too, and hundreds of crashes have a rig each.
 _SETTINGS: dict[str, Settings] = {}
 
 
@@ -190,13 +190,13 @@ class SpoolRig:
         return sorted(self.folder.glob("*.segment"))
 
     def submit(self, records: Sequence[ProducerRecord]) -> list[Spooled | SpoolFault]:
-        """Queues records; what is told of them comes into the list."""
+        """Queues records; the list receives their result."""
         reported: list[Spooled | SpoolFault] = []
         self.spool.submit(records, reported.append)
         return reported
 
     def spool_in(self, records: Sequence[ProducerRecord]) -> Spooled | SpoolFault:
-        """Spools records; what is told of them."""
+        """Spools records and returns their result."""
         reported = self.submit(records)
         self.spool.writer.turn()
         (outcome,) = reported
@@ -228,7 +228,7 @@ class SpoolRig:
         self.deliver_after(self.settings.spool_topic_wait_ms)
 
     def let_go(self) -> None:
-        """What the kernel does when the process is killed: its files are closed, and nothing else is done."""
+        """Closes the process's files, as the kernel does after a kill, and does nothing else."""
         self.spool.release()
         self.disk.let_go()
 
@@ -249,11 +249,11 @@ def record(value: str, topic: str = "orders", *, partition: int | None = None) -
 
 
 def records(count: int, topic: str = "orders") -> list[ProducerRecord]:
-    """So many, with values that tell them apart."""
+    """So many records with different values."""
     return [record(f"{topic}-{number}", topic) for number in range(count)]
 
 
-# -- what brokers say, and what became of records ---
+# -- errors of brokers, and outcomes of records -----
 
 
 def failure(error: KafkaError, phase: Phase = Phase.DELIVERY) -> RecordFailure:
@@ -291,7 +291,7 @@ def acknowledged(rig: SpoolRig) -> list[str]:
     return found
 
 
-def aside(rig: SpoolRig) -> list[tuple[str, str]]:
-    """Value and reason of each record that was set aside."""
+def dead_letters_of(rig: SpoolRig) -> list[tuple[str, str]]:
+    """Value and reason of each dead letter."""
     found = [one for file in dead_letters_in(rig.folder) for one in file.records]
     return [((one.entry.record.value or b"").decode() if one.entry else "", one.reason) for one in found]

@@ -1,4 +1,4 @@
-"""A caller of a request that stays open: it sends and reads as it likes, without a socket.
+"""A caller of a request that stays open: it may send and read at any time, without a socket.
 
     async with StreamCaller(web.app, "/v1/topics/orders/records") as caller:
         caller.send(b'{"value":1}\\n')

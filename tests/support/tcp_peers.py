@@ -1,5 +1,4 @@
-"""Peers on loopback for tests of the network: some that speak Kafka's framing, some that don't, some that say
-nothing.
+"""Peers on loopback for tests of the network: with Kafka's framing, with other bytes, or silent.
 
 `TcpPeer` only listens: the test accepts and plays the server itself, step by step, in its own thread.
 `ScriptedPeer` plays one function for each connection, each on a thread of its own; the functions of this file

@@ -8,8 +8,7 @@ table names a file:
     but      where `tests` is missing: the functions that are not
     keep     one case in so many stays in `make test`, always at least one of each function; 0 is none
     why      what makes it long
-    instead  a quick test elsewhere that would notice most of what these notice: wanted where all of a file
-             is long
+    instead  a quick test elsewhere that finds most of the same faults: required if all of a file is long
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Peers that speak TLS: on loopback, and in memory.
 
-`TlsPeer` is a ScriptedPeer behind TLS and tells how each handshake ended. `TlsPipe` is what lies below a
-client's TLS, with a TLS server at its far end: no socket, no thread, and a test decides how many bytes pass,
-and when the connection breaks. Its server takes its turn whenever bytes come to it. `OpensslServer` is for
-what Python's ssl can't do.
+`TlsPeer` is a ScriptedPeer behind TLS and records how each handshake ended. `TlsPipe` is the transport
+below a client's TLS, with a TLS server at its far end: no socket, no thread. A test decides how many bytes
+pass, and when the connection breaks. Its server runs whenever bytes come to it. `OpensslServer` is for
+features that Python's ssl lacks.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def server_context(
 
 
 def show(context: ssl.SSLContext, identity: Identity) -> None:
-    """Whoever shakes hands with it from now on is shown this certificate."""
+    """All later handshakes with this context show this certificate."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(identity.chain + identity.key)
         file.flush()
@@ -271,8 +271,8 @@ class TlsPipe:
 class OpensslServer:
     """`openssl s_server`, for what Python's ssl can't be made to do; takes one connection.
 
-    A line of one letter is an order to it (r: renegotiate, K: new keys), all else goes to the client; what
-    the client sends stands in its output. It ends with the block, or a minute later by itself.
+    A line of one letter is an order to it (r: renegotiate, K: new keys), all else goes to the client; its
+    output has what the client sends. It ends with the block, or a minute later by itself.
     """
 
     def __init__(self, identity: Identity, *options: str) -> None:

@@ -1,4 +1,4 @@
-"""A tokens file that tests write, and what its callers send.
+"""A tokens file that tests write, and the headers of its callers.
 
     tokens = TokensFile(tmp_path, billing={"read": ["orders*"]})
     web = HttpApp(tokens_file=tokens.setting)
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TokensFile:
-    """The file, and what stands in it."""
+    """The file and its content."""
 
     def __init__(self, folder: Path, **callers: Mapping[str, Any]) -> None:
         self.path = folder / "tokens.toml"

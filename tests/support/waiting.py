@@ -1,11 +1,11 @@
-"""Waiting for something that lives in another process or thread and can't tell us when it changes.
+"""Waiting for something in another process or thread that can't notify us when it changes.
 
 Look, wait a little, look again, and after a deadline fail with a sentence that says what was awaited and what
-was last seen. For what is in this process a condition, an event or a future is better; this is for Kafka's
-brokers, operating system processes and peers behind a socket. Blocks; any thread.
+was last seen. Within this process a condition, an event or a future is better. This is for Kafka's brokers,
+operating system processes and peers behind a socket. Blocks; any thread.
 
-How long a wait lasts until it gives up decides no test: it is there for what hangs. On a machine with much
-else to do TEST_PATIENCE multiplies all of them (`make test-stress`).
+No test depends on the length of a deadline: deadlines are for hangs. On a busy machine TEST_PATIENCE
+multiplies all of them (`make test-stress`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Kafka's wire by hand: one connection, one request, one answer, with blocking sockets and our messages.
 
-For tests of servers (the fake cluster, the embedded one, real brokers), where a whole client would be in the
-way.
+For tests of servers (the fake cluster, the embedded one, real brokers) that need no whole client.
 """
 
 from __future__ import annotations

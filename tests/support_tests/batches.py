@@ -1,4 +1,4 @@
-"""Record batches by hand, for tests of the fake cluster: it must not be judged by the code that it judges."""
+"""Record batches by hand, for tests of the fake cluster, independent of the client's own code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The broker's side by itself: what the controller decides and each broker hears of it, and a partition that
-takes and refuses batches as a 4.3.1 broker was seen to do.
+"""The broker's side by itself: the controller's decisions and each broker's cache of them, and a partition
+that accepts and refuses batches like a real 4.3.1 broker.
 """
 
 from __future__ import annotations
@@ -149,14 +149,14 @@ def test_the_last_replica_in_sync_stays_so_and_leads_again_when_it_is_back() -> 
     assert cluster.partition(1) == PartitionState(2, 2, (2,), (2,), 1)
 
 
-def test_a_failure_that_nobody_noticed_changes_nothing() -> None:
+def test_an_unnoticed_failure_changes_nothing() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("t", assignment=[[1, 2]])
     cluster.controller.broker_failed(1, elect=False)
     assert cluster.partition(2) == PartitionState(1, 0, (1, 2), (1, 2), 1)
 
 
-def test_a_broker_that_comes_back_is_told_everything() -> None:
+def test_a_broker_that_comes_back_receives_every_change() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("before")
     cluster.controller.broker_failed(3)
@@ -166,7 +166,7 @@ def test_a_broker_that_comes_back_is_told_everything() -> None:
     assert cluster.controller.alive == {1, 2, 3}
 
 
-def test_a_frozen_broker_tells_yesterday_until_it_thaws() -> None:
+def test_a_frozen_broker_answers_with_old_metadata_until_it_thaws() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("t", assignment=[[1, 2]])
     cluster.controller.freeze(3)
@@ -187,7 +187,7 @@ def test_a_topic_deleted_and_made_again_has_another_id() -> None:
     assert cluster.controller.create_topic("t").topic_id != first.topic_id
 
 
-def test_a_deletion_is_told_to_all_brokers_before_the_topic_is_gone() -> None:
+def test_all_brokers_get_a_deletion_before_the_topic_is_gone() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("t", partitions=2)
     cluster.controller.begin_deletion("t", 1)

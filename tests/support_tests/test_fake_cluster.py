@@ -1,4 +1,4 @@
-"""The fake cluster over its sockets: answers as brokers do, and does what a test orders."""
+"""The fake cluster over its sockets: it answers as brokers do, and carries out a test's orders."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_frozen_broker_names_the_old_leader(cluster: FakeCluster) -> None:
     assert _metadata(cluster, "orders", broker_id=3).topics[0].partitions[0].leader_id == 2
 
 
-def test_a_partition_being_deleted_is_told_of_by_nobody_and_can_not_be_written_to(
+def test_no_broker_reports_a_partition_being_deleted_and_none_accepts_its_records(
     cluster: FakeCluster,
 ) -> None:
     cluster.begin_deletion("orders", 1)
@@ -252,7 +252,7 @@ def test_a_partition_being_deleted_is_told_of_by_nobody_and_can_not_be_written_t
     assert _metadata(cluster).topics == ()
 
 
-def test_racks_are_told() -> None:
+def test_racks_are_returned() -> None:
     with FakeCluster(brokers=2, racks=["a", "b"]) as cluster:
         assert [broker.rack for broker in _metadata(cluster).brokers] == ["a", "b"]
 
@@ -277,7 +277,7 @@ def test_records_are_stored_in_every_version(cluster: FakeCluster) -> None:
     assert [(r.offset, r.value) for r in cluster.records("orders")] == stored
 
 
-def test_what_a_real_broker_refuses_is_refused_with_its_code(cluster: FakeCluster) -> None:
+def test_requests_that_a_real_broker_refuses_are_refused_with_its_code(cluster: FakeCluster) -> None:
     a = batch(b"a")
     for name, request, version, error in (
         ("topic", _request(a, "nowhere"), 12, Errors.UNKNOWN_TOPIC_OR_PARTITION),
@@ -296,7 +296,7 @@ def test_what_a_real_broker_refuses_is_refused_with_its_code(cluster: FakeCluste
     assert not cluster.records("orders")
 
 
-def test_a_broker_that_does_not_lead_says_who_does(cluster: FakeCluster) -> None:
+def test_a_broker_that_does_not_lead_names_the_leader(cluster: FakeCluster) -> None:
     cluster.move_leader("orders", 0, 3)
     response = _produce_response(cluster, _request(batch(b"a")), broker_id=1, version=12)
     answer = response.responses[0].partition_responses[0]
@@ -363,7 +363,7 @@ def test_an_error_can_hide_that_the_records_were_stored(cluster: FakeCluster) ->
 
 
 def test_a_leader_can_move_in_the_middle_of_a_request(cluster: FakeCluster) -> None:
-    """What stands in it before the partition is stored, the partition itself is not."""
+    """The partitions before that one in the request are stored, that one is not."""
     cluster.create_topic("mine", assignment=[[1, 2], [1, 2]])
     cluster.meanwhile("mine", 1, lambda: cluster.move_leader("mine", 1, 2))
     data = (PartitionProduceData(0, batch(b"a")), PartitionProduceData(1, batch(b"b")))
@@ -436,7 +436,7 @@ def test_where_sasl_is_demanded_only_versions_may_be_asked_before(cluster: FakeC
     assert [seen.api for seen in cluster.requests(broker_id=1)].count(ApiKey.SASL_AUTHENTICATE) == 2
 
 
-def test_who_is_refused_by_sasl_hears_why_and_the_connection_ends(cluster: FakeCluster) -> None:
+def test_a_client_refused_by_sasl_gets_the_reason_and_the_connection_ends(cluster: FakeCluster) -> None:
     cluster.demand_sasl(SaslDemand(passwords={"alice": "wonder"}))
     with Wire(cluster.address(1)) as wire:
         _handshake(wire, "PLAIN")
@@ -542,7 +542,7 @@ def test_a_wrong_size_is_announced(cluster: FakeCluster) -> None:
             assert int.from_bytes(wire.socket.recv(4), signed=True) == size
 
 
-def test_a_disconnect_stands_for_an_answer_with_or_without_the_deed(cluster: FakeCluster) -> None:
+def test_a_disconnect_replaces_the_answer_whether_or_not_the_request_is_applied(cluster: FakeCluster) -> None:
     for asked, (applied, stored) in enumerate(((False, 0), (True, 1)), 1):
         cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=applied))
         with pytest.raises(ConnectionError):
@@ -594,8 +594,8 @@ def test_a_killed_broker_ends_its_connections_and_refuses_new_ones(cluster: Fake
     assert _metadata(cluster, broker_id=2).brokers
 
 
-def test_a_client_that_sees_a_brokers_end_is_told_the_new_leader_at_once(cluster: FakeCluster) -> None:
-    """It asked between the end and the election at times, and nobody asked again for five minutes."""
+def test_a_client_that_sees_a_broker_end_gets_the_new_leader_at_once(cluster: FakeCluster) -> None:
+    """Sometimes it asked between the end and the election, and then not again for five minutes."""
     stale = 0
     for _ in range(50):
         cluster.move_leader("orders", 1, 2)
@@ -610,7 +610,7 @@ def test_a_client_that_sees_a_brokers_end_is_told_the_new_leader_at_once(cluster
     assert stale == 0
 
 
-def test_a_death_that_nobody_noticed_leaves_the_leader_in_place(cluster: FakeCluster) -> None:
+def test_an_unnoticed_death_leaves_the_leader_in_place(cluster: FakeCluster) -> None:
     cluster.kill(2, elect=False)
     answer = _metadata(cluster, "orders")
     assert (len(answer.brokers), answer.topics[0].partitions[1].leader_id) == (3, 2)
@@ -627,7 +627,7 @@ def test_dropped_connections_can_be_made_again(cluster: FakeCluster) -> None:
     assert _metadata(cluster).brokers
 
 
-def test_requests_are_written_down_with_who_asked_what(cluster: FakeCluster) -> None:
+def test_requests_are_recorded_with_their_client_and_content(cluster: FakeCluster) -> None:
     _metadata(cluster, "orders", broker_id=3, version=9, may_create=False)
     (seen,) = cluster.requests(ApiKey.METADATA)
     assert (seen.broker_id, seen.version, seen.correlation_id, seen.client_id) == (3, 9, 1, "test")
@@ -664,7 +664,7 @@ def test_closing_ends_what_is_held_and_silent() -> None:
 # -- another client's opinion --------------------------------------------------------------------------------
 
 
-def test_another_client_is_told_the_configs_of_a_topic_or_refused_as_by_a_broker(
+def test_another_client_gets_the_configs_of_a_topic_or_is_refused_as_by_a_broker(
     cluster: FakeCluster,
 ) -> None:
     from confluent_kafka import KafkaError, KafkaException

@@ -1,4 +1,4 @@
-"""What tests wait, read, mount and end with, and which runs `tests/stress.py` has left."""
+"""Helpers for waiting, reading, mounting and ending; and the runs that `tests/stress.py` has left."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_all_is_to_be_run_when_nothing_is_known_of_this_commit() -> None:
     assert left(WANTED, "b", [Ran("whole", 1, "a", True), Ran("no-brokers", 2, "a", False)]) == fresh
 
 
-def test_what_passed_is_not_run_again_and_what_failed_is_run_with_its_seed() -> None:
+def test_passed_runs_are_not_repeated_and_failed_ones_are_with_their_seed() -> None:
     ran = [Ran("whole", 1, "a", True), Ran("no-brokers", 2, "a", False)]
     assert left(WANTED, "a", ran) == [("whole", None), ("no-brokers", 2)]
     ran += [Ran("whole", 3, "a", False), Ran("no-brokers", 2, "a", True)]

@@ -112,7 +112,7 @@ def _reactions(hostility: Hostility, broker_id: int, count: int = 40) -> list[st
     return [type(hostility.next_answer(broker_id, ApiKey.METADATA)).__name__ for _ in range(count)]
 
 
-def test_what_becomes_of_a_brokers_answers_does_not_depend_on_the_others() -> None:
+def test_a_brokers_answers_do_not_depend_on_the_others() -> None:
     alone, among_others = Hostility(7), Hostility(7)
     expected = _reactions(alone, 1)
     found = []
@@ -145,7 +145,7 @@ def _reported(response: Any, api: ApiKey, version: int, *, lasting: bool) -> Ite
                 continue
 
 
-def test_what_outlasts_the_hostility_is_spared_on_demand() -> None:
+def test_lies_that_outlast_the_hostility_are_left_out_on_demand() -> None:
     producer_ids = InitProducerIdResponse(producer_id=1, producer_epoch=0)
     for lasting in (True, False):
         metadata = _reported(_METADATA, ApiKey.METADATA, 12, lasting=lasting)
@@ -155,7 +155,7 @@ def test_what_outlasts_the_hostility_is_spared_on_demand() -> None:
         assert any(not Errors.of(code).retriable for code in codes) is lasting
 
 
-def test_what_outlasts_the_hostility_is_known() -> None:
+def test_lies_that_outlast_the_hostility_are_known() -> None:
     for response, lasts in (
         (_METADATA, False),
         (_METADATA._replace(throttle_time_ms=40), False),

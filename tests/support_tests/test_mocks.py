@@ -1,6 +1,4 @@
-"""The mocks of network and client do what the real ones do, as far as a test can tell, when it says so;
-and the Metadata responses that tests make.
-"""
+"""The mocks of network and client behave as the real ones when a test says so; and Metadata responses."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ def test_it_is_a_selectable(selector: MockSelector) -> None:
     assert selectable.poll(0) == 0
 
 
-def test_a_connect_is_told_by_the_next_poll_alone(selector: MockSelector) -> None:
+def test_a_connect_is_returned_by_the_next_poll_alone(selector: MockSelector) -> None:
     connect(selector, 1)
     assert not selector.connected
     selector.poll(0)
@@ -125,7 +123,7 @@ def test_held_sends_stay_under_way_until_they_are_released(selector: MockSelecto
     assert selector.completed_sends == [CompletedSend(1, 5)]
 
 
-def test_what_is_the_tests_own_mistake_fails(selector: MockSelector) -> None:
+def test_a_mistake_of_the_test_itself_fails(selector: MockSelector) -> None:
     with pytest.raises(AssertionError, match="no connection to node 1"):
         selector.disconnect(1)
     with pytest.raises(AssertionError, match="was not asked to connect"):
@@ -205,7 +203,7 @@ def test_a_poll_waits_until_what_is_scheduled_and_no_longer(selector: MockSelect
     assert selector.completed_receives == [CompletedReceive(1, b"x")]
 
 
-def test_what_became_due_while_the_test_turned_the_clock_happens_at_once(
+def test_events_that_became_due_while_the_test_turned_the_clock_happen_at_once(
     selector: MockSelector, clock: MockClock
 ) -> None:
     connected(selector, 1)
@@ -215,7 +213,7 @@ def test_what_became_due_while_the_test_turned_the_clock_happens_at_once(
     assert list(selector.disconnected) == [1]
 
 
-def test_a_disconnect_is_told_by_the_next_poll_and_the_id_is_free(selector: MockSelector) -> None:
+def test_a_disconnect_is_returned_by_the_next_poll_and_the_id_is_free(selector: MockSelector) -> None:
     connected(selector, 1)
     selector.send(1, [b"x"])
     selector.disconnect(1)
@@ -235,7 +233,7 @@ def test_a_connection_that_connects_and_ends_before_a_poll_has_only_ended(select
     assert list(selector.disconnected) == [1]
 
 
-def test_closing_a_connection_is_not_told(selector: MockSelector) -> None:
+def test_closing_a_connection_is_not_reported(selector: MockSelector) -> None:
     connected(selector, 1)
     selector.receive(1, b"x")
     selector.close_connection(1)
@@ -311,7 +309,7 @@ def test_it_is_what_the_sender_asks_for() -> None:
     assert not client.active
 
 
-def test_a_prepared_response_is_taken_by_the_next_request_and_told_by_the_next_poll() -> None:
+def test_a_prepared_response_is_taken_by_the_next_request_and_returned_by_the_next_poll() -> None:
     bench = Bench()
     bench.client.prepare_response("one")
     assert bench.client.awaiting_responses == 1
@@ -414,7 +412,7 @@ def test_a_request_that_is_too_old_takes_its_connection_with_it() -> None:
     assert not bench.client.is_connected(NODE.id)
 
 
-def test_time_stands_still_in_poll_unless_asked_to_advance() -> None:
+def test_time_does_not_advance_in_poll_unless_asked_to() -> None:
     bench = Bench()
     bench.poll(100)
     assert bench.clock.now_ms() == 1_000

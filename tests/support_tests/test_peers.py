@@ -1,4 +1,4 @@
-"""The peers on loopback and in memory that tests speak to: what each says, and that none leaves anything."""
+"""The peers of tests, on loopback and in memory: their answers, and that none leaves sockets or threads."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_silent_peer_takes_everything_and_says_nothing() -> None:
         assert client.recv(1) == b""
 
 
-def test_receiving_tells_the_end_of_the_stream_from_a_frame() -> None:
+def test_receiving_distinguishes_the_end_of_the_stream_from_a_frame() -> None:
     with TcpPeer() as peer, call(peer) as client:
         server = peer.accept()
         server.sendall(frame(b"whole") + b"\x00\x00\x00\x05half")
@@ -213,7 +213,7 @@ def call_by_tls(peer: TlsPeer | OpensslServer, context: ssl.SSLContext | None = 
     return context.wrap_socket(socket.create_connection(peer.address, 10), server_hostname="localhost")
 
 
-def test_a_peer_plays_its_script_behind_tls_and_tells_of_the_handshake() -> None:
+def test_a_peer_plays_its_script_behind_tls_and_records_the_handshake() -> None:
     for version in (TLS12, TLS13):
         with (
             nothing_left_behind(),
@@ -229,7 +229,7 @@ def test_a_peer_plays_its_script_behind_tls_and_tells_of_the_handshake() -> None
             assert peer.server_names == ["localhost"]
 
 
-def test_a_peer_tells_of_a_handshake_that_failed() -> None:
+def test_a_peer_records_a_failed_handshake() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with TlsPeer(server_context(BROKER), echo) as peer:
         raw = socket.create_connection(peer.address, 10)
@@ -240,7 +240,7 @@ def test_a_peer_tells_of_a_handshake_that_failed() -> None:
         assert error.reason == "TLSV1_ALERT_UNKNOWN_CA"
 
 
-def test_a_peer_asks_for_a_certificate_if_it_is_told_to() -> None:
+def test_a_peer_asks_for_a_certificate_if_configured_to() -> None:
     context = server_context(BROKER, client_auth="required", trusts=AUTHORITY.certificate, protocols=[TLS12])
     with TlsPeer(context, echo) as peer:
         with pytest.raises(ssl.SSLError):
@@ -316,7 +316,7 @@ def test_a_pipe_carries_bytes_both_ways_and_holds_what_its_server_says(pipe: Tls
     assert not pipe.has_goodbye
 
 
-def test_a_pipe_takes_and_gives_as_little_as_it_is_told(pipe: TlsPipe) -> None:
+def test_a_pipe_takes_and_gives_as_few_bytes_as_configured(pipe: TlsPipe) -> None:
     pipe.say(b"0123456789")
     pipe.gives = [3, 0]
     assert [pipe.read(10), pipe.read(10), pipe.read(5)] == [b"012", None, b"34567"]
@@ -326,7 +326,7 @@ def test_a_pipe_takes_and_gives_as_little_as_it_is_told(pipe: TlsPipe) -> None:
     assert pipe.writes == [3]
 
 
-def test_a_pipe_breaks_where_it_is_told_and_ends_behind_its_last_byte(pipe: TlsPipe) -> None:
+def test_a_pipe_breaks_at_the_given_byte_and_ends_after_its_last_one(pipe: TlsPipe) -> None:
     pipe.say(b"last")
     pipe.breaks_at_read = 2
     assert pipe.read(2) == b"la"
@@ -349,7 +349,7 @@ def test_a_pipe_keeps_its_servers_error(pipe: TlsPipe) -> None:
 # -- certificates --------------------------------------------------------------------------------------------
 
 
-def test_an_authority_issues_for_names_and_with_its_key_until_when_it_is_told() -> None:
+def test_an_authority_issues_for_names_with_its_key_until_the_given_time() -> None:
     issued = AUTHORITY.issue("broker.example.com", "localhost")
     certificate = x509.load_der_x509_certificate(issued.der)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -432,7 +432,7 @@ def test_it_says_what_it_speaks_before_anything_is_proved() -> None:
     assert {17, 18, 36} <= {key.api_key for key in response.api_keys}
 
 
-def test_it_echoes_once_it_knows_who_we_are() -> None:
+def test_it_echoes_once_we_are_authenticated() -> None:
     broker = sasl_server()
     conversation = logged_in(broker)
     assert conversation.principal == "alice"
@@ -580,7 +580,7 @@ def _part(token: str, number: int) -> bytes:
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-def test_a_token_names_its_client_and_lives_as_long_as_told(
+def test_a_token_names_its_client_and_lives_as_long_as_configured(
     endpoint: OAuthEndpoint, client: httpx.Client
 ) -> None:
     endpoint.lifetime_s = 7
@@ -591,7 +591,7 @@ def test_a_token_names_its_client_and_lives_as_long_as_told(
     assert (claims["sub"], claims["aud"], claims["exp"] - claims["iat"]) == ("me", AUDIENCE, 7)
     assert endpoint.granted == 1
     form = {**_GRANT, "client_id": _ME[0], "client_secret": _ME[1]}
-    assert client.post(endpoint.url, data=form).status_code == 200, "credentials may stand in the form"
+    assert client.post(endpoint.url, data=form).status_code == 200, "credentials may be in the form"
 
 
 def test_strangers_another_grant_and_everyone_for_a_while_are_refused(

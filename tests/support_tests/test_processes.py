@@ -1,5 +1,6 @@
-"""Processes that tests steer: they end with the session that started them, stand still where they are paused,
-are led where a test says by names and by the clock, lose what was not fsynced, and are shared.
+"""Processes that tests steer: they end with the session that started them and stop when they are paused.
+
+A test can set their name resolution and their clock. They lose what was not fsynced. They can be shared.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Answering:
         return self.says()
 
 
-# -- what the guard watches ends with the session that started it --------------------------------------------
+# -- guarded processes end with the session that started them ------------------------------------------------
 
 #: A session of its own that starts a sleeper under guard, says its pid, and hangs.
 _SESSION: Final = """
@@ -119,7 +120,7 @@ def test_closing_kills_what_still_runs_or_was_adopted_and_spares_what_was_let_go
             process.wait(30)
 
 
-def test_what_a_process_says_is_appended_to_its_log(tmp_path: Path) -> None:
+def test_the_output_of_a_process_is_appended_to_its_log(tmp_path: Path) -> None:
     guard = ProcessGuard()
     log = tmp_path / "log"
     for word in ("first", "second"):
@@ -152,7 +153,7 @@ def test_nothing_of_a_paused_process_runs_any_more_though_it_waited_for_a_proces
 
 # -- the clock and the names of another process --------------------------------------------------------------
 
-_TELLS_TIME: Final = """
+_SAYS_TIME: Final = """
 import os, sys, time
 
 for line in sys.stdin:
@@ -166,7 +167,7 @@ def test_the_wall_clock_jumps_and_other_clocks_do_not(tmp_path: Path) -> None:
     clock = SteeredClock(tmp_path)
     looked_at = tmp_path / "file"
     looked_at.touch()
-    with Answering(_TELLS_TIME, clock.environment()) as process:
+    with Answering(_SAYS_TIME, clock.environment()) as process:
         for difference_s in (0, 3_600, -3_600, -86_400_000, 0):
             clock.set(difference_s)
             *walls_s, monotonic_s, written_s = map(float, process.ask(looked_at).split())
@@ -266,8 +267,10 @@ class SomeBrokers:
 class FakeSidecar:
     """One that runs as long as it is entered, or until it is terminated."""
 
-    def __init__(self, folder: Path, *, bootstrap_servers: str, kafka: object, flags: object) -> None:
-        self.given = (folder.name, bootstrap_servers, kafka, flags)
+    def __init__(
+        self, folder: Path, *, bootstrap_servers: str, kafka: object, flags: object, limits: object
+    ) -> None:
+        self.given = (folder.name, bootstrap_servers, kafka, flags, limits)
         self.is_running = False
 
     def __enter__(self) -> Self:
@@ -283,7 +286,7 @@ def test_a_shared_sidecar_is_started_again_only_where_it_ended_or_brokers_were_d
 ) -> None:
     monkeypatch.setattr("tests.support.shared_sidecar.Sidecar", FakeSidecar)
     brokers, settings = SomeBrokers(), {"acks": "all"}
-    with SharedSidecar(tmp_path, brokers, settings=settings, flags=("--a",)) as shared:
+    with SharedSidecar(tmp_path, brokers, settings=settings, flags=("--a",), limits={"b": 1}) as shared:
         started: list[Any] = [shared.running(), shared.running()]
         started[0].is_running = False
         started.append(shared.running())
@@ -291,18 +294,19 @@ def test_a_shared_sidecar_is_started_again_only_where_it_ended_or_brokers_were_d
         started += [shared.running(), shared.running()]
         assert [sidecar.is_running for sidecar in started] == [False, False, False, True, True]
         assert [sidecar.given for sidecar in started] == [
-            (f"sidecar-{number}", "kafka.test:9092", settings, ("--a",)) for number in (1, 1, 2, 3, 3)
+            (f"sidecar-{number}", "kafka.test:9092", settings, ("--a",), {"b": 1})
+            for number in (1, 1, 2, 3, 3)
         ]
     assert not started[-1].is_running
 
 
 # -- the Java producer beside a sidecar, and the longest time that it had no success -------------------------
 
-#: Speaks as ChaosPeer.java does, and keeps what it was told.
+#: Speaks as ChaosPeer.java does, and keeps each command.
 _SPEAKS: Final = """
 echo ready
 while read -r word name value; do
-  echo "$word $name $value" >> told
+  echo "$word $name $value" >> commands
   case $word in
     start) echo "0 1000 1100 ok 0"; echo "1 1000 1200 ok 0"; echo "0 1100 1900 TimeoutException -1";;
     mark) echo "mark $name 2000";;
@@ -332,12 +336,12 @@ def test_a_peer_is_started_asked_and_ended(tmp_path: Path) -> None:
         assert peer.acknowledged() == 3
         assert peer.longest_gap_ms(1_000, 2_000) == 900
         assert peer.results()[2] == Completed(0, 1_100, 1_900, "TimeoutException", None)
-    reported = (tmp_path / "told").read_text().split("\n")
+    reported = (tmp_path / "commands").read_text().split("\n")
     assert [line.split()[0] for line in reported if line] == ["set", "start", "mark", "mark", "quit"]
     assert reported[0] == "set max.block.ms 5"
 
 
-def test_a_peer_that_ends_by_itself_is_told_with_its_complaint(tmp_path: Path) -> None:
+def test_a_peer_that_ends_by_itself_is_reported_with_its_complaint(tmp_path: Path) -> None:
     with pytest.raises(JavaPeerError, match="no such class"), _peer(tmp_path, "echo no such class >&2"):
         raise AssertionError("it is ready")
 
@@ -354,7 +358,7 @@ def test_the_longest_gap_is_the_worst_partitions_within_the_window() -> None:
         ("until the window's end", [(0, 1_300)], 1, 700),
         ("from its beginning", [(0, 1_900)], 1, 900),
         ("a partition without success", [(0, number) for number in range(1_000, 2_000, 10)], 2, 1_000),
-        ("in whatever order they are told", [(0, 1_900), (0, 500), (0, 1_500), (0, 2_500)], 1, 500),
+        ("in any order of the reports", [(0, 1_900), (0, 500), (0, 1_500), (0, 2_500)], 1, 500),
     ):
         assert longest_gap_ms(successes, partitions, 1_000, 2_000) == gap_ms, name
 

@@ -1,6 +1,7 @@
-"""Programs that tests ask: where each is found, what is downloaded for it once, and what is said where it is
-missing, which leaves its tests out or fails them. Maven, npm, apt-get and dpkg are shell scripts here, and
-the only repository is a proxy of this file: nothing goes out.
+"""Programs that tests use: where each is found, what is downloaded once, and the error if one is missing.
+
+A missing program skips its tests or fails them. Maven, npm, apt-get and dpkg are shell scripts here, and the
+only repository is a proxy of this file: there is no traffic to the internet.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def test_a_program_on_path_is_taken_and_then_one_that_was_unpacked(alone: Progra
     assert find_node() == node
 
 
-def test_what_is_missing_is_named_with_what_to_install(alone: Programs, tmp_path: Path) -> None:
+def test_a_missing_program_is_named_with_the_package_to_install(alone: Programs, tmp_path: Path) -> None:
     alone.make("chromium")
     (tmp_path / "client").mkdir()
     (tmp_path / "client" / "package-lock.json").touch()
@@ -134,7 +135,7 @@ def test_a_package_that_is_being_unpacked_is_not_in_its_place_yet(apt: Programs,
         assert (root.result() / "tool").read_text() == "all\n"
 
 
-def test_two_who_want_a_package_at_once_download_it_once(apt: Programs, tmp_path: Path) -> None:
+def test_two_processes_that_need_a_package_at_once_download_it_once(apt: Programs, tmp_path: Path) -> None:
     apt.make("dpkg", 'mkdir -p "$3"; echo all > "$3/tool"')
     with ThreadPoolExecutor(2) as both:
         roots = list(both.map(unpack, ("thing", "thing"), (tmp_path / "tools",) * 2))
@@ -181,7 +182,7 @@ def test_packages_are_installed_once_for_a_lock_and_scripts_are_always_the_newes
     assert npm_packages.install(project, cache) != home
 
 
-def test_npm_is_asked_again_and_its_last_words_are_told(
+def test_npm_is_asked_again_and_its_last_words_are_reported(
     alone: Programs, project: Path, tmp_path: Path
 ) -> None:
     alone.make("npm", f"echo once >> {alone.calls}; echo no network >&2; exit 1")
@@ -210,7 +211,7 @@ _NAMES: Final = sorted(WANTED.file_names)
 
 
 class FakeMaven:
-    """An `mvn` on PATH that copies files as told, and writes down each call."""
+    """An `mvn` on PATH that copies files as its arguments say, and writes down each call."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
@@ -367,7 +368,7 @@ def test_an_unknown_authority_is_named_with_its_remedy_and_without_a_traceback(
 
 
 def _java(home: Path, version: str) -> Path:
-    """A program that says it is that Java."""
+    """A program that prints that version of Java."""
     (home / "bin").mkdir(parents=True)
     return Programs(home / "bin").make("java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
 

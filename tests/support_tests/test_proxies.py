@@ -1,6 +1,4 @@
-"""The proxy does to connections what it is told, and stops when it is told to heal; and what a harmed way
-does with bytes, in steps, without socket and clock.
-"""
+"""The proxy's faults of connections, which `heal` ends; and the steps of a harmed flow, without a socket."""
 
 from __future__ import annotations
 
@@ -61,14 +59,14 @@ def _wait_until_swallowed(proxy: FaultyProxy, count: int) -> None:
     wait_until(lambda: proxy.swallowed_bytes == count, what="it is swallowed", every_s=0.001)
 
 
-def test_it_passes_plainly_until_it_is_told_otherwise_and_counts() -> None:
+def test_it_passes_plainly_by_default_and_counts() -> None:
     with _echoing() as proxy, _connect(proxy) as client:
         assert _is_echoed(client, frame(b"x" * 300_000))
         wait_until(lambda: proxy.answer_bytes == 300_004, what="all answers are counted", every_s=0.001)
         assert (proxy.accepted, proxy.resets, proxy.request_bytes) == (1, 0, 300_004)
 
 
-def test_it_listens_where_it_is_told_to_can_refuse_and_listens_again() -> None:
+def test_it_listens_at_the_given_address_can_refuse_and_listens_again() -> None:
     (port,) = free_ports(1)
     with ScriptedPeer(echo) as peer, FaultyProxy(peer.address, port=port) as proxy:
         assert proxy.address == ("127.0.0.1", port)
@@ -245,7 +243,7 @@ def test_a_stalled_connection_is_accepted_and_passes_all_of_it_on_when_healed() 
             assert receive_exactly(client, len(sent)) == sent
 
 
-def test_a_black_hole_takes_connections_that_nobody_answers_until_it_is_healed() -> None:
+def test_a_black_hole_takes_connections_without_answering_until_it_is_healed() -> None:
     with _echoing() as proxy, _connect(proxy) as before:
         assert _is_echoed(before)
         proxy.blackhole()
@@ -389,7 +387,7 @@ def test_a_limited_way_passes_a_pieces_worth_and_waits() -> None:
     assert flow.next_step(Harms(bytes_per_second=1), 0.0) == Wait(1.0)
 
 
-def test_what_is_swallowed_is_gone_and_so_is_the_end() -> None:
+def test_swallowed_bytes_are_gone_and_so_is_the_end() -> None:
     for harms, steps, left in (
         (Harms(swallowed=frozenset({"answers"})), [_IDLE], (0, 4, True)),
         (Harms(swallowed=frozenset({"requests"})), [*_passed(b"lost"), Finish()], (0, 0, False)),

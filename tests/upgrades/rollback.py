@@ -1,9 +1,9 @@
-"""`python -m tests.upgrades.rollback [COMMIT]`: an upgrade from a commit, and the way back, thing by thing.
+"""`python -m tests.upgrades.rollback [COMMIT]`: an upgrade from a commit, and the way back, file by file.
 
-Makes a checkout of the commit (that of fixtures/ unless given), has it write what this tree then reads, and
-this tree write what it then reads: a spool folder, a tokens file, a settings file of what both know, events
-and tables. One line each; ends with 1 where one was not read. `make test-long` runs it. Where there is no
-git history, as in a source archive, it says NOT RUN and ends with 2.
+Makes a checkout of the commit (by default that of fixtures/). The checkout writes files that this tree reads,
+and this tree writes files that the checkout reads: a spool folder, a tokens file, a file of common settings,
+events and tables. Prints one line each; ends with 1 if one was not read. `make test-long` runs it. Without
+git history, as in a source archive, it prints NOT RUN and ends with 2.
 """
 
 from __future__ import annotations

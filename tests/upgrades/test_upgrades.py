@@ -1,7 +1,7 @@
-"""What the tree before this one left behind is read by this one: fixtures/, made by make_fixtures.py.
+"""This tree reads the files of the tree before it: fixtures/, made by make_fixtures.py.
 
-Renamed settings and metrics keep their old names for one version. What was removed is refused by its name, or
-is in CHANGELOG.md.
+Renamed settings and metrics keep their old names for one version. Removed ones are refused by their names, or
+are in CHANGELOG.md.
 """
 
 from __future__ import annotations

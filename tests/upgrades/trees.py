@@ -1,4 +1,4 @@
-"""One tree of the project writes what stays on a disk or in a topic, and another one reads it.
+"""One tree of the project writes files or records, and another one reads them.
 
 `fixtures/` has what an older tree wrote; `rollback.py` has two checkouts do both directions. Each tree is run
 as its users run it, by its command line in processes of its own, so nothing here imports its code. The
@@ -110,7 +110,7 @@ def _seen(cluster: FakeCluster, topic: str) -> list[dict[str, Any]]:
 
 
 def write_spool(tree: Tree, folder: Path, scratch: Path) -> SpoolState:
-    """Have a tree's sidecar deliver some records, set others aside, and leave the rest in its spool folder.
+    """Have a tree's sidecar deliver some records, make others dead letters, and leave the rest in its folder.
 
     What waits is found out by delivering a copy of the requests directly: the records must be the same.
     """
@@ -181,7 +181,7 @@ def without_time(record: dict[str, Any]) -> dict[str, Any]:
 
 def write_events(tree: Tree, scratch: Path) -> list[str]:
     """The lines of a tree's event topic, of every type."""
-    flags = ("--events-topic", EVENTS_TOPIC, "--events-window-ms", "1000", "--events-heartbeat-ms", "1000")
+    flags = ("--events-topic", EVENTS_TOPIC)
     with FakeCluster(2) as cluster:
         cluster.create_topic(TOPIC, partitions=3, replication_factor=2)
         cluster.create_topic(EVENTS_TOPIC)

@@ -49,14 +49,14 @@ def test_a_past_deadline_is_not_waited_for_but_the_predicate_is_asked() -> None:
         assert not clock.wait_for(condition, lambda: False, 0)
 
 
-def test_a_mock_clock_stands_still() -> None:
+def test_a_mock_clock_does_not_advance_by_itself() -> None:
     clock = MockClock(now_ms=5)
     assert [clock.now_ms(), clock.now_ms()] == [5, 5]
     clock.advance(10)
     assert clock.now_ms() == 15
 
 
-def test_a_mock_clock_ticks_at_each_reading_when_told_to() -> None:
+def test_a_mock_clock_ticks_at_each_reading_if_asked_to() -> None:
     clock = MockClock(auto_tick_ms=2)
     assert [clock.now_ms(), clock.now_ms()] == [2, 4]
 

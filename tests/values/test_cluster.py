@@ -1,4 +1,4 @@
-"""ClusterTest: the picture that callers look at."""
+"""ClusterTest: the snapshot that callers see."""
 
 from __future__ import annotations
 

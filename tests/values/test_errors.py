@@ -69,7 +69,7 @@ def test_a_timeout_is_also_pythons_own() -> None:
         raise errors.BufferExhaustedError("full")
 
 
-def test_the_whole_chain_is_told_on_one_line() -> None:
+def test_the_whole_chain_is_shown_on_one_line() -> None:
     cause = errors.UnknownTopicOrPartitionError()
     error = errors.TimeoutError("Topic t not present in metadata after 5 ms.")
     error.__cause__ = cause

@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw: told once with their stack, counted, and summed up."""
+"""Unexpected exceptions: logged once with their stack, counted, and summed up."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stacks_in(caplog: pytest.LogCaptureFixture) -> int:
     return sum(record.exc_info is not None for record in caplog.records)
 
 
-def test_a_bug_that_comes_every_turn_is_told_once_with_its_stack(
+def test_an_exception_that_comes_every_turn_is_logged_once_with_its_stack(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for turn in range(1_000):
@@ -57,7 +57,7 @@ def test_a_bug_that_comes_every_turn_is_told_once_with_its_stack(
     assert "in error_here" in caplog.text
 
 
-def test_another_bug_is_told_with_its_own_stack_behind_the_sum_of_the_first(
+def test_another_exception_is_logged_with_its_own_stack_after_the_sum_of_the_first(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_repetitions_are_summed_up_once_a_minute(
     ] * 2
 
 
-def test_what_came_again_before_it_went_well_is_summed_up_when_the_minute_is_over(
+def test_repetitions_before_a_good_turn_are_summed_up_when_the_minute_is_over(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     uncaught.report(error_here(), now_ms=0)
@@ -113,7 +113,7 @@ def test_what_came_again_before_it_went_well_is_summed_up_when_the_minute_is_ove
     assert (len(caplog.records), uncaught.unreported) == (2, 0)
 
 
-def test_the_end_sums_up_what_is_untold_and_says_nothing_otherwise(
+def test_the_end_sums_up_unlogged_repetitions_and_logs_nothing_otherwise(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     uncaught.report(error_here(), now_ms=0)
@@ -123,7 +123,7 @@ def test_the_end_sums_up_what_is_untold_and_says_nothing_otherwise(
     assert len(caplog.records) == 2
 
 
-def test_only_so_many_kinds_are_remembered_and_the_one_seen_longest_ago_is_told_again(
+def test_only_so_many_kinds_are_remembered_and_the_one_seen_longest_ago_is_logged_again(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(MAX_KINDS + 1):
@@ -136,7 +136,7 @@ def test_only_so_many_kinds_are_remembered_and_the_one_seen_longest_ago_is_told_
     assert stacks_in(caplog) == before + 1
 
 
-def test_an_error_that_was_never_raised_is_told_too(
+def test_an_error_that_was_never_raised_is_logged_too(
     uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     uncaught.report(RuntimeError("handed over"), now_ms=0)

@@ -59,12 +59,7 @@ class ClientJwtValidator:
 
     def validate(self, access_token: str) -> OAuthBearerToken:
         """Returns the token with its claims. Raises SaslAuthenticationError naming the defect."""
-        token = access_token.strip()
-        sections = [section.strip() for section in token.split(".")]
-        if len(sections) != _SECTIONS or not all(sections):
-            raise SaslAuthenticationError(_MALFORMED)
-        if not _TOKEN.fullmatch(token):
-            raise SaslAuthenticationError("Malformed JWT provided; it holds characters that no token has")
+        token, sections = _sections(access_token)
         claims = _claims(sections[1])
         scopes = _scopes(self._scope_claim_name, claims.get(self._scope_claim_name))
         lifetime_ms = _time_ms(claims, _EXPIRATION)
@@ -75,6 +70,33 @@ class ClientJwtValidator:
 
     def __repr__(self) -> str:
         return f"<ClientJwtValidator scope={self._scope_claim_name} sub={self._sub_claim_name}>"
+
+
+def validate_structure(jwt: str) -> str:
+    """Returns a JWT without blanks around it, if its header and payload are JSON objects.
+
+    Raises SaslAuthenticationError naming the defect.
+    """
+    token, sections = _sections(jwt)
+    for section in sections[:-1]:
+        _claims(section)
+    return token
+
+
+def is_sendable(token: str) -> bool:
+    """Returns whether a broker reads all of the token: it stops at any other character."""
+    return _TOKEN.fullmatch(token) is not None
+
+
+def _sections(jwt: str) -> tuple[str, list[str]]:
+    """Returns the token without blanks around it, and its sections."""
+    token = jwt.strip()
+    sections = [section.strip() for section in token.split(".")]
+    if len(sections) != _SECTIONS or not all(sections):
+        raise SaslAuthenticationError(_MALFORMED)
+    if not is_sendable(token):
+        raise SaslAuthenticationError("Malformed JWT provided; it has invalid characters")
+    return token, sections
 
 
 def _claims(payload: str) -> Mapping[str, object]:
@@ -90,12 +112,12 @@ def _claims(payload: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):  # json's errors hold the text
         raise SaslAuthenticationError(f"{said}malformed JSON") from None
     if not isinstance(claims, dict):
-        raise SaslAuthenticationError(f"{said}its claims are no JSON object")
+        raise SaslAuthenticationError(f"{said}its claims are not a JSON object")
     return claims
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _scopes(claim_name: str, raw: object) -> frozenset[str]:

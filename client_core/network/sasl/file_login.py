@@ -54,8 +54,7 @@ class FileLogin:
             return self._validator.validate(text)
         except SaslAuthenticationError as error:
             raise ConfigError(
-                f"{TOKEN_ENDPOINT_URL}: {self._path} holds no token that a broker could accept:"
-                f" {error.message}",
+                f"{TOKEN_ENDPOINT_URL}: {self._path} has no usable token: {error.message}",
                 name=TOKEN_ENDPOINT_URL,
             ) from None
 

@@ -1,6 +1,6 @@
-"""Requests a token from an OAuth token endpoint: client credentials, RFC 6749 section 4.4.
+"""Requests a token from an OAuth token endpoint. `token_requests.py` formats the requests.
 
-    POST /token                                            Authorization: Basic base64(id:secret)
+    POST /token
     grant_type=client_credentials&scope=...
                                           200 {"access_token": "...", ...}
 
@@ -10,12 +10,11 @@ SaslAuthenticationError. Errors never show a response, because it may hold token
 an error JSON's code and description are shown. No proxies, no redirects. https is verified against the
 system's authorities (OpenSSL's SSL_CERT_FILE counts).
 
-Source: HttpJwtRetriever, ClientSecretRequestFormatter, JwtResponseParser, Kafka 4.3.
+Source: HttpJwtRetriever, JwtResponseParser, Kafka 4.3.
 """
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import os
@@ -25,7 +24,7 @@ import ssl
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 from client_core import forks
 from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
@@ -33,7 +32,7 @@ from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
+    from client_core.network.sasl.token_requests import RequestFormatter, TokenRequest
     from client_core.network.security_config import OAuthBearerConfig
 
 TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the name of a setting
@@ -75,11 +74,13 @@ class _Inherited:
 class HttpJwtRetriever:
     """One token endpoint. One thread calls `retrieve`, any `cancel`."""
 
-    def __init__(self, config: OAuthBearerConfig, credentials: OAuthCredentials) -> None:
+    setting: Final = TOKEN_ENDPOINT_URL
+
+    def __init__(self, config: OAuthBearerConfig, requests: RequestFormatter) -> None:
         """Raises ConfigError when the address is invalid."""
         self._config = config
-        self._credentials = credentials
-        self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url)
+        self._requests = requests
+        self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url or "")
         #: The endpoint for people: an address may hold secrets in its query.
         self.shown = _without_query(self._is_https, self._host, self._port, self._target)
         self._context = ssl.create_default_context() if self._is_https else None
@@ -91,9 +92,9 @@ class HttpJwtRetriever:
 
     def retrieve(self) -> str:
         """Returns the token, unvalidated. Raises DisconnectError, SaslAuthenticationError."""
-        credentials = self._credentials.read()
+        request = self._requests.format()
         try:
-            status, body = self._ask(credentials)
+            status, body = self._ask(request)
         except ssl.SSLCertVerificationError as error:
             raise SaslAuthenticationError(
                 f"the certificate of {self.shown} was refused: {error.verify_message}"
@@ -101,13 +102,13 @@ class HttpJwtRetriever:
         except TimeoutError:
             raise DisconnectError(f"{self.shown} did not answer in time") from None
         except (OSError, http.client.IncompleteRead) as error:
-            raise DisconnectError(f"{self.shown} can't be asked: {_sentence(error)}") from None
+            raise DisconnectError(f"{self.shown} can't be reached: {_sentence(error)}") from None
         except http.client.HTTPException as error:
             raise SaslAuthenticationError(
                 f"{self.shown} does not speak HTTP ({type(error).__name__})"
             ) from None
         if status not in _OK:
-            raise self._refusal(status, body, credentials)
+            raise self._refusal(status, body, request)
         return self._token(body)
 
     def cancel(self) -> None:
@@ -125,12 +126,12 @@ class HttpJwtRetriever:
                 # Not SSLSocket's shutdown, which would remove the TLS object of the reading thread.
                 socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
-    def _ask(self, credentials: ClientCredentials) -> tuple[int, bytes]:
+    def _ask(self, request: TokenRequest) -> tuple[int, bytes]:
         try:
             with self._within(2 * self._config.connect_timeout_ms):  # TCP, then TLS
                 connection = self._connect()
             with self._within(self._config.read_timeout_ms):
-                return self._exchange(connection, credentials)
+                return self._exchange(connection, request)
         finally:
             with self._lock:
                 opened, self._inherited.socket = self._inherited.socket, None
@@ -161,12 +162,10 @@ class HttpJwtRetriever:
             if self._is_cancelled:
                 raise DisconnectError("the client is closing")
 
-    def _exchange(
-        self, connection: http.client.HTTPConnection, credentials: ClientCredentials
-    ) -> tuple[int, bytes]:
+    def _exchange(self, connection: http.client.HTTPConnection, request: TokenRequest) -> tuple[int, bytes]:
         """Returns status and body of the response."""
         connection.sock.settimeout(self._config.read_timeout_ms / 1000)
-        connection.request("POST", self._target, self._body(credentials), self._headers(credentials))
+        connection.request("POST", self._target, request.body, request.headers)
         self._ensure_not_cancelled()
         response = connection.getresponse()
         try:
@@ -204,30 +203,11 @@ class HttpJwtRetriever:
             timer.cancel()
             timer.join()
 
-    def _body(self, credentials: ClientCredentials) -> bytes:
-        scope = credentials.scope
-        if scope is None:
-            return b"grant_type=client_credentials"
-        if self._config.header_urlencode:
-            scope = quote_plus(scope)
-        return f"grant_type=client_credentials&scope={scope}".encode()
-
-    def _headers(self, credentials: ClientCredentials) -> dict[str, str]:
-        client_id, client_secret = credentials.client_id, credentials.client_secret
-        if self._config.header_urlencode:
-            client_id, client_secret = quote_plus(client_id), quote_plus(client_secret)
-        basic = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
-        return {
-            "Accept": "application/json",
-            "Authorization": f"Basic {basic}",
-            "Cache-Control": "no-cache",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-
     def _refusal(
-        self, status: int, body: bytes, credentials: ClientCredentials
+        self, status: int, body: bytes, request: TokenRequest
     ) -> DisconnectError | SaslAuthenticationError:
-        said = credentials.masked(_explanation(body))
+        # Shortened last: of a secret that was cut in two, a half would be shown.
+        said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
         text = f"{self.shown} answered {status}{f' ({said})' if said else ''}"
         if 300 <= status < 400:
             return SaslAuthenticationError(f"{text}: redirects are not followed; set {TOKEN_ENDPOINT_URL}")
@@ -236,7 +216,9 @@ class HttpJwtRetriever:
 
     def _token(self, body: bytes) -> str:
         if len(body) > _MAX_ANSWER_BYTES:
-            raise SaslAuthenticationError(f"{self.shown} answered more than {_MAX_ANSWER_BYTES} bytes")
+            raise SaslAuthenticationError(
+                f"the answer of {self.shown} is larger than {_MAX_ANSWER_BYTES} bytes"
+            )
         answer = _json_object(body)
         for member in _TOKEN_MEMBERS:
             value = answer.get(member)
@@ -255,21 +237,22 @@ def _parts(url: str) -> tuple[bool, str, int | None, str]:
         port = split.port
         (split.hostname or "").encode("idna")  # the socket will do the same
     except ValueError:
-        raise ConfigError(f"{TOKEN_ENDPOINT_URL} is no address", name=TOKEN_ENDPOINT_URL) from None
+        raise ConfigError(f"{TOKEN_ENDPOINT_URL} is not a URL", name=TOKEN_ENDPOINT_URL) from None
     if split.scheme not in ("http", "https") or not split.hostname:
         raise ConfigError(
             f"{TOKEN_ENDPOINT_URL} must begin with https://, http:// or file:///", name=TOKEN_ENDPOINT_URL
         )
     if split.username is not None or split.password is not None:
         raise ConfigError(
-            f"{TOKEN_ENDPOINT_URL} holds a user name; set sasl.oauthbearer.client.credentials.client.id and"
+            f"{TOKEN_ENDPOINT_URL} contains a user name; set "
+            "sasl.oauthbearer.client.credentials.client.id and"
             " .client.secret instead",
             name=TOKEN_ENDPOINT_URL,
         )
     target = (split.path or "/") + (f"?{split.query}" if split.query else "")
     if not _REQUEST_TARGET.fullmatch(target) or not _REQUEST_TARGET.fullmatch(split.hostname):
         raise ConfigError(
-            f"{TOKEN_ENDPOINT_URL} holds characters that no address has; percent-encode them",
+            f"{TOKEN_ENDPOINT_URL} has invalid characters; percent-encode them",
             name=TOKEN_ENDPOINT_URL,
         )
     return split.scheme == "https", split.hostname, port, target
@@ -289,7 +272,7 @@ def _explanation(body: bytes) -> str:
         said = [answer[member] for member in members if isinstance(answer.get(member), str)]
         if said:
             text = " - ".join(str(part) for part in said)
-            return "".join(c if c.isprintable() else " " for c in text)[:_SHOWN_CHARACTERS]
+            return "".join(c if c.isprintable() else " " for c in text)
     return ""
 
 
@@ -304,7 +287,7 @@ def _json_object(body: bytes) -> dict[str, object]:
 
 def _sentence(error: OSError | http.client.IncompleteRead) -> str:
     if isinstance(error, http.client.IncompleteRead):
-        return "the connection ended amid the answer"
+        return "the connection ended within the answer"
     if isinstance(error, http.client.RemoteDisconnected):
         return "the connection ended before the answer"
     return (error.strerror or type(error).__name__).lower()

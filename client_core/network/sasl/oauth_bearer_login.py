@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from client_core.backoff import ExponentialBackoff
 from client_core.errors import DisconnectError, SaslAuthenticationError
 from client_core.events import SecretReloaded
-from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL
 
 if TYPE_CHECKING:
     from random import Random
@@ -45,7 +44,7 @@ _log = logging.getLogger(__name__)
 #: machine or a changed wall clock goes unnoticed.
 _LONGEST_WAIT_MS: Final = 60_000
 
-#: How long `close` waits for the thread: a connect in progress can't be interrupted. Less than
+#: How long `close` waits for the thread: neither a connect nor a callable can be interrupted. Less than
 #: KafkaProducer's timeout for the I/O thread, which waits here.
 _CLOSE_TIMEOUT_S: Final = 2.0
 
@@ -82,19 +81,27 @@ class ExpiringCredentialRefresh:
 
 
 class JwtRetriever(Protocol):
-    """Gets tokens from an issuer."""
+    """Gets tokens from an issuer, or from the application."""
+
+    @property
+    def setting(self) -> str:
+        """The setting that names it, for events."""
+        ...
 
     @property
     def shown(self) -> str:
         """Its address, for people."""
         ...
 
-    def retrieve(self) -> str:
-        """Returns a token; blocks. Raises DisconnectError (temporary), SaslAuthenticationError (final)."""
+    def retrieve(self) -> str | OAuthBearerToken:
+        """Returns a JWT's text, or a token whose lifetime is known otherwise; blocks.
+
+        Raises DisconnectError (temporary), SaslAuthenticationError (final).
+        """
         ...
 
     def cancel(self) -> None:
-        """Ends a running `retrieve`, and all later ones. Any thread."""
+        """Ends a running `retrieve` if it can be interrupted; all later ones fail. Any thread."""
         ...
 
 
@@ -120,7 +127,7 @@ class TokenSource(Protocol):
 
 
 class OAuthBearerLogin:
-    """TokenSource over a token endpoint."""
+    """TokenSource over a token endpoint, or a callable of the application."""
 
     def __init__(
         self,
@@ -130,7 +137,9 @@ class OAuthBearerLogin:
         clock: Clock,
         random: Random,
         events: EventSink,
+        close_timeout_s: float = _CLOSE_TIMEOUT_S,
     ) -> None:
+        self._close_timeout_s = close_timeout_s
         self._retriever = retriever
         self._validator = validator
         self._clock = clock
@@ -186,9 +195,9 @@ class OAuthBearerLogin:
         self._retriever.cancel()
         if self._thread.ident is None:
             return
-        self._thread.join(_CLOSE_TIMEOUT_S)
+        self._thread.join(self._close_timeout_s)
         if self._thread.is_alive():
-            _log.warning("%s is still being connected to; its thread ends with that", self._retriever.shown)
+            _log.warning("still asking %s for a token; the thread ends afterwards", self._retriever.shown)
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -207,7 +216,7 @@ class OAuthBearerLogin:
                 self._wait_ms(self._backoff.max_ms)
             except BaseException as error:  # noqa: BLE001 - a bug must not end the thread: tokens expire in silence
                 name = type(error).__name__  # the text may hold secrets
-                self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be asked: {name}"))
+                self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be reached: {name}"))
                 self._wait_ms(self._backoff.max_ms)
             else:
                 attempts = 0
@@ -217,9 +226,9 @@ class OAuthBearerLogin:
     def _fetch(self) -> OAuthBearerToken:
         self._is_wanted = False
         where = self._retriever.shown
-        text = self._retriever.retrieve()
+        retrieved = self._retriever.retrieve()
         try:
-            token = self._validator.validate(text)
+            token = self._validator.validate(retrieved) if isinstance(retrieved, str) else retrieved
         except SaslAuthenticationError as error:
             raise SaslAuthenticationError(f"{where} gave no usable token: {error.message}") from None
         past_ms = self._clock.wall_ms() - token.lifetime_ms
@@ -252,7 +261,7 @@ class OAuthBearerLogin:
 
     def _report(self, fault: str | None) -> None:
         try:
-            self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, fault))
+            self._events.emit(SecretReloaded(self._retriever.setting, fault))
         except BaseException:  # noqa: BLE001 - a user's sink: without this thread tokens expire in silence
             _log.exception("An event sink failed")
 

@@ -1,4 +1,4 @@
-"""Client id and secret for a token endpoint, from settings or the JAAS config.
+"""Client id, secret and scope for a token endpoint, from settings or the JAAS config.
 
 Settings take precedence over JAAS options, Kafka's older spelling. Secret files are read for each token; if a
 file is invalid, the last credentials stay in use. The extensions, which are not secret, are read once.
@@ -9,7 +9,6 @@ ClientCredentialsRequestFormatterFactory, OAuthBearerLoginCallbackHandler, Kafka
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -39,15 +38,16 @@ class ClientCredentials:
     client_secret: str
     scope: str | None
 
-    def masked(self, text: str) -> str:
-        """Masks the credentials in a text of the token endpoint."""
-        basic = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
-        for secret in (basic, self.client_secret, self.client_id):
-            text = text.replace(secret, HIDDEN)
-        return text
-
     def __repr__(self) -> str:
         return f"<ClientCredentials {HIDDEN}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """A client that proves its identity by an assertion: its id, if one is sent, and the requested scope."""
+
+    client_id: str | None
+    scope: str | None
 
 
 class _Given(NamedTuple):
@@ -66,9 +66,7 @@ class OAuthCredentials:
 
     def __init__(self, config: SaslConfig, oauth_bearer: OAuthBearerConfig, events: EventSink) -> None:
         """Raises ConfigError when they are missing, or their file is unreadable."""
-        jaas = (
-            None if config.jaas_config is None else JaasOptions(config.jaas_config, config.mechanism, events)
-        )
+        jaas = _jaas_options(config, events)
         client_id = None if oauth_bearer.client_id is None else Secret(oauth_bearer.client_id, events)
         secret = None if oauth_bearer.client_secret is None else Secret(oauth_bearer.client_secret, events)
         self._scope = oauth_bearer.scope
@@ -83,17 +81,52 @@ class OAuthCredentials:
         return self._credentials.now()
 
     def _checked(self, given: _Given) -> ClientCredentials:
-        scope = self._scope or given.options.get("scope", "")
-        if not scope.isascii():
-            raise ConfigError("sasl.oauthbearer.scope must be ASCII", name="sasl.oauthbearer.scope")
+        scope = _scope(self._scope, given.options)
         return ClientCredentials(
             _sendable(_CLIENT_ID, given.client_id, "clientId", given.options),
             _sendable(_CLIENT_SECRET, given.client_secret, "clientSecret", given.options),
-            scope.strip() or None,
+            scope,
         )
 
     def __repr__(self) -> str:
         return f"<OAuthCredentials {HIDDEN}>"
+
+
+class ClientIdentities:
+    """The current client id and scope. One owner thread."""
+
+    def __init__(self, config: SaslConfig, oauth_bearer: OAuthBearerConfig, events: EventSink) -> None:
+        """Raises ConfigError when one can't be sent, or its file is unreadable."""
+        jaas = _jaas_options(config, events)
+        client_id = None if oauth_bearer.client_id is None else Secret(oauth_bearer.client_id, events)
+        self._scope = oauth_bearer.scope
+        self._identity = InForce(
+            lambda: _Given({} if jaas is None else jaas.read(), text(client_id), None), self._checked, events
+        )
+
+    def read(self) -> ClientIdentity:
+        """Returns the current ones, or the last that could be sent. Never raises."""
+        return self._identity.now()
+
+    def _checked(self, given: _Given) -> ClientIdentity:
+        is_given = given.client_id is not None or "clientId" in given.options
+        client_id = _sendable(_CLIENT_ID, given.client_id, "clientId", given.options) if is_given else None
+        return ClientIdentity(client_id, _scope(self._scope, given.options))
+
+    def __repr__(self) -> str:
+        return f"<ClientIdentities {HIDDEN}>"
+
+
+def _jaas_options(config: SaslConfig, events: EventSink) -> JaasOptions | None:
+    return None if config.jaas_config is None else JaasOptions(config.jaas_config, config.mechanism, events)
+
+
+def _scope(given: str | None, options: Mapping[str, str]) -> str | None:
+    """Returns the setting's scope, or else the option's, without surrounding blanks. Raises ConfigError."""
+    scope = given or options.get("scope", "")
+    if not scope.isascii():
+        raise ConfigError("sasl.oauthbearer.scope must be ASCII", name="sasl.oauthbearer.scope")
+    return scope.strip() or None
 
 
 def sasl_extensions(config: SaslConfig, events: EventSink) -> Mapping[str, str]:
@@ -106,7 +139,7 @@ def sasl_extensions(config: SaslConfig, events: EventSink) -> Mapping[str, str]:
     options = JaasOptions(config.jaas_config, config.mechanism, events).read()
     for name in options:
         if name.startswith("unsecuredLogin"):
-            raise _not_taken(name, "unsecured tokens are for tests of Java's; set a token endpoint or a file")
+            raise _not_taken(name, "unsecured tokens are only for tests; set a token endpoint or a file")
         if name.startswith("ssl."):
             raise _not_taken(
                 name,
@@ -131,8 +164,7 @@ def _sendable(setting: str, given: str | None, option: str, options: Mapping[str
     value = (options.get(option, "") if given is None else given).strip()
     if not value:
         raise ConfigError(
-            f"{setting} is missing: the token endpoint is asked with it; set it, or {option} in"
-            f" {JAAS_CONFIG}",
+            f"{setting} is missing: the token endpoint needs it; set it, or {option} in {JAAS_CONFIG}",
             name=setting,
         )
     try:

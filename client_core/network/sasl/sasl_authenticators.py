@@ -12,16 +12,27 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.errors import ConfigError, SaslAuthenticationError
 from client_core.events import NO_EVENTS
+from client_core.network.sasl.assertions import assertions
 from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
 from client_core.network.sasl.file_login import FileLogin
 from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL, HttpJwtRetriever
 from client_core.network.sasl.oauth_bearer_login import OAuthBearerLogin
 from client_core.network.sasl.oauth_bearer_sasl_client import OAuthBearerSaslClient
-from client_core.network.sasl.oauth_credentials import OAuthCredentials, sasl_extensions
+from client_core.network.sasl.oauth_credentials import (
+    ClientIdentities,
+    OAuthCredentials,
+    sasl_extensions,
+)
+from client_core.network.sasl.provider_jwt_retriever import ProviderJwtRetriever
 from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.sasl.sasl_credentials import OAUTHBEARER, PLAIN, PasswordLogin
 from client_core.network.sasl.scram_sasl_client import ScramMechanism, ScramSaslClient
+from client_core.network.sasl.token_requests import (
+    ClientAssertionRequestFormatter,
+    ClientSecretRequestFormatter,
+    JwtBearerRequestFormatter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,9 +41,10 @@ if TYPE_CHECKING:
     from client_core.clock import Clock
     from client_core.events import EventSink
     from client_core.network.authenticator import Authenticator
-    from client_core.network.sasl.oauth_bearer_login import TokenSource
+    from client_core.network.sasl.oauth_bearer_login import JwtRetriever, TokenSource
     from client_core.network.sasl.sasl_client import SaslClient
-    from client_core.network.security_config import SaslConfig
+    from client_core.network.sasl.token_requests import RequestFormatter
+    from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 
 _MECHANISM: Final = "sasl.mechanism"
 _GSSAPI: Final = "GSSAPI"
@@ -56,7 +68,8 @@ class SaslAuthenticators:
     ) -> None:
         """Reads the credentials; raises ConfigError naming the setting.
 
-        With OAUTHBEARER and a token endpoint, the first connection starts the thread that fetches the token.
+        With OAUTHBEARER and a token endpoint or a callable, the first connection starts the thread that
+        fetches the token.
         """
         self._mechanism = config.mechanism
         self._client_id = client_id
@@ -153,10 +166,27 @@ def _token_source(config: SaslConfig, clock: Clock, random: Random, events: Even
         )
     validator = ClientJwtValidator(oauth_bearer.scope_claim_name, oauth_bearer.sub_claim_name)
     url = oauth_bearer.token_endpoint_url
-    if url.lower().startswith("file:"):
+    if url is not None and url.lower().startswith("file:"):
         return FileLogin(url, validator, clock, events)
-    retriever = HttpJwtRetriever(oauth_bearer, OAuthCredentials(config, oauth_bearer, events))
+    retriever: JwtRetriever
+    if oauth_bearer.token_provider is not None:
+        retriever = ProviderJwtRetriever(oauth_bearer.token_provider)
+    else:
+        retriever = HttpJwtRetriever(oauth_bearer, _request_formatter(config, oauth_bearer, clock, events))
     return OAuthBearerLogin(oauth_bearer, retriever, validator, clock, random, events)
+
+
+def _request_formatter(
+    config: SaslConfig, oauth_bearer: OAuthBearerConfig, clock: Clock, events: EventSink
+) -> RequestFormatter:
+    """Returns that of the grant. Raises ConfigError when its secrets are missing or can't be used."""
+    if oauth_bearer.assertion is None:
+        credentials = OAuthCredentials(config, oauth_bearer, events)
+        return ClientSecretRequestFormatter(credentials, header_urlencode=oauth_bearer.header_urlencode)
+    by = assertions(oauth_bearer.assertion, clock, events)
+    if oauth_bearer.is_jwt_bearer:
+        return JwtBearerRequestFormatter(oauth_bearer.scope, by)
+    return ClientAssertionRequestFormatter(ClientIdentities(config, oauth_bearer, events), by)
 
 
 def _no_such_mechanism(mechanism: str) -> ConfigError:

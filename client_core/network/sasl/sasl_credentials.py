@@ -80,7 +80,7 @@ class PasswordLogin:
         """Raises ConfigError when they are missing, or can't be sent."""
         if config.jaas_config is not None and (config.username or config.password):
             raise ConfigError(
-                f"{JAAS_CONFIG} and {_USERNAME} are both set; take out one of them", name=JAAS_CONFIG
+                f"{JAAS_CONFIG} and {_USERNAME} are both set; remove one of them", name=JAAS_CONFIG
             )
         self._mechanism = config.mechanism
         self._credentials: (
@@ -130,7 +130,7 @@ def _sendable(value: str | None, where: str, mechanism: str) -> str:
         remedy = f"set {JAAS_CONFIG}, or {_USERNAME} and {_PASSWORD}"
         raise ConfigError(f"{where} is missing: {mechanism} needs it; {remedy}", name=setting)
     if "\0" in value:
-        raise ConfigError(f"{where} holds a NUL character, which no SASL token can carry", name=setting)
+        raise ConfigError(f"{where} contains a NUL character, which SASL does not allow", name=setting)
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -64,14 +64,16 @@ class LostLeaders:
         """Notes that a broker's connection ended, or could not be made."""
         if self._probe_interval_ms <= 0 or node_id in self.node_ids:
             return
-        _log.info("Records without a key keep away from node %s: its connection ended", node_id)
+        _log.info("Records without a key avoid node %s: its connection ended", node_id)
         self._next_probe_ms[node_id] = now_ms + self._probe_interval_ms
         self.node_ids = frozenset(self._next_probe_ms)
 
     def found(self, node_id: int) -> None:
         """Notes that a broker can be sent to again, or is removed."""
         if node_id in self.node_ids:
-            _log.info("Records without a key go to node %s again, or it is no broker any more", node_id)
+            _log.info(
+                "Records without a key no longer avoid node %s: it answers, or is no longer a broker", node_id
+            )
             del self._next_probe_ms[node_id]
             self.node_ids = frozenset(self._next_probe_ms)
 

@@ -42,7 +42,7 @@ class TopicQueue:
     requests: dict[PendingRequest, None] = field(default_factory=dict)
     phase_since_ms: int = 0
     #: Whether the first continues with its next chunk in the next turn, without waiting.
-    goes_on: bool = False
+    continues: bool = False
 
     def waits_of(self, request: PendingRequest, now_ms: int) -> tuple[Wait, ...]:
         """Returns the waits of a request of this queue until now: the present phase, and the one before."""
@@ -80,8 +80,8 @@ def _queued(queues: Mapping[str, TopicQueue]) -> Iterator[TopicWait]:
 
 
 def _unblocked(unblocked: Mapping[str, UnblockedRequests]) -> Iterator[TopicWait]:
-    for topic, standing in tuple(unblocked.items()):
-        requests = tuple(standing.requests)
+    for topic, waiting in tuple(unblocked.items()):
+        requests = tuple(waiting.requests)
         if requests:
             oldest_ms = min(request.submitted_ms for request in requests)
             yield TopicWait(topic, Phase.METADATA, len(requests), oldest_ms, lacks_partition=True)
@@ -130,7 +130,6 @@ class Deadlines(Generic[_T]):
         due: list[_T] = []
         while (moment := self.next_ms) <= now_ms:
             due.extend(self._due.pop(moment))
-            heapq.heappop(self._moments)
         return due
 
     def pop_all(self) -> list[_T]:

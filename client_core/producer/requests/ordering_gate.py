@@ -1,8 +1,8 @@
 """Keeps the order of parked requests: which block their topic, and which threads wait.
 
-No record may enter the accumulator before an earlier parked request of its topic, and a flush covers all
-parked requests. So a request blocks its topic before it is handed to the I/O thread, until it has left the
-parked requests. A later `submit` for the topic is parked behind it; a later `send` waits here. A request for
+No record may be appended before an earlier parked request of its topic, and a flush covers all
+parked requests. So a request blocks its topic before it is handed to the I/O thread, until it is no
+longer parked. A later `submit` for the topic is parked behind it; a later `send` waits here. A request for
 a partition that does not exist is unblocked until the topic's number of partitions changes.
 
 Any thread, unless a method says otherwise. One lock. With nothing parked `topics` is empty: a plain read.
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from client_core.producer.requests.pending_request import PendingRequest
 
 
-class _Place:
+class _Waiter:
     """A thread that waits for all requests up to a number. Guarded by the lock."""
 
-    __slots__ = ("condition", "is_free", "number")
+    __slots__ = ("condition", "may_go", "number")
 
     def __init__(self, number: int, lock: threading.Lock) -> None:
         self.number = number
         self.condition = threading.Condition(lock)
-        self.is_free = False
+        self.may_go = False
 
 
 class _GatedTopic:
     """The parked requests of one topic with their numbers, and the threads behind them. Under the lock."""
 
-    __slots__ = ("callbacks", "places", "queued", "unblocked", "unblocked_at_count")
+    __slots__ = ("callbacks", "queued", "unblocked", "unblocked_at_count", "waiters")
 
     def __init__(self) -> None:
         self.queued: dict[PendingRequest, int] = {}
@@ -46,7 +46,7 @@ class _GatedTopic:
         self.unblocked_at_count = 0
         #: How many of `queued` were submitted in a callback.
         self.callbacks = 0
-        self.places: deque[_Place] = deque()
+        self.waiters: deque[_Waiter] = deque()
 
 
 class OrderingGate:
@@ -61,7 +61,7 @@ class OrderingGate:
         self.topics: Final[Mapping[str, object]] = self._topics
         self._parked: dict[PendingRequest, int] = {}
         self._last_number = 0
-        self._flushes: deque[_Place] = deque()
+        self._flushes: deque[_Waiter] = deque()
         self._closed = False
 
     # -- parked requests -------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class OrderingGate:
             held.unblocked_at_count = partition_count
             held.unblocked[request] = held.queued.pop(request)
             held.callbacks -= request.came_in_callback
-            self._free_places(request.topic, held)
+            self._wake_waiters(request.topic, held)
 
     def block_again(self, topic: str) -> None:
         """Puts the unblocked requests in front of the queue: they came earlier. I/O thread."""
@@ -98,7 +98,7 @@ class OrderingGate:
             held.queued = {**held.unblocked, **held.queued}
             held.unblocked = {}
 
-    def leave(self, request: PendingRequest) -> None:
+    def remove(self, request: PendingRequest) -> None:
         """Unblocks after a request that is appended, failed or cancelled. I/O thread."""
         request.blocks_others = False
         with self._lock:
@@ -108,17 +108,17 @@ class OrderingGate:
             if held.unblocked.pop(request, None) is None:
                 del held.queued[request]
                 held.callbacks -= request.came_in_callback
-            self._free_places(request.topic, held)
+            self._wake_waiters(request.topic, held)
             if not held.queued and not held.unblocked:
                 del self._topics[request.topic]
             first = next(iter(self._parked.values()), FOREVER_MS)
             while self._flushes and self._flushes[0].number < first:
-                self._free(self._flushes.popleft())
+                self._wake(self._flushes.popleft())
 
     def look_again(self, topic: str) -> None:
         """Wakes waiting threads, if the new metadata allows it. I/O thread."""
         with self._lock:
-            self._free_places(topic, self._topics[topic])
+            self._wake_waiters(topic, self._topics[topic])
 
     # -- later requests --------------------------------------------------------------------------------------
 
@@ -143,13 +143,13 @@ class OrderingGate:
             held = self._topics.get(topic)
             if held is None or not self._blocks(topic, held, self._last_number):
                 return True
-            place = _Place(self._last_number, self._lock)
-            held.places.append(place)
+            waiter = _Waiter(self._last_number, self._lock)
+            held.waiters.append(waiter)
             try:
-                return clock.wait_for(place.condition, lambda: place.is_free or self._closed, deadline_ms)
+                return clock.wait_for(waiter.condition, lambda: waiter.may_go or self._closed, deadline_ms)
             finally:
-                if not place.is_free:
-                    held.places.remove(place)
+                if not waiter.may_go:
+                    held.waiters.remove(waiter)
 
     @property
     def last_number(self) -> int:
@@ -164,21 +164,21 @@ class OrderingGate:
         with self._lock:
             if next(iter(self._parked.values()), FOREVER_MS) > up_to_number:
                 return
-            place = _Place(up_to_number, self._lock)
-            self._flushes.append(place)
+            waiter = _Waiter(up_to_number, self._lock)
+            self._flushes.append(waiter)
             try:
-                clock.wait_for(place.condition, lambda: place.is_free, FOREVER_MS)
+                clock.wait_for(waiter.condition, lambda: waiter.may_go, FOREVER_MS)
             finally:
-                if not place.is_free:
-                    self._flushes.remove(place)
+                if not waiter.may_go:
+                    self._flushes.remove(waiter)
 
     def close(self) -> None:
         """Ends all waits in `wait_behind`: the producer accepts no more records."""
         with self._lock:
             self._closed = True
             for held in self._topics.values():
-                for place in held.places:
-                    place.condition.notify()
+                for waiter in held.waiters:
+                    waiter.condition.notify()
 
     # -- under the lock --------------------------------------------------------------------------------------
 
@@ -188,10 +188,10 @@ class OrderingGate:
         # The I/O thread has yet to check these: a record for a new partition would overtake them.
         return bool(held.unblocked) and held.unblocked_at_count != self._partition_count(topic)
 
-    def _free_places(self, topic: str, held: _GatedTopic) -> None:
-        while held.places and not self._blocks(topic, held, held.places[0].number):
-            self._free(held.places.popleft())
+    def _wake_waiters(self, topic: str, held: _GatedTopic) -> None:
+        while held.waiters and not self._blocks(topic, held, held.waiters[0].number):
+            self._wake(held.waiters.popleft())
 
-    def _free(self, place: _Place) -> None:
-        place.is_free = True
-        place.condition.notify()
+    def _wake(self, waiter: _Waiter) -> None:
+        waiter.may_go = True
+        waiter.condition.notify()

@@ -7,7 +7,11 @@ continue while the producer closes (ORD-03).
 
 A metadata change checks each waiting topic once, however many requests wait for it. Freed memory goes to the
 first waiting queue. A deadline touches only the request that is due. Nothing here is proportional to the
-number of parked requests. I/O thread only, except `held_back`, `topic_waits`, `not_appended` and the two
+number of parked requests.
+
+Other waits of a produce: the HTTP caller in `service/wire/waiting.py`, a blocking `send` in
+`metadata_wait.py` and `buffer_pool.py`. After the append a record waits in `record_accumulator.py`, then in flight
+(`batch_settlement.py`). I/O thread only, except `waits_for`, `topic_waits`, `not_appended` and the two
 counts. Source: KafkaProducer.doSend, Kafka 4.3, as seen by a caller (PROD-01..05, BUF-02, BUF-03).
 """
 
@@ -117,7 +121,7 @@ class ParkedRequests:
         """Watches a request's deadline, and parks the request unless all of it is appended."""
         if request.is_finished:
             if request.blocks_others:
-                self.gate.leave(request)
+                self.gate.remove(request)
             return
         self._deadlines.add(request.deadline_ms, request)
         if not request.is_parked:
@@ -154,7 +158,7 @@ class ParkedRequests:
             if topic in self._unblocked:
                 self._ask_for(topic, False, now_ms)
         for topic, queue in tuple(self._queues.items()):
-            if queue.phase is Phase.METADATA and not queue.goes_on:
+            if queue.phase is Phase.METADATA and not queue.continues:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
@@ -172,8 +176,8 @@ class ParkedRequests:
     def go_on(self, topic: str, now_ms: int, wall_ms: int) -> None:
         """Appends the next chunk of a topic's first request."""
         queue = self._queues.get(topic)
-        if queue is not None and queue.goes_on:
-            queue.goes_on = False
+        if queue is not None and queue.continues:
+            queue.continues = False
             self._go_on(topic, queue, now_ms, wall_ms, answered=False)
 
     def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
@@ -207,7 +211,7 @@ class ParkedRequests:
                     continue  # it waits for nothing, so its deadline must not end it
                 # The next one waits for memory: the topic is known.
                 self._set_phase(queue, Phase.BUFFER, now_ms)
-                queue.goes_on = True
+                queue.continues = True
                 self._on_chunk(topic)
                 return
             elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
@@ -317,7 +321,7 @@ class ParkedRequests:
         """Queues the next request of each topic for memory, where the first left the pool's queue."""
         for topic in topics:
             queue = self._queues.get(topic)
-            if queue is None or queue.goes_on:
+            if queue is None or queue.continues:
                 continue
             if queue.phase is Phase.BUFFER and queue.first.waiter is None:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
@@ -387,7 +391,7 @@ class ParkedRequests:
     # -- leaving ---------------------------------------------------------------------------------------------
 
     def _unpark(self, request: PendingRequest, outcome: str, now_ms: int) -> None:
-        """Removes a waiting request and returns how long it waited, in ms."""
+        """Removes a waiting request, and reports how long it waited."""
         self._block_deadlines.discard(request.block_deadline_ms, request)
         queue = self._queues.get(request.topic)
         if not request.has_waited:
@@ -401,7 +405,7 @@ class ParkedRequests:
             phase = None
         had_place_in_pool = request.waiter is not None
         self._release(request)
-        self.gate.leave(request)
+        self.gate.remove(request)
         if request.appended is not None:
             self._completions.add(request.appended, request.result(now_ms))
         # The pool itself reports the grants.

@@ -1,7 +1,7 @@
 """Tickets for non-blocking calls, and the path of results to a CompletionSink.
 
 A caller passes `done` and gets a Ticket at once. Later, outside every lock, `done(result)` is posted exactly
-once. Blocking callers wrap a ticket into a wait.
+once. Java's blocking calls are in `requests/blocking_calls.py`.
 
 `Completions` gathers the results of one turn of the I/O thread, which posts them together at the turn's end.
 So an event loop is woken once per turn, not once per record, and no callback runs inside a client lock or

@@ -4,6 +4,10 @@ Exactly one of these happens, so that each record's owner is notified once and t
 once (BAT-01). The outcome is a broker's answer, or the client's own: timed out, disconnected, expired. I/O
 thread only. Source: Sender.completeBatch, Sender.failBatch, Sender.inFlightBatches, Kafka 4.3.
 
+After NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH a batch is retried and a refresh is requested
+(`error.refreshes_metadata`). Before that `sender.py` applies the leader that the broker names (KIP-951); then
+the retry skips its backoff (`producer_batch.py`).
+
 Failures of a partition are logged once per error until it works again, repeats at DEBUG. A dead broker fails
 each batch of each of its partitions, at each retry: a thousand lines for one event.
 
@@ -92,7 +96,7 @@ class FailureLogLimiter:
             self._window_ms, self._lines = now_ms, 0
         self._lines += 1
         if self._lines == MOST_LINES + 1:
-            _log.warning("Produce fails for more partitions than are named in a minute (%d)", MOST_LINES)
+            _log.warning("Produce fails for more partitions: at most %d are logged in a minute", MOST_LINES)
         return self._lines <= MOST_LINES
 
 
@@ -246,7 +250,7 @@ class BatchSettlement:
     def _retry(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         _log.log(
             self._log_limiter.failed(batch.topic_partition, said.error, now_ms),
-            "Produce to %s by node %d failed, it is tried again: %s",
+            "Produce to %s by node %d failed and is retried: %s",
             batch.topic_partition,
             node_id,
             said,

@@ -119,7 +119,7 @@ def _attempt(what: str, step: Callable[[], None]) -> None:
     """Runs one step of the end. An error must not skip the next step, which notifies other waiters."""
     try:
         step()
-    except BaseException:  # noqa: BLE001 -- nobody is above
+    except BaseException:  # noqa: BLE001 -- no caller above
         _log.exception("Failed to %s", what)
 
 

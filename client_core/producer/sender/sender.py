@@ -419,7 +419,7 @@ class Sender:
             _log.debug("Leaders were updated for %s", updated)
 
 
-#: With these errors a broker may name the leader (KIP-951).
+#: With these errors a broker may name the leader (KIP-951). Retry and refresh: `batch_settlement.py`.
 _LEADER_HAS_MOVED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 
 

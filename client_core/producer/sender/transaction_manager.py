@@ -488,7 +488,7 @@ class TransactionManager:
     def _to_fatal_error(self, error: KafkaError) -> None:
         if self._state is State.FATAL_ERROR:
             return
-        _log.error("The idempotent producer can't go on: %s", error)
+        _log.error("The idempotent producer can't continue: %s", error)
         self._state, self.last_error = State.FATAL_ERROR, error
 
     def _move_to(self, state: State) -> None:

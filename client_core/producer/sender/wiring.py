@@ -163,7 +163,7 @@ def metadata_config(config: ProducerConfig) -> MetadataConfig:
     )
 
 
-def accumulator_config(config: ProducerConfig, *, whole_requests: bool = False) -> AccumulatorConfig:
+def accumulator_config(config: ProducerConfig, *, whole_requests: bool) -> AccumulatorConfig:
     return AccumulatorConfig(
         batch_bytes=config.batch_size,
         linger_ms=config.linger_ms,
@@ -181,7 +181,7 @@ def accumulator_config(config: ProducerConfig, *, whole_requests: bool = False) 
     )
 
 
-def sender_config(config: ProducerConfig, *, whole_requests: bool = False) -> SenderConfig:
+def sender_config(config: ProducerConfig, *, whole_requests: bool) -> SenderConfig:
     return SenderConfig(
         acks=config.acks,
         retries=config.retries,

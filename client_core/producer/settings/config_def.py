@@ -7,6 +7,7 @@ Kafka 4.3.
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 from client_core.errors import ConfigError
 from client_core.network.secret import HIDDEN
+from client_core.network.security_config import TokenProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +154,25 @@ def _parse_password(name: str, value: object) -> str:
     return value.strip()
 
 
+def _parse_provider(name: str, value: object) -> TokenProvider:
+    """Returns the callable's place, or the callable itself. Neither is imported or called here."""
+    if isinstance(value, str):
+        place = value.strip()
+        parts = place.split(":")
+        if len(parts) != 2 or not all(word.isidentifier() for part in parts for word in part.split(".")):
+            raise invalid_value(name, HIDDEN, "Must be module:attribute, such as billing.tokens:kafka_token")
+        return TokenProvider(place)
+    if not callable(value):
+        raise invalid_value(
+            name,
+            HIDDEN,
+            f"Expected value to be a callable or module:attribute, but it was a {type(value).__name__}",
+        )
+    if inspect.iscoroutinefunction(value):
+        raise invalid_value(name, HIDDEN, "Must be a plain function, which may block; this one is async")
+    return TokenProvider.of(value)
+
+
 SHORT: Final = Kind("SHORT", _parse_short)
 INT: Final = Kind("INT", _parse_int)
 LONG: Final = Kind("LONG", _parse_long)
@@ -159,8 +180,10 @@ DOUBLE: Final = Kind("DOUBLE", _parse_double)
 BOOLEAN: Final = Kind("BOOLEAN", _parse_boolean)
 STRING: Final = Kind("STRING", _parse_string)
 URL: Final = Kind("STRING", _parse_url, mask=_without_query)
+CLASS: Final = Kind("CLASS", _parse_string)
 LIST: Final = Kind("LIST", _parse_list)
 PASSWORD: Final = Kind("PASSWORD", _parse_password, secret=True)
+PROVIDER: Final = Kind("STRING", _parse_provider)
 
 
 # -- valid values --------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ IDEMPOTENCE_RESTART: Final = Option(
     BOOLEAN,
     "false",
     None,
-    "Whether an error that ends an idempotent producer for good ends only what waits: a new id follows.",
+    "Whether a fatal idempotence error fails only waiting records; the producer then gets a new id.",
     is_ours=True,
 )
 RETRIES: Final = Option(
@@ -94,7 +94,7 @@ MAX_IN_FLIGHT: Final = Option(
     "Unanswered requests per connection; at most 5 with idempotence.",
 )
 BATCH_SIZE: Final = Option(
-    "batch.size", INT, "16384", at_least(0), "Bytes that one partition's batch may reach."
+    "batch.size", INT, "16384", at_least(0), "The largest batch of a partition, in bytes."
 )
 LINGER_MS: Final = Option("linger.ms", LONG, "5", at_least(0), "How long a batch waits to be filled.")
 BUFFER_MEMORY: Final = Option(
@@ -160,7 +160,7 @@ RECEIVE_BUFFER: Final = Option(
     "receive.buffer.bytes", INT, "32768", at_least(-1), "The socket's SO_RCVBUF; -1 leaves it to the system."
 )
 METADATA_MAX_AGE_MS: Final = Option(
-    "metadata.max.age.ms", LONG, "300000", at_least(0), "After how long metadata is fetched again unasked."
+    "metadata.max.age.ms", LONG, "300000", at_least(0), "The age at which metadata is refreshed."
 )
 METADATA_MAX_IDLE_MS: Final = Option(
     "metadata.max.idle.ms", LONG, "300000", at_least(5000), "After how long an unused topic is forgotten."
@@ -170,14 +170,14 @@ METADATA_RECOVERY_STRATEGY: Final = Option(
     STRING,
     "rebootstrap",
     one_of_any_case("REBOOTSTRAP", "NONE"),
-    "What to do when no known broker answers: begin again with bootstrap.servers, or nothing.",
+    "What to do when no known broker answers: restart from bootstrap.servers, or nothing.",
 )
 REBOOTSTRAP_TRIGGER_MS: Final = Option(
     "metadata.recovery.rebootstrap.trigger.ms",
     LONG,
     "300000",
     at_least(0),
-    "After how long without metadata the client begins again with bootstrap.servers.",
+    "After how long without metadata the client restarts from bootstrap.servers.",
 )
 ADAPTIVE_PARTITIONING: Final = Option(
     "partitioner.adaptive.partitioning.enable",
@@ -191,18 +191,18 @@ AVAILABILITY_TIMEOUT_MS: Final = Option(
     LONG,
     "0",
     at_least(0),
-    "After how long a broker that takes no requests is left out for records without a key; 0: never.",
+    "After how long a broker that accepts no requests gets no records without a key; 0: never.",
 )
 LOST_LEADER_PROBE_INTERVAL_MS: Final = Option(
     "partitioner.lost.leader.probe.interval.ms",
     LONG,
     "0",
     at_least(0),
-    "How often a lost broker is tried, and asked after; keyless records keep away. 0: they wait for it.",
+    "How often a lost broker is probed; records without a key avoid it. 0: they wait for it.",
     is_ours=True,
 )
 IGNORE_KEYS: Final = Option(
-    "partitioner.ignore.keys", BOOLEAN, "false", None, "Whether keys play no part in choosing a partition."
+    "partitioner.ignore.keys", BOOLEAN, "false", None, "Whether keys are ignored when a partition is chosen."
 )
 EXIT_FLUSH_TIMEOUT_MS: Final = Option(
     "exit.flush.timeout.ms",
@@ -224,21 +224,21 @@ COMPRESSION_GZIP_LEVEL: Final = Option(
     INT,
     "-1",
     between_or(1, 9, -1),
-    "How hard gzip tries: 9 packs best, 1 is quickest, -1 is zlib's own choice.",
+    "gzip's level: 9 compresses most, 1 is fastest, -1 is zlib's default.",
 )
 COMPRESSION_LZ4_LEVEL: Final = Option(
     "compression.lz4.level",
     INT,
     "9",
     between(1, 17),
-    "9 is quick; any other tries hard, and the harder the greater it is.",
+    "lz4's level: 9 is fast; other levels compress more, the higher the more.",
 )
 COMPRESSION_ZSTD_LEVEL: Final = Option(
     "compression.zstd.level",
     INT,
     "3",
     between(-131072, 22),
-    "How hard zstd tries: the more, the smaller and slower; below 0 it is quickest.",
+    "zstd's level: higher is smaller and slower; below 0 is fastest.",
 )
 
 #: The settings of producing, as a reader meets them: connection, delivery, batching, time, metadata,
@@ -287,5 +287,5 @@ PRODUCER_OPTIONS: Final = (
 #: Every setting that is honoured.
 OPTIONS: Final = (*PRODUCER_OPTIONS, *SECURITY_OPTIONS)
 
-#: Their names, and those of the files that may stand in for them.
+#: Their names, and those of the files that may replace them.
 NAMES: Final = frozenset(name for option in OPTIONS for name in (option.name, option.file_name) if name)

@@ -19,13 +19,8 @@ _NO_KERBEROS: Final = (
     "is for GSSAPI (Kerberos), which is not supported by this client; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
     "and OAUTHBEARER are"
 )
-_JAVA_SECURITY: Final = "chooses among Java's own implementations of TLS; this client has OpenSSL's"
+_JAVA_SECURITY: Final = "chooses among Java's own implementations of TLS; this client uses OpenSSL"
 _BROKERS_SIDE: Final = "is for brokers, which check tokens; a client only passes its token on"
-_NO_ASSERTION: Final = (
-    "is for the JWT-bearer grant, which is not supported by this client; the client-credentials grant is "
-    "(sasl.oauthbearer.client.credentials.client.id and .client.secret), and a token that lies in a file "
-    "(sasl.oauthbearer.token.endpoint.url=file:///PATH)"
-)
 _JAVA_ONLY: Final = "names a Java class, which this client can't load"
 _SERIALIZER: Final = (
     f"{_JAVA_ONLY}; keys and values are bytes here, and the library takes a callable as key_serializer and "
@@ -58,9 +53,10 @@ UNSUPPORTED: Final = {
     "ssl.trustmanager.algorithm": _JAVA_SECURITY,
     "ssl.secure.random.implementation": _JAVA_SECURITY,
     "sasl.client.callback.handler.class": _JAVA_ONLY,
-    "sasl.login.callback.handler.class": _JAVA_ONLY,
+    "sasl.login.callback.handler.class": (
+        f"{_JAVA_ONLY}; sasl.oauthbearer.token.provider takes a Python callable"
+    ),
     "sasl.login.class": _JAVA_ONLY,
-    "sasl.oauthbearer.jwt.retriever.class": _JAVA_ONLY,
     "sasl.oauthbearer.jwt.validator.class": _JAVA_ONLY,
     "sasl.oauthbearer.clock.skew.seconds": _BROKERS_SIDE,
     "sasl.oauthbearer.expected.audience": _BROKERS_SIDE,
@@ -71,7 +67,6 @@ UNSUPPORTED: Final = {
 UNSUPPORTED_FAMILIES: Final = {
     "sasl.kerberos.": _NO_KERBEROS,
     "sasl.oauthbearer.jwks.": _BROKERS_SIDE,
-    "sasl.oauthbearer.assertion.": _NO_ASSERTION,
 }
 
 #: librdkafka's names for Kafka's settings.
@@ -105,7 +100,7 @@ def refusal(name: str) -> ConfigError | None:
     if reason is None and name in _LIBRDKAFKA:
         reason = f"is librdkafka's name; Kafka's is {_LIBRDKAFKA[name]}"
     if reason is None and of_file in NAMES:
-        reason = f"is not taken: {of_file} holds no secret, and is given by its value"
+        reason = f"is not supported: {of_file} is not a secret; give its value directly"
     if reason is not None:
         return ConfigError(f"{name} {reason}", name=name)
     alike = difflib.get_close_matches(name.lower().replace("_", "."), sorted(NAMES), n=1, cutoff=_ALIKE)

@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 from client_core.producer.settings.config_def import (
     ANY_LIST,
     BOOLEAN,
+    CLASS,
     DOUBLE,
     INT,
     LIST,
     LONG,
     PASSWORD,
+    PROVIDER,
     SHORT,
     STRING,
     URL,
@@ -84,6 +86,23 @@ def _token_endpoint_complaint(value: str) -> str | None:
     return None
 
 
+_JAVAS: Final = "org.apache.kafka.common.security.oauthbearer."
+DEFAULT_RETRIEVER: Final = f"{_JAVAS}DefaultJwtRetriever"
+CLIENT_CREDENTIALS_RETRIEVER: Final = f"{_JAVAS}ClientCredentialsJwtRetriever"
+FILE_RETRIEVER: Final = f"{_JAVAS}FileJwtRetriever"
+JWT_BEARER_RETRIEVER: Final = f"{_JAVAS}JwtBearerJwtRetriever"
+_RETRIEVERS: Final = (DEFAULT_RETRIEVER, CLIENT_CREDENTIALS_RETRIEVER, FILE_RETRIEVER, JWT_BEARER_RETRIEVER)
+
+
+def _retriever_complaint(value: str) -> str | None:
+    if value in _RETRIEVERS:
+        return None
+    return (
+        f"Java's classes can't be loaded; what these do is built in: {', '.join(_RETRIEVERS)}. "
+        f"{TOKEN_PROVIDER.name} takes a Python callable"
+    )
+
+
 _PEM: Final = Rule("[PEM]", _store_type_complaint)
 
 SECURITY_PROTOCOL: Final = Option(
@@ -117,7 +136,7 @@ TRUSTSTORE_CERTIFICATES: Final = Option(
     PASSWORD,
     None,
     None,
-    "The authorities to trust, themselves.",
+    "The authorities to trust, as PEM text.",
     may_be_file=True,
 )
 KEYSTORE_TYPE: Final = Option(
@@ -141,7 +160,7 @@ KEYSTORE_KEY: Final = Option(
     PASSWORD,
     None,
     None,
-    "Our private key itself (PKCS#8), with ssl.keystore.certificate.chain.",
+    "Our private key (PKCS#8) as PEM text, with ssl.keystore.certificate.chain.",
     may_be_file=True,
 )
 KEYSTORE_CERTIFICATE_CHAIN: Final = Option(
@@ -149,7 +168,7 @@ KEYSTORE_CERTIFICATE_CHAIN: Final = Option(
     PASSWORD,
     None,
     None,
-    "Our certificate itself, and those between it and an authority.",
+    "Our certificate and its intermediate ones, as PEM text.",
     may_be_file=True,
 )
 KEY_PASSWORD: Final = Option(
@@ -157,7 +176,7 @@ KEY_PASSWORD: Final = Option(
     PASSWORD,
     None,
     None,
-    "What our private key is encrypted with, if it is.",
+    "The password of our private key, if it is encrypted.",
     may_be_file=True,
 )
 ENABLED_PROTOCOLS: Final = Option(
@@ -173,7 +192,7 @@ SSL_PROTOCOL: Final = Option(
     STRING,
     "TLSv1.3",
     None,
-    "Taken for Java's sake and without effect: ssl.enabled.protocols decides.",
+    "Accepted for compatibility, without effect: ssl.enabled.protocols decides.",
     taken=one_of(*_PROTOCOLS),
 )
 CIPHER_SUITES: Final = Option(
@@ -188,7 +207,7 @@ ENDPOINT_IDENTIFICATION: Final = Option(
     STRING,
     "https",
     None,
-    "https: the broker's certificate must bear its host name. Empty: any certificate will do.",
+    "https: the broker's certificate must bear its host name. Empty: any name is accepted.",
     taken=Rule("[https, (empty)]", _endpoint_complaint),
 )
 
@@ -199,7 +218,7 @@ SASL_MECHANISM: Final = Option(
     STRING,
     None,
     None,
-    "How to prove who we are; must be given where security.protocol has SASL.",
+    "How to authenticate; required if security.protocol has SASL.",
     taken=Rule(f"[{', '.join(MECHANISMS)}]", _mechanism_complaint),
     kafka_default="GSSAPI",
 )
@@ -237,6 +256,14 @@ TOKEN_ENDPOINT_URL: Final = Option(
     "Where OAUTHBEARER's token comes from: https, or file:// and a file that holds one.",
     taken=Rule("https, http or file URL", _token_endpoint_complaint),
 )
+TOKEN_PROVIDER: Final = Option(
+    "sasl.oauthbearer.token.provider",
+    PROVIDER,
+    None,
+    None,
+    "module:attribute of a callable that returns tokens; the library also takes the callable itself.",
+    is_ours=True,
+)
 OAUTH_CLIENT_ID: Final = Option(
     "sasl.oauthbearer.client.credentials.client.id",
     STRING,
@@ -253,8 +280,86 @@ OAUTH_CLIENT_SECRET: Final = Option(
     "Client secret of the token request.",
     may_be_file=True,
 )
+JWT_RETRIEVER_CLASS: Final = Option(
+    "sasl.oauthbearer.jwt.retriever.class",
+    CLASS,
+    DEFAULT_RETRIEVER,
+    None,
+    "The grant, by Java's class names; the default is client credentials, or a file with file://.",
+    taken=Rule(f"[{', '.join(_RETRIEVERS)}]", _retriever_complaint),
+)
+ASSERTION_FILE: Final = Option(
+    "sasl.oauthbearer.assertion.file",
+    STRING,
+    None,
+    None,
+    "A file with a ready assertion, which replaces the client's secret. Read again when it changes.",
+)
+ASSERTION_PRIVATE_KEY_FILE: Final = Option(
+    "sasl.oauthbearer.assertion.private.key.file",
+    STRING,
+    None,
+    None,
+    "A file with the PEM key that signs assertions (extra oauth). Read again when it changes.",
+)
+ASSERTION_PASSPHRASE: Final = Option(
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    PASSWORD,
+    None,
+    None,
+    "What that key is encrypted with, if it is.",
+    may_be_file=True,
+)
+ASSERTION_TEMPLATE_FILE: Final = Option(
+    "sasl.oauthbearer.assertion.template.file",
+    STRING,
+    None,
+    None,
+    'A JSON file of an assertion\'s "header" and "payload". Read again when it changes.',
+)
+ASSERTION_ALGORITHM: Final = Option(
+    "sasl.oauthbearer.assertion.algorithm",
+    STRING,
+    "RS256",
+    one_of_any_case("ES256", "RS256"),
+    "How assertions are signed: by an RSA key, or by one on the curve P-256.",
+)
+ASSERTION_AUD: Final = Option(
+    "sasl.oauthbearer.assertion.claim.aud", STRING, None, None, "An assertion's audience."
+)
+ASSERTION_ISS: Final = Option(
+    "sasl.oauthbearer.assertion.claim.iss",
+    STRING,
+    None,
+    None,
+    "An assertion's issuer. With client credentials it is what makes assertions be signed here.",
+)
+ASSERTION_SUB: Final = Option(
+    "sasl.oauthbearer.assertion.claim.sub", STRING, None, None, "An assertion's subject."
+)
+ASSERTION_EXP_S: Final = Option(
+    "sasl.oauthbearer.assertion.claim.exp.seconds",
+    INT,
+    "300",
+    between(0, 86400),
+    "How long an assertion is valid.",
+)
+ASSERTION_NBF_S: Final = Option(
+    "sasl.oauthbearer.assertion.claim.nbf.seconds",
+    INT,
+    "60",
+    between(0, 3600),
+    "How long before now it becomes valid, for clocks that differ.",
+)
+ASSERTION_JTI: Final = Option(
+    "sasl.oauthbearer.assertion.claim.jti.include",
+    BOOLEAN,
+    "false",
+    None,
+    "Whether each assertion has an id of its own.",
+)
 OAUTH_SCOPE: Final = Option(
-    "sasl.oauthbearer.scope", STRING, None, None, "Which scope to ask for, if the token's issuer wants one."
+    "sasl.oauthbearer.scope", STRING, None, None, "The scope to request, if the token's issuer needs one."
 )
 OAUTH_SCOPE_CLAIM_NAME: Final = Option(
     "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, "What the token calls its scope."
@@ -308,28 +413,28 @@ LOGIN_REFRESH_WINDOW_FACTOR: Final = Option(
     DOUBLE,
     "0.8",
     between(0.5, 1.0),
-    "After which part of its life a token is renewed.",
+    "The part of its lifetime after which a token is renewed.",
 )
 LOGIN_REFRESH_WINDOW_JITTER: Final = Option(
     "sasl.login.refresh.window.jitter",
     DOUBLE,
     "0.05",
     between(0.0, 0.25),
-    "How much of its life, by chance, is added to that.",
+    "A random addition to that, as a part of the lifetime.",
 )
 LOGIN_REFRESH_MIN_PERIOD_S: Final = Option(
     "sasl.login.refresh.min.period.seconds",
     SHORT,
     "60",
     between(0, 900),
-    "How long a token is kept at least, unless it ends before.",
+    "The least time before a token is renewed, unless it expires earlier.",
 )
 LOGIN_REFRESH_BUFFER_S: Final = Option(
     "sasl.login.refresh.buffer.seconds",
     SHORT,
     "300",
     between(0, 3600),
-    "How long before its end a token is renewed at the latest.",
+    "A token is renewed at least this long before it expires.",
 )
 
 SSL_OPTIONS: Final = (
@@ -347,11 +452,41 @@ SSL_OPTIONS: Final = (
     ENDPOINT_IDENTIFICATION,
 )
 
+#: Those of an assertion that is signed here.
+SIGNED_ASSERTION_OPTIONS: Final = (
+    ASSERTION_PRIVATE_KEY_FILE,
+    ASSERTION_PASSPHRASE,
+    ASSERTION_TEMPLATE_FILE,
+    ASSERTION_ALGORITHM,
+    ASSERTION_AUD,
+    ASSERTION_ISS,
+    ASSERTION_SUB,
+    ASSERTION_EXP_S,
+    ASSERTION_NBF_S,
+    ASSERTION_JTI,
+)
+ASSERTION_OPTIONS: Final = (ASSERTION_FILE, *SIGNED_ASSERTION_OPTIONS)
+
+#: Those of a request to a token endpoint.
+TOKEN_REQUEST_OPTIONS: Final = (
+    JWT_RETRIEVER_CLASS,
+    OAUTH_CLIENT_ID,
+    OAUTH_CLIENT_SECRET,
+    *ASSERTION_OPTIONS,
+    OAUTH_SCOPE,
+    OAUTH_HEADER_URLENCODE,
+    LOGIN_CONNECT_TIMEOUT_MS,
+    LOGIN_READ_TIMEOUT_MS,
+)
+
 #: Those that only OAUTHBEARER reads.
 OAUTH_OPTIONS: Final = (
     TOKEN_ENDPOINT_URL,
+    TOKEN_PROVIDER,
+    JWT_RETRIEVER_CLASS,
     OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET,
+    *ASSERTION_OPTIONS,
     OAUTH_SCOPE,
     OAUTH_SCOPE_CLAIM_NAME,
     OAUTH_SUB_CLAIM_NAME,

@@ -13,7 +13,7 @@ the merged values, prints nothing.
 {{- include "pilotfish.checkKinds" . }}
 {{- range $broker := splitList "," (.bootstrapServers | default "") }}
 {{- if and $.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]{1,5}$" (trim $broker))) }}
-{{- fail (printf "pilotfish.bootstrapServers: %q is no HOST:PORT; give one or more of those, with commas between" $broker) }}
+{{- fail (printf "pilotfish.bootstrapServers: %q is not HOST:PORT; give one or more, separated by commas" $broker) }}
 {{- end }}
 {{- end }}
 {{- include "pilotfish.checkNames" . }}
@@ -42,7 +42,7 @@ the merged values, prints nothing.
 {{- end }}
 {{- end }}
 {{- if and .image.digest (not (regexMatch "^[a-z0-9+._-]+:[0-9a-fA-F]{32,}$" .image.digest)) }}
-{{- fail (printf "pilotfish.image.digest: %q is none; give it as sha256:…, as the registry tells it" .image.digest) }}
+{{- fail (printf "pilotfish.image.digest: %q is not a digest; give it as sha256:…, as the registry shows it" .image.digest) }}
 {{- end }}
 {{- end -}}
 

@@ -23,7 +23,7 @@ nothing, so a chart may include both.
 {{- define "pilotfish.sidecar" -}}
 {{- $values := include "pilotfish.values" . | fromYaml -}}
 {{- if not (or $values.bootstrapServers (index $values.kafka "bootstrap.servers") $values.configMapName) }}
-{{- fail "pilotfish.bootstrapServers: name the brokers, as HOST:PORT with commas between, such as kafka-bootstrap.kafka:9092" }}
+{{- fail "pilotfish.bootstrapServers: give the brokers as HOST:PORT, separated by commas, such as kafka-bootstrap.kafka:9092" }}
 {{- end -}}
 - name: pilotfish
   image: {{ include "pilotfish.image" $values }}

@@ -109,7 +109,7 @@ def doubts(options: Options) -> list[str]:
     found: list[str] = []
     brokers = (options.bootstrap_servers or kafka.get(_BOOTSTRAP, "")).split(",")
     if any(broker.strip(" [").startswith(_LOOPBACK) for broker in brokers):
-        found.append("a broker on localhost is one in the pod itself; elsewhere it has another name")
+        found.append("in a pod, localhost is the pod itself; name the broker as the pod can reach it")
     if own.get("api_host", "127.0.0.1") not in ("127.0.0.1", "localhost", "::1", ""):
         found.append("with api_host the API can be reached from outside of the pod; see docs/security.md")
     folder = own.get("events_folder", "")
@@ -134,7 +134,7 @@ def _pairs(option: str, texts: Iterable[str], faults: list[str]) -> dict[str, st
         if not equals or not name:
             faults.append(f"{option} {_shown(name)}: must be NAME=VALUE")
         elif name in pairs:
-            faults.append(f"{option} {_shown(name)}: is given twice; leave one")
+            faults.append(f"{option} {_shown(name)}: is given twice; give it once")
         else:
             pairs[name] = value
     return pairs
@@ -152,21 +152,21 @@ def _shown(name: str) -> str:
 
 def _check_names(options: Options, secrets: Mapping[str, str], faults: list[str]) -> None:
     if options.image is not None and not _IMAGE.fullmatch(options.image):
-        faults.append(f"--image {options.image!r}: is no image; write it as registry.example/pilotfish:0.1.0")
-    if options.image is None and pilotfish_version() == "unknown":
         faults.append(
-            "--image: must be given: this Pilotfish was never installed and does not know its version"
+            f"--image {options.image!r}: is not an image; write it as registry.example/pilotfish:0.1.0"
         )
+    if options.image is None and pilotfish_version() == "unknown":
+        faults.append("--image: must be given: this Pilotfish is not installed, so its version is unknown")
     if options.config_map is not None and not _OBJECT_NAME.fullmatch(options.config_map):
-        faults.append(f"--config-map {options.config_map!r}: can be no ConfigMap's name; give that of one")
+        faults.append(f"--config-map {options.config_map!r}: is not a valid name of a ConfigMap")
     for name, secret in secrets.items():
         if not _SECRET_NAME.fullmatch(name):
             faults.append(
-                f"--secret {_shown(name)}: NAME becomes a folder and must be lower-case letters, digits and "
-                "hyphens, 40 at most"
+                f"--secret {_shown(name)}: NAME becomes a folder: at most 40 lower-case letters, digits "
+                "and hyphens"
             )
         if not _OBJECT_NAME.fullmatch(secret):
-            faults.append(f"--secret {_shown(name)}: what follows can be no Secret's name; give that of one")
+            faults.append(f"--secret {_shown(name)}: the part after = is not a valid name of a Secret")
 
 
 def _check_inline_secrets(kafka: Mapping[str, str], faults: list[str]) -> None:
@@ -184,17 +184,17 @@ def _check_inline_secrets(kafka: Mapping[str, str], faults: list[str]) -> None:
 def _take_bootstrap_servers(options: Options, kafka: dict[str, str], faults: list[str]) -> None:
     given = options.bootstrap_servers
     if given is not None and _BOOTSTRAP in kafka:
-        faults.append(f"--bootstrap-servers: is given, and --kafka {_BOOTSTRAP} too; leave one")
+        faults.append(f"--bootstrap-servers: --kafka {_BOOTSTRAP} is given, too; give one of them")
     elif given is not None:
         kafka[_BOOTSTRAP] = given.strip()
     if _BOOTSTRAP not in kafka:
         if options.config_map is None:
-            faults.append("--bootstrap-servers: name the brokers, as HOST:PORT with commas between")
+            faults.append("--bootstrap-servers: give the brokers as HOST:PORT, separated by commas")
         return
     try:
         parse_and_validate_addresses([part.strip() for part in kafka[_BOOTSTRAP].split(",")])
     except ConfigError as error:
-        faults.append(f"--bootstrap-servers: {error.message}; write HOST:PORT, with commas between")
+        faults.append(f"--bootstrap-servers: {error.message}; write HOST:PORT, separated by commas")
 
 
 def _check_values(
@@ -207,7 +207,7 @@ def _check_values(
     for name, value in given.items():
         if _UNPRINTABLE.search(value):
             faults.append(
-                f"{option} {_shown(name)}: has a line's end or another character that can't be printed"
+                f"{option} {_shown(name)}: has a line break or another unprintable character; remove it"
             )
         for folder in _SECRET_FILE.findall(value):
             if folder not in secrets:
@@ -252,9 +252,9 @@ def _check_kafka(kafka: Mapping[str, str], has_config_map: bool, faults: list[st
 def _check_ports_and_hosts(own: Mapping[str, str], settings: Settings) -> None:
     faults = []
     if "admin_host" in own and settings.admin_host not in _EVERY_ADDRESS:
-        faults.append("--set admin_host: probes come to the pod's address; leave it at 0.0.0.0")
+        faults.append("--set admin_host: probes use the pod's address; keep 0.0.0.0")
     faults += [
-        f"--set {name}: 0 takes a free port, which the app can't know; give a number"
+        f"--set {name}: 0 chooses a free port, which the app can't know; give a port number"
         for name, port in (("admin_port", settings.admin_port), ("api_port", settings.api_port))
         if port == 0
     ]

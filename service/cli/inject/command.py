@@ -70,7 +70,7 @@ def _kafka_names(_: click.Context, __: click.Parameter, incomplete: str) -> list
     multiple=True,
     type=click.Path(allow_dash=True),
     metavar="FILE",
-    help="A manifest, YAML or JSON; - for standard input; a folder for those in it. Repeatable.",
+    help="A manifest (YAML or JSON), a folder of manifests, or - for standard input. Repeatable.",
 )
 @click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="The brokers, as the pod will reach them.")
 @click.option(
@@ -109,15 +109,15 @@ def _kafka_names(_: click.Context, __: click.Parameter, incomplete: str) -> list
     "--app-grace-seconds",
     type=click.IntRange(0, 86_400),
     metavar="SECONDS",
-    help="How long the app itself may take to end; its terminationGracePeriodSeconds, or 30, unless given.",
+    help="How long the app may take to end; default: its terminationGracePeriodSeconds, or 30.",
 )
 @click.option("--only", multiple=True, metavar="KIND/NAME", help="Only this workload. Repeatable.")
-@click.option("--uninject", is_flag=True, help="Take the sidecar out instead.")
+@click.option("--uninject", is_flag=True, help="Remove the sidecar instead.")
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file instead."
 )
 @click.option("--in-place", "-i", is_flag=True, help="Write each file back where it came from.")
-@click.option("--summary", is_flag=True, help="Say on standard error what became of each object.")
+@click.option("--summary", is_flag=True, help="Report on standard error what was done with each object.")
 @click.pass_context
 def inject(
     ctx: click.Context,
@@ -164,13 +164,13 @@ def _check_files(
 ) -> None:
     # A word that is no file may be half of an option, and a secret.
     faults = [
-        f"{name}: say -f {name}" if Path(name).exists() else "there is a word without an option; say -f FILE"
+        f"{name}: say -f {name}" if Path(name).exists() else "arguments need an option; use -f FILE"
         for name in files
     ]
     if not named and not files:
         faults.append("-f: name a manifest, or - for standard input")
     faults += [
-        f"-f {name}: is an address; fetch it first: curl -fsS {name} | pilotfish inject -f -"
+        f"-f {name}: is a URL; fetch it first: curl -fsS {name} | pilotfish inject -f -"
         for name in named
         if name.startswith(("http://", "https://"))
     ]
@@ -185,9 +185,9 @@ def _check_files(
         if "/" not in one.strip("/")
     ]
     if in_place and output is not None:
-        faults.append("--in-place: writes each file back, --output writes one; give one of them")
+        faults.append("--in-place and --output: exclude each other; give one of them")
     if in_place and "-" in named:
-        faults.append("--in-place: standard input has no place; leave it out, or name the file")
+        faults.append("--in-place: can't be used with standard input; omit it, or name the file")
     if faults:
         raise AskedError(faults)
 
@@ -201,7 +201,7 @@ def _refuse_beside_uninject(ctx: click.Context) -> None:
         and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     ]
     if given:
-        raise AskedError([f"{option}: has no meaning beside --uninject; leave it out" for option in given])
+        raise AskedError([f"{option}: has no effect with --uninject; omit it" for option in given])
 
 
 def _say(done: Result, doubtful: list[str], summary: bool) -> None:

@@ -34,7 +34,7 @@ def paths_of(named: Sequence[str]) -> list[str]:
         if not inside:
             kinds = ", ".join(_SUFFIXES)
             raise AskedError(
-                [f"-f {name}: is a folder without files of {kinds}; folders in it are not looked into"]
+                [f"-f {name}: is a folder without files of {kinds}; its subfolders are not searched"]
             )
         found.extend(map(str, inside))
     known: dict[str, str] = {}
@@ -42,7 +42,7 @@ def paths_of(named: Sequence[str]) -> list[str]:
         place = name if name == STANDARD_INPUT else os.path.realpath(name)
         if place in known:
             as_what = "" if known[place] == name else f", as {known[place]} too"
-            raise AskedError([f"-f {name}: is given twice{as_what}; leave one"])
+            raise AskedError([f"-f {name}: is given twice{as_what}; give it once"])
         known[place] = name
     return found
 
@@ -60,7 +60,9 @@ def read(paths: Sequence[str]) -> list[Source]:
             broken.append(f"{name}: can't be read: {error.strerror or error}")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            broken.append(f"{name}, line {line}: is not UTF-8; save it so, or `iconv -t utf-8` it")
+            broken.append(
+                f"{name}, line {line}: is not UTF-8; save it as UTF-8, or convert it with `iconv -t utf-8`"
+            )
     if broken:
         raise ManifestError(broken)
     return sources
@@ -113,7 +115,7 @@ def write(texts: Mapping[Path, str]) -> None:
 def _written_beside(target: Path, text: str) -> Path:
     """Writes a new file in the target's folder, with the target's mode or the default one."""
     if target.exists() and not target.is_file():
-        raise FileExistsError(errno.EEXIST, "it is no file")
+        raise FileExistsError(errno.EEXIST, "it is not a file")
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
     descriptor, name = tempfile.mkstemp(prefix=_BESIDE, dir=target.parent)
     try:

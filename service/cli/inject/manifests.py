@@ -150,7 +150,7 @@ class _Manifests:
         if not any(read.found for documents in self._read for read in documents):
             named = ", ".join(source.file for source in sources)
             raise ManifestError(
-                [f"{named}: holds no object of Kubernetes; was what should write it interrupted?"]
+                [f"{named}: has no Kubernetes object; was the command that writes it interrupted?"]
             )
 
     def _workloads(self) -> list[Workload]:
@@ -234,13 +234,13 @@ class _Manifests:
 def _reading(source: Source, broken: list[str]) -> Iterator[_Read]:
     body = source.text.removeprefix(_BOM)
     if "\r" in body and "\n" not in body:
-        broken.append(f"{source.file}: its lines end with \\r alone; make that \\n: tr '\\r' '\\n'")
+        broken.append(f"{source.file}: its lines end with \\r alone; convert them to \\n: tr '\\r' '\\n'")
         return
     try:
         documents = parse(body)
     except NotYamlError as error:
         place = Place(source.file, error.document, line=error.line + 1)
-        broken.append(f"{place}: is no YAML: {error.why}; {_remedy(body, error.line)}")
+        broken.append(f"{place}: is not YAML: {error.why}; {_remedy(body, error.line)}")
         return
     for document in documents:
         try:

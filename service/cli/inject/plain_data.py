@@ -77,7 +77,7 @@ class _Reading:
                 continue
             name = key_of(key)
             if name in own:
-                raise EditError(key.line, f"has the key {name} twice; leave one")
+                raise EditError(key.line, f"has the key {name} twice; keep one")
             own[name] = self.value(value, inside)
         for source in node.merged():
             for name, taken in self._source(source, inside):
@@ -102,6 +102,6 @@ def key_of(node: Node) -> Key:
     """Returns a key's text, or its spelling if it is no string."""
     of = target(node)
     if not isinstance(of, Scalar):
-        raise EditError(node.line, "has a key that is no text")
+        raise EditError(node.line, "has a key that is not a string")
     value = scalar_value(of)
     return value if isinstance(value, str | Raw) else Raw(of.text)

@@ -74,7 +74,7 @@ def _list_faults(spec: Object, key: str) -> Iterator[Fault]:
         return
     for index, item in enumerate(items or ()):
         if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not item["name"]:
-            yield Fault(("spec", key, index), f"{key}[{index}] has no name that is a text; give it one")
+            yield Fault(("spec", key, index), f"{key}[{index}] has no string as its name; give it one")
 
 
 def faults(kind: str, taken: Taken, sidecar: Sidecar) -> Iterator[Fault]:
@@ -111,8 +111,8 @@ def _name_faults(taken: Taken, sidecar: Sidecar) -> Iterator[Fault]:
             if is_own_volume(name) and name not in there:
                 yield Fault(
                     (*path, "volumeMounts"),
-                    f"container {item['name']} mounts {name}, which the sidecar would have and this call "
-                    "does not add; add --secret, or --config-map, or give the app a volume of its own",
+                    f"container {item['name']} mounts {name}, which this call does not add; add "
+                    "--secret, or --config-map, or give the app a volume of its own",
                 )
     if not taken.had_sidecar:
         yield from _volume_faults(spec, sidecar)
@@ -142,8 +142,8 @@ def _port_faults(spec: Object, sidecar: Sidecar) -> Iterator[Fault]:
                 what, setting = taken[number]
                 yield Fault(
                     path,
-                    f"container {item['name']} has port {number}, which is that of the sidecar's {what}; "
-                    f"a pod's containers share its ports: give the sidecar another by --set {setting}=PORT",
+                    f"container {item['name']} uses port {number}, that of the sidecar's {what}; "
+                    f"a pod's containers share ports: give the sidecar another by --set {setting}=PORT",
                 )
             if port.get("name") == PORT_NAME:
                 yield Fault(
@@ -159,8 +159,8 @@ def warnings(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
     if spec.get("hostNetwork") is True:
         yield Fault(
             ("spec", "hostNetwork"),
-            f"with hostNetwork the ports {sidecar.admin_port} and {sidecar.api_port} are the node's: one "
-            "such pod a node, and whatever runs there can ask the API; consider tokens_file",
+            f"with hostNetwork the ports {sidecar.admin_port} and {sidecar.api_port} are the node's: a "
+            "node can run one such pod, and any process there can call the API; consider tokens_file",
         )
     if _is_guaranteed(spec):
         yield Fault(

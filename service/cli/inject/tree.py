@@ -255,7 +255,9 @@ class _Builder:
     def _alias(self, event: Any) -> Alias:
         found = self._anchors.get(event.anchor)
         if found is None:
-            raise NotYamlError(self.number, self.line, f"names the anchor {event.anchor}, which is nowhere")
+            raise NotYamlError(
+                self.number, self.line, f"uses the anchor {event.anchor}, which is not defined"
+            )
         return Alias(event.start_mark.index, event.end_mark.index, self.line, found)
 
     def _begin(self, event: Any, made: Mapping | Sequence) -> None:

@@ -82,14 +82,14 @@ def objects(file: str, document: Document) -> Iterator[Found]:
         place = Place(file, document.number, line=root.line + 1)
         what = "a list" if isinstance(root, Sequence) else "a text"
         raise ManifestError(
-            [f"{place}: is no object of Kubernetes but {what}; give manifests, with apiVersion and kind"]
+            [f"{place}: is not a Kubernetes object but {what}; give manifests, with apiVersion and kind"]
         )
     yield from _objects(file, document.number, root, ())
 
 
 def _objects(file: str, number: int, node: Node, path: Path) -> Iterator[Found]:
     if len(path) > DEEPEST:
-        raise EditError(node.line, f"its Lists nest deeper than {DEEPEST // 2} levels, or hold themselves")
+        raise EditError(node.line, f"its Lists nest deeper than {DEEPEST // 2} levels, or contain themselves")
     kind = text_of(child(node, "kind"))
     if kind == "List" and _group(node) == "":
         items = child(node, "items")
@@ -127,7 +127,7 @@ def _left(title: str, place: Place, kind: str | None, node: Node) -> Left:
     if kind in _KINDS:
         known = " or ".join(f"{group or 'v1'}{'/…' if group else ''}" for group in _KINDS[kind][0])
         group = text_of(child(node, "apiVersion")) or "none"
-        return Left(title, place, f"its apiVersion is {group}; known is {known}", is_doubtful=True)
+        return Left(title, place, f"its apiVersion is {group}; supported: {known}", is_doubtful=True)
     if _has_containers(node):
         why = f"it holds containers, but {kind} is no kind that inject knows; those are {', '.join(KINDS)}"
         return Left(title, place, why, is_doubtful=True)

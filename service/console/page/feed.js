@@ -76,7 +76,7 @@ export class Feed {
   }
 
   /** An error of this page must not look like one of the sidecar. */
-  #tell(event, data) {
+  #emit(event, data) {
     try {
       this.#onEvent(event, JSON.parse(data));
     } catch (fault) {
@@ -102,7 +102,7 @@ export class Feed {
         silence = setTimeout(() => attempt.abort(), SILENCE_MS);
         for (const { event, data, id } of parser.take(value)) {
           if (id !== null) this.#lastId = id;
-          this.#tell(event, data);
+          this.#emit(event, data);
         }
         this.#failures = 0;
         this.#onState("live", null);

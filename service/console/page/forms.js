@@ -128,7 +128,7 @@ function labelled(label, fault) {
 }
 
 function answerReceipt(place, { partition, offset, timestamp }, tookMs) {
-  const where = `partition ${partition}, ${offset === null ? "offset not told" : `offset ${offset}`}`;
+  const where = `partition ${partition}, ${offset === null ? "offset unknown" : `offset ${offset}`}`;
   const how = `In ${Math.round(tookMs)} ms, with the timestamp ${clock(timestamp)}.`;
   answer(place, "good", `Written: ${where}`, [how]);
 }

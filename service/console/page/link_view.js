@@ -82,9 +82,9 @@ export class LinkView {
   #text(model) {
     if (this.#state === "refused") return this.#error.message;
     const { farewell } = model;
-    const goodbye = farewell === null ? "" : `It said goodbye: ${farewell.detail ?? farewell.reason}. `;
-    const old = this.#heardMs === null ? "" : "What you see below is from then. ";
-    return `${goodbye}${old}This page goes on trying.`;
+    const goodbye = farewell === null ? "" : `It announced its end: ${farewell.detail ?? farewell.reason}. `;
+    const old = this.#heardMs === null ? "" : "The page shows the last known state. ";
+    return `${goodbye}${old}This page keeps trying.`;
   }
 
   #askForToken() {

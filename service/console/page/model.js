@@ -130,7 +130,7 @@ const RESETS = {
 
 /** Both the watch and the status report it, so its key is the same in both. */
 function leaderChange(at, { topic, partition, leader_epoch: epoch }, before, now) {
-  const name = (id) => (id === null ? "nobody" : `broker ${id}`);
+  const name = (id) => (id === null ? "no leader" : `broker ${id}`);
   return {
     key: `${topic}/${partition}/${epoch}/${now}`,
     at,
@@ -144,7 +144,7 @@ function topicChange({ change, partition_count: now, previous_partition_count: b
   if (change === "appeared") return `now followed, ${now === 1 ? "1 partition" : `${now} partitions`}`;
   if (change === "grew") return `grew from ${before} to ${now} partitions`;
   if (change === "recreated") return "was deleted and made again";
-  if (change === "forgotten") return "no longer followed: nobody asked for it";
+  if (change === "forgotten") return "no longer followed: not in use";
   return "gone: the brokers do not know it any more";
 }
 

@@ -151,7 +151,7 @@ function update(tr, { summary, count: listedCount }) {
 /** The number of partitions that each broker leads: `1: 4, 2: 3, 3: 5`. */
 function ledByText(ledBy) {
   const led = [...ledBy].sort(([a], [b]) => a - b);
-  return led.map(([id, number]) => `${id}: ${count(number)}`).join(", ") || "nobody";
+  return led.map(([id, number]) => `${id}: ${count(number)}`).join(", ") || "none";
 }
 
 function stateOf(summary) {

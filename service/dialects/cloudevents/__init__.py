@@ -19,9 +19,9 @@ def dialect(sidecar: Sidecar) -> Dialect:
     events = Events(
         clock=sidecar.producer.clock,
         producing=sidecar.producing,
-        room=sidecar.room,
+        admission=sidecar.admission,
         limits=sidecar.limits,
-        body_threads=sidecar.aside,
+        body_threads=sidecar.body_threads,
         metrics=sidecar.http,
     )
     return Dialect(events_router(events).routes, ("/cloudevents",), native, ProblemAnswer)

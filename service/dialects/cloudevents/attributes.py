@@ -86,7 +86,7 @@ def fault_of_time(value: str) -> str | None:
             off_hours, off_minutes = offset
             if off_hours < 24 and off_minutes < 60:
                 return None
-    return "must be a time as RFC 3339 writes it, such as 2018-04-05T17:31:00Z"
+    return "must be an RFC 3339 time, such as 2018-04-05T17:31:00Z"
 
 
 def fault_of_media_type(value: str) -> str | None:
@@ -102,7 +102,7 @@ def _is_day(year: int, month: int, day: int) -> bool:
 
 
 def _fault_of_version(value: str) -> str | None:
-    return None if value == "1.0" else "of CloudEvents only version 1.0 is taken"
+    return None if value == "1.0" else "only version 1.0 of CloudEvents is supported"
 
 
 def _fault_of_empty(value: str) -> str | None:
@@ -131,9 +131,9 @@ def is_text_only(name: str) -> bool:
 def check_name(name: str) -> None:
     """Raises ValueError for an invalid attribute name."""
     if not _NAME.fullmatch(name):
-        raise ValueError("an attribute's name has nothing but the letters a-z and digits")
+        raise ValueError("an attribute's name may have only the letters a-z and digits")
     if name == "data":
-        raise ValueError("data is no attribute's name")
+        raise ValueError("an attribute can't be named data")
 
 
 def check_value(name: str, value: str) -> None:

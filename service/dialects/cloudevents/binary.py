@@ -62,7 +62,7 @@ def decoded(value: bytes) -> str:
     if text.startswith('"'):
         quoted = _QUOTED.fullmatch(text)
         if quoted is None:
-            raise ValueError("begins as a quoted string and does not end as one")
+            raise ValueError("is a quoted string without its closing quote")
         text = _ESCAPED.sub(r"\1", quoted[1])
     if "%" not in text:
         return text
@@ -77,7 +77,7 @@ def _take(raw_name: bytes, raw_value: bytes, attributes: dict[str, str]) -> None
     try:
         check_name(name)
         if name == "datacontenttype":
-            raise ValueError("in binary mode the Content-Type header says it")
+            raise ValueError("in binary mode the Content-Type header gives it")
         if name in attributes:
             raise ValueError("duplicate header")
         value = decoded(raw_value)
@@ -106,10 +106,10 @@ def _check_complete(attributes: dict[str, str]) -> None:
         raise BodyError(
             400,
             "",
-            "no CloudEvent: there are no ce-* headers (binary mode), and Content-Type is neither "
+            "not a CloudEvent: there are no ce-* headers (binary mode), and Content-Type is neither "
             "application/cloudevents+json nor application/cloudevents-batch+json",
         )
-    raise BodyError(400, f"ce-{missing}", "the header is missing; every CloudEvent has it")
+    raise BodyError(400, f"ce-{missing}", "the header is missing; every CloudEvent needs it")
 
 
 def _utf8(value: bytes) -> str:

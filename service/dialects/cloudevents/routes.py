@@ -79,7 +79,7 @@ _HEADERS: Final = (
     ("ce-specversion", "1.0", "In binary mode every event has ce-specversion, ce-id, ce-source and ce-type."),
     ("ce-id", "A234-1234-1234", "Values are percent-encoded UTF-8."),
     ("ce-source", "/mycontext", "A URI-reference."),
-    ("ce-type", "com.example.someevent", "Any other attribute has its header likewise: ce-subject, ce-time."),
+    ("ce-type", "com.example.someevent", "Other attributes have headers, too: ce-subject, ce-time."),
     ("ce-partitionkey", "customer-7", "Becomes the record's key."),
 )
 
@@ -144,14 +144,14 @@ class Events:
         *,
         clock: Clock,
         producing: Producing,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
     ) -> None:
         self._clock = clock
         self._producing = producing
-        self._room = room
+        self._admission = admission
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
@@ -170,9 +170,9 @@ class Events:
             self._producing.check(topic, caller)
             check_encoding(header(scope, b"content-encoding"))
             media_type = _envelope_type(header(scope, b"content-type"))
-            with self._room.enter(announced_bytes(scope), caller) as place:
+            with self._admission.acquire(announced_bytes(scope), caller) as permit:
                 body = await read_body(
-                    request.scope, request.receive, place, self._producing.times.timeout_ms
+                    request.scope, request.receive, permit, self._producing.times.timeout_ms
                 )
                 records = await self._body_threads.read(
                     partial(self._records, topic, media_type, scope["headers"]), body
@@ -181,7 +181,7 @@ class Events:
                     return answer_of(topic, (), _ACCEPTED)
                 times = self._producing.dialect_times(topic, since_ms=since_ms)
                 result = await self._producing.deliver(
-                    topic, records, times, since_ms=since_ms, place=place, receive=request.receive
+                    topic, records, times, since_ms=since_ms, permit=permit, receive=request.receive
                 )
         except BodyError as e:
             raise ProblemError(problem_of_body(e)) from e
@@ -209,9 +209,9 @@ def _envelope_type(content_type: bytes | None) -> str | None:
     media_type, _, parameters = said.partition(";")
     media_type = media_type.rstrip()
     if media_type not in (_STRUCTURED, _BATCH):
-        raise refused(415, f"of CloudEvents, the JSON formats are read: {_STRUCTURED} and {_BATCH}")
+        raise refused(415, f"only the JSON formats of CloudEvents are supported: {_STRUCTURED} and {_BATCH}")
     for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
-            raise refused(415, f"{media_type} is read in UTF-8 and in no other charset")
+            raise refused(415, f"{media_type}: the charset must be UTF-8")
     return media_type

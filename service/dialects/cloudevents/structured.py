@@ -56,7 +56,7 @@ def records_of_batch(topic: str, body: bytes, limits: BodyLimits) -> list[Produc
     """
     events = items_of_body(body, limits)
     if len(events) > limits.records:
-        raise BodyError(413, "", f"more than {limits.records} events (max_records_per_request)")
+        raise BodyError(413, "", f"more than {limits.records} events")
     return [_record(topic, bytes(event), f"[{index}]") for index, event in enumerate(events)]
 
 
@@ -76,7 +76,7 @@ def _record(topic: str, text: bytes, place: str) -> ProducerRecord:
             raise BodyError(400, within(place, name), str(e)) from e
     missing = missing_attribute(attributes)
     if missing is not None:
-        raise BodyError(400, within(place, missing), "the attribute is missing; every CloudEvent has it")
+        raise BodyError(400, within(place, missing), "the attribute is missing; every CloudEvent needs it")
     _check_data(members, place)
     key = attributes.get(PARTITION_KEY)
     return ProducerRecord(topic, text, None if key is None else key.encode(), headers=(STRUCTURED_HEADER,))

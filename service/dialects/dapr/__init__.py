@@ -29,9 +29,9 @@ def dialect(sidecar: Sidecar) -> Dialect:
     publishing = Publishing(
         clock=sidecar.producer.clock,
         producing=sidecar.producing,
-        room=sidecar.room,
+        admission=sidecar.admission,
         limits=sidecar.limits,
-        body_threads=sidecar.aside,
+        body_threads=sidecar.body_threads,
         metrics=sidecar.http,
         settings=sidecar.settings,
     )
@@ -39,7 +39,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
     add_info(
         router,
         producer=sidecar.producer,
-        room=sidecar.room,
+        admission=sidecar.admission,
         drain=sidecar.drain,
         settings=sidecar.settings,
         body_timeout_ms=sidecar.producing.times.timeout_ms,

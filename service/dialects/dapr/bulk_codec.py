@@ -63,7 +63,7 @@ def parse_entries(body: bytes, pubsub: str, topic: str, limits: BodyLimits) -> I
     except BodyError as e:
         where.fault(TOO_MUCH if e.status == TOO_MUCH.status else UNREADABLE, str(e))
     if len(items) > limits.records:
-        where.fault(TOO_MUCH, f"more than {limits.records} entries (max_records_per_request)")
+        where.fault(TOO_MUCH, f"more than {limits.records} entries")
     seen: set[str] = set()
     for index, item in enumerate(items):
         entry = _entry(bytes(item), where._replace(place=f"[{index}]"))

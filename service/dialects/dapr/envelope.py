@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from service.base.settings import Settings
 from service.dialects.cloudevents.structured import PAYLOAD
 from service.dialects.json_members import is_null, members_of
 from service.wire.strict_json import BodyError, compact, too_deep
@@ -32,10 +33,17 @@ BINARY: Final = "application/octet-stream"
 _PROTOBUF: Final = ("application/cloudevents+protobuf", "application/x-protobuf")
 
 DEFAULT_CONTENT_TYPE: Final = "text/plain"
+#: The app id of a sidecar without service_name.
+_USUAL_APP_ID: Final = "pilotfish"
 _TYPE: Final = "com.dapr.event.sent"
 _SPECVERSION: Final = "1.0"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def app_id(settings: Settings) -> str:
+    """Returns the sidecar's app id: the source of envelopes, and the id in Dapr's metadata."""
+    return settings.service_name or _USUAL_APP_ID
 
 
 class Trace(NamedTuple):

@@ -55,9 +55,7 @@ _BY_STATUS: Final = {
 }
 _BAD_REQUEST: Final = "ERR_BAD_REQUEST"
 
-_UNKNOWN_PATH: Final = (
-    "this path is not served; of Dapr's API there are publish, publish/bulk, metadata and healthz here"
-)
+_UNKNOWN_PATH: Final = "this path is not served; Dapr's publish, publish/bulk, metadata and healthz are"
 _AUTHORIZATION: Final = frozenset(
     {Errors.TOPIC_AUTHORIZATION_FAILED.name, Errors.CLUSTER_AUTHORIZATION_FAILED.name}
 )

@@ -69,7 +69,7 @@ def metadata_of_query(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
     metadata: dict[str, str] = {}
     for name, value in parameters:
         if not name.startswith(_PREFIX) or name == _PREFIX:
-            raise ValueError(f"{name}: unknown parameter; those of metadata begin with {_PREFIX}")
+            raise ValueError(f"{name}: unknown parameter; metadata parameters begin with {_PREFIX}")
         metadata[name[len(_PREFIX) :]] = value
     return metadata
 
@@ -103,7 +103,7 @@ def _raw(written: str) -> bool:
 def _key(metadata: Mapping[str, str]) -> str | None:
     keys = {metadata[name] for name in ("partitionKey", "__key") if name in metadata}
     if len(keys) > 1:
-        raise ValueError("partitionKey and __key both name the record's key, and differ")
+        raise ValueError("partitionKey and __key differ; both are the record's key")
     return keys.pop() if keys else None
 
 
@@ -132,6 +132,6 @@ def _ttl_ms(written: str) -> int:
 def _refuse_schemas(value_schema_type: str) -> None:
     if value_schema_type.lower() not in ("", "none"):
         raise ValueError(
-            f"valueSchemaType {value_schema_type} needs a schema registry, and none is asked here: "
+            f"valueSchemaType {value_schema_type} needs a schema registry, which is not supported: "
             "encode the value yourself and send it with rawPayload=true"
         )

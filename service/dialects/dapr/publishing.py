@@ -23,7 +23,14 @@ from service.admission.caller import caller_of
 from service.base.settings import Settings
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
-from service.dialects.dapr.envelope import CLOUD_EVENT, DEFAULT_CONTENT_TYPE, JSON, Trace, is_media_type
+from service.dialects.dapr.envelope import (
+    CLOUD_EVENT,
+    DEFAULT_CONTENT_TYPE,
+    JSON,
+    Trace,
+    app_id,
+    is_media_type,
+)
 from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.observe.http_metrics import HttpMetrics
@@ -52,7 +59,7 @@ class Publishing:
         *,
         clock: Clock,
         producing: Producing,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
@@ -60,11 +67,11 @@ class Publishing:
     ) -> None:
         self._clock = clock
         self._producing = producing
-        self._room = room
+        self._admission = admission
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
-        self._app_id = settings.dapr_app_id
+        self._app_id = app_id(settings)
         self._pubsubs = frozenset(settings.dapr_pubsub_names)
         self._max_bytes = settings.max_waiting_bytes
 
@@ -138,9 +145,9 @@ class Publishing:
         try:
             self._producing.check(target.topic, caller)
             check_encoding(header(scope, b"content-encoding"))
-            with self._room.enter(announced_bytes(scope), caller) as place:
+            with self._admission.acquire(announced_bytes(scope), caller) as permit:
                 body = await read_body(
-                    request.scope, request.receive, place, self._producing.times.timeout_ms
+                    request.scope, request.receive, permit, self._producing.times.timeout_ms
                 )
                 making = EventRecords(target, self._app_id, self._clock.wall_ms(), self._max_bytes)
 
@@ -159,7 +166,7 @@ class Publishing:
                 entries, records = await self._body_threads.read(understood, body)
                 if not records:
                     return spell((), ())
-                place.grow_to(making.bytes)
+                permit.grow_to(making.bytes)
                 partitions = [record.partition for record in records if record.partition is not None]
                 times = self._producing.dialect_times(
                     target.topic, max(partitions, default=None), since_ms=since_ms
@@ -169,7 +176,7 @@ class Publishing:
                     records,
                     times,
                     since_ms=since_ms,
-                    place=place,
+                    permit=permit,
                     receive=request.receive,
                     in_envelopes=True,
                 )

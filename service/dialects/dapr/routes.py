@@ -27,7 +27,10 @@ _METHODS: Final = ("POST", "PUT")
 _ERRORS: Final = dapr_errors(400, 403, 404, 408, 413, 415, 422, 429, 500, 503)
 _BULK_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     **_ERRORS,
-    500: {"model": BulkFailure | DaprError, "description": "Not delivered, all of it or the failedEntries."},
+    500: {
+        "model": BulkFailure | DaprError,
+        "description": "Not delivered: all events, or the failedEntries.",
+    },
 }
 
 Serve = Callable[[Request, str, str], Awaitable[Response]]

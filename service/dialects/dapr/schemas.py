@@ -14,7 +14,7 @@ from service.wire.strict_json import MAX_INT32
 class HealthQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    appid: str | None = Field(None, description="Answers 500 where this is not dapr_app_id.")
+    appid: str | None = Field(None, description="Answers 500 if it differs from service_name.")
 
 
 class ErrorDetail(BaseModel):
@@ -67,12 +67,12 @@ dapr_errors: Final = error_answers(
         400: "The request is malformed: its metadata, its entries, or the topic's name.",
         403: "The topic is not allowed, here or by Kafka.",
         404: "There is no such pubsub (`dapr_pubsub_names`), or the topic is empty.",
-        408: "The body did not come in time.",
+        408: "The body did not arrive in time.",
         413: "The body or an event is too large.",
         415: "The body is encoded (Content-Encoding).",
-        422: "The request says what can't be done.",
-        429: "Too much waits in this sidecar already; nothing was written.",
-        500: "Not delivered; `details` say by which of Kafka's errors, and whether anything was written.",
+        422: "The request is well-formed but invalid.",
+        429: "Too many requests or bytes wait already; nothing was written.",
+        500: "Not delivered; `details` have Kafka's error, and whether anything was written.",
         503: "The sidecar is shutting down; nothing was sent.",
     },
 )
@@ -83,9 +83,7 @@ def _metadata(name: str, schema: dict[str, Any], description: str) -> dict[str, 
 
 
 _PARAMETERS: Final = [
-    _metadata(
-        "rawPayload", {"enum": [*BOOLEANS, ""]}, "Whether the body goes on the wire without an envelope."
-    ),
+    _metadata("rawPayload", {"enum": [*BOOLEANS, ""]}, "Whether the body is sent without an envelope."),
     _metadata("partitionKey", {"type": "string"}, "The record's key."),
     _metadata(
         "partitionNumber",

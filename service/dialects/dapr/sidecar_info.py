@@ -20,6 +20,7 @@ from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.base.version import pilotfish_version
 from service.dialects.dapr import errors
+from service.dialects.dapr.envelope import app_id
 from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
 from service.wire.errors import refused
@@ -77,7 +78,7 @@ def add_info(
     router: APIRouter,
     *,
     producer: Producer,
-    room: AdmissionControl,
+    admission: AdmissionControl,
     drain: Drain,
     settings: Settings,
     body_timeout_ms: int,
@@ -101,8 +102,8 @@ def add_info(
     )
     async def put_label(request: Request, key: str, _: Annotated[NoQuery, Query()]) -> Response:
         """Puts a label of the caller's own under `extended` of the metadata, until the sidecar ends."""
-        with room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-            body = await read_body(request.scope, request.receive, place, body_timeout_ms)
+        with admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
+            body = await read_body(request.scope, request.receive, permit, body_timeout_ms)
         if NO_CHARACTER in key:
             raise refused(400, "invalid UTF-8", place="path.key")
         try:
@@ -114,8 +115,8 @@ def add_info(
     @router.get("/v1.0/healthz", status_code=204, responses=dapr_errors(422, 500))
     async def healthz(query: Annotated[HealthQuery, Query()]) -> Response:
         """Whether the sidecar takes requests on."""
-        if query.appid is not None and query.appid != settings.dapr_app_id:
-            raise errors.fault(errors.OTHER_APP, f"dapr app-id does not match {settings.dapr_app_id}")
+        if query.appid is not None and query.appid != app_id(settings):
+            raise errors.fault(errors.OTHER_APP, f"dapr app-id does not match {app_id(settings)}")
         _check_serving(producer, drain, errors.NOT_READY)
         return Response(status_code=204)
 
@@ -134,7 +135,7 @@ def _metadata(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
     version = pilotfish_version()
     names = [name for name in settings.dapr_pubsub_names if name != "*"] or [_USUAL_NAME]
     return {
-        "id": settings.dapr_app_id,
+        "id": app_id(settings),
         "runtimeVersion": version,
         "enabledFeatures": [],
         "actors": [],

@@ -31,9 +31,9 @@ def dialect(sidecar: Sidecar) -> Dialect:
     produce = ProduceV2(
         producer=sidecar.producer,
         producing=sidecar.producing,
-        room=sidecar.room,
+        admission=sidecar.admission,
         limits=sidecar.limits,
-        body_threads=sidecar.aside,
+        body_threads=sidecar.body_threads,
         metrics=sidecar.http,
     )
     routes = [*lookups_router(metadata).routes, *produce_router(produce).routes]

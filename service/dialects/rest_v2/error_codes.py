@@ -43,7 +43,7 @@ _CODE_OF_STATUS: Final[Mapping[int, int]] = {
 }
 
 _MEDIA_TYPE: Final = ANSWER_TYPE.encode()
-_MAY_BE_WRITTEN: Final = "; it may have been written all the same"
+_MAY_BE_WRITTEN: Final = "; it may still have been written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def partition_of_path(text: str) -> int:
     """Returns the partition's number. Raises a 404/40402 for text that is no valid number."""
     if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INT32)) and int(text) <= MAX_INT32:
         return int(text)
-    raise ProblemError(no_partition(f"{text!r} is no partition's number"))
+    raise ProblemError(no_partition(f"{text!r} is not a partition number"))
 
 
 def no_partition(detail: str) -> Problem:

@@ -41,9 +41,9 @@ def format_of(content_type: bytes | None, encoding: bytes | None) -> Format:
     if form is not None:
         return form
     if media_type in _OF_SCHEMAS:
-        detail = f"{media_type} needs a schema registry, and this proxy knows none"
+        detail = f"{media_type} needs a schema registry, which is not supported"
         raise refused(415, f"{detail}; its formats are json, binary and text")
-    raise refused(415, f"Content-Type must say how keys and values are written: {', '.join(FORMATS)}")
+    raise refused(415, f"Content-Type must be one of: {', '.join(FORMATS)}")
 
 
 def check_accept(accept: bytes | None) -> None:
@@ -52,7 +52,7 @@ def check_accept(accept: bytes | None) -> None:
         return
     weights = _weights(accept.lower().decode("latin-1"))
     if not any(_weight(name, weights) > 0 for name in _READABLE):
-        raise refused(406, f"answers are {ANSWER_TYPE}; Accept must name that, application/json or */*")
+        raise refused(406, f"answers are {ANSWER_TYPE}; Accept must allow that, application/json or */*")
 
 
 def _weights(accept: str) -> dict[str, float]:

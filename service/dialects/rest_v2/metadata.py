@@ -125,7 +125,7 @@ class MetadataV2:
         topic = cache.topics.get(name)
         if topic is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            gone = Problem(404, f"topic {name} is gone", kafka_error=missing.name, code=missing.code)
+            gone = Problem(404, f"topic {name} no longer exists", kafka_error=missing.name, code=missing.code)
             raise ProblemError(_of_look_up(gone))
         topic.use.touched = True
         return cache, topic

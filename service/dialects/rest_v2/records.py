@@ -91,7 +91,7 @@ def parse_body(
 ) -> ProduceBody:
     """Returns a body's records, in order. Raises ProblemError with the code and place of the first fault."""
     if not body or body.isspace():
-        raise _unprocessable("", "the body is empty: records are needed")
+        raise _unprocessable("", "the body is empty; it must have records")
     try:
         if len(body) > LARGE_BYTES:
             return _parse_parts(topic, body, form, path_partition, limits)
@@ -212,7 +212,7 @@ def _schemas(envelope: _Body) -> int:
         if raw is UNSET:
             continue
         if bytes(raw) != _NULL:
-            said = "must be null: this proxy knows no schema registry"
+            said = "must be null: a schema registry is not supported"
             raise _refused(422, INVALID_SCHEMA, name, said)
         understood += len(f'"{name}":,') + len(raw)
     return understood

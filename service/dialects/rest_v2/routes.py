@@ -75,7 +75,7 @@ class ProduceV2:
         *,
         producer: Producer,
         producing: Producing,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
@@ -83,7 +83,7 @@ class ProduceV2:
         self._producer = producer
         self._producing = producing
         self._clock = producer.clock
-        self._room = room
+        self._admission = admission
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
@@ -112,14 +112,14 @@ class ProduceV2:
         check_accept(header(scope, b"accept"))
         form = format_of(header(scope, b"content-type"), header(scope, b"content-encoding"))
         _check_query(scope["query_string"])
-        with self._room.enter(announced_bytes(scope), caller) as place:
-            body = await read_body(request.scope, request.receive, place, self._producing.times.timeout_ms)
+        with self._admission.acquire(announced_bytes(scope), caller) as permit:
+            body = await read_body(request.scope, request.receive, permit, self._producing.times.timeout_ms)
             records, greatest = await self._body_threads.read(
                 lambda body: parse_body(topic, body, form, of_path, self._limits), body
             )
             times = self._producing.dialect_times(topic, greatest, since_ms=since_ms)
             result = await self._producing.deliver(
-                topic, records, times, since_ms=since_ms, place=place, receive=request.receive
+                topic, records, times, since_ms=since_ms, permit=permit, receive=request.receive
             )
         return records, result
 
@@ -146,7 +146,7 @@ def _check_query(query: bytes) -> None:
         return
     if query.startswith(b"async=") and b"&" not in query:
         raise refused(400, "must be true or false", place="query.async")
-    raise refused(422, "the only parameter is async, once", place="query")
+    raise refused(422, "the only parameter is async, given once", place="query")
 
 
 def _answer(outcomes: Sequence[RecordOutcome]) -> tuple[str, bytes]:

@@ -46,7 +46,7 @@ class Offset(BaseModel):
     offset: int | None
     error_code: int | None
     error: str | None
-    message: str | None = Field(None, description="The same text as `error`; only beside one.")
+    message: str | None = Field(None, description="The same text as `error`; only with it.")
 
 
 class ProduceAnswerV2(BaseModel):
@@ -59,7 +59,7 @@ class ErrorV2(BaseModel):
     error_code: int
     message: str
     offsets: list[Offset] | None = Field(
-        None, description="One per record, where none was acknowledged and not all for the same reason."
+        None, description="One per record, if none was acknowledged and the reasons differ."
     )
 
 
@@ -67,17 +67,17 @@ class ErrorV2(BaseModel):
 errors: Final = error_answers(
     ErrorV2,
     {
-        400: "40002: the body is no JSON or does not have the shape, or the topic's name is none.",
+        400: "40002: the body is not JSON or has the wrong shape, or the topic's name is invalid.",
         403: "40301: the topic is not allowed, here or by Kafka's ACL.",
-        404: "40401: a produce to a topic that is not there; 40403: a look-up of one; 40402: no such "
+        404: "40401: produce to a missing topic; 40403: look-up of a missing topic; 40402: no such "
         "partition.",
         406: "Accept names nothing that is served.",
-        408: "The body did not come in time.",
+        408: "The body did not arrive in time.",
         413: "The body, a record or the number of records is too large.",
         415: "The Content-Type is none of the three, or the body is encoded.",
         422: "422: no records, an unknown member or parameter; 42205: a schema; 42206: a payload of the "
-        "wrong kind; 42207: one that can't be made into bytes.",
-        429: "42901: too much waits in this sidecar already; nothing was written.",
+        "wrong kind; 42207: one that can't be serialized.",
+        429: "42901: too many requests or bytes wait already; nothing was written.",
         500: "50002: Kafka refused; 50003: time ran out, and the records may have been written.",
         503: "50302: no broker or leader in time, memory was full, or a shutdown; nothing was written.",
     },
@@ -155,7 +155,7 @@ PRODUCE_REQUEST: Final[dict[str, Any]] = {
             "in": "query",
             "required": False,
             "description": "Strimzi's: with `true` the answer is 204, without offsets, if all records were "
-            "acknowledged. It does not come any sooner.",
+            "acknowledged. It is not sent any sooner.",
             "schema": {"type": "boolean"},
         }
     ],

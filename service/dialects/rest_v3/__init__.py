@@ -26,11 +26,11 @@ def dialect(sidecar: Sidecar) -> Dialect:
     cluster = ClusterPath(producer, sidecar.lookups)
     bodies = PostedBodies(
         producing=producing,
-        room=sidecar.room,
-        body_threads=sidecar.aside,
+        admission=sidecar.admission,
+        body_threads=sidecar.body_threads,
         metrics=sidecar.http,
-        max_records=settings.max_records_per_request,
-        max_record_bytes=settings.stream_max_line_bytes,
+        max_records=settings.internal.max_records_per_request,
+        max_record_bytes=settings.stream_line_bytes,
     )
     records = RecordsRoute(
         producer=producer,
@@ -38,22 +38,22 @@ def dialect(sidecar: Sidecar) -> Dialect:
         cluster=cluster,
         bodies=bodies,
         streams=sidecar.streams,
-        body_threads=sidecar.aside,
+        body_threads=sidecar.body_threads,
         drain=sidecar.drain,
         limits=PostLimits(
-            max_record_bytes=settings.stream_max_line_bytes,
+            max_record_bytes=settings.stream_line_bytes,
             max_body_bytes=settings.max_body_bytes,
             idle_timeout_ms=settings.stream_idle_timeout_ms,
-            stall_timeout_ms=settings.stall_timeout_ms,
+            stall_timeout_ms=settings.internal.stall_timeout_ms,
         ),
     )
     batch = BatchRoute(
         producer=producer,
         producing=producing,
         cluster=cluster,
-        room=sidecar.room,
+        admission=sidecar.admission,
         limits=sidecar.limits,
-        body_threads=sidecar.aside,
+        body_threads=sidecar.body_threads,
         metrics=sidecar.http,
     )
     metadata = MetadataRoutes(

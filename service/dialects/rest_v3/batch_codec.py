@@ -48,7 +48,7 @@ def parse_batch(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list
         items = _items_of_envelope(_envelope(compact(body)))
     if not 0 < len(items) <= MAX_ENTRIES:
         many = "none" if not items else "more"
-        raise _no_batch(f"entries: there must be 1 to {MAX_ENTRIES} of them, and there are {many}")
+        raise _no_batch(f"entries: must have 1 to {MAX_ENTRIES} entries, and has {many}")
     entries = [_entry(topic, bytes(item), f"entries[{index}]") for index, item in enumerate(items)]
     if len({entry.id for entry in entries}) != len(entries):
         raise _no_batch("entries: their ids must be distinct")
@@ -59,7 +59,7 @@ def _envelope(text: bytes) -> dict[str, Raw]:
     envelope = members_of(text, payload=("entries",))
     for name in envelope:
         if name != "entries":
-            raise BodyError(422, name, "unknown member; there is entries")
+            raise BodyError(422, name, "unknown member; the only one is entries")
     if "entries" not in envelope:
         raise _no_batch("entries: at least one entry is needed")
     return envelope

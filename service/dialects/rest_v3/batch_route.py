@@ -44,7 +44,7 @@ class BatchRoute:
         producer: Producer,
         producing: Producing,
         cluster: ClusterPath,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
@@ -52,7 +52,7 @@ class BatchRoute:
         self._producer = producer
         self._producing = producing
         self._cluster = cluster
-        self._room = room
+        self._admission = admission
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
@@ -66,7 +66,7 @@ class BatchRoute:
             "/v3/clusters/{cluster_id}/topics/{topic}/records:batch",
             status_code=_MULTI_STATUS,
             response_model=BatchAnswer,
-            response_description="What became of each entry, by its id.",
+            response_description="The outcome of each entry, by its id.",
             responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
             openapi_extra={"requestBody": BATCH_BODY},
         )(self.post_batch)
@@ -88,15 +88,15 @@ class BatchRoute:
         scope, caller = request.scope, caller_of(request.scope)
         self._producing.check(topic, caller)
         to_utf8 = utf8_reader(scope)
-        with self._room.enter(announced_bytes(scope), caller) as place:
-            body = await read_body(request.scope, request.receive, place, self._producing.times.timeout_ms)
+        with self._admission.acquire(announced_bytes(scope), caller) as permit:
+            body = await read_body(request.scope, request.receive, permit, self._producing.times.timeout_ms)
             known = await self._cluster.require(cluster_id, request.receive, caller)
             entries = await self._body_threads.read(
                 lambda body: parse_batch(topic, to_utf8(body), self._limits), body
             )
             items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]
             outcomes = await deliver(
-                self._producing, topic, items, since_ms=since_ms, place=place, receive=request.receive
+                self._producing, topic, items, since_ms=since_ms, permit=permit, receive=request.receive
             )
         reports = Reports(known, topic, lambda name: self._producer.cache.partition_count(name))
         return _reports(reports, entries, outcomes)

@@ -161,7 +161,7 @@ class ConcatenatedJson:
             elif byte == closing[-1]:
                 closing.pop()
             else:
-                return self._break(chunk, at, f"{chr(byte)!r} closes nothing that is open")
+                return self._break(chunk, at, f"unexpected {chr(byte)!r}: nothing is open")
             at += 1
         self._complete(chunk, at)
         return at
@@ -194,7 +194,7 @@ class ConcatenatedJson:
         self._state = _State.BETWEEN
 
     def _break_string(self, chunk: bytes, at: int) -> int:
-        return self._break(chunk, at, "a string is not closed on its line, or holds a control character")
+        return self._break(chunk, at, "a string is not closed on its line, or has a control character")
 
     def _break(self, chunk: bytes, at: int, why: str) -> int:
         """Ends the stream with an error; returns the chunk's end."""
@@ -217,7 +217,7 @@ class ConcatenatedJson:
         if self.held_bytes <= self._max_record_bytes:
             self._begun += chunk[self._from : end]
             return
-        detail = f"a record is larger than {self._max_record_bytes} bytes (stream_max_line_bytes)"
+        detail = f"a record is larger than {self._max_record_bytes} bytes"
         self._forget()
         self._passes_over = True
         self._found.append(BodyError(413, "", detail))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from client_core import ProducerRecord, RecordMetadata, RecordTooLargeError
-from service.admission.admission_control import Place
+from service.admission.admission_control import Permit
 from service.dialects.rest_v3.errors import code_of_record, error_json
 from service.dialects.rest_v3.record_codec import LAST_MS, Posted, text_of_ms
 from service.produce.producing import Producing, RecordOutcome
@@ -34,7 +34,13 @@ Report = dict[str, object]
 
 
 async def deliver(
-    producing: Producing, topic: str, items: Sequence[Item], *, since_ms: int, place: Place, receive: Receive
+    producing: Producing,
+    topic: str,
+    items: Sequence[Item],
+    *,
+    since_ms: int,
+    permit: Permit,
+    receive: Receive,
 ) -> list[RecordOutcome]:
     """Returns the outcome of each item, in order; an item that is a Problem is its own outcome.
 
@@ -49,7 +55,7 @@ async def deliver(
         submitted = list(records.values())
         try:
             result = await producing.deliver(
-                topic, submitted, times, since_ms=since_ms, place=place, receive=receive
+                topic, submitted, times, since_ms=since_ms, permit=permit, receive=receive
             )
         except ProblemError as e:
             for index in _concerned(e, list(records)):

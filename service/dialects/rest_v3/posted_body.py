@@ -67,14 +67,14 @@ class PostedBodies:
         self,
         *,
         producing: Producing,
-        room: AdmissionControl,
+        admission: AdmissionControl,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
         max_records: int,
         max_record_bytes: int,
     ) -> None:
         self._producing = producing
-        self._room = room
+        self._admission = admission
         self._body_threads = body_threads
         self._metrics = metrics
         self._max_records = max_records
@@ -98,11 +98,11 @@ class PostedBodies:
         self, request: Request, topic: str, to_utf8: ToUtf8, since_ms: int
     ) -> tuple[list[Awaited], list[RecordOutcome]]:
         receive = request.receive
-        with self._room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-            came = await read_body(request.scope, receive, place, self._producing.times.timeout_ms)
+        with self._admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
+            came = await read_body(request.scope, receive, permit, self._producing.times.timeout_ms)
             items, awaited = await self._body_threads.read(partial(self._understood, topic, to_utf8), came)
             outcomes = await deliver(
-                self._producing, topic, items, since_ms=since_ms, place=place, receive=receive
+                self._producing, topic, items, since_ms=since_ms, permit=permit, receive=receive
             )
         return awaited, outcomes
 
@@ -120,8 +120,8 @@ class PostedBodies:
         for start in range(0, len(body), PIECE_BYTES):
             found += records.feed(body[start : start + PIECE_BYTES])
             if len(found) > self._max_records:
-                detail = f"the body has more than {self._max_records} records (max_records_per_request)"
-                raise refused(413, f"{detail}; as a stream, of unknown length, it may have any number")
+                detail = f"the body has more than {self._max_records} records"
+                raise refused(413, f"{detail}; a stream without Content-Length may have any number")
         return found + records.end()
 
 

@@ -36,9 +36,9 @@ _HELD_UNCOUNTED_BYTES: Final = 64 * 1024
 
 #: The last object of a stream that ended before its body.
 _LAST_WORDS: Final = {
-    IDLE: Problem(408, "nothing came for too long (stream_idle_timeout_ms): the stream ends"),
+    IDLE: Problem(408, "no data arrived for stream_idle_timeout_ms: the stream ends"),
     SHUTDOWN: Problem(
-        503, "the sidecar is shutting down: the stream ends, and what has no answer was not written"
+        503, "the sidecar is shutting down: the stream ends; records without an answer were not written"
     ),
 }
 
@@ -185,7 +185,7 @@ def _called_at_drain(drain: Drain, listener: Callable[[], None]) -> Iterator[Non
     try:
         yield
     finally:
-        drain.leave(listener)
+        drain.unlisten(listener)
 
 
 def _end_now(patience: asyncio.Timeout) -> None:

@@ -40,7 +40,7 @@ _DATA: Final = frozenset({"type", "data", *_SCHEMA})
 _DECODERS: Final = {"BINARY": bytes_of_unpadded_base64, "JSON": bytes_of_json, "STRING": bytes_of_text}
 _OF_STRINGS: Final = {"BINARY": "a string of base64", "STRING": "a string"}
 _SCHEMA_TYPES: Final = frozenset({"AVRO", "JSONSCHEMA", "PROTOBUF"})
-_NO_REGISTRY: Final = "there is no schema registry: use type BINARY, JSON or STRING"
+_NO_REGISTRY: Final = "a schema registry is not supported; use type BINARY, JSON or STRING"
 
 #: Digits allowed in a partition; one more than the greatest has.
 _MAX_DIGITS: Final = len(str(MAX_INT32)) + 1
@@ -66,17 +66,17 @@ def ms_of_rfc3339(text: str) -> int:
     """
     found = _FORM.fullmatch(text)
     if found is None:
-        raise ValueError("must be a time as RFC 3339 writes it, such as 2021-02-05T19:14:42Z")
+        raise ValueError("must be an RFC 3339 time, such as 2021-02-05T19:14:42Z")
     *digits, fraction, sign, hours, minutes = found.groups()
     year, month, day, hour, minute, second = map(int, digits)
     try:
         zone = _zone(sign, int(hours), int(minutes)) if sign else UTC
         at = datetime(year, month, day, hour, minute, second, tzinfo=zone)
     except ValueError as e:
-        raise ValueError(f"is no time that there is: {e}") from e
+        raise ValueError(f"is not a valid time: {e}") from e
     at_ms = (at - _EPOCH) // _MILLISECOND + int(((fraction or "") + "000")[:3])
     if at_ms < 0:
-        raise ValueError("is before 1970: Kafka's timestamps begin there")
+        raise ValueError("is before 1970, when Kafka's timestamps begin")
     if at_ms > LAST_MS:
         raise ValueError("is after the year 9999")
     return at_ms
@@ -134,7 +134,7 @@ def _payload(members: Mapping[str, Raw], name: str) -> tuple[str | None, bytes |
     if data is None or is_null(data):
         return kind, None
     if kind is None:
-        raise BodyError(415, f"{name}.type", f"a {name} without type is one of a schema; {_NO_REGISTRY}")
+        raise BodyError(415, f"{name}.type", f"a {name} without type needs a schema; {_NO_REGISTRY}")
     text = bytes(data)
     if kind in _OF_STRINGS and not text.startswith(b'"'):
         raise BodyError(400, f"{name}.data", f"must be {_OF_STRINGS[kind]}, or null")
@@ -208,7 +208,7 @@ def _header(text: bytes, place: str) -> tuple[str, bytes | None]:
     raw = said.get("name")
     name = None if raw is None else text_of(raw)
     if name is None:
-        raise BodyError(400, f"{place}.name", "a header needs a name, which is a string")
+        raise BodyError(400, f"{place}.name", "must have a name, which is a string")
     value = said.get("value")
     if value is None:
         return name, None

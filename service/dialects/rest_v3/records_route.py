@@ -86,7 +86,7 @@ class RecordsRoute:
         return router
 
     async def post_records(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
-        """Writes a record to a topic, or a stream of records, for as long as the caller goes on sending."""
+        """Writes a record to a topic, or a stream of records, for as long as the caller sends."""
         since_ms = self._producer.clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         self._producing.check(topic, caller)
@@ -135,4 +135,4 @@ def _is_of_known_length(scope: Scope, max_body_bytes: int) -> bool:
 async def _nothing() -> Message:
     """Returns a `receive` that returns nothing: other code reads the body."""
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+    raise AssertionError("unreachable: the event is never set")

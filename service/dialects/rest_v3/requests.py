@@ -44,7 +44,7 @@ class ClusterPath:
         await self._lookups.know_cluster(NO_DEMANDS, receive, caller)
         known = self._producer.cache.cluster_id
         if cluster_id is None and known is None:
-            raise refused(503, "the brokers do not say which cluster they are", retriable=True)
+            raise refused(503, "the brokers do not report a cluster id", retriable=True)
         if known is None or cluster_id not in (None, known):
             raise refused(404, f"Cluster {cluster_id} cannot be found.")
         return known

@@ -158,10 +158,10 @@ class _Delivered(_Shape):
     cluster_id: str
     topic_name: str
     partition_id: int
-    offset: int | None = Field(None, description="Left out where the broker did not say it.")
+    offset: int | None = Field(None, description="Absent if the broker did not report it.")
     timestamp: str | None = Field(None, examples=["2021-02-05T19:14:42Z"])
-    key: Sized | None = Field(None, description="Left out where the record said no type for it.")
-    value: Sized | None = Field(None, description="Left out where the record said no type for it.")
+    key: Sized | None = Field(None, description="Absent if the record gave no type for it.")
+    value: Sized | None = Field(None, description="Absent if the record gave no type for it.")
 
 
 class DeliveryReport(_Delivered):
@@ -195,11 +195,11 @@ errors: Final = error_answers(
         400: "The request is malformed.",
         403: "The caller may not use this topic (40301).",
         404: "There is no such cluster, broker, topic (40403), partition or replica.",
-        408: "The body did not come in time.",
+        408: "The body did not arrive in time.",
         413: "The body is too large.",
         415: "The media type is not served.",
-        422: "The request says what can't be done: parameters, an empty body (42206), no batch (42208).",
-        429: "Too much waits in this sidecar already; nothing was written.",
+        422: "The request is well-formed but invalid: parameters, an empty body (42206), no batch (42208).",
+        429: "Too many requests or bytes wait already; nothing was written.",
         503: "No broker answers (50302), or the sidecar is shutting down; nothing was written.",
     },
 )
@@ -256,7 +256,7 @@ _RECORD_EXAMPLE: Final[dict[str, Any]] = {
 
 RECORDS_BODY: Final[dict[str, Any]] = {
     "required": True,
-    "description": "A record, or any number of them, one behind the other, for as long as the caller likes.",
+    "description": "One record, or any number of concatenated records.",
     "content": {"application/json": {"schema": _RECORD_OR_NOT, "example": _RECORD_EXAMPLE}},
 }
 

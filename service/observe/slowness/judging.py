@@ -132,10 +132,8 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
         metadata.last_error_age_ms < metadata.age_ms and metadata.age_ms >= picture.slow_after_ms
     ):
         error = _aged(metadata.last_error, metadata.last_error_age_ms)
-        detail = (
-            f"metadata can't be refreshed ({error}): what is known is "
-            f"{_seconds(metadata.age_ms)} old; leaders may have moved since"
-        )
+        age = _seconds(metadata.age_ms)
+        detail = f"metadata can't be refreshed ({error}): it is {age} old, and leaders may have moved"
         yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail))
 
 
@@ -145,8 +143,8 @@ def _producer_id(picture: Picture) -> Iterator[_Ranked]:
         return
     if _is_slow(picture, _age_ms(picture, queued)):
         detail = (
-            "no broker has given a producer id yet (InitProducerId), without which an idempotent producer "
-            f"sends nothing; {_records_wait(queued)} for it"
+            "no broker has assigned a producer id yet (InitProducerId), and an idempotent producer sends"
+            f" nothing without one; {_records_wait(queued)} for it"
         )
         yield _Ranked(_Rank.PRODUCER_ID, queued.records, Finding(None, "queue", detail))
 
@@ -190,12 +188,12 @@ def _not_connected(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str
     address = f"{who} ({node.host}:{node.port})"
     said = f": {_aged(node.last_error, node.last_error_age_ms)}" if node.last_error else ""
     if node.state == "authentication_failed":
-        return "queue", f"{address} does not accept who we are{said}{they_wait}"
+        return "queue", f"{address} rejects our credentials{said}{they_wait}"
     if node.state == "disconnected":
         again = f"; next attempt in {_seconds(node.backoff_left_ms)}" if node.backoff_left_ms else ""
         return "queue", f"{address} is not connected{said}{again}{they_wait}"
     if node.state != "ready":
-        return "queue", f"{address} is being connected to ({node.state}){said}{they_wait}"
+        return "queue", f"a connection to {address} is being set up ({node.state}){said}{they_wait}"
     return None
 
 
@@ -296,7 +294,7 @@ def _buffer(picture: Picture) -> Iterator[_Ranked]:
     because = ""
     if fullest is not None:
         whom = "a leader" if fullest[0] is None else f"node {fullest[0]}"
-        because = f"; most of what fills it waits for {whom} ({_records(fullest[1])})"
+        because = f"; most of its records wait for {whom} ({_records(fullest[1])})"
     detail = (
         f"buffer.memory ({_number(picture.status.buffer.total_bytes)} bytes) is full: {_requests(requests)} "
         f"for it, the oldest for {_seconds(oldest_ms)}{because}"
@@ -321,7 +319,7 @@ def _topics(picture: Picture) -> Iterator[_Ranked]:
         what = (
             f"a partition that topic {wait.topic} does not have"
             if wait.lacks_partition
-            else (f"topic {wait.topic}, which the brokers do not show us")
+            else (f"topic {wait.topic}, which the brokers do not list")
         )
         detail = f"{_requests(wait.requests)} for {what}, the oldest for {since}"
         yield _Ranked(_Rank.TOPIC, wait.requests, Finding(None, "metadata", detail))

@@ -59,8 +59,8 @@ class SdkLog(logging.Handler):
         for record in self._taken():
             if record.name == _OF_HEADERS:
                 _log.warning(
-                    "OpenTelemetry: a header is left out; write OTEL_EXPORTER_OTLP_HEADERS as name=value, "
-                    "parted by commas, values URL-encoded"
+                    "OpenTelemetry: a header is ignored; write OTEL_EXPORTER_OTLP_HEADERS as name=value, "
+                    "separated by commas, values URL-encoded"
                 )
             else:
                 _log.warning("OpenTelemetry: %s", record.getMessage())

@@ -61,7 +61,7 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
     if not value:
         return default
     if not (value.isascii() and value.isdigit() and 0 < int(value[:10]) < 2**31):
-        raise SettingsError(f"{name}: must be a whole number from 1 on, got {value[:40]!r}")
+        raise SettingsError(f"{name}: must be a whole number of at least 1, got {value[:40]!r}")
     return int(value)
 
 
@@ -172,7 +172,7 @@ class SpanQueue(SpanProcessor):
         if not self._under_way:
             return is_exported  # `close` came first, and logs it
         if not is_exported and not self._is_failing:
-            _log.warning("spans can't be sent, and are dropped until they can: %s", why)
+            _log.warning("spans can't be sent and are dropped: %s", why)
         elif is_exported and self._is_failing:
             _log.info("spans are sent again")
         self._is_failing = not is_exported

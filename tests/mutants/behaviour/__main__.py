@@ -7,8 +7,8 @@
     --fresh              plays those anew, too, that were found earlier
     --list               names and faults
 
-Resumable: what was found is kept in results.json, and played anew where the mutated files have changed.
-Ends with 1 where a mutant is not found.
+Resumable: results are kept in results.json, and a mutant is played anew if the mutated files have changed.
+Ends with 1 if a mutant is not found.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _is_found(mutant: Mutant, results: dict[str, Result]) -> bool:
 def play(mutant: Mutant, suites: Sequence[str], seed: int) -> Result:
     """Plants a mutant in a copy of the tree, and runs suites until one finds it.
 
-    A test that fails without the mutant, too, or passes when it is run again, has found nothing: a busy
-    machine may have been the reason. It is passed over.
+    A test has found nothing if it fails without the mutant, too, or passes when it is run again: a busy
+    machine may be the reason. It is skipped.
     """
     cpu_s = wall_s = 0.0
     passed_over: list[str] = []

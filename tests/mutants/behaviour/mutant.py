@@ -1,4 +1,4 @@
-"""Mutants: what is replaced where, read from the TOML files beside this one, and planted in a copy.
+"""Mutants: their replacements of text, read from the TOML files beside this one, and planted in a copy.
 
     [[mutant]]
     name = "offset-one-too-high"
@@ -7,7 +7,7 @@
 
     [[mutant.change]]
     file = "client_core/producer/results/batch_outcome.py"
-    old = "self.base_offset + position"                        stands in the file exactly once
+    old = "self.base_offset + position"                        occurs in the file exactly once
     new = "self.base_offset + position + 1"
 
 A compound has `of`, the names of single mutants, in place of changes.
@@ -65,7 +65,7 @@ class Mutant(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of the mutated files: another one means that what was found earlier may be so no more."""
+        """A digest of the mutated files: if it differs, an earlier result may no longer hold."""
         texts = [f"{file}\0{text}" for file, text in sorted(mutated(self, ROOT).items())]
         return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
@@ -107,8 +107,7 @@ def mutated(mutant: Mutant, root: Path) -> dict[str, str]:
         count = text.count(old)
         if count != 1:
             raise MutantError(
-                f"{mutant.name}: {old!r} stands {count} times in {file}; "
-                "rewrite the change for the present code"
+                f"{mutant.name}: {old!r} occurs {count} times in {file}; rewrite the change for this code"
             )
         texts[file] = text.replace(old, new)
     return texts

@@ -1,4 +1,4 @@
-"""The suites that may find a mutant, from quick to slow, and what a run of one says.
+"""The suites that may find a mutant, from quick to slow, and the result of a run.
 
     near     tests of the mutated rooms without brokers: the files that are named like the mutant or its code
     room     all the others of these rooms
@@ -6,8 +6,8 @@
     kafka    tests/kafka, on three real brokers
     chaos    `python -m tests.chaos`, all faults of a seed
 
-A suite ends at the first test that fails. Tests run in the order of their names: nothing is left to chance
-but what brokers do.
+A suite ends at the first test that fails. Tests run in the order of their names: only the behaviour of real
+brokers may vary.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _awaited(pid: int, until_s: float) -> tuple[bool, int, float]:
 
 
 def end_running() -> None:
-    """Kills the suites that run, with what they have started: the runner was told to end."""
+    """Kills the running suites and the processes that they started, because the runner was asked to end."""
     _is_ending.set()
     for pid in tuple(_running):
         os.killpg(pid, signal.SIGKILL)

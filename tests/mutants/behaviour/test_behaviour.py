@@ -93,7 +93,7 @@ def test_the_quick_tests_alone_find_the_floor(mutant: Mutant, tree: Path) -> Non
         (Change("service/none.py", "a", "b"), "there is no service/none.py"),
         (
             Change("service/admission/drain.py", "no such text", ""),
-            "stands 0 times in service/admission/drain.py",
+            "occurs 0 times in service/admission/drain.py",
         ),
         (
             Change("service/admission/drain.py", "self", "it"),

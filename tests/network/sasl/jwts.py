@@ -1,4 +1,4 @@
-"""Tokens for tests: three parts, the claims as a test says, and no signature worth the name."""
+"""Tokens for tests: three parts, with the claims of the test and a fake signature."""
 
 from __future__ import annotations
 

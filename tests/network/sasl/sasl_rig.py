@@ -1,7 +1,7 @@
 """Clients over the real Selector and brokers over loopback, for tests of SASL, with and without TLS.
 
-A `SaslRig` has one broker and any number of clients, and a clock that both go by. `check_client_connection`
-is what Java's tests do with a connection: send, and have it come back.
+A `SaslRig` has one broker, any number of clients, and one clock for all. `check_client_connection` does what
+Java's tests do with a connection: it sends, and expects the echo.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class SaslRig:
         self.clock.advance(SESSION_MS + SESSION_MS // 10)
 
     def let_the_session_nearly_run_out(self) -> None:
-        """So that a client renews it, and the broker still takes requests that are on their way."""
+        """A client then renews it, and the broker still takes requests that are on their way."""
         self.clock.advance(SESSION_MS - SESSION_MS // 25)
 
     def connect_and_fail(self, selector: Selector, node: int = NODE) -> ChannelState:

@@ -16,6 +16,7 @@ from client_core.errors import ConfigError, DisconnectError, KafkaError, SaslAut
 from client_core.events import NO_EVENTS
 from client_core.network.sasl.http_jwt_retriever import HttpJwtRetriever, _Inherited
 from client_core.network.sasl.oauth_credentials import OAuthCredentials
+from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from tests.support.certificates import Authority
@@ -46,7 +47,9 @@ def retriever(
         read_timeout_ms=read_timeout_ms,
     )
     credentials = OAuthCredentials(SaslConfig("OAUTHBEARER", oauth_bearer=config), config, NO_EVENTS)
-    return HttpJwtRetriever(config, credentials)
+    return HttpJwtRetriever(
+        config, ClientSecretRequestFormatter(credentials, header_urlencode=header_urlencode)
+    )
 
 
 class HttpAnswers:
@@ -136,19 +139,19 @@ def test_an_answer_without_a_token_is_a_refusal_and_is_not_shown(ask: Ask) -> No
 
 def test_an_answer_without_an_end_is_not_read_to_it(ask: Ask) -> None:
     endless = answer("200 OK", b"x" * (1024 * 1024 + 1))
-    assert_refused(ask, endless, "{where}/token answered more than 1048576 bytes")
+    assert_refused(ask, endless, "the answer of {where}/token is larger than 1048576 bytes")
 
 
-def test_what_asking_again_will_not_mend_is_a_refusal(ask: Ask) -> None:
+def test_a_lasting_failure_is_a_refusal(ask: Ask) -> None:
     body = b'{"error": "invalid_client", "error_description": "bad\\n client"}'
     for status in (400, 401, 403, 404, 405, 409, 422, 501, 505):
         said = f"{{where}}/token answered {status} (invalid_client - bad  client)"
         assert_refused(ask, answer(f"{status} No", body), said)
 
 
-def test_what_may_pass_is_temporary_trouble(ask: Ask) -> None:
+def test_a_passing_failure_is_temporary(ask: Ask) -> None:
     half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
-    troubles = {half: "can't be asked: the connection ended amid the answer"}
+    troubles = {half: "can't be reached: the connection ended within the answer"}
     for status in (408, 425, 429, 500, 502, 503, 504):
         troubles[answer(f"{status} Later", b"<html>")] = f"answered {status}"
     for literal, said in troubles.items():
@@ -176,13 +179,13 @@ def test_something_that_is_no_http_is_a_refusal(ask: Ask) -> None:
 def test_nobody_there_and_a_peer_that_hangs_up_are_temporary_trouble() -> None:
     with TcpPeer() as peer:
         port = peer.address[1]
-    with pytest.raises(DisconnectError, match="can't be asked: connection refused"):
+    with pytest.raises(DisconnectError, match="can't be reached: connection refused"):
         retriever(f"http://127.0.0.1:{port}").retrieve()
-    with ScriptedPeer(close_at_once) as closing, pytest.raises(DisconnectError, match="can't be asked"):
+    with ScriptedPeer(close_at_once) as closing, pytest.raises(DisconnectError, match="can't be reached"):
         retriever(f"http://127.0.0.1:{closing.address[1]}").retrieve()
 
 
-def test_a_certificate_that_nobody_here_trusts_is_a_refusal() -> None:
+def test_an_untrusted_certificate_is_a_refusal() -> None:
     context = server_context(Authority().issue("127.0.0.1"))
     refused = pytest.raises(SaslAuthenticationError, match="the certificate of https://127")
     with OAuthEndpoint({}, tls=context) as endpoint, refused as caught:
@@ -223,11 +226,11 @@ def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it() -> No
         "": "must begin with https://",
         "ftp://host/": "must begin with https://",
         "https://": "must begin with https://",
-        "https://host:99999/": "is no address",
-        "https://[::1/": "is no address",
-        "https://a..b/": "is no address",
-        "https://user:hunter2@host/": "holds a user name",
-        "https://host/a b": "holds characters that no address has",
+        "https://host:99999/": "is not a URL",
+        "https://[::1/": "is not a URL",
+        "https://a..b/": "is not a URL",
+        "https://user:hunter2@host/": "contains a user name",
+        "https://host/a b": "has invalid characters",
     }.items():
         with pytest.raises(ConfigError) as caught:
             retriever(url)
@@ -236,7 +239,7 @@ def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it() -> No
         assert "hunter2" not in caught.value.message
 
 
-def test_what_is_shown_of_an_address_has_no_query() -> None:
+def test_a_shown_address_has_no_query() -> None:
     assert repr(retriever("https://host:8443/a/token?secret=hunter2")) == (
         "<HttpJwtRetriever https://host:8443/a/token>"
     )

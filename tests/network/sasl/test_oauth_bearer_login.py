@@ -1,7 +1,7 @@
-"""Tokens: what a client can tell of one, from a file, from a thread that keeps one at hand, and when again.
+"""Tokens: their claims, from a file, from a thread that keeps one ready, and when to renew them.
 
 After ClientJwtValidatorTest, ClaimValidationUtilsTest, OAuthBearerLoginModuleTest, RetryTest and
-ExpiringCredentialRefreshingLoginTest (Kafka 4.3), by a clock that a test turns.
+ExpiringCredentialRefreshingLoginTest (Kafka 4.3), with a mock clock.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def test_what_is_no_token_is_refused_with_what_is_wrong() -> None:
     said = dict.fromkeys(["", "  ", "a.b", "a.b.c.d", "a..c", ".b.", "a. .c", "hunter2"], sections)
     for character in ("\x01", " ", "\r\n", "é", ","):  # it would end its field
         token = f"{header}.{payload}.{signature[:3]}{character}{signature[3:]}"
-        said[token] = f"{malformed}it holds characters that no token has"
+        said[token] = f"{malformed}it has invalid characters"
     for body in ("a+b/", "abcde"):
         said[f"e30.{body}.c2ln"] = f"{invalid}malformed Base64 URL encoded value"
     for claims in (b"{", b"\xff\xfe\xfd", b'{"exp": NaN}', b'{"exp": Infinity}', b"[" * 100_000):
         said[f"e30.{base64url(claims)}.c2ln"] = f"{invalid}malformed JSON"
-    said[f"e30.{base64url(b'[1]')}.c2ln"] = f"{invalid}its claims are no JSON object"
+    said[f"e30.{base64url(b'[1]')}.c2ln"] = f"{invalid}its claims are not a JSON object"
     # One of 4,300 digits is read, and a thousandfold it can't be spelled, not even in an error.
     for number in (b"1e999", b"9" * 4_300, b"-" + b"9" * 4_299, b"9223372036854776"):
         beyond = base64url(b'{"sub":"a","exp":%s}' % number)
@@ -152,7 +152,7 @@ def test_the_file_is_read_again_once_it_has_changed_and_an_expired_token_is_a_re
     source.close()
 
 
-def test_what_is_no_token_leaves_the_last_one_in_force_and_is_told_once(tmp_path: Path) -> None:
+def test_an_invalid_token_leaves_the_last_one_in_force_and_is_reported_once(tmp_path: Path) -> None:
     clock, file, events = MockClock(), tmp_path / "token", RecordedEvents()
     file.write_text(token(clock, "alice"))
     source = login(file, clock, events)
@@ -164,7 +164,7 @@ def test_what_is_no_token_leaves_the_last_one_in_force_and_is_told_once(tmp_path
     failures = [event.failure for event in events.of(SecretReloaded)]
     assert failures[0] is None  # the file was read
     assert failures[1] == (
-        f"{URL_SETTING}: {file} holds no token that a broker could accept: Malformed JWT provided; expected"
+        f"{URL_SETTING}: {file} has no usable token: Malformed JWT provided; expected"
         " three sections (header, payload, and signature)"
     )
     assert "hunter2" not in str(failures)
@@ -181,7 +181,7 @@ def test_a_file_without_a_token_and_an_address_without_an_absolute_path_are_conf
     with pytest.raises(ConfigError, match="can't read"):
         login(file, MockClock())
     file.write_text("hunter2")
-    with pytest.raises(ConfigError, match="holds no token that a broker could accept") as caught:
+    with pytest.raises(ConfigError, match="has no usable token") as caught:
         login(file, MockClock())
     assert caught.value.name == URL_SETTING
     assert "hunter2" not in str(caught.value)
@@ -266,7 +266,7 @@ WAITS: Final = "waits"
 
 
 class SteppingClock(MockClock):
-    """Tells when the thread begins to wait, and for how long."""
+    """Reports when the thread begins to wait, and for how long."""
 
     def __init__(self, steps: queue.Queue[str]) -> None:
         super().__init__()
@@ -286,8 +286,9 @@ class SteppingClock(MockClock):
 
 
 class FakeRetriever:
-    """Gives what a test puts in; a question waits for it."""
+    """Returns what a test puts in; a call waits for it."""
 
+    setting = URL_SETTING
     shown = "https://idp/token"
 
     def __init__(self, steps: queue.Queue[str]) -> None:
@@ -308,7 +309,7 @@ class FakeRetriever:
 
 
 class Rig:
-    """A login by a clock that stands still; the test goes along with its thread, step by step."""
+    """A login with a mock clock; the test steps its thread."""
 
     def __init__(self, events: RecordedEvents | None = None, *, asks: bool = True) -> None:
         self._steps: queue.Queue[str] = queue.Queue()
@@ -335,7 +336,7 @@ class Rig:
         return self._steps.get(timeout=patient(30))
 
     def answer(self, answer: str | Exception) -> int:
-        """Answers the thread's question; returns for how many milliseconds it waits then."""
+        """Answers the thread's call; returns for how many milliseconds the thread waits then."""
         assert self.step() == ASKS
         self.retriever.answers.put(answer)
         assert self.step() == WAITS
@@ -351,7 +352,7 @@ def rig(events: RecordedEvents | None = None) -> Iterator[Rig]:
         made.login.close()
 
 
-def test_there_is_no_token_before_the_first_answer_nor_after_it_expired_and_nobody_waits_for_it() -> None:
+def test_there_is_no_token_before_the_first_answer_nor_after_it_expired_and_no_call_waits() -> None:
     with rig() as it:
         assert (it.first_token, it.login.token(), it.login.principal_name) == (None, None, None)
         it.answer(it.token("alice", 100 * MINUTE_MS))
@@ -439,9 +440,7 @@ def test_temporary_trouble_backs_off_from_the_least_to_the_most() -> None:
         assert 80 <= it.answer(DisconnectError("connection refused")) <= 120
 
 
-def test_a_refusal_is_asked_again_after_the_longest_backoff_and_each_who_asks_gets_an_error_of_his_own() -> (
-    None
-):
+def test_a_refusal_is_tried_again_after_the_longest_backoff_and_each_caller_gets_its_own_error() -> None:
     with rig() as it:
         assert it.answer(SaslAuthenticationError("answered 401")) == 10_000
         errors = []
@@ -474,7 +473,7 @@ def test_a_token_that_is_none_is_a_refusal_that_does_not_show_it_and_one_from_th
 def test_a_bug_does_not_end_the_thread() -> None:
     with rig() as it:
         it.answer(KeyError("hunter2"))
-        with pytest.raises(SaslAuthenticationError, match="https://idp/token can't be asked: KeyError"):
+        with pytest.raises(SaslAuthenticationError, match="https://idp/token can't be reached: KeyError"):
             it.login.token()
         it.clock.advance(10_000)
         it.answer(it.token("alice", 100 * MINUTE_MS))

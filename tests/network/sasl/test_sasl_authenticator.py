@@ -1,7 +1,7 @@
 """Authentication and re-authentication over loopback: the real Selector, a broker's side of SASL, and TLS.
 
-Twins of SaslAuthenticatorTest (Kafka 4.3), by name. Its server echoes, and so does ours; what it reads off
-the server's metrics stands in the fields of SaslServer.
+Twins of SaslAuthenticatorTest (Kafka 4.3), by name. Its server echoes, and so does ours. Java's test reads
+the server's metrics; here the fields of SaslServer have the same figures.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def test_invalid_credentials(mechanism: str, message: str) -> None:
     "SaslAuthenticatorTest.MissingUsernameSaslPlain", "SaslAuthenticatorTest.MissingPasswordSaslPlain"
 )
 def test_missing_credentials_sasl_plain() -> None:
-    """Java finds out when it connects, and makes no channel; here it makes no client."""
+    """Java fails when it connects, and makes no channel; here making the client fails."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     with over("SASL_SSL", PLAIN) as rig:
         for options, missing in (('password="mypassword"', "username"), ('username="myuser"', "password")):
@@ -307,7 +307,7 @@ OVER_OLD_SERVERS = pytest.mark.parametrize(
 def test_an_old_server_gets_raw_tokens_and_refuses_by_ending_the_connection(
     security: str, mechanism: str
 ) -> None:
-    """The state that is left is a hint that it ended amid authentication, and no more."""
+    """The last state only hints that the connection ended during authentication."""
     with over(security, mechanism) as rig:
         rig.server.versions = WITHOUT_SASL_AUTHENTICATE
         rig.connect_and_check(rig.client(mechanism))
@@ -540,7 +540,7 @@ def test_cannot_reauthenticate_with_different_mechanism() -> None:
 @pytest.mark.behaviour("SASL-06")
 @pytest.mark.java("SaslAuthenticatorTest.CannotReauthenticateWithDifferentPrincipal")
 def test_cannot_reauthenticate_with_different_principal(tmp_path: Path) -> None:
-    """Java's token is another one's by then; here it is the JAAS config's file that has changed."""
+    """Java's token is another user's by then; here the file of the JAAS config has changed."""
     jaas = "PlainLoginModule required username={} password=mypassword;"
     file = tmp_path / "jaas.conf"
     file.write_text(jaas.format(USERNAME))
@@ -560,7 +560,7 @@ def test_cannot_reauthenticate_with_different_principal(tmp_path: Path) -> None:
 @pytest.mark.behaviour("SASL-06")
 @pytest.mark.java("SaslAuthenticatorTest.CannotReauthenticateAgainFasterThanOneSecond")
 def test_cannot_reauthenticate_again_faster_than_one_second() -> None:
-    """Java's client tries to and gets its handshake echoed; this one does not begin before its time."""
+    """Java's client tries to and gets its handshake echoed; this one does not begin too early."""
     with over("SASL_SSL", PLAIN) as rig:
         rig.server.session_lifetime_ms = SESSION_MS
         selector = rig.client(PLAIN)

@@ -1,4 +1,4 @@
-"""What a client's SASL must be told, channels that wait for it, and brokers that mean no good.
+"""The settings that a client's SASL requires, channels that wait for it, and hostile brokers.
 
 Twins of SaslChannelBuilderTest (Kafka 4.3).
 """
@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import jwt
 import pytest
 
 from client_core.errors import ConfigError, DisconnectError, InvalidReceiveError, SaslAuthenticationError
@@ -20,7 +21,12 @@ from client_core.network.sasl import SaslAuthenticators
 from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
-from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from client_core.network.security_config import (
+    AssertionConfig,
+    OAuthBearerConfig,
+    SaslConfig,
+    TokenProvider,
+)
 from client_core.network.selectable import ChannelStateName
 from tests.network.sasl.jwts import jwt_of
 from tests.network.sasl.sasl_rig import (
@@ -37,6 +43,7 @@ from tests.network.sasl.sasl_rig import (
 from tests.support.mock_clock import MockClock
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.sasl_server import SaslServer
+from tests.support.signing_keys import rsa_key
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, receive_frame, stay_silent
 from tests.support.waiting import patient
 
@@ -190,7 +197,7 @@ def test_an_endpoint_that_is_down_is_waited_for() -> None:
     events = NextEvents()
     authenticators = made(pilot(url), events=events)
     waiting = authenticators.authenticator("localhost")
-    assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be asked: connection refused")
+    assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be reached: connection refused")
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
         waiting.authenticate(None, 0)
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
@@ -225,7 +232,50 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         )
 
 
-def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None:
+@pytest.mark.parametrize("is_jwt_bearer", [False, True])
+def test_oauth_bearer_with_an_assertion(tmp_path: Path, is_jwt_bearer: bool) -> None:
+    with OAuthEndpoint({}, keys={"pilot": rsa_key().public_key()}) as endpoint:
+        claims = {"iss": "pilot", "sub": "pilot", "aud": endpoint.url, "exp": 2**31}
+        file = tmp_path / "assertion"
+        file.write_text(jwt.encode(claims, rsa_key(), "RS256"))
+        source = SecretSource("sasl.oauthbearer.assertion.file", path=str(file))
+        config = OAuthBearerConfig(
+            endpoint.url, assertion=AssertionConfig(source), is_jwt_bearer=is_jwt_bearer
+        )
+        events = NextEvents()
+        authenticators = made(SaslConfig("OAUTHBEARER", oauth_bearer=config), events=events)
+        authenticator = authenticators.authenticator("localhost")
+        assert events.next() == SecretReloaded(URL_SETTING, None)
+        assert authenticator.authenticate(None, 0) is not None
+        authenticators.close()
+        grant = "urn:ietf:params:oauth:grant-type:jwt-bearer" if is_jwt_bearer else "client_credentials"
+        assert endpoint.requests[0].form["grant_type"] == grant
+
+
+def provided(provider: TokenProvider, jaas: str | None = None) -> SaslConfig:
+    return SaslConfig(
+        "OAUTHBEARER",
+        jaas_config=None if jaas is None else SecretSource("sasl.jaas.config", text=jaas),
+        oauth_bearer=OAuthBearerConfig(token_provider=provider),
+    )
+
+
+def test_oauth_bearer_with_a_callable() -> None:
+    """A token that is no JWT, and extensions of the JAAS config."""
+    clock, events = MockClock(), NextEvents()
+    server = SaslServer(clock, ("OAUTHBEARER",), tokens={"opaque": "alice"})
+    provider = TokenProvider.of(lambda: ("opaque", clock.wall_ms() + 600_000))
+    authenticators = made(provided(provider, f'{OAUTH_MODULE} required extension_a="1";'), clock, events)
+    authenticator = authenticators.authenticator("localhost")
+    assert events.next() == SecretReloaded("sasl.oauthbearer.token.provider", None)
+    conversation = server.connect()
+    converse(authenticator, conversation)
+    assert (conversation.principal, server.extensions) == ("alice", {"a": "1"})
+    assert authenticators.version() == 1
+    authenticators.close()
+
+
+def test_a_missing_or_wrong_setting_is_reported_before_anything_is_connected() -> None:
     def in_jaas(text: str) -> SaslConfig:
         return oauth("https://idp", f"{OAUTH_MODULE} required {text};")
 
@@ -238,6 +288,11 @@ def test_what_is_missing_or_wrong_is_told_before_anything_is_connected() -> None
         (password_config("DIGEST-MD5"), "sasl.mechanism", "sasl.mechanism=DIGEST-MD5 is unknown"),
         (SaslConfig("PLAIN"), "sasl.username", "sasl.username is missing"),
         (SaslConfig("OAUTHBEARER"), URL_SETTING, "is missing"),
+        (
+            provided(TokenProvider("not_there:token")),
+            "sasl.oauthbearer.token.provider",
+            "there is no module not_there",
+        ),
         (oauth("nonsense", client_id="a", client_secret="b"), URL_SETTING, "https"),
         (oauth("https://idp"), f"{credentials}.id", "set it, or clientId in sasl.jaas.config"),
         (in_jaas("clientId=a"), f"{credentials}.secret", "set it, or clientSecret in sasl.jaas.config"),
@@ -313,14 +368,14 @@ def test_a_channel_waits_for_its_credentials_and_goes_on_by_itself(tls: bool) ->
 @OVER
 def test_a_failure_to_get_them_ends_the_connection_with_the_reason(tls: bool) -> None:
     with waiting_channel(tls) as (_, credentials, selector):
-        credentials.failure = DisconnectError("https://idp can't be asked")
+        credentials.failure = DisconnectError("https://idp can't be reached")
         state = wait_for_channel_close(selector)
         assert state.name is ChannelStateName.AUTHENTICATE
-        assert state.detail == "https://idp can't be asked"
+        assert state.detail == "https://idp can't be reached"
 
 
 def test_waiting_costs_no_turns_whatever_the_peer_does_meanwhile() -> None:
-    """The end of the stream, and bytes that nobody asked for, stay with the system: no poll ends for them."""
+    """The end of the stream and unexpected bytes stay in the socket: no poll ends for them."""
 
     def talks_too_early(connection: socket.socket) -> None:
         connection.sendall(b"\0\0\0\4abcd" * 100)
@@ -368,11 +423,11 @@ def test_closing_a_channel_that_waits_leaves_nothing() -> None:
         assert not selector.disconnected
 
 
-# -- brokers that mean no good to who logs in ----------------------------------------------------------------
+# -- hostile brokers -----------------------------------------------------------------------------------------
 
 
 def test_an_answer_of_megabytes_is_refused_as_soon_as_its_size_is_known() -> None:
-    """No step of an authentication needs more than some kilobytes; whoever sends it is nobody known yet."""
+    """No step of an authentication needs more than some kilobytes, and the peer is not authenticated yet."""
     reported = threading.Event()
 
     def announces_64_megabytes(connection: socket.socket) -> None:
@@ -398,7 +453,7 @@ def test_a_size_that_a_log_in_may_not_have_is_fine_for_an_answer_thereafter() ->
         assert rig.exchange(selector, message) == message
 
 
-def test_what_a_broker_says_of_a_refusal_is_one_line_of_some_length() -> None:
+def test_a_brokers_message_about_a_refusal_is_one_line_of_bounded_length() -> None:
     with SaslRig("PLAIN", tls=False) as rig:
         rig.server.authenticate_error = (58, "no\r\nlevel=info msg=\x1b[2Jforged " + "x" * 30_000)
         state = rig.connect_and_fail(rig.client("PLAIN"))

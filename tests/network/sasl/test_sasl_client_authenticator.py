@@ -1,4 +1,4 @@
-"""The conversation on literal bytes: what is said in which order, and what each answer means."""
+"""The authentication on literal bytes: the order of messages, and the meaning of each answer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def handshaken() -> SaslClientAuthenticator:
     return authenticator
 
 
-def awaiting_the_verdict() -> SaslClientAuthenticator:
+def awaiting_the_outcome() -> SaslClientAuthenticator:
     authenticator = handshaken()
     say(authenticator, ID_1 + HANDSHAKE_OK)
     return authenticator
@@ -177,14 +177,14 @@ def test_an_authentication_is_refused() -> None:
         (-1, "oops"): (UnknownServerError, "oops"),
     }
     for (code, message), (kind, said) in refusals.items():
-        authenticator = awaiting_the_verdict()
+        authenticator = awaiting_the_outcome()
         with pytest.raises(kind) as caught:
             say(authenticator, outcome(0, code, message))
         assert (caught.value.message, caught.value.code) == (said, code)
         assert not authenticator.complete
 
 
-def test_what_a_mechanism_objects_to_is_said_in_javas_words() -> None:
+def test_the_objection_of_a_mechanism_has_javas_words() -> None:
     authenticator = SaslClientAuthenticator(
         "SCRAM-SHA-256",
         lambda: ScramSaslClient(ScramMechanism.SCRAM_SHA_256, "alice", "secret", {}),
@@ -288,7 +288,7 @@ def test_each_authentication_asks_for_the_credentials_anew() -> None:
 
 
 def test_a_broker_that_lists_versions_below_zero_is_refused() -> None:
-    """They were taken for versions to ask in, and the error spoke of our own limits."""
+    """Once they were taken for versions to ask in, and the error was about our own limits."""
     for version, api in product((-2, -1), (b"\x00\x11", b"\x00\x24")):
         authenticator = plain()
         say(authenticator, None)

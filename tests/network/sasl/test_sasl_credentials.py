@@ -1,4 +1,4 @@
-"""Names, passwords and what a token endpoint is asked with, wherever they stand; and JAAS's grammar.
+"""Names, passwords and the parameters of a token endpoint, from every source; and JAAS's grammar.
 
 After JaasContextTest and ConfigOrJaasTest (Kafka 4.3), and what StreamTokenizer does beyond it.
 """
@@ -19,6 +19,7 @@ from client_core.events import NO_EVENTS, SecretReloaded
 from client_core.network.sasl.jaas_config import JaasConfig
 from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
 from client_core.network.sasl.sasl_credentials import PasswordLogin
+from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from tests.support.recorded_events import RecordedEvents
@@ -82,8 +83,8 @@ def test_what_can_not_be_sent_is_a_config_error() -> None:
     for username, password, setting, said in (
         (None, "secret", "sasl.username", "sasl.username is missing"),
         ("alice", None, "sasl.password", "sasl.password is missing"),
-        ("hunter\0two", "secret", "sasl.username", "sasl.username holds a NUL character"),
-        ("alice", "hunter\0two", "sasl.password", "sasl.password holds a NUL character"),
+        ("hunter\0two", "secret", "sasl.username", "sasl.username contains a NUL character"),
+        ("alice", "hunter\0two", "sasl.password", "sasl.password contains a NUL character"),
         ("alice", "hunter\ud800two", "sasl.password", "sasl.password is not Unicode text"),
     ):
         with pytest.raises(ConfigError, match=said) as caught:
@@ -110,7 +111,7 @@ def test_a_password_file_that_changes_counts_for_the_next_authentication(tmp_pat
     assert login.read().password == "newer"
 
 
-def test_a_jaas_file_that_makes_no_sense_any_more_is_told_once_and_not_used(
+def test_a_jaas_file_that_becomes_invalid_is_reported_once_and_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, events = tmp_path / "jaas.conf", RecordedEvents()
@@ -246,7 +247,7 @@ def test_any_password_can_be_quoted(password: str) -> None:
     assert options(f'password="{quoted}"') == {"password": password}
 
 
-# -- what a token endpoint is asked with ---------------------------------------------------------------------
+# -- parameters of a token endpoint --------------------------------------------------------------------------
 
 
 ID: Final = "sasl.oauthbearer.client.credentials.client.id"
@@ -302,9 +303,16 @@ def test_a_secret_file_that_changes_counts_for_the_next_token(tmp_path: Path) ->
 
 
 def test_a_text_is_masked_of_everything_that_was_sent() -> None:
-    sent = ClientCredentials("pilot", "f:sh", None)
     basic = base64.b64encode(b"pilot:f:sh").decode()
-    assert sent.masked(f"{basic} is pilot with f:sh") == "[hidden] is [hidden] with [hidden]"
+    encoded = base64.b64encode(b"pilot:f%3Ash").decode()
+    for header_urlencode, text in (
+        (False, f"{basic} is pilot with f:sh"),
+        (True, f"{encoded} is pilot with f%3Ash"),
+    ):
+        ours = credentials(client_id="pilot", secret=SecretSource(SECRET, text="f:sh"))
+        sent = ClientSecretRequestFormatter(ours, header_urlencode=header_urlencode).format()
+        assert sent.masked(text) == "[hidden] is [hidden] with [hidden]"
+        assert repr(sent) == "<TokenRequest [hidden]>"
 
 
 def test_repr_shows_nothing_of_what_an_endpoint_is_asked_with() -> None:

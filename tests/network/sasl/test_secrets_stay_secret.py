@@ -1,6 +1,6 @@
-"""Hundreds of secrets, and every way that a text could leave: repr, error, log, event.
+"""Hundreds of secrets, and every way in which a text could leak: repr, error, log, event.
 
-What a broker itself says is passed on as it is, and not looked at here.
+A broker's own message is passed on as it is, and not checked here.
 """
 
 from __future__ import annotations
@@ -19,15 +19,23 @@ from hypothesis import strategies as st
 
 from client_core.errors import KafkaError
 from client_core.network.sasl import SaslAuthenticators
+from client_core.network.sasl.assertions import SignedAssertions
 from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
 from client_core.network.sasl.jaas_config import JaasConfig
+from client_core.network.sasl.provider_jwt_retriever import ProviderJwtRetriever
 from client_core.network.secret import SecretSource
-from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from client_core.network.security_config import (
+    AssertionConfig,
+    OAuthBearerConfig,
+    SaslConfig,
+    TokenProvider,
+)
 from client_core.protocol.api_keys import ApiKey
 from tests.network.sasl.jwts import jwt_of
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
 from tests.support.sasl_server import Fault, SaslServer
+from tests.support.signing_keys import ec_key, pem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 
     from client_core.network.authenticator import Authenticator
 
-#: Long enough not to be in a text by chance, with what makes trouble in grammars and encodings.
+#: Long enough not to be in a text by chance, with characters that are special in grammars and encodings.
 SECRETS = st.text(st.sampled_from("kQzJ7_+/=\"'\\;,:% \u00fc\u65e5\n"), min_size=12, max_size=24).filter(
     lambda text: len(set(text)) > 4 and text.strip() == text
 )
@@ -166,7 +174,7 @@ def test_user_names_and_passwords(
 def test_a_jaas_config_that_can_not_be_read(
     overheard: Callable[[], Overheard], secret: str, before: str, data: Any
 ) -> None:
-    """Any piece cut out of a JAAS config, and anything before it: what is left of the secret is not shown."""
+    """A JAAS config with any piece cut out and any text before it: the rest of the secret is not shown."""
     ear = overheard()
     whole = f"{before}PlainLoginModule required username=alice password={_quoted(secret)};"
     start = data.draw(st.integers(0, len(whole)))
@@ -200,3 +208,55 @@ def test_a_token_in_a_file(overheard: Callable[[], Overheard], tmp_path: Path, s
     ear.attempt(lambda: converse(authenticators.authenticator("localhost"), server, ear))
     payload = whole.split(".")[1]
     ear.assert_without(secret, whole, payload)
+
+
+def _raising(text: str) -> object:
+    raise ValueError(text)
+
+
+@A_HUNDRED
+@given(secret=SECRETS, data=st.data())
+def test_what_a_callable_returns_or_raises(
+    overheard: Callable[[], Overheard], secret: str, data: Any
+) -> None:
+    ear = overheard()
+    returned = data.draw(
+        st.sampled_from(
+            [secret.encode(), [secret], {secret: 1}, (secret, 1), (1, secret), (secret, 2**41, 7)]
+        )
+    )
+    for function in (lambda: returned, lambda: _raising(secret)):
+        provider = TokenProvider("a:b", function)
+        retriever = ProviderJwtRetriever(provider)
+        ear.hear_all((provider, retriever))
+        ear.attempt(retriever.retrieve)
+    ear.assert_without(secret)
+
+
+@hypothesis.settings(A_HUNDRED, max_examples=10, deadline=None)
+@given(secret=SECRETS, other=SECRETS, cut=st.integers(0, 300))
+def test_a_passphrase_a_key_and_a_template(
+    overheard: Callable[[], Overheard], tmp_path: Path, secret: str, other: str, cut: int
+) -> None:
+    """The key's file is whole, cut, or another one's; of a PEM's lines none is shown."""
+    ear, key, template = overheard(), tmp_path / "key.pem", tmp_path / "template"
+    whole = pem(ec_key(), secret)
+    source = SecretSource("sasl.oauthbearer.assertion.private.key.passphrase", text=secret)
+    config = AssertionConfig(
+        private_key=SecretSource("key", path=str(key)),
+        passphrase=source,
+        template=SecretSource("template", path=str(template)),
+        algorithm="ES256",
+    )
+    ear.hear(config)
+    for text, headers in (
+        (whole, json.dumps({"header": {"kid": [secret]}})),
+        (whole[cut:] or "-", json.dumps({"payload": {"sub": "me"}})),
+        (pem(ec_key(), other), secret),
+        (secret, "{}"),
+    ):
+        key.write_text(text)
+        template.write_text(headers)
+        ear.attempt(lambda: SignedAssertions(config, MockClock(), ear.events))
+    lines = [line for line in whole.splitlines() if not line.startswith("-")]
+    ear.assert_without(secret, other, *lines)

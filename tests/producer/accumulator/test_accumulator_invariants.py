@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: each record is in one place, and each owner hears of it once.
+"""After any sequence of events each record is in one place, and is reported to its owner once.
 
 A simulation appends, drains, acknowledges, fails, enqueues again, splits, expires, cancels and aborts at
 random, from a given seed, with and without idempotence, and counts after every step.
@@ -30,7 +30,7 @@ STEPS: Final = 250
 
 
 class Simulation:
-    """The accumulator, and a book of what was put into it."""
+    """The accumulator, and a list of the records that were put into it."""
 
     def __init__(self, random: Random, *, is_idempotent: bool) -> None:
         self.random = random
@@ -68,7 +68,7 @@ class Simulation:
         (chosen,) = self.random.choices(list(self.steps), list(self.steps.values()))
         chosen()
 
-    # -- what callers do -----------------------------------------------------------------------------------
+    # -- callers -------------------------------------------------------------------------------------------
 
     def append(self) -> None:
         owner = Owner(f"owner {len(self.appended)}")
@@ -96,7 +96,7 @@ class Simulation:
         epochs = {partition: self.random.randrange(5) for partition in range(PARTITIONS)}
         self.bench.leaders = Leaders(leaders, epochs)
 
-    # -- what the I/O thread does --------------------------------------------------------------------------
+    # -- the I/O thread ------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         ready = self.bench.ready()
@@ -183,7 +183,7 @@ class Simulation:
         while (batch := self.answered()) is not None:
             self.ended(batch)
 
-    # -- what must hold ------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------
 
     def check(self) -> None:
         queues = list(self.bench.accumulator._queues.waiting.values())
@@ -196,7 +196,7 @@ class Simulation:
             for owner, indices, _ in batch.spans:
                 places.update((owner, index) for index in indices)
         for owner in self.appended:
-            places.update({(owner, index): times for index, times in owner.times_told.items()})
+            places.update({(owner, index): times for index, times in owner.times_reported.items()})
         assert places == {
             (owner, index): 1 for owner, count in self.appended.items() for index in range(count)
         }

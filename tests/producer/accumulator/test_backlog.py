@@ -56,7 +56,7 @@ def test_records_that_were_sent_wait_for_the_node_that_has_them() -> None:
     assert {node_id: count.records for node_id, count in backlog.by_node.items()} == {0: 1}
 
 
-def test_records_of_a_topic_that_is_gone_wait_for_nobody_and_are_named() -> None:
+def test_records_of_a_topic_that_is_gone_wait_for_no_node_and_are_named() -> None:
     rig = unreachable_rig()
     rig.submit("orders", to("orders", 1), to("orders", 0))
     rig.know({"other": 1})
@@ -75,7 +75,7 @@ def test_requests_for_an_unknown_topic_are_counted_since_the_oldest_came() -> No
     assert wait == TopicWait("nope", Phase.METADATA, requests=2, oldest_submitted_ms=first_ms)
 
 
-def test_requests_for_a_partition_that_is_not_there_and_those_that_wait_for_memory_are_told_apart() -> None:
+def test_requests_for_a_missing_partition_and_those_that_wait_for_memory_are_distinguished() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.submit("orders", to("orders", 7), turns=1)
     (wait,) = rig.producer.backlog().topic_waits

@@ -1,4 +1,4 @@
-"""BufferPool: who gets memory, when, and that none is lost. Twins of BufferPoolTest."""
+"""BufferPool: which caller gets memory, when, and that none is lost. Twins of BufferPoolTest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LEFT_OUT: Final = {
     "BufferPoolTest.CleanupMemoryAvailabilityOnMetricsException": (
-        "Whoever listens to events must not raise; nothing is measured inside the pool."
+        "Listeners of events must not raise; nothing is measured inside the pool."
     ),
     "BufferPoolTest.outOfMemoryOnAllocation": "The pool counts bytes; there is no buffer to allocate.",
 }
@@ -56,7 +56,7 @@ class Rig:
         self.pool = BufferPool(TOTAL, 256, self.clock, self.events)
 
     def block(self, size_bytes: int, deadline_ms: int = FOREVER) -> Future[None]:
-        """Has a thread wait for so much, and lets it get to where it waits."""
+        """Starts a thread that waits for so much, and returns when it waits."""
         before = self.clock.waiters
         blocked = self.threads.submit(self.pool.allocate, size_bytes, deadline_ms)
         wait_until(lambda: self.clock.waiters > before, what="a thread to wait", every_s=0.001)
@@ -160,7 +160,7 @@ def test_a_thread_that_waited_in_vain_is_waited_for_no_longer() -> None:
 
 
 @pytest.mark.behaviour("BUF-02")
-def test_what_an_impatient_thread_gives_back_goes_to_the_next(full: Rig) -> None:
+def test_memory_that_an_impatient_thread_gives_back_goes_to_the_next(full: Rig) -> None:
     first, second = full.block(600, 50), full.block(400)
     full.pool.deallocate(500)
     full.clock.advance(50)
@@ -233,7 +233,7 @@ def test_closing_wakes_all_blocked_threads(full: Rig) -> None:
     assert full.left == (500, 0)
 
 
-def test_closing_tells_parked_requests_nothing(full: Rig) -> None:
+def test_closing_completes_no_parked_request(full: Rig) -> None:
     reported: list[bool] = []
     waiter = full.pool.wait_for(100, lambda: reported.append(True))
     full.pool.close()
@@ -359,7 +359,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.expected_order: list[Waiting] = []
 
     def served(self) -> None:
-        """What the pool must do with free bytes: the first in the queue collects, nobody overtakes him."""
+        """The pool's rule for free bytes: the first in the queue collects them, and no other overtakes it."""
         while self.queue and self.free_bytes and not self.is_closed:
             first = self.queue[0]
             given = min(self.free_bytes, first.size_bytes - first.collected_bytes)
@@ -465,5 +465,5 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.behaviour("BUF-01", "BUF-02")
-def test_whoever_waits_is_served_in_turn_and_no_byte_is_lost() -> None:
+def test_waiting_threads_are_served_in_turn_and_no_byte_is_lost() -> None:
     run_state_machine_as_test(PoolMachine, settings=settings(max_examples=50, stateful_step_count=40))

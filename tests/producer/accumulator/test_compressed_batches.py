@@ -1,4 +1,4 @@
-"""What compression changes on a batch's way: how many records it takes, what is learnt, what a broker says.
+"""The effects of compression on a batch: how many records fit, the learnt ratio, and a broker's refusal.
 
 First the accumulator alone, then Sender, then the whole producer over loopback. The codecs themselves are
 tested in `tests/record/`.
@@ -113,7 +113,7 @@ def test_of_ten_batches_at_most_one_is_too_large_however_well_the_records_pack()
         assert bench.accumulator.batches_of(tp(0)) == ()
 
 
-def test_what_is_expected_of_a_topic_goes_with_it() -> None:
+def test_the_expected_ratio_of_a_topic_is_forgotten_with_it() -> None:
     bench = Bench(batch_bytes=SMALL_BATCH_BYTES, compression=GzipCompression())
     bench.append([record(b"a")])
     bench.drain_and_finish_all()
@@ -134,7 +134,7 @@ packing_codecs: Final = pytest.mark.parametrize("compression", PACKING_CODECS, i
 
 
 def values(count: int) -> list[bytes]:
-    """Values of 100 bytes that pack to less than a third, and can be told apart."""
+    """Values of 100 bytes that pack to less than a third, and differ from each other."""
     return [
         b'{"id": %06d, "state": "paid", "currency": "EUR", "shop": "somewhere"}' % n * 2 for n in range(count)
     ]
@@ -202,7 +202,7 @@ def test_a_batch_that_packs_worse_than_expected_is_believed_at_once() -> None:
     assert ratio(bench, Codec.GZIP) == batch.compression_ratio > 0.9
 
 
-def test_what_is_expected_of_a_batch_is_settled_when_it_is_begun() -> None:
+def test_the_expected_ratio_of_a_batch_is_fixed_at_its_beginning() -> None:
     bench = Bench(batch_bytes=BATCH_BYTES, compression=GzipCompression())
     append(bench, values(1))
     expect(bench, Codec.GZIP, 0.2)
@@ -245,7 +245,7 @@ def test_a_batch_holds_its_share_of_the_memory_however_well_it_packs(compression
 
 
 @packing_codecs
-def test_what_waits_to_be_packed_is_bounded_by_the_memory(compression: Compression) -> None:
+def test_records_that_wait_to_be_packed_are_bounded_by_the_memory(compression: Compression) -> None:
     bench = Bench(batch_bytes=BATCH_BYTES, total_bytes=4 * BATCH_BYTES, compression=compression)
     expect(bench, compression.codec, 0.001)
     result = bench.append([record(bytes(100))] * 10_000)
@@ -322,7 +322,7 @@ def test_the_parts_of_a_batch_are_as_if_nothing_could_be_packed_and_hold_no_memo
 
 
 @packing_codecs
-def test_what_is_expected_after_a_split_is_learnt_from_its_parts(compression: Compression) -> None:
+def test_the_expected_ratio_after_a_split_is_learnt_from_its_parts(compression: Compression) -> None:
     bench = Bench(batch_bytes=BATCH_BYTES, compression=compression)
     append(bench, values(10))
     (batch,) = bench.drain(0)
@@ -357,7 +357,7 @@ def test_records_that_unpack_to_more_than_any_reader_allows_by_default_are_split
 
 
 @packing_codecs
-def test_what_was_sent_is_told_packed_and_plain(compression: Compression) -> None:
+def test_the_events_of_a_sent_batch_have_its_packed_and_plain_sizes(compression: Compression) -> None:
     rig = SenderRig(compression=compression)
     rig.send(value=bytes(1000), count=5)
     rig.answer(produced(ORDERS_0, offset=0))
@@ -456,7 +456,7 @@ def test_a_broker_that_takes_less_than_a_batch_gets_every_record_once_and_in_ord
 @pytest.mark.behaviour("REC-06")
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_zstd_is_not_sent_to_a_broker_that_does_not_know_it(idempotent: bool) -> None:
-    """Java's I/O thread falls over this error, and the records wait until their delivery timeout."""
+    """Java's I/O thread fails with this error, and the records wait until their delivery timeout."""
     with FakeCluster(brokers=1, versions={**KAFKA_4_3, ApiKey.PRODUCE.id: (3, 6)}) as cluster:
         cluster.create_topic("orders")
         settings: dict[str, str | bool] = {"compression.type": "zstd", "enable.idempotence": idempotent}
@@ -505,4 +505,4 @@ CODECS_OF_SETTINGS: Final[list[tuple[dict[str, object], Compression]]] = [
 def test_settings_become_a_codec_at_its_level() -> None:
     for settings, compression in CODECS_OF_SETTINGS:
         config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", **settings})
-        assert accumulator_config(config).compression == compression, settings
+        assert accumulator_config(config, whole_requests=False).compression == compression, settings

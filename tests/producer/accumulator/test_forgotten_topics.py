@@ -64,13 +64,13 @@ def test_a_topic_with_a_batch_that_waits_keeps_its_queues_and_one_in_flight_come
 # -- the accumulator -----------------------------------------------------------------------------------------
 
 
-def test_who_appends_to_queues_that_were_just_forgotten_takes_the_new_ones() -> None:
+def test_an_append_to_queues_that_were_just_forgotten_takes_the_new_ones() -> None:
     bench = Bench()
     appender = bench.accumulator.appender
     old = appender.queues_of(TOPIC)
 
     class Stale(WaitingQueues):
-        """Gives the old queues once more, as if they had been forgotten right after they were found."""
+        """Returns the old queues once more, as if they had been forgotten right after they were found."""
 
         __slots__ = ("asked",)
 
@@ -99,7 +99,7 @@ def test_the_drain_order_forgets_topics_without_queues_and_brokers_that_left() -
 # -- snapshots of the past -----------------------------------------------------------------------------------
 
 
-def test_a_partitioner_that_nobody_asks_keeps_no_snapshot() -> None:
+def test_an_unused_partitioner_keeps_no_snapshot() -> None:
     partitioner = BuiltInPartitioner("t", 1, Random(1))
     cluster = cluster_of([0, 1])
     partitioner.current_partition(cluster)

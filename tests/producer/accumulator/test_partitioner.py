@@ -1,7 +1,7 @@
 """Where records without a key go: the partitioner, the accumulator, and brokers that died.
 
-Twins of BuiltInPartitionerTest and of RecordAccumulatorTest; the exact choices are held to Java's by
-tests/golden.
+Twins of BuiltInPartitionerTest and of RecordAccumulatorTest; tests/golden compares the exact choices with
+Java's.
 """
 
 from __future__ import annotations
@@ -140,6 +140,17 @@ def test_a_batch_that_is_not_full_delays_the_switch_up_to_twice_the_size() -> No
     assert partitioner.current_partition(cluster) == 2, "a delayed switch is made as soon as it may"
 
 
+@pytest.mark.behaviour("ACC-15")
+def test_every_chosen_partition_gets_a_whole_batch_size() -> None:
+    partitioner, _ = partitioner_at(0)
+    cluster = cluster_of([0, 1, 0])
+    partitioner.current_partition(cluster)
+    partitioner.update(60, cluster, enable_switch=True)
+    partitioner.move_on(cluster, lambda partition: partition == 2)
+    assert partitioner.current_partition(cluster) == 2
+    assert partitioner.bytes_before_forced_switch == 200
+
+
 # -- choosing ----------------------------------------------------------------------------------------------
 
 
@@ -181,7 +192,7 @@ def test_a_leader_whose_broker_is_unknown_does_not_count() -> None:
     assert list(partitioner.available_partitions(without_broker_1)) == [0]
 
 
-def test_a_topic_that_nobody_knows_cant_be_partitioned() -> None:
+def test_an_unknown_topic_cant_be_partitioned() -> None:
     partitioner = BuiltInPartitioner("other", 1, Random(7))
     with pytest.raises(IllegalStateError, match="topic other has no partitions"):
         partitioner.current_partition(cluster_of([0]))
@@ -381,7 +392,7 @@ def test_of_so_many_nodes_the_first_seen_is_forgotten_for_a_new_one_only() -> No
 ON: Final = {"partitioner.lost.leader.probe.interval.ms": 20, "batch.size": 1_000}
 
 
-# -- who is lost ---------------------------------------------------------------------------------------------
+# -- lost leaders --------------------------------------------------------------------------------------------
 
 
 def test_a_lost_leader_is_tried_again_every_interval_until_it_is_found() -> None:
@@ -404,7 +415,7 @@ def test_a_lost_leader_is_tried_again_every_interval_until_it_is_found() -> None
     assert repr(lost) == "<LostLeaders [2]>"
 
 
-def test_without_an_interval_nobody_is_lost() -> None:
+def test_without_an_interval_no_leader_counts_as_lost() -> None:
     lost = LostLeaders(0)
     lost.lost(1, now_ms=5)
     assert (lost.node_ids, lost.next_probe_ms) == (frozenset(), FOREVER_MS)
@@ -447,11 +458,12 @@ def test_the_sticky_partition_is_left_at_once_when_its_leader_is_lost_and_kept_o
     lost.lost(first, 0)
     other = partitioner.current_partition(leaders.cluster)
     assert other == 1 - first
+    assert partitioner.bytes_before_forced_switch == 2_000, "the records before went elsewhere"
     lost.found(first)
     assert partitioner.current_partition(leaders.cluster) == other
 
 
-# -- what waits already --------------------------------------------------------------------------------------
+# -- records that wait already -------------------------------------------------------------------------------
 
 
 def bench_of(**settings: Any) -> Bench:
@@ -459,7 +471,7 @@ def bench_of(**settings: Any) -> Bench:
 
 
 def sticky_partition(bench: Bench) -> int:
-    """Where a first record without a key goes, that leader's partitions being those to lose."""
+    """The partition of a first record without a key; its leader is the one to lose."""
     bench.append([RECORD], partition=None)
     (partition,) = [p for p in range(3) if queued(bench, p)]
     return partition
@@ -474,7 +486,7 @@ def leader_of(partition: int) -> int:
     return (0, 0, 1)[partition]
 
 
-def test_what_has_no_key_and_was_not_sent_is_given_to_others_and_told_of_where_it_went() -> None:
+def test_records_without_a_key_that_were_not_sent_move_to_another_partition_and_report_it() -> None:
     bench, owner = bench_of(), Owner()
     lost = sticky_partition(bench)
     bench.append(numbered(3), partition=None, owner=owner)
@@ -504,7 +516,7 @@ def test_a_batch_in_which_a_record_chose_its_partition_stays(keyed_first: bool) 
     assert queued(bench, lost) == waiting
 
 
-def test_what_was_sent_stays_with_its_partition() -> None:
+def test_sent_records_stay_with_their_partition() -> None:
     bench = bench_of()
     lost = sticky_partition(bench)
     (batch,) = bench.drain(leader_of(lost))
@@ -587,7 +599,7 @@ def test_records_without_a_key_go_on_while_a_broker_is_dead_and_to_it_when_it_is
         assert written_to(producer, 200) == set(range(6))
 
 
-def test_what_waits_when_the_broker_dies_is_written_elsewhere_once() -> None:
+def test_records_that_wait_when_the_broker_dies_are_written_elsewhere_once() -> None:
     events = RecordedEvents()
     with six_partitions({"linger.ms": 9_000}, events) as (cluster, producer):
         first = producer.send(ProducerRecord("orders", b"first"))
@@ -606,7 +618,7 @@ def test_what_waits_when_the_broker_dies_is_written_elsewhere_once() -> None:
         assert (written.count(b"first"), written.count(b"second")) == (1, 1)
 
 
-def test_what_was_sent_waits_for_its_broker_and_is_written_once() -> None:
+def test_sent_records_wait_for_their_broker_and_are_written_once() -> None:
     with six_partitions() as (cluster, producer):
         hold = cluster.hold_next(ApiKey.PRODUCE)
         sent = submit(producer, "orders", [b"sent"])

@@ -1,4 +1,4 @@
-"""ProducerBatch: whose records it holds, and how it ends; IncompleteBatches: what a flush waits for.
+"""ProducerBatch: the owners of its records, and how it ends; IncompleteBatches: what a flush waits for.
 
 Twins of ProducerBatchTest.
 """
@@ -88,7 +88,7 @@ def was_drained(batch: ProducerBatch) -> bool:
 
 
 def test_an_acknowledged_batch_gives_each_record_its_receipt() -> None:
-    told = {}
+    received = {}
     for base_offset, log_append_time_ms in ((500, None), (500, 10), (None, None)):
         first, second = Owner(), Owner()
         batch = new_batch()
@@ -96,12 +96,12 @@ def test_an_acknowledged_batch_gives_each_record_its_receipt() -> None:
         append(batch, [record()] * 3, second, indices=[2, 0])
         assert batch.complete(base_offset, log_append_time_ms)
         assert batch.final_state is FinalState.SUCCEEDED
-        told[base_offset, log_append_time_ms] = [
+        received[base_offset, log_append_time_ms] = [
             {index: (receipt.offset, receipt.timestamp_ms) for index, receipt in owner.receipts.items()}
             for owner in (first, second)
         ]
         assert {(r.topic, r.partition) for r in first.receipts.values()} == {(TOPIC, 1)}
-    assert told == {
+    assert received == {
         (500, None): [{0: (500, 7), 1: (501, 8)}, {2: (502, WALL_MS), 0: (503, WALL_MS)}],
         (500, 10): [{0: (500, 10), 1: (501, 10)}, {2: (502, 10), 0: (503, 10)}],
         (None, None): [{0: (None, 7), 1: (None, 8)}, {2: (None, WALL_MS), 0: (None, WALL_MS)}],
@@ -123,7 +123,7 @@ def test_an_abort_fails_all_records_once() -> None:
     with pytest.raises(IllegalStateError, match="A ABORTED batch must not"):
         batch.split(1)
     assert owner.errors == {0: error, 1: error}
-    assert owner.times_told == {0: 1, 1: 1}
+    assert owner.times_reported == {0: 1, 1: 1}
     assert batch.final_state is FinalState.ABORTED
 
 
@@ -138,7 +138,7 @@ def test_a_batch_cannot_succeed_and_then_end_otherwise() -> None:
     with pytest.raises(IllegalStateError):
         batch.complete_exceptionally(KafkaError("late"))
     assert (owner.receipts[0].offset, owner.receipts[0].timestamp_ms) == (500, 10)
-    assert owner.times_told == {0: 1}
+    assert owner.times_reported == {0: 1}
     batch = batch_with(1, failed := Owner())
     assert batch.complete_exceptionally(KafkaError("timed out"))
     assert not batch.complete(500, None), "a late success is ignored"
@@ -348,7 +348,7 @@ def test_a_split_batch_has_ended_and_its_repr_says_how() -> None:
     assert batch.final_state is FinalState.SPLIT
     with pytest.raises(IllegalStateError):
         batch.complete(0, None)
-    assert owner.times_told == {}
+    assert owner.times_reported == {}
     batch = batch_with(2, owner)
     batch.complete(0, None)
     assert repr(batch) == "<ProducerBatch orders-1 succeeded records=2 attempts=0>"
@@ -372,7 +372,7 @@ def test_after_a_split_each_owner_hears_of_each_record_once(counts: list[int], s
         log += values_in(part)
         part.complete(base, None)
     for owner, index, value in expected:
-        assert owner.times_told[index] == 1
+        assert owner.times_reported[index] == 1
         assert log[owner.receipts[index].offset or 0] == value
 
 
@@ -392,7 +392,7 @@ def test_the_records_of_an_owner_are_taken_out_of_the_batch() -> None:
     assert append(batch, [record(b"x")] * 2 + [record(b"s2", timestamp_ms=4)], staying, indices=[2]) == 1
     assert values_in(batch) == [b"s0", b"s1", b"s2"]
     batch.complete(100, None)
-    assert leaving.times_told == {}
+    assert leaving.times_reported == {}
     assert [(i, r.offset, r.timestamp_ms) for i, r in staying.receipts.items()] == [
         (0, 100, 2),
         (1, 101, 3),
@@ -417,7 +417,7 @@ def test_owners_who_leave_one_after_the_other_leave_the_rest_in_order() -> None:
         batch.drop_removed()
         assert values_in(batch) == [b"%d" % number for number in range(0, 50, 7)]
         batch.complete(100, None)
-        reported = {int(owner.name): owner.receipts[0].offset for owner in owners if owner.times_told}
+        reported = {int(owner.name): owner.receipts[0].offset for owner in owners if owner.times_reported}
         assert reported == {number: 100 + place for place, number in enumerate(range(0, 50, 7))}
 
 
@@ -435,11 +435,11 @@ def test_owners_who_leave_one_after_the_other_cost_two_encodings_of_the_batch_an
         batch.drop_removed()
 
     assert once < 20
-    # A record is copied without a call: what is counted is each look, for each who leaves.
+    # A record is copied without a call: the count is that of look-ups, for each owner that leaves.
     assert python_calls(leave) < 20 * records
 
 
-def test_who_leaves_a_large_open_batch_costs_no_encoding_of_the_rest_until_the_drain() -> None:
+def test_leaving_a_large_open_batch_costs_no_encoding_of_the_rest_until_the_drain() -> None:
     """One request whose time is up must not take a turn of a hundred milliseconds."""
     leaving, staying = Owner("leaving"), Owner("staying")
     batch = new_batch(1 << 20)
@@ -478,7 +478,7 @@ def filled(count: int) -> tuple[IncompleteBatches, list[ProducerBatch]]:
 def waiting_for(
     flush: FlushTicket, clock: MockClock, threads: ThreadPoolExecutor, until_ms: int
 ) -> Future[bool]:
-    """A thread that waits for the flush, once it has got to where it waits."""
+    """A thread that waits for the flush; returned when it waits."""
     before = clock.waiters
     waiting = threads.submit(flush.wait, clock, until_ms)
     wait_until(lambda: clock.waiters > before, what="a thread to wait", every_s=0.001)

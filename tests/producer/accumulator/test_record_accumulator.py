@@ -1,7 +1,7 @@
 """RecordAccumulator: what is appended, and what is ready to be sent. Twins of RecordAccumulatorTest.
 
-And what Java's does not test: many records at once, and taking them back. The drain, retries and expiry,
-flush, abort and split, sequences, codecs and the choice of partitions have files of their own.
+It also tests cases that Java's tests lack: many records at once, and taking them back. The drain, retries and
+expiry, flush, abort and split, sequences, codecs and the choice of partitions have files of their own.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def test_records_that_are_in_a_batch_stay_in_it_though_no_next_partition_can_be_
     assert (result.appended, result.new_batch_created) == (1, True)
     bench.leaders = known
     bench.drain_and_finish_all()
-    assert owner.times_told == {0: 1}
+    assert owner.times_reported == {0: 1}
     assert bench.pool.available_bytes == 2**20
 
 
@@ -289,13 +289,13 @@ def test_records_that_were_not_drained_can_be_taken_back() -> None:
     (batch,) = bench.drain()
     assert values_in(batch) == [r.value for r in numbered(3, 50)]
     bench.finish(batch)
-    assert leaving.times_told == {}
-    assert staying.times_told == {0: 1, 1: 1, 2: 1}
+    assert leaving.times_reported == {}
+    assert staying.times_reported == {0: 1, 1: 1, 2: 1}
     assert not has_incomplete(bench)
     assert bench.pool.available_bytes == 2**20
 
 
-def test_what_was_taken_back_has_no_sequence_is_not_sent_and_ends_a_flush() -> None:
+def test_records_taken_back_have_no_sequence_are_not_sent_and_end_a_flush() -> None:
     sequences = CountingSequences()
     bench, leaving = Bench(sequences=sequences), Owner("leaving")
     bench.append(numbered(1, 50), 1, leaving)
@@ -312,7 +312,7 @@ def test_what_was_taken_back_has_no_sequence_is_not_sent_and_ends_a_flush() -> N
     assert batch.last_sequence == 3
 
 
-def test_what_was_drained_once_is_not_taken_back() -> None:
+def test_a_batch_that_was_drained_once_is_not_taken_back() -> None:
     bench, owner = Bench(), Owner()
     bench.append(numbered(3), 0, owner)
     (batch,) = bench.drain(0)
@@ -321,7 +321,7 @@ def test_what_was_drained_once_is_not_taken_back() -> None:
     assert bench.accumulator.cancel([owner]) == []
     later = Owner()
     bench.append(numbered(1), 0, later)
-    assert bench.accumulator.cancel([later]) == [(later, range(1))], "what stands behind it is"
+    assert bench.accumulator.cancel([later]) == [(later, range(1))], "records appended after it are"
     bench.clock.advance(2000)
     assert bench.drain(0) == [batch]
     assert bench.accumulator.split_and_reenqueue(batch) == 2
@@ -377,7 +377,7 @@ def test_threads_that_append_while_another_drains_lose_nothing() -> None:
         for future in futures:
             future.result()
     for owner in owners:
-        assert owner.times_told == dict.fromkeys(range(per_thread), 1)
+        assert owner.times_reported == dict.fromkeys(range(per_thread), 1)
     assert (bench.pool.available_bytes, bench.pool.waiters) == (2048, 0)
 
 

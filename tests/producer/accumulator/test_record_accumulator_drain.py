@@ -126,7 +126,7 @@ def test_each_node_gets_what_it_leads_and_one_without_partitions_an_empty_drain(
     assert {n: sorted(partitions_of(batches)) for n, batches in drained.items()} == {0: [0], 1: [1, 2]}
 
 
-def test_a_batch_that_can_not_be_made_into_bytes_is_set_aside_and_the_others_are_drained() -> None:
+def test_a_batch_that_can_not_be_encoded_is_skipped_and_the_others_are_drained() -> None:
     bench = Bench(leaders=(0, 0))
     bench.append([RECORD], 0)
     bench.append([RECORD], 1)
@@ -211,7 +211,7 @@ def test_a_drain_that_was_stopped_goes_on_where_it_was_unless_its_leader_moved()
     assert arranged(order, 1, 0, 2) == [2, 0]
 
 
-def test_topics_stand_in_the_circle_by_name_and_one_that_is_new_or_gone_changes_it() -> None:
+def test_topics_are_in_the_circle_by_name_and_one_that_is_new_or_gone_changes_it() -> None:
     order = DrainOrder()
     order.use(two_topics((0, 0), (0, 1)), {"a", "b"})
     waiting = [tp(0, "b"), tp(0, "a"), tp(1, "a")]
@@ -369,12 +369,12 @@ def bases(sequences: PartitionSequences) -> list[int | None]:
     return [one.base_sequence for one in sequences.in_flight]
 
 
-def test_later_is_told_over_the_wrap() -> None:
+def test_later_is_decided_across_the_wrap() -> None:
     pairs = ((5, 4), (4, 4), (3, 4), (0, LAST), (LAST, 0))
     assert [is_later(one, than=other) for one, other in pairs] == [True, False, False, True, False]
 
 
-def test_batches_in_flight_stand_in_the_order_of_epochs_and_sequences() -> None:
+def test_batches_in_flight_are_in_the_order_of_epochs_and_sequences() -> None:
     assert bases(tracked(sequenced(2), sequenced(0), sequenced(1))) == [0, 1, 2]
     assert bases(tracked(sequenced(1), sequenced(LAST), sequenced(0))) == [LAST, 0, 1]
     assert bases(tracked(sequenced(0, epoch=1), sequenced(9, epoch=0))) == [9, 0]
@@ -400,7 +400,7 @@ def test_those_behind_the_oldest_count_even_when_they_are_finished() -> None:
     assert sequences.batches_since_oldest == 0
 
 
-def test_the_parts_of_a_split_batch_stand_before_those_behind_it() -> None:
+def test_the_parts_of_a_split_batch_come_before_the_batches_after_it() -> None:
     split, behind = sequenced(0, records=2), sequenced(2)
     sequences = tracked(split, behind)
     sequences.remove_in_flight(split)

@@ -163,7 +163,7 @@ def test_the_next_expiry_is_forgotten_at_each_reset() -> None:
 
 
 def drained_at(bench: Bench, now_ms: int, leaders: Leaders | None = None) -> list[ProducerBatch]:
-    """What a turn at that time would send, to the nodes that are ready then and to no other."""
+    """The batches that a turn at that time would send, to the nodes that are ready then and no others."""
     leaders = leaders or bench.leaders
     ready = bench.accumulator.ready(leaders, now_ms)
     drained = bench.accumulator.drain(leaders, ready.ready_nodes, 2**31, now_ms)
@@ -192,7 +192,7 @@ def test_a_partition_that_backs_off_is_passed_over_until_its_backoff_is_over() -
 
 @pytest.mark.behaviour("ACC-08")
 @pytest.mark.java("RecordAccumulatorTest.ExponentialRetryBackoffLeaderChange")
-def test_the_backoff_grows_whoever_leads_the_partition() -> None:
+def test_the_backoff_grows_regardless_of_the_partitions_leader() -> None:
     bench = Bench(linger_ms=(2**31 - 1) // 16, delivery_timeout_ms=2**31 - 1)
     moved = Leaders((1, 0, 1))
     now_ms = bench.now_ms
@@ -329,7 +329,7 @@ def test_a_batch_that_expires_soon_is_drained_all_the_same() -> None:
 
 
 def younger_before_older(*, expires_behind_younger: bool) -> tuple[Bench, ProducerBatch, ProducerBatch]:
-    """Without sequences what comes back stands in front: the younger one ahead of the older here."""
+    """Without sequences a retried batch goes to the front: here the younger one is ahead of the older."""
     bench = Bench(
         batch_bytes=size_of(LARGER),
         delivery_timeout_ms=3_200,
@@ -409,7 +409,7 @@ def test_an_abort_fails_all_that_is_incomplete() -> None:
     flush = bench.accumulator.begin_flush()
     error = ProducerClosedError("Producer is closed forcefully.")
     bench.accumulator.abort_incomplete_batches(error)
-    assert owner.times_told == dict.fromkeys(range(100), 2)
+    assert owner.times_reported == dict.fromkeys(range(100), 2)
     assert set(owner.errors.values()) == {error}
     assert drained[0].is_done
     assert not has_incomplete(bench)
@@ -444,7 +444,7 @@ def test_an_abort_waits_for_an_append_that_began_before_the_close() -> None:
 
     assert bench.append(ClosedMeanwhile([RECORD]), 0, owner).appended == 1
     closing.join(patient(30))
-    assert owner.times_told == {0: 1}
+    assert owner.times_reported == {0: 1}
     assert not has_incomplete(bench)
 
 
@@ -510,7 +510,7 @@ def test_parts_that_are_too_large_again_are_halved_down_to_single_records() -> N
     assert log == [r.value for r in numbered(64)]
 
 
-def test_what_is_given_up_can_not_be_sent_any_more_and_is_counted_once() -> None:
+def test_a_batch_that_is_given_up_can_not_be_sent_any_more_and_is_counted_once() -> None:
     bench = Bench(delivery_timeout_ms=1_000)
     bench.append(numbered(1))
     bench.clock.advance(1_000)
@@ -573,7 +573,7 @@ def test_a_batch_that_was_too_large_is_acknowledged_part_by_part() -> None:
     for offset in range(2):
         (part,) = bench.drain(0)
         part.complete(offset, 100)
-        assert owner.times_told == dict.fromkeys(range(offset + 1), 1)
+        assert owner.times_reported == dict.fromkeys(range(offset + 1), 1)
         assert owner.receipts[offset].offset == offset
 
 
@@ -601,7 +601,7 @@ def test_splitting_goes_on_down_to_single_records_and_ends_there() -> None:
 
 
 @pytest.mark.java("RecordAccumulatorTest.AbortUnsentBatches")
-def test_what_was_never_drained_is_aborted_and_what_was_goes_on() -> None:
+def test_an_abort_ends_batches_that_were_never_drained_and_the_others_go_on() -> None:
     bench, owner = Bench(batch_bytes=128 + HEADER_SIZE, linger_ms=FOREVER_MS, total_bytes=64 * 1024), Owner()
     for number in range(100):
         bench.append([RECORD] * 100, number % 3, owner, indices=[number])

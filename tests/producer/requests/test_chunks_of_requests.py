@@ -1,4 +1,4 @@
-"""A request `in_portions` is appended some records in each turn, in order, and waits for nothing by that."""
+"""A request `in_chunks` is appended some records in each turn, in order; this does not count as a wait."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _records(count: int, key: bytes | None = None) -> list[ProducerRecord]:
 
 
 def _settle(rig: ProducerRig, waiting: Waiting) -> list[int | None]:
-    """Answers whatever is asked until the request is told of."""
+    """Answers every request to a broker until the submitted request is reported."""
     offset = 0
     while not waiting.reported:
         rig.turn()
@@ -53,7 +53,7 @@ def _settle(rig: ProducerRig, waiting: Waiting) -> list[int | None]:
     return waiting.offsets
 
 
-def test_each_turn_appends_a_portion_and_the_callers_thread_none() -> None:
+def test_each_turn_appends_a_chunk_and_the_callers_thread_none() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     waiting = _submit(rig, _records(2 * CHUNK_RECORDS + 1))
     steps = [_appended(rig)]
@@ -64,7 +64,7 @@ def test_each_turn_appends_a_portion_and_the_callers_thread_none() -> None:
     assert not waiting.reported
 
 
-def test_a_portion_ends_with_the_key_that_makes_it_long() -> None:
+def test_a_chunk_ends_with_the_key_that_makes_it_long() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     _submit(rig, _records(5, key=b"k" * (CHUNK_KEY_BYTES // 2)))
     steps = []
@@ -74,7 +74,7 @@ def test_a_portion_ends_with_the_key_that_makes_it_long() -> None:
     assert steps == [2, 4, 5]
 
 
-def test_who_comes_later_stands_behind_all_portions() -> None:
+def test_a_later_request_is_appended_after_all_chunks() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     _submit(rig, _records(CHUNK_RECORDS + 1))
     rig.turn()
@@ -86,7 +86,7 @@ def test_who_comes_later_stands_behind_all_portions() -> None:
     assert [len(indices) for _, indices, _ in batch.spans] == [CHUNK_RECORDS, 1, 1]
 
 
-def test_it_is_told_once_all_of_it_is_acknowledged_and_has_waited_for_nothing() -> None:
+def test_it_completes_once_all_of_it_is_acknowledged_and_reports_no_wait() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = _submit(rig, _records(2 * CHUNK_RECORDS + 1))
     rig.turn()
@@ -114,7 +114,7 @@ def test_without_memory_it_waits_and_fails_in_time() -> None:
     assert {type(failure.error).__name__ for failure in waiting.failures} == {"BufferExhaustedError"}
 
 
-def test_a_close_gives_up_what_is_not_appended_and_tells_of_it() -> None:
+def test_a_close_fails_the_records_that_are_not_appended() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     waiting = _submit(rig, _records(2 * CHUNK_RECORDS))
     rig.turn()
@@ -122,7 +122,7 @@ def test_a_close_gives_up_what_is_not_appended_and_tells_of_it() -> None:
     assert len(waiting.failures) == 2 * CHUNK_RECORDS
 
 
-def test_records_are_checked_by_whoever_says_that_they_are() -> None:
+def test_records_are_checked_unless_their_sender_has_checked_them() -> None:
     rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
     with pytest.raises(RecordTooLargeError) as refused:
         _submit(rig, [*_records(3), ProducerRecord("orders", b"x" * 2_000)])
@@ -130,7 +130,7 @@ def test_records_are_checked_by_whoever_says_that_they_are() -> None:
     assert _appended(rig) == 0
 
 
-def test_a_request_behind_portions_whose_time_is_over_is_not_told_that_the_topic_is_missing() -> None:
+def test_an_expired_request_behind_chunks_does_not_fail_with_a_missing_topic() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     _submit(rig, _records(3 * CHUNK_RECORDS))
     later = rig.submit("orders", b"later", block_ms=5, turns=1)
@@ -140,7 +140,7 @@ def test_a_request_behind_portions_whose_time_is_over_is_not_told_that_the_topic
     assert failure.phase is Phase.BUFFER
 
 
-def test_an_error_of_metadata_ends_no_portions_of_a_topic_that_is_known() -> None:
+def test_an_error_of_metadata_ends_no_chunks_of_a_known_topic() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     _submit(rig, _records(4 * CHUNK_RECORDS))
     rig.turn()
@@ -149,7 +149,7 @@ def test_an_error_of_metadata_ends_no_portions_of_a_topic_that_is_known() -> Non
     assert _appended(rig) == 4 * CHUNK_RECORDS
 
 
-def test_portions_renew_the_time_for_which_their_topic_is_kept() -> None:
+def test_chunks_renew_the_time_for_which_their_topic_is_kept() -> None:
     rig = ProducerRig(topics={"orders": 1})
     use = rig.metadata.cache.topics["orders"].use
     use.touched = False
@@ -175,7 +175,7 @@ def test_records_for_a_partition_that_is_missing_keep_their_order_while_memory_i
     assert [(group.partition, group.indices[0]) for group in parked.todo] == [(1, 0), (1, CHUNK_RECORDS + 2)]
 
 
-def test_of_a_request_whose_deadline_is_over_no_further_portion_is_appended() -> None:
+def test_of_a_request_whose_deadline_is_over_no_further_chunk_is_appended() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     waiting, now_ms = Waiting(), rig.clock.now_ms()
     rig.producer.submit(
@@ -191,7 +191,7 @@ def test_of_a_request_whose_deadline_is_over_no_further_portion_is_appended() ->
     assert {failure.written for failure in waiting.failures} == {Written.NO}
 
 
-def test_what_is_settled_late_is_told_of_each_record_though_its_caller_has_let_go_of_them() -> None:
+def test_each_record_that_is_settled_late_is_reported_though_its_caller_has_let_go_of_them() -> None:
     rig = ProducerRig(topics={"orders": 1})
     settled, now_ms = Waiting(), rig.clock.now_ms()
     records = _records(3)
@@ -211,7 +211,7 @@ def test_what_is_settled_late_is_told_of_each_record_though_its_caller_has_let_g
     assert settled.offsets == [0, 1, 2]
 
 
-def test_portions_for_a_missing_partition_fail_once_the_io_thread_is_over() -> None:
+def test_chunks_for_a_missing_partition_fail_once_the_io_thread_is_over() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.producer.io_thread.initiate_close()
     rig.producer.io_thread.join(0)

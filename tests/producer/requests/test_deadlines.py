@@ -1,4 +1,4 @@
-"""Deadlines: the right things at the right time, whatever was taken out before."""
+"""Deadlines: the right entries expire at the right time, also after others were removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_nothing_is_due_before_its_time() -> None:
     assert deadlines.pop_due(10) == ["a"]
 
 
-def test_what_was_taken_out_is_never_due() -> None:
+def test_a_removed_entry_is_never_due() -> None:
     deadlines = Deadlines[str]()
     deadlines.add(10, "a")
     deadlines.add(20, "b")
@@ -82,7 +82,7 @@ def test_it_behaves_as_a_plain_sorted_list_would(steps: list[tuple[str, int, int
         assert len(deadlines) == len(model)
 
 
-def test_what_ends_early_leaves_no_memory_behind() -> None:
+def test_entries_that_end_early_leave_no_memory_behind() -> None:
     deadlines = Deadlines[int]()
     deadlines.add(0, -1)
     for n in range(1, 10_000):

@@ -1,4 +1,4 @@
-"""The judgement about missing metadata, and the words for a wait in vain (PROD-01..04)."""
+"""The decision about missing metadata, and the error of a wait in vain (PROD-01..04)."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def test_the_last_word_of_the_broker_is_the_cause() -> None:
     assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
 
 
-def test_where_nobody_ever_answered_that_is_the_cause() -> None:
+def test_without_any_answer_ever_that_is_the_cause() -> None:
     error = metadata_timeout(MetadataCache.bootstrap([("localhost", 9092)]), "orders", None, 5, None)
     assert isinstance(error.__cause__, NoBrokersError)
 
 
-def test_where_no_broker_has_answered_the_end_of_the_last_connection_is_told() -> None:
+def test_where_no_broker_has_answered_the_error_has_the_end_of_the_last_connection() -> None:
     nobody = MetadataCache.bootstrap([("localhost", 9092)])
     error = metadata_timeout(nobody, "orders", None, 5, None, "localhost:9092 refused the connection")
     assert str(error.__cause__) == (
@@ -106,7 +106,7 @@ def test_where_no_broker_has_answered_the_end_of_the_last_connection_is_told() -
     )
 
 
-def test_how_a_connection_ended_is_kept_for_who_waits_in_vain() -> None:
+def test_the_end_of_a_connection_is_kept_for_waits_in_vain() -> None:
     clock = MockClock()
     metadata = ProducerMetadata(MetadataConfig(), Random(1), clock)
     refreshes = RefreshFailures(NO_EVENTS, clock, metadata)

@@ -1,7 +1,7 @@
-"""One order for every way in, one flush, one end: what is parked counts like what is appended (ORD-01..03).
+"""Order, flush and close treat parked records like appended ones, for every method of the API (ORD-01..03).
 
-Against the fake cluster over loopback, with little memory or with metadata that comes late; what hangs on a
-moment is tried on a producer that is turned by hand.
+Most tests use the fake cluster over loopback, with little memory or with late metadata. Tests that depend on
+a precise moment use a producer that is turned by hand.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def test_a_send_that_blocks_is_ended_by_close_while_what_is_parked_goes_on() -> 
             with ThreadPoolExecutor(2) as pool:
                 sent = pool.submit(producer.send, ProducerRecord("orders", large(99), partition=0))
                 blocked = producer._parked.gate
-                wait_until(lambda: bool(blocked._topics["orders"].places), what="the send waits")
+                wait_until(lambda: bool(blocked._topics["orders"].waiters), what="the send waits")
                 closed = pool.submit(producer.close, PATIENCE_MS)
                 with pytest.raises(ProducerClosedError):
                     sent.result(PATIENCE_S)
@@ -273,18 +273,18 @@ class ClosesWhenRead(list[ProducerRecord]):
 
 
 @pytest.mark.behaviour("ORD-03")
-def test_what_is_still_being_checked_when_the_producer_closes_is_refused() -> None:
+def test_records_still_being_checked_when_the_producer_closes_are_refused() -> None:
     producer = ProducerRig(topics={"orders": 1}).producer
-    told = Outcome()
+    outcome = Outcome()
     with pytest.raises(IllegalStateError):
         producer.submit(
             "orders",
             ClosesWhenRead(producer),
             block_deadline_ms=FOREVER_MS,
             deadline_ms=FOREVER_MS,
-            done=told,
+            done=outcome,
         )
-    assert not told.is_reported
+    assert not outcome.is_reported
 
 
 def test_nothing_is_accepted_while_the_producer_closes() -> None:
@@ -457,10 +457,10 @@ def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() ->
         error = sent.result(PATIENCE_S).exception(0)
     assert isinstance(error, BufferExhaustedError)
     assert "within the configured max blocking time 500 ms" in str(error)
-    assert not rig.producer._parked.gate._topics["orders"].places
+    assert not rig.producer._parked.gate._topics["orders"].waiters
 
 
-def test_what_a_send_has_waited_behind_a_parked_request_is_not_waited_for_memory_again() -> None:
+def test_the_wait_of_a_send_behind_a_parked_request_is_not_repeated_for_memory() -> None:
     rig = full_buffer_rig(max_block_ms=500)
     ahead = rig.submit("orders", b"y" * 800, turns=1)
     with ThreadPoolExecutor(1) as pool:
@@ -487,7 +487,7 @@ def test_a_send_to_another_topic_waits_for_nobody() -> None:
 def test_a_send_in_a_callback_passes_requests_of_others_and_fails_behind_its_own(
     own: bool, passes: bool
 ) -> None:
-    """It can't wait: nobody else would make room for it."""
+    """It can't wait: no other thread would make room for it."""
     futures: list[FutureRecordMetadata] = []
     with producing({"buffer.memory": 40_000, "batch.size": 10_000}, partitions=2) as (_, producer):
         producer.partitions_for("orders")
@@ -544,9 +544,7 @@ def test_a_request_whose_partition_comes_after_its_topic_had_gone_is_not_overtak
     rig.submit("orders", record)
     rig.learn({"orders": 1})
     rig.know({}, errors={"orders": 3})
-    rig.submit(
-        "orders", record._replace(value=b"1"), turns=1
-    )  # it queues: there is no topic to stand aside of
+    rig.submit("orders", record._replace(value=b"1"), turns=1)  # it queues, since its topic is gone
     rig.know({"orders": 2})
     rig.turn()
     (batch,) = rig.producer._accumulator.batches_of(ORDERS_0._replace(partition=1))
@@ -571,8 +569,8 @@ def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_a
         gate.block(made)
         return made
 
-    aside = request()
-    gate.unblock(aside, 1)
+    other = request()
+    gate.unblock(other, 1)
 
     class Meanwhile(MockClock):
         def wait_for(
@@ -581,7 +579,7 @@ def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_a
             condition.release()
             behind, last = request(), request()
             gate.block_again("orders")
-            gate.leave(last)
+            gate.remove(last)
             assert behind.blocks_others
             condition.acquire()
             return predicate()
@@ -589,7 +587,7 @@ def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_a
     assert not gate.wait_behind("orders", Meanwhile(), 0)
 
 
-def test_what_stands_aside_holds_up_nobody_else() -> None:
+def test_a_request_for_another_partition_holds_up_nobody_else() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000, max_block_ms=0)
     rig.submit("orders", ProducerRecord("orders", b"a", partition=1), turns=1)
     rig.submit("orders", b"b")

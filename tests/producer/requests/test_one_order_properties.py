@@ -1,8 +1,8 @@
-"""Whatever several callers do with little memory and late metadata: order, flush and close keep their word.
+"""Order, flush and close hold for several callers with little memory and late metadata, whatever they do.
 
-Each caller is a thread with a script of its own: submit, send, flush, cancel. Threads decide what meets what;
-what is asserted holds for any schedule (ORD-01..03). `producer_machine.py` does the same on one thread with a
-clock that is turned by hand, where each failure comes again.
+Each caller is a thread with a script of its own: submit, send, flush, cancel. The assertions hold for any
+schedule of the threads (ORD-01..03). `producer_machine.py` does the same on one thread with a mock clock,
+where each failure can be repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOPICS = ("orders", "late")
 
 @dataclass
 class Caller:
-    """A thread that calls the producer, and what it was answered."""
+    """A thread that calls the producer, and its results."""
 
     name: int
     random: Random
@@ -77,7 +77,7 @@ class Caller:
 
 
 def failed(callers: list[Caller]) -> int:
-    """How many records their callers were told of as failed."""
+    """How many records were reported to their callers as failed."""
     outcomes = [
         outcome
         for caller in callers

@@ -1,6 +1,9 @@
-"""Requests that wait for metadata or memory: in order, each to its own deadline, without anyone's thread."""
+"""Requests that wait for metadata or memory: in order, each to its own deadline, without a blocked thread."""
 
 from __future__ import annotations
+
+import gc
+from weakref import WeakSet
 
 import pytest
 
@@ -62,7 +65,7 @@ def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
 
 
 @pytest.mark.parametrize(("block_ms", "wait_ms"), [(1_000, 2_000), (2_000, 1_000)])
-def test_a_missing_topic_is_not_asked_for_any_more_once_nobody_waits_for_it(
+def test_a_missing_topic_is_not_asked_for_any_more_once_no_request_waits_for_it(
     block_ms: int, wait_ms: int
 ) -> None:
     rig = ProducerRig(topics={})
@@ -78,7 +81,7 @@ def test_a_missing_topic_is_not_asked_for_any_more_once_nobody_waits_for_it(
     assert rig.metadata.topics == set()
 
 
-def test_where_no_broker_ever_answered_the_cause_says_so() -> None:
+def test_without_any_answer_ever_the_error_says_so() -> None:
     rig = ProducerRig()
     rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 10_000)
     waiting = rig.submit("orders", b"a", block_ms=500, turns=1)
@@ -90,12 +93,23 @@ def test_where_no_broker_ever_answered_the_cause_says_so() -> None:
     ("code", "error"), [(INVALID, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
 )
 @pytest.mark.behaviour("PROD-04")
-def test_what_the_broker_forbids_fails_as_soon_as_it_says_so(code: int, error: type[Exception]) -> None:
+def test_a_refusal_by_the_broker_fails_the_request_at_once(code: int, error: type[Exception]) -> None:
     rig = ProducerRig(topics={})
     waiting = [rig.submit("orders", b"a"), rig.submit("orders", b"b")]
     rig.learn({}, errors={"orders": code}, turns=2)
     assert [type(one.failures[0].error) for one in waiting] == [error, error]
     assert rig.producer.status().waiting_for_metadata == 0
+
+
+@pytest.mark.behaviour("PROD-04")
+def test_a_topic_that_was_forbidden_is_asked_for_again_by_the_next_request() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a")
+    rig.learn({}, errors={"orders": UNAUTHORIZED}, turns=2)
+    waiting = rig.submit("orders", b"b")
+    rig.learn({"orders": 1}, turns=2)
+    rig.answer(produced(ORDERS_0, offset=0))
+    assert waiting.offsets == [0]
 
 
 @pytest.mark.behaviour("PROD-01")
@@ -120,7 +134,7 @@ def test_only_who_may_create_a_topic_asks_for_its_creation() -> None:
     assert rig.metadata.new_metadata_request_and_version(now_ms).builder.allow_auto_topic_creation
 
 
-def test_a_fatal_error_fails_all_who_wait_for_metadata() -> None:
+def test_a_fatal_error_fails_all_requests_that_wait_for_metadata() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
     rig.learn({}, errors={"orders": UNKNOWN})
@@ -174,7 +188,7 @@ def test_five_thousand_waits_for_one_topic_are_one_look_at_it() -> None:
 
 def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_up() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    aside = rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
+    other = rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
     rig.submit("orders", b"b")
     rig.learn({"orders": 1})
     assert rig.client.in_flight_request_count() == 1
@@ -182,9 +196,9 @@ def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_u
     rig.learn({"orders": 2}, turns=3)
     assert rig.producer.status().waiting_for_metadata == 0
     rig.answer(produced(ORDERS_0, offset=0))
-    assert aside.reported == []
+    assert other.reported == []
     rig.answer(produced(TopicPartition("orders", 1), offset=5))
-    assert aside.offsets == [5]
+    assert other.offsets == [5]
 
 
 @pytest.mark.behaviour("PROD-03")
@@ -251,7 +265,7 @@ def test_the_next_deadline_bounds_the_sleep() -> None:
     assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 700
 
 
-def test_a_cancelled_request_frees_its_place_and_tells_nobody() -> None:
+def test_a_cancelled_request_frees_its_place_and_reports_to_nobody() -> None:
     rig = full_buffer_rig()
     waiting = rig.submit("other", b"y" * 800, turns=1)
     waiting.cancel()
@@ -263,7 +277,7 @@ def test_a_cancelled_request_frees_its_place_and_tells_nobody() -> None:
     assert waiting.reported == []
 
 
-def test_what_was_appended_for_a_cancelled_request_is_still_delivered() -> None:
+def test_records_appended_for_a_cancelled_request_are_still_delivered() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", b"a")
     waiting.cancel()
@@ -335,7 +349,7 @@ def test_an_acknowledged_request_is_settled_once() -> None:
     assert (waiting.offsets, settled.offsets) == ([5], [5])
 
 
-def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
+def test_a_request_cancelled_before_its_turn_blocks_no_other() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
     waiting.cancel()
@@ -347,7 +361,7 @@ def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
     assert values_of(rig) == [b"b"]
 
 
-def test_a_request_cancelled_as_it_is_looked_at_holds_nobody_up() -> None:
+def test_a_request_cancelled_during_its_turn_blocks_no_other() -> None:
     """The I/O thread finds it ended when it takes it, and is asked to cancel it at its next turn."""
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
@@ -361,7 +375,27 @@ def test_a_request_cancelled_as_it_is_looked_at_holds_nobody_up() -> None:
     assert values_of(rig) == [b"b"]
 
 
-def test_how_long_a_wait_took_is_told() -> None:
+def test_a_request_that_has_ended_is_not_kept_until_its_deadlines() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    sent = rig.submit("orders", b"a", turns=1)
+    sent.cancel()
+    rig.answer(produced(ORDERS_0, offset=0))
+    cancelled, parked = rig.submit("orders", b"b"), rig.submit("later", b"c")
+    cancelled.cancel()
+    rig.will_know({"orders": 1, "later": 1})
+    for topic in ("orders", "later"):
+        rig.client.prepare_response(produced(TopicPartition(topic, 0), offset=0))
+    rig.producer.start()
+    rig.producer.flush()
+    rig.producer.close(0)
+    assert parked.offsets == [0]
+    kept = WeakSet([sent, cancelled, parked])
+    del sent, cancelled, parked
+    gc.collect()
+    assert list(kept) == []
+
+
+def test_the_duration_of_a_wait_is_reported() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a")
     rig.learn({}, errors={"orders": UNKNOWN})
@@ -383,14 +417,14 @@ def test_an_accumulator_that_has_been_closed_fails_the_request() -> None:
     assert str(waiting.failures[0].error) == "Producer closed while send in progress"
 
 
-def test_who_waits_for_a_partition_hears_that_the_topic_is_forbidden() -> None:
+def test_a_request_that_waits_for_a_partition_fails_when_the_topic_is_forbidden() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", ProducerRecord("orders", b"a", partition=5))
     rig.learn({}, errors={"orders": UNAUTHORIZED}, turns=2)
     assert isinstance(waiting.failures[0].error, TopicAuthorizationError)
 
 
-def test_a_fatal_error_reaches_who_waits_for_a_partition() -> None:
+def test_a_fatal_error_reaches_a_request_that_waits_for_a_partition() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", ProducerRecord("orders", b"a", partition=5))
     rig.learn({"orders": 1})
@@ -408,7 +442,7 @@ def test_a_second_request_may_lend_the_first_its_leave_to_create() -> None:
     assert rig.metadata.new_metadata_request_and_version(now_ms).builder.allow_auto_topic_creation
 
 
-def test_the_repr_counts_who_waits() -> None:
+def test_the_repr_counts_waiting_requests() -> None:
     rig = ProducerRig(topics={})
     assert repr(rig.producer._parked) == "<ParkedRequests waiting_for_metadata=0 waiting_for_buffer=0>"
 
@@ -417,7 +451,7 @@ def test_the_repr_counts_who_waits() -> None:
 
 
 class Spoilt(bytes):
-    """A value that a bug strikes: it can be looked at when it comes, and not later."""
+    """A value whose length can be read when it is submitted; later it raises an exception."""
 
     is_ripe = False
 
@@ -427,17 +461,17 @@ class Spoilt(bytes):
         return super().__len__()
 
 
-def test_a_bug_ends_the_request_that_it_struck_and_those_behind_it_go_on() -> None:
+def test_an_exception_ends_only_the_request_that_raised_it() -> None:
     rig = ProducerRig(topics={})
     value = Spoilt(b"a")
-    struck = rig.submit("orders", value)
+    failed = rig.submit("orders", value)
     behind, of_another_topic = rig.submit("orders", b"b"), rig.submit("users", b"c")
     rig.learn({"orders": 1, "users": 1})
     value.is_ripe = True
     with pytest.raises(ZeroDivisionError):
         rig.turn()
     rig.turn()
-    (failure,) = struck.failures
+    (failure,) = failed.failures
     assert failure.waited_ms == 0
     assert (
         str(failure.error)

@@ -1,11 +1,11 @@
-"""Requests that wait for buffer memory: served in their order; what they got and did not use comes back."""
+"""Requests that wait for buffer memory: they are served in order, and unused memory is released."""
 
 from __future__ import annotations
 
 import pytest
 
 from client_core.cluster import TopicPartition
-from client_core.errors import BufferExhaustedError
+from client_core.errors import BufferExhaustedError, TopicAuthorizationError
 from client_core.events import WaitFinished
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 from client_core.producer.results.producer_record import ProducerRecord
@@ -13,7 +13,7 @@ from client_core.producer.results.ticket import Phase, Written
 from tests.support.producer_rig import ProducerRig, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 
-UNKNOWN = 3
+UNKNOWN, UNAUTHORIZED = 3, 29
 
 
 @pytest.mark.behaviour("BUF-02")
@@ -76,9 +76,7 @@ def test_memory_granted_to_a_cancelled_request_goes_back() -> None:
     rig = full_buffer_rig()
     waiting = rig.submit("other", b"y" * 800, turns=1)
     rig.turn_after(10_000)
-    rig.answer(
-        produced(ORDERS_0, offset=0)
-    )  # the memory is the parked request's now, but it has not gone on yet
+    rig.answer(produced(ORDERS_0, offset=0))  # the parked request has the memory now, but has not resumed yet
     waiting.cancel()
     rig.turn(2)
     assert rig.producer.status().buffer.available_bytes == 1_000
@@ -97,6 +95,30 @@ def test_a_topic_that_vanishes_while_a_request_waits_for_memory_is_waited_for() 
     rig.learn({"orders": 1, "other": 1}, turns=3)
     rig.answer(produced(TopicPartition("other", 0), offset=2))
     assert waiting.offsets == [2]
+
+
+@pytest.mark.behaviour("PROD-04")
+def test_requests_for_a_topic_that_is_forbidden_while_they_wait_for_memory_fail_in_their_turn() -> None:
+    rig = full_buffer_rig()
+    requests = [rig.submit("other", b"y" * 800, block_ms=ms) for ms in (10_000, 60_000, 300)]
+    rig.turn()
+    rig.know({"orders": 1}, errors={"other": UNAUTHORIZED})
+    rig.turn_after(300)
+    assert [len(request.reported) for request in requests] == [0, 0, 1]
+    rig.turn_after(9_700)  # the next one is the first now
+    errors = [type(request.failures[0].error) for request in requests]
+    assert errors == [BufferExhaustedError, TopicAuthorizationError, BufferExhaustedError]
+
+
+@pytest.mark.behaviour("PROD-04")
+def test_a_request_for_a_topic_that_is_forbidden_when_its_memory_is_granted_fails_and_returns_it() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800, turns=1)
+    rig.know({"orders": 1}, errors={"other": UNAUTHORIZED})
+    rig.turn_after(10_000)
+    rig.answer(produced(ORDERS_0, offset=0), turns=2)
+    assert isinstance(waiting.failures[0].error, TopicAuthorizationError)
+    assert rig.producer.status().buffer.available_bytes == 1_000
 
 
 def a_blocked_send_goes_on(rig: ProducerRig) -> None:

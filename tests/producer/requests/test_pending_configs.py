@@ -1,4 +1,4 @@
-"""Who waits for the configs of a topic, and the requests that bring them."""
+"""Calls that wait for the configs of a topic, and the requests that fetch them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_configs_come_with_how_long_they_took() -> None:
     assert repr(reported(waiting)) == "<TopicConfigsResult configs=1 error=None waited_ms=40>"
 
 
-def test_one_request_is_for_all_who_wait_and_each_topic_stands_once_in_it() -> None:
+def test_one_request_is_for_all_who_wait_and_has_each_topic_once() -> None:
     rig = ProducerRig(topics={"orders": 1})
     cache = rig.producer.cache
     waiting = [ask(rig, "orders"), ask(rig, "audit"), ask(rig, "orders")]
@@ -89,7 +89,7 @@ def test_one_request_is_for_all_who_wait_and_each_topic_stands_once_in_it() -> N
     assert rig.producer.status().waiting_for_metadata == 0
 
 
-def test_who_comes_while_a_request_is_under_way_has_the_next_one() -> None:
+def test_a_call_during_a_request_gets_the_next_one() -> None:
     rig = ProducerRig(topics={"orders": 1})
     early = ask(rig)
     rig.turn()
@@ -124,7 +124,7 @@ def test_a_request_is_for_a_bounded_number_of_topics_the_oldest_first() -> None:
         (Errors.INVALID_TOPIC_EXCEPTION, InvalidTopicError),
     ],
 )
-def test_what_a_broker_refuses_of_one_topic_is_final_and_no_others(
+def test_a_brokers_refusal_of_one_topic_is_final_for_that_topic_only(
     error: Errors, kind: type[KafkaError]
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
@@ -136,7 +136,7 @@ def test_what_a_broker_refuses_of_one_topic_is_final_and_no_others(
     assert reported(given).configs == CONFIGS
 
 
-def test_what_may_be_retried_is_asked_for_again_after_a_pause() -> None:
+def test_a_retriable_error_is_tried_again_after_a_pause() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting, given = ask(rig, "orders"), ask(rig, "audit")
     rig.turn()
@@ -162,7 +162,7 @@ def test_a_request_that_was_lost_is_made_again() -> None:
     assert reported(waiting).configs == CONFIGS
 
 
-def test_a_broker_that_can_not_be_asked_is_told_of() -> None:
+def test_a_broker_that_can_not_be_asked_is_reported() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = ask(rig)
     rig.client.prepare_unsupported_version_response()

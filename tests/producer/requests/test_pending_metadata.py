@@ -25,7 +25,7 @@ UNKNOWN, INVALID = 3, 17
 # -- topics --------------------------------------------------------------------------------------------------
 
 
-def test_a_known_topic_is_told_in_one_turn() -> None:
+def test_a_known_topic_is_returned_in_one_turn() -> None:
     rig = ProducerRig(topics={"orders": 2})
     waiting = rig.look_up("orders")
     assert waiting.reported == []
@@ -197,7 +197,7 @@ def test_the_answer_to_a_question_before_it_ends_no_refresh() -> None:
     assert waiting.looked_up.error is None
 
 
-def test_what_is_new_enough_is_told_without_asking_anybody() -> None:
+def test_metadata_that_is_new_enough_is_returned_without_asking_anybody() -> None:
     rig = ProducerRig(topics={"orders": 1})
     version = rig.producer.cache.update_version
     rig.clock.advance(50)
@@ -208,7 +208,7 @@ def test_what_is_new_enough_is_told_without_asking_anybody() -> None:
 
 
 @pytest.mark.parametrize("demand", ["min_version", "max_age_ms"])
-def test_what_is_too_old_is_asked_for(demand: str) -> None:
+def test_metadata_that_is_too_old_is_requested(demand: str) -> None:
     rig = ProducerRig(topics={"orders": 1})
     version = rig.producer.cache.update_version
     rig.clock.advance(200)
@@ -238,7 +238,7 @@ def list_all(rig: ProducerRig, *, wait_ms: int = 1_000) -> Waiting:
     return waiting
 
 
-def test_the_list_is_one_request_for_all_who_wait_and_leaves_the_cache_alone() -> None:
+def test_the_list_is_one_request_for_all_callers_and_leaves_the_cache_alone() -> None:
     rig = ProducerRig(topics={"orders": 1})
     cache = rig.producer.cache
     waiting = [list_all(rig), list_all(rig)]
@@ -250,7 +250,7 @@ def test_the_list_is_one_request_for_all_who_wait_and_leaves_the_cache_alone() -
     assert rig.producer.cache is cache
 
 
-def test_who_asks_while_a_list_is_under_way_has_the_next_one() -> None:
+def test_a_call_during_a_listing_gets_the_next_one() -> None:
     rig = ProducerRig(topics={"orders": 1})
     early = list_all(rig)
     rig.turn()

@@ -1,4 +1,4 @@
-"""A submitted request: which record goes where, the countdown, and the end that is told once."""
+"""A submitted request: which record goes where, the countdown, and the end that is reported once."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_outcomes_may_differ_from_record_to_record() -> None:
     assert outcomes[1] is why
 
 
-def test_a_failed_batch_tells_whether_it_may_be_written() -> None:
+def test_a_failed_batch_reports_whether_it_may_be_written() -> None:
     request = request_of(2, Ended())
     unsent, sent = batch_with(request, 0), batch_with(request, 1)
     sent.drained(5)
@@ -216,7 +216,7 @@ def test_a_request_that_has_ended_can_not_be_given_up() -> None:
     assert isinstance(request.result(0).outcomes[0], RecordMetadata)
 
 
-def test_a_forgotten_request_tells_nobody() -> None:
+def test_a_forgotten_request_reports_to_nobody() -> None:
     ended = Ended()
     request = request_of(1, ended)
     batch = batch_with(request, 0)
@@ -226,7 +226,7 @@ def test_a_forgotten_request_tells_nobody() -> None:
     assert ended.requests == []
 
 
-def test_what_is_not_appended_is_told_in_order_and_can_be_dropped() -> None:
+def test_what_is_not_appended_is_returned_in_order_and_can_be_dropped() -> None:
     request = request_of(5, Ended())
     request.ungrouped = (4,)
     request.todo.extend([PartitionGroup(1, [2, 3]), PartitionGroup(None, [0])])
@@ -255,7 +255,7 @@ def test_it_ends_once_though_many_threads_account_for_its_records() -> None:
     assert len(request.result(0).outcomes) == 200
 
 
-def test_the_repr_tells_how_far_it_is() -> None:
+def test_the_repr_shows_how_far_it_is() -> None:
     request = request_of(2, Ended())
     assert repr(request) == "<PendingRequest topic=orders records=2 remaining=2 parked=True>"
 

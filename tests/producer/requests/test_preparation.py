@@ -1,4 +1,4 @@
-"""Interceptors and serializers, as users of both faces of the producer meet them."""
+"""Interceptors and serializers, as users of both public APIs of the producer see them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Given = dict[str, int] | None
 Record = ProducerRecord[str, Given]
-#: What became of each record: its receipt, or an error, whether that was raised or the future's.
+#: The outcome of each record: its receipt, or an error, raised or set in the future.
 Outcomes = list[RecordMetadata | BaseException]
 Way = Callable[[FakeCluster, "Sequence[Seen | Raises]", "Sequence[Record]"], Outcomes]
 
@@ -151,10 +151,10 @@ def _by_submit_of_a_thread(
     with _producer(cluster, interceptors) as producer:
         by_ms = producer.clock.now_ms() + PATIENCE_MS
         for record in records:
-            told = Outcome()
+            done = Outcome()
             try:
-                producer.submit(TOPIC, [record], block_deadline_ms=by_ms, deadline_ms=by_ms, done=told)
-                (outcome,) = told.outcomes()
+                producer.submit(TOPIC, [record], block_deadline_ms=by_ms, deadline_ms=by_ms, done=done)
+                (outcome,) = done.outcomes()
                 outcomes.append(outcome.error if isinstance(outcome, RecordFailure) else outcome)
             except Exception as error:  # noqa: BLE001 - it is what the test looks at
                 outcomes.append(error)

@@ -1,4 +1,4 @@
-"""The short way of a single record does what the full way would have done, or nothing at all."""
+"""The fast path of a single record does the same as the full path, or nothing at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def not_plain(**members: Any) -> ProducerRecord:
 
 
 def waiting(rig: ProducerRig) -> dict[int, list[tuple[bytes, list[tuple[Any, int]]]]]:
-    """Per partition its batches: their bytes, and whose records stand where."""
+    """Per partition its batches: their bytes, and the owner and place of each record."""
     accumulator = rig.producer._accumulator
     return {
         partition: [
@@ -98,7 +98,7 @@ def test_all_but_the_first_and_the_last_records_of_a_batch_go_that_way() -> None
     assert counts(rig) == [1 + went.count(True)]
 
 
-def test_the_record_is_told_of_like_any_other() -> None:
+def test_the_record_is_reported_like_any_other() -> None:
     rig = rig_of()
     rig.producer.send(SMALL)
     future = rig.producer.send(SMALL)
@@ -131,7 +131,7 @@ def test_the_record_is_told_of_like_any_other() -> None:
     ],
     ids=lambda record: repr(record)[:90],
 )
-def test_what_is_not_plain_does_not_go_that_way(record: ProducerRecord) -> None:
+def test_records_that_are_not_plain_take_the_full_path(record: ProducerRecord) -> None:
     rig = rig_of()
     for partition in range(PARTITIONS):
         rig.producer.send(not_plain(partition=partition))
@@ -148,7 +148,7 @@ def test_what_is_not_plain_does_not_go_that_way(record: ProducerRecord) -> None:
         (not_plain(key=7), SerializationError),
     ],
 )
-def test_what_makes_no_sense_is_refused_as_on_the_full_way(
+def test_invalid_arguments_are_refused_as_on_the_full_path(
     record: ProducerRecord, error: type[KafkaError]
 ) -> None:
     rig = rig_of()

@@ -1,4 +1,4 @@
-"""Requests on their way in while the producer closes, and producers that nobody closes."""
+"""Requests that are submitted while the producer closes, and producers that are never closed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_record_that_was_refused_as_it_came_is_in_the_report_of_the_close() ->
     assert rig.producer.close(0) == CloseReport(failed_earlier=2)
 
 
-# -- producers that nobody closes ----------------------------------------------------------------------------
+# -- producers that are never closed -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("started", [True, False])
@@ -99,7 +99,7 @@ def test_a_dropped_producer_wakes_its_thread_from_its_sleep() -> None:
     io_thread._end()
 
 
-def test_what_an_unclosed_producer_lost_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_lost_by_an_unclosed_producer_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1}, client_id="shop", exit_flush_timeout_ms=70)
     rig.submit("orders", b"a", b"b")
     for _ in range(2):

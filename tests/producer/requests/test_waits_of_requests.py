@@ -1,4 +1,4 @@
-"""What a request's result says of its waits: for metadata, for memory, for both, or for neither."""
+"""The waits in a request's result: for metadata, for memory, for both, or for neither."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_request_that_waited_for_nothing_says_nothing() -> None:
     assert waiting.produced.waits == ()
 
 
-def test_a_wait_for_metadata_is_told_without_the_delivery_behind_it() -> None:
+def test_a_wait_for_metadata_is_reported_without_the_delivery_after_it() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
     rig.learn({"orders": 1})
@@ -33,7 +33,7 @@ def test_a_wait_for_a_partition_is_one_for_metadata() -> None:
     assert waiting.produced.waits == (Wait(Phase.METADATA, 400),)
 
 
-def test_a_wait_for_memory_is_told_as_one() -> None:
+def test_a_wait_for_memory_is_reported_as_one() -> None:
     rig = full_buffer_rig()
     waiting = rig.submit("orders", b"y" * 800, turns=1)
     rig.turn_after(10_000)
@@ -42,7 +42,7 @@ def test_a_wait_for_memory_is_told_as_one() -> None:
     assert waiting.produced.waits == (Wait(Phase.BUFFER, 10_000),)
 
 
-def test_a_wait_for_metadata_and_then_for_memory_is_told_in_two() -> None:
+def test_a_wait_for_metadata_and_then_for_memory_is_reported_as_two() -> None:
     rig = full_buffer_rig()
     waiting = rig.submit("late", b"y" * 800, block_ms=5_000, turns=1)
     rig.clock.advance(700)

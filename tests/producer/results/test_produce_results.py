@@ -1,4 +1,4 @@
-"""What records and produce requests end with: futures, outcomes, runs, and when who waits is told.
+"""The results of records and produce requests: futures, outcomes, runs, and when they are reported.
 
 Twins of RecordSendTest and FutureRecordMetadataTest.
 """
@@ -70,7 +70,7 @@ FAILED = RecordFailure(KafkaError("given up"), Phase.DELIVERY, Written.NO, 3)
 
 _TIMESTAMPS = ((0, 1), (2, 5))
 _FAILED_BATCH = BatchSpan(range(2), 0, outcome(error=KafkaError("no")))
-#: How many records a request has, what became of them, and the runs that are told.
+#: The number of records of a request, their outcomes, and the runs that are reported.
 RUNS: Final[dict[str, tuple[int, list[BatchSpan | FailedSpan], list[AcknowledgedRun] | None]]] = {
     "one batch": (3, [BatchSpan(range(3), 5, outcome(2))], [AcknowledgedRun(3, 2, 105, 17)]),
     "answered in another order": (
@@ -99,7 +99,7 @@ RUNS: Final[dict[str, tuple[int, list[BatchSpan | FailedSpan], list[Acknowledged
 }
 
 
-def test_what_was_acknowledged_is_told_in_runs_of_one_batch_unless_anything_failed_or_alternates() -> None:
+def test_acknowledged_records_are_reported_as_runs_unless_any_failed_or_partitions_alternate() -> None:
     results = {name: ProduceResult(count, spans, 1) for name, (count, spans, _) in RUNS.items()}
     assert {name: result.acknowledged_runs() for name, result in results.items()} == {
         name: runs for name, (_, _, runs) in RUNS.items()
@@ -142,6 +142,7 @@ def test_a_result_that_holds_nothing_says_why_and_how_long_it_waited() -> None:
     for kind in (ListingResult, TopicConfigsResult):
         result = kind(None, error=error, waited_ms=5)
         assert (result.error, result.waited_ms) == (error, 5)
+        assert (result.outcomes, result.any_acknowledged) == ((), False)
         assert repr(result).endswith("=None error=KafkaError('no') waited_ms=5>"), repr(result)
 
 
@@ -203,7 +204,7 @@ def ignore(result: Result) -> None:
     """Nobody listens."""
 
 
-def test_what_was_added_is_posted_together_and_in_order_and_after_the_end_by_whoever_adds() -> None:
+def test_results_are_posted_together_and_in_order_and_after_the_end_by_the_adding_thread() -> None:
     sink = Posts()
     completions = Completions(sink)
     completions.post()
@@ -367,7 +368,7 @@ def test_each_record_of_a_batch_has_its_own_error() -> None:
     assert [str(future.exception(0)) for future in futures] == ["zero", "one"]
 
 
-def test_the_repr_tells_its_state() -> None:
+def test_the_repr_shows_its_state() -> None:
     future = FutureRecordMetadata()
     assert repr(future) == "<FutureRecordMetadata pending>"
     future.fail(KafkaError("no"))

@@ -1,4 +1,4 @@
-"""Batches on their way: when the first is too old; and what the log says of those that fail."""
+"""Batches in flight: when the first one expires; and the log lines of those that fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_oldest_batch_sets_the_next_expiry_and_without_any_nothing_expires()
     assert (in_flight.next_expiry_ms, len(in_flight)) == (110, 3)
 
 
-def test_expired_batches_are_told_until_they_are_removed() -> None:
+def test_expired_batches_are_returned_until_they_are_removed() -> None:
     old, young = batch(10), batch(50)
     in_flight = in_flight_of(old, young)
     assert in_flight.expired(109) == []
@@ -61,7 +61,7 @@ def test_an_expiry_of_what_was_removed_is_set_right_when_it_comes() -> None:
     assert in_flight.next_expiry_ms == FOREVER_MS
 
 
-def test_batches_of_a_partition_are_told_oldest_first_and_cleared_together() -> None:
+def test_batches_of_a_partition_are_returned_oldest_first_and_cleared_together() -> None:
     first, second = batch(1), batch(2)
     in_flight = in_flight_of(first, second)
     assert (in_flight.of(ORDERS_0), in_flight.of(ORDERS_1)) == ((first, second), ())
@@ -75,50 +75,56 @@ DEBUG, WARNING = logging.DEBUG, logging.WARNING
 MOVED, FEW = Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_ENOUGH_REPLICAS
 
 
-def test_a_partition_is_told_once_for_each_error_and_again_when_it_is_given_up() -> None:
-    news = FailureLogLimiter()
-    assert [news.failed(ORDERS_0, MOVED, 0) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
-    assert news.failed(ORDERS_0, FEW, 0) == WARNING
-    assert [news.failed(ORDERS_0, FEW, 0, for_good=True) for _ in range(2)] == [WARNING, DEBUG]
+def test_a_partition_is_logged_once_for_each_error_and_again_when_it_is_given_up() -> None:
+    limiter = FailureLogLimiter()
+    assert [limiter.failed(ORDERS_0, MOVED, 0) for _ in range(3)] == [WARNING, DEBUG, DEBUG]
+    assert limiter.failed(ORDERS_0, FEW, 0) == WARNING
+    assert [limiter.failed(ORDERS_0, FEW, 0, for_good=True) for _ in range(2)] == [WARNING, DEBUG]
 
 
-def test_that_it_works_again_is_told_and_makes_failures_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_recovery_is_logged_and_later_failures_are_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    news = FailureLogLimiter()
-    news.succeeded(ORDERS_0)
+    limiter = FailureLogLimiter()
+    limiter.succeeded(ORDERS_0)
     assert caplog.messages == []
-    news.failed(ORDERS_0, MOVED, 0)
-    news.succeeded(ORDERS_0)
-    news.succeeded(ORDERS_0)
+    limiter.failed(ORDERS_0, MOVED, 0)
+    limiter.succeeded(ORDERS_0)
+    limiter.succeeded(ORDERS_0)
     assert caplog.messages == ["Produce to orders-0 works again"]
-    assert news.failed(ORDERS_0, MOVED, 0) == WARNING
+    assert limiter.failed(ORDERS_0, MOVED, 0) == WARNING
 
 
 def test_a_thousand_partitions_that_fail_together_are_a_few_lines_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    news = FailureLogLimiter()
+    limiter = FailureLogLimiter()
     partitions = [TopicPartition("orders", n) for n in range(1_000)]
-    levels = [news.failed(partition, MOVED, 100_000) for partition in partitions]
+    levels = [limiter.failed(partition, MOVED, 100_000) for partition in partitions]
     assert levels.count(WARNING) == MOST_LINES
-    assert caplog.messages == [f"Produce fails for more partitions than are named in a minute ({MOST_LINES})"]
-    assert news.failed(partitions[-1], MOVED, 100_000 + WINDOW_MS) == WARNING
+    assert caplog.messages == [
+        f"Produce fails for more partitions: at most {MOST_LINES} are logged in a minute"
+    ]
+    assert limiter.failed(partitions[-1], MOVED, 100_000 + WINDOW_MS) == WARNING
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    news = FailureLogLimiter()
+def test_remembered_failures_are_bounded() -> None:
+    limiter = FailureLogLimiter()
     for n in range(3_000):
-        news.failed(TopicPartition("orders", n), MOVED, n * WINDOW_MS)
-        news.too_large(f"topic-{n}")
-    assert (len(news.reported), len(news._reported_too_large)) == (1_000, 1_000)
+        limiter.failed(TopicPartition("orders", n), MOVED, n * WINDOW_MS)
+        limiter.too_large(f"topic-{n}")
+    assert (len(limiter.reported), len(limiter._reported_too_large)) == (1_000, 1_000)
 
 
-def test_batches_that_are_split_are_told_once_a_topic() -> None:
-    news = FailureLogLimiter()
-    assert [news.too_large("a"), news.too_large("a"), news.too_large("b")] == [WARNING, DEBUG, WARNING]
+def test_batches_that_are_split_are_logged_once_a_topic() -> None:
+    limiter = FailureLogLimiter()
+    assert [limiter.too_large("a"), limiter.too_large("a"), limiter.too_large("b")] == [
+        WARNING,
+        DEBUG,
+        WARNING,
+    ]
 
 
-def test_a_producer_tells_of_a_partition_that_fails_and_works_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_producer_logs_a_partition_that_fails_and_works_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", b"a", turns=1)
@@ -129,12 +135,12 @@ def test_a_producer_tells_of_a_partition_that_fails_and_works_again(caplog: pyte
     assert waiting.offsets == [7]
     reported = [message for message in caplog.messages if "orders-0" in message]
     assert reported == [
-        "Produce to orders-0 by node 0 failed, it is tried again: NOT_ENOUGH_REPLICAS",
+        "Produce to orders-0 by node 0 failed and is retried: NOT_ENOUGH_REPLICAS",
         "Produce to orders-0 works again",
     ]
 
 
-def test_a_producer_tells_of_records_that_it_gives_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_producer_logs_the_records_that_it_gives_up(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", b"a", b"b", turns=1)
     rig.answer(produced(ORDERS_0, error=Errors.TOPIC_AUTHORIZATION_FAILED))

@@ -1,4 +1,4 @@
-"""The I/O thread: its turns, how long they work, how others reach it, what a bug does to it, and its end."""
+"""The I/O thread: its turns and their length, wakeups by other threads, exceptions, and its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_RESULT = ProduceResult(0, (), 0)
 
 
 def break_turns(rig: ProducerRig, times: int, error: BaseException | None = None) -> threading.Event:
-    """Makes so many turns fail as a bug would; set when the first good one comes."""
+    """Makes so many turns raise an exception; the event is set at the first good turn."""
     good = threading.Event()
     run_once = rig.producer._sender.run_once
     left = times
@@ -52,7 +52,7 @@ def break_turns(rig: ProducerRig, times: int, error: BaseException | None = None
 
 
 def pauses_until_well(rig: ProducerRig, good: threading.Event) -> None:
-    """Lets each pause pass, once it has begun: a thread that spins would wait for nothing, and hang this."""
+    """Ends each pause once it has begun. A thread that spins would begin none, and this would hang."""
     failed = 0
     while not good.is_set():
         if rig.producer.io_thread.failed_turns > failed and rig.clock.waiters:
@@ -73,7 +73,7 @@ def poll_limit_ms(rig: ProducerRig) -> int:
     return rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms())
 
 
-def test_what_a_turn_finished_is_posted_together() -> None:
+def test_results_of_a_turn_are_posted_together() -> None:
     rig = ProducerRig(topics={"orders": 1})
     for _ in range(3):
         rig.submit("orders", b"a")
@@ -105,7 +105,7 @@ def test_a_forced_close_ends_the_pause_of_a_broken_thread() -> None:
     assert rig.producer.status().state == "closed"
 
 
-def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_each_turn_is_followed_by_a_pause(
+def test_an_exception_of_every_turn_is_logged_once_with_its_stack_and_each_turn_is_followed_by_a_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
@@ -119,7 +119,7 @@ def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_each_turn_is_follow
     assert "4 times since it was last logged" in caplog.text
 
 
-def test_repetitions_of_a_bug_that_is_over_are_told_by_a_good_turn_when_the_minute_is_over(
+def test_repetitions_of_a_past_exception_are_logged_by_a_good_turn_when_the_minute_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = ProducerRig(topics={"orders": 1})
@@ -158,7 +158,7 @@ def test_a_callback_that_exits_costs_the_others_nothing() -> None:
         assert reported == [future], error
 
 
-def test_an_interrupt_in_a_callback_reaches_who_pressed_the_key() -> None:
+def test_an_interrupt_in_a_callback_reaches_the_user() -> None:
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
@@ -166,7 +166,7 @@ def test_an_interrupt_in_a_callback_reaches_who_pressed_the_key() -> None:
         CallInline().post([(interrupt, NO_RESULT)])
 
 
-def test_a_bug_at_the_end_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_at_the_end_keeps_no_caller_waiting(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.turn()
     waiting = rig.submit("orders", b"a")
@@ -182,7 +182,7 @@ def test_a_bug_at_the_end_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.behaviour("BAT-01")
-def test_a_thread_that_dies_says_so_and_tells_who_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_dies_logs_it_and_completes_pending_calls(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
     break_turns(rig, 10**9)
@@ -211,7 +211,7 @@ def test_its_turns_are_counted_and_can_be_asked_for() -> None:
     assert rig.client.wakeups
 
 
-def test_the_wakeup_for_a_request_is_given_to_who_wants_to_choose_its_moment() -> None:
+def test_the_caller_may_choose_the_moment_of_the_wakeup_for_its_request() -> None:
     given: list[Callable[[], None]] = []
     rig = ProducerRig(topics={"orders": 1}, wake_soon=given.append)
     rig.submit("orders", b"a")
@@ -276,7 +276,7 @@ def test_pauses_grow_with_the_failures_in_a_row_and_begin_anew_after_a_good_turn
     assert pauses.asked == [0, 1, 2, 0, 1]
 
 
-def test_what_a_turn_has_finished_is_posted_although_it_fails() -> None:
+def test_results_of_a_turn_are_posted_although_it_fails() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a", block_ms=0)
     _NoPauses(rig)
@@ -285,7 +285,7 @@ def test_what_a_turn_has_finished_is_posted_although_it_fails() -> None:
     assert len(waiting.failures) == 1
 
 
-def test_what_comes_after_the_end_is_failed_by_who_brings_it() -> None:
+def test_a_request_after_the_end_is_failed_by_its_own_thread() -> None:
     rig = ProducerRig(topics={})
     rig.producer.start()
     rig.producer.io_thread.initiate_close()
@@ -486,7 +486,9 @@ def test_an_end_without_a_fault_logs_none(caplog: pytest.LogCaptureFixture) -> N
     assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
 
-def test_a_bug_that_comes_again_after_a_minute_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_that_comes_again_after_a_minute_is_logged_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rig = ProducerRig(topics={"orders": 1})
     _NoPauses(rig)
     for pause_ms in (0, 60_000, 1_000):
@@ -496,7 +498,7 @@ def test_a_bug_that_comes_again_after_a_minute_is_told_at_once(caplog: pytest.Lo
     assert "1 times since it was last logged" in caplog.text
 
 
-def test_who_waits_for_the_end_has_no_thread_left() -> None:
+def test_after_a_wait_for_the_end_there_is_no_thread_left() -> None:
     class Ended(threading.Thread):
         ident, joins = 1, 0
 
@@ -514,7 +516,7 @@ def test_who_waits_for_the_end_has_no_thread_left() -> None:
 
 
 def counts(rig: ProducerRig) -> dict[int | None, int]:
-    """Turns by the bound that they stayed below, None for those beyond all, of which there were any."""
+    """The number of turns below each bound, None for those above all bounds; zeros are left out."""
     work = rig.producer.loop_work()
     bounds: list[int | None] = [*work.bounds_ms, None]
     return {bound: count for bound, count in zip(bounds, work.counts, strict=True) if count}

@@ -1,4 +1,4 @@
-"""Produce requests of every version, and what responses say. Twins of Produce{Request,Response}Test."""
+"""Produce requests of every version, and their responses. Twins of Produce{Request,Response}Test."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_partition_has_one_batch_of_magic_2() -> None:
                 builder(batch(0, batch_bytes)).encode(version)
 
 
-def test_a_request_tells_the_names_behind_its_ids_its_sizes_and_no_data() -> None:
+def test_the_repr_of_a_request_has_the_names_behind_its_ids_its_sizes_and_no_data() -> None:
     asked = builder(batch(0, b"abc"), batch(1, b"de"))
     assert asked.topic_names() == {ORDERS: "orders"}
     assert repr(asked) == "<Produce acks=all partitions=2 bytes=5>"
@@ -157,17 +157,17 @@ def said_in(
     return said
 
 
-def test_a_success_tells_offset_and_time_and_none_where_the_broker_does_not_know() -> None:
+def test_a_success_has_offset_and_time_and_none_where_the_broker_does_not_know() -> None:
     answered = response(wire.PartitionProduceResponse(3, 0, 42, 1000, 5))
-    told = PartitionResponse(Errors.NONE, base_offset=42, log_append_time_ms=1000, log_start_offset=5)
-    assert list(partition_responses(answered, {})) == [(TopicPartition("orders", 3), told)]
+    expected = PartitionResponse(Errors.NONE, base_offset=42, log_append_time_ms=1000, log_start_offset=5)
+    assert list(partition_responses(answered, {})) == [(TopicPartition("orders", 3), expected)]
     said = said_in(response(wire.PartitionProduceResponse(3, 0, -1, -1, -1)))
     assert (said.base_offset, said.log_append_time_ms) == (None, None)
     assert (said.log_start_offset, said.current_leader) == (None, None)
 
 
 @pytest.mark.java("ProduceResponseTest.produceResponseVersionTest")
-def test_a_response_of_any_version_tells_offset_and_throttle() -> None:
+def test_a_response_of_any_version_has_offset_and_throttle() -> None:
     made = response(wire.PartitionProduceResponse(0, 0, 10000, -1, 100), name="test", topic_id=ORDERS)
     assert made.throttle_time_ms == 0
     for version in VERSIONS:
@@ -183,7 +183,7 @@ def test_a_response_of_any_version_tells_offset_and_throttle() -> None:
 
 
 @pytest.mark.java("ProduceResponseTest.produceResponseRecordErrorsTest")
-def test_errors_of_single_records_and_the_message_are_told_from_version_8_on() -> None:
+def test_errors_of_single_records_and_the_message_are_returned_from_version_8_on() -> None:
     made = response(
         wire.PartitionProduceResponse(
             0,
@@ -207,17 +207,17 @@ def test_a_code_from_the_future_keeps_its_number() -> None:
     assert (said.error, said.code) == (Errors.UNKNOWN_SERVER_ERROR, 9999)
 
 
-def test_a_new_leader_is_told_with_its_address_unless_it_lacks_id_or_epoch() -> None:
-    told = {}
+def test_a_new_leader_is_returned_with_its_address_unless_it_lacks_id_or_epoch() -> None:
+    expected = {}
     for leader in ((2, 8), (-1, 8), (2, -1)):
         moved = wire.PartitionProduceResponse(
             0, Errors.NOT_LEADER_OR_FOLLOWER.code, current_leader=wire.LeaderIdAndEpoch(*leader)
         )
-        told[leader] = said_in(response(moved)).current_leader
-    assert told == {(2, 8): LeaderIdAndEpoch(2, 8), (-1, 8): None, (2, -1): None}
+        expected[leader] = said_in(response(moved)).current_leader
+    assert expected == {(2, 8): LeaderIdAndEpoch(2, 8), (-1, 8): None, (2, -1): None}
 
 
-def test_leaders_without_an_address_that_can_be_one_are_not_told() -> None:
+def test_leaders_without_a_valid_address_are_not_returned() -> None:
     addresses = (
         ("b2", 9092),
         ("", 9092),
@@ -228,14 +228,14 @@ def test_leaders_without_an_address_that_can_be_one_are_not_told() -> None:
         ("", -1),
     )
     endpoints = tuple(wire.NodeEndpoint(2, host, port, "rack") for host, port in addresses)
-    told = [("b2", 9092), ("b", 0), ("b" * 255, 9092)]
+    expected = [("b2", 9092), ("b", 0), ("b" * 255, 9092)]
     answered = response()._replace(node_endpoints=endpoints)
-    assert leader_nodes(answered) == tuple(Node(2, host, port, "rack") for host, port in told)
+    assert leader_nodes(answered) == tuple(Node(2, host, port, "rack") for host, port in expected)
     without_rack = response()._replace(node_endpoints=(wire.NodeEndpoint(2, "b2", 9092, None),))
     assert leader_nodes(without_rack) == (Node(2, "b2", 9092),)
 
 
-def test_what_the_client_says_itself_has_the_code_of_its_error() -> None:
+def test_an_error_of_the_client_itself_has_its_code() -> None:
     said = failure(Errors.NETWORK_EXCEPTION, "Disconnected from node 1")
     assert said.code == Errors.NETWORK_EXCEPTION.code
     assert str(said) == "NETWORK_EXCEPTION. Error Message: Disconnected from node 1"

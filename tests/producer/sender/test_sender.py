@@ -1,4 +1,4 @@
-"""Sender: what it sends, how long it sleeps, and what it tries again. Twins of SenderTest.
+"""Sender: which batches it sends, how long it sleeps, and what it retries. Twins of SenderTest.
 
 Expiry, errors and idempotence have files of their own.
 """
@@ -42,7 +42,7 @@ from tests.support.sender_rig import (
 @pytest.mark.java("SenderTest.Simple")
 def test_a_record_goes_out_and_its_future_gets_the_offset() -> None:
     rig = SenderRig()
-    for log_append_time_ms, timestamp_ms in ((99, 99), (-1, rig.clock.wall_ms())):  # the record's own stands
+    for log_append_time_ms, timestamp_ms in ((99, 99), (-1, rig.clock.wall_ms())):  # -1: the record's own
         future = rig.send()
         assert rig.client.in_flight_request_count() == 1
         assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
@@ -133,7 +133,7 @@ def test_an_expiry_of_the_past_does_not_make_it_spin() -> None:
     rig, sleeps = recorded_rig()
     rig.send()
     assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
-    rig.turn_after(DELIVERY_TIMEOUT_MS + 1)  # fails the batch, and looks at once at what that has set free
+    rig.turn_after(DELIVERY_TIMEOUT_MS + 1)  # fails the batch, and at once looks at unblocked batches
     rig.turn()
     assert sleeps.last_ms() > 1_000_000
     rig.answer(produced(ORDERS_0, offset=0))
@@ -152,7 +152,7 @@ def test_a_lost_connection_is_retried_and_then_succeeds() -> None:
     assert rig.client.is_ready(rig.node, rig.clock.now_ms())
     rig.client.disconnect(rig.node.id)
     assert not rig.client.is_ready(rig.node, rig.clock.now_ms())
-    assert rig.sender.in_flight_batches == 1  # until the next poll tells
+    assert rig.sender.in_flight_batches == 1  # until the next poll returns it
     rig.turn()
     assert rig.client.in_flight_request_count() == 0
     assert rig.accumulator.batches_of(ORDERS_0)
@@ -193,7 +193,7 @@ def test_a_timed_out_request_says_so() -> None:
 
 
 @pytest.mark.behaviour("SND-02", "SND-05")
-def test_a_retry_is_told_and_waits_for_its_backoff() -> None:
+def test_a_retry_is_emitted_and_waits_for_its_backoff() -> None:
     rig, sleeps = recorded_rig()
     rig.send()
     rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS), turns=2)
@@ -285,7 +285,7 @@ def test_a_partition_that_the_answer_passes_over_is_tried_again_and_one_beside_i
     assert future.result(0).offset == 2
 
 
-# -- what can't be sent --------------------------------------------------------------------------------------
+# -- records that can't be sent ------------------------------------------------------------------------------
 
 
 def break_batch_of(rig: SenderRig, topic_partition: TopicPartition) -> None:
@@ -312,7 +312,7 @@ def test_a_batch_that_can_not_be_made_into_bytes_fails_alone(idempotent: bool) -
     assert later.result(0).offset == 0
 
 
-def test_what_could_not_be_made_into_bytes_was_not_written() -> None:
+def test_a_batch_that_could_not_be_encoded_was_not_written() -> None:
     rig = SenderRig()
     owner = Owner()
     records = (ProducerRecord("orders", b"value"),)

@@ -1,4 +1,4 @@
-"""Sender: what it makes of a broker's refusal, and of batches older than delivery.timeout.ms.
+"""Sender: its handling of a broker's errors, and of batches older than delivery.timeout.ms.
 
 Twins of SenderTest.
 """
@@ -58,7 +58,7 @@ def fail_with(answer: ProduceResponse, *, retries: int = 2**31 - 1) -> KafkaErro
 @pytest.mark.behaviour("SND-09", "SND-11")
 @pytest.mark.java("SenderTest.DefaultErrorMessage", "SenderTest.CustomErrorMessage")
 def test_a_record_fails_with_the_error_of_its_code_and_the_brokers_message_or_kafkas() -> None:
-    told = {}
+    failures = {}
     for error, message in (
         (Errors.INVALID_REQUEST, None),
         (Errors.INVALID_REQUEST, "not like that"),
@@ -69,8 +69,8 @@ def test_a_record_fails_with_the_error_of_its_code_and_the_brokers_message_or_ka
     ):
         answer = produced(ORDERS_0, error=error, message=message)
         failure = fail_with(answer, retries=0 if error.retriable else 2**31 - 1)
-        told[error, message] = (type(failure), str(failure))
-    assert told == {
+        failures[error, message] = (type(failure), str(failure))
+    assert failures == {
         (Errors.INVALID_REQUEST, None): (InvalidRequestError, Errors.INVALID_REQUEST.message),
         (Errors.INVALID_REQUEST, "not like that"): (InvalidRequestError, "not like that"),
         (Errors.TOPIC_AUTHORIZATION_FAILED, None): (
@@ -144,7 +144,7 @@ def test_a_duplicate_is_a_success_without_an_offset() -> None:  # SND-11
     assert future.result(0).offset is None
 
 
-#: What those suffer who were in a batch with culprits.
+#: The error of valid records in a batch with invalid ones.
 SUFFERED: Final = (
     KafkaError,
     "Failed to append record because it was part of a batch which had one more more invalid records",
@@ -203,7 +203,7 @@ def test_of_a_batch_that_was_split_nothing_is_left_behind() -> None:
     assert rig.pool.available_bytes == rig.pool.total_bytes
 
 
-def test_every_batch_that_ends_is_told_of_once() -> None:
+def test_every_batch_that_ends_is_reported_once() -> None:
     rig = SenderRig(retries=0)
     rig.append(0)
     rig.send(1)

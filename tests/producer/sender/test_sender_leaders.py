@@ -89,7 +89,7 @@ def test_asking_for_a_lost_leader_neither_creates_its_topic_nor_hurries_the_same
     assert (added, asked) == ([False], [False])
 
 
-def test_what_is_kept_of_topics_is_looked_at_once_for_each_snapshot() -> None:
+def test_leftovers_of_topics_are_looked_at_once_for_each_snapshot() -> None:
     rig = SenderRig()
     looked: list[object] = []
     rig.accumulator.forget_topics = looked.append  # type: ignore[method-assign, assignment]

@@ -92,7 +92,7 @@ def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
     rig.turn()
     assert isinstance(future.exception(0), ClusterAuthorizationError)
     rig.turn_after(10 * RETRY_BACKOFF_MS, 3)
-    assert rig.client.in_flight_request_count() == 0  # nobody has records: nobody is asked in vain
+    assert rig.client.in_flight_request_count() == 0  # there are no records, so no request is sent
     second = rig.send()
     rig.answer(producer_id_given(), turns=2)
     assert not rig.idempotence.has_fatal_error
@@ -147,7 +147,7 @@ def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_
 
 
 def test_who_restarts_goes_on_with_another_id_after_what_ends_others() -> None:
-    """A lie about versions, or a right that was taken for a moment, ended a sidecar's producer for good."""
+    """A false answer about versions, or a right that was missing for a moment, once ended the producer."""
     rig = SenderRig(idempotent=True, restarts=True)
     ended = [rig.send(0), rig.send(1)]
     rig.answer(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED), turns=2)

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order to accumulator, Sender and TransactionManager: see sender_machine.py."""
+"""Accumulator, Sender and TransactionManager under any sequence of events: see sender_machine.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def test_a_long_way_leads_a_plain_producer_nowhere_else(first: int) -> None:
 
 @pytest.mark.behaviour("IDM-03")
 def test_a_batch_that_is_tried_again_is_not_pushed_out_of_what_the_broker_remembers() -> None:
-    """The walks found it: stored, told otherwise, and six batches later unknown to the broker as stored."""
+    """Found by the walks. A batch is stored, but the answer is a timeout.
+
+    Six batches later the broker no longer recognises it as stored.
+    """
     rig = SenderRig(idempotent=True)
     rig.send()
     rig.answer(produced(ORDERS_0, offset=0))  # the first of a producer goes alone

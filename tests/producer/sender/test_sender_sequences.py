@@ -79,7 +79,7 @@ def test_two_batches_in_flight_are_acknowledged_one_after_the_other() -> None:
 
 @pytest.mark.behaviour("IDM-03")
 @pytest.mark.java("SenderTest.IdempotenceWithMultipleInflightsRetriedInOrder")
-def test_what_was_in_flight_together_is_retried_one_by_one_and_then_the_next_goes() -> None:
+def test_batches_that_were_in_flight_together_are_retried_one_by_one_and_then_the_next_goes() -> None:
     rig = acknowledged_rig()
     first, second, third = send(rig), send(rig), send(rig)
     assert (in_flight(rig), state_of(rig)) == (3, (0, 4, 0))
@@ -280,7 +280,7 @@ def refuse_both(rig: SenderRig) -> None:
 
 @pytest.mark.behaviour("IDM-04")
 @pytest.mark.java("SenderTest.ResetOfProducerStateShouldAllowQueuedBatchesToDrain")
-def test_what_is_queued_goes_on_under_a_new_id_after_the_last_epoch() -> None:
+def test_queued_records_go_on_under_a_new_id_after_the_last_epoch() -> None:
     rig = new_rig(guarantee_message_order=True, retries=10, epoch=LAST_EPOCH)
     rig.append(0)
     healthy = rig.send(1)
@@ -463,7 +463,7 @@ def test_when_all_that_was_sent_is_too_old_a_new_epoch_resolves_it() -> None:
 
 @pytest.mark.behaviour("IDM-04", "SND-14")
 @pytest.mark.java("TransactionManagerTest.DuplicateSequenceAfterProducerReset")
-def test_what_follows_a_batch_that_expired_on_its_second_attempt_begins_a_new_epoch() -> None:
+def test_the_batch_after_one_that_expired_on_its_second_attempt_begins_a_new_epoch() -> None:
     request_timeout_ms, rest_ms = 5_000, 2_500
     rig = SenderRig(idempotent=True, retry_backoff_ms=0, delivery_timeout_ms=request_timeout_ms + rest_ms)
     first = send(rig)

@@ -143,13 +143,15 @@ def test_a_fatal_error_is_left_where_a_producer_restarts() -> None:
         assert made.sequence_number(ORDERS_0) == 0
 
 
-def test_an_error_that_nobody_foresaw_is_tried_again_after_pauses() -> None:
-    made = manager(ready=False, restarts=True)
+def test_an_unexpected_error_is_tried_again_after_growing_pauses() -> None:
+    made = TransactionManager(ExponentialBackoff(100, 1_000, Random(0), jitter=0), restarts=True)
+    delays_ms = []
     for _ in range(3):
         made.init_sent()
         made.init_failed(InvalidRequestError("odd"), now_ms=0)
         made.restart(now_ms=0)
-        assert made.init_delay_ms(0) > 0
+        delays_ms.append(made.init_delay_ms(0))
+    assert delays_ms == [100, 200, 400]
 
 
 def test_a_bug_of_ours_is_not_left_by_a_restart() -> None:
@@ -192,7 +194,7 @@ def test_a_batch_without_sequence_is_not_tracked_and_resolves_nothing() -> None:
 
 
 @pytest.mark.behaviour("IDM-03")
-def test_the_lowest_unfinished_sequence_is_told() -> None:  # IDM-03
+def test_the_lowest_unfinished_sequence_is_returned() -> None:  # IDM-03
     made = manager()
     first, second = drain(made), drain(made)
     assert made.first_in_flight_sequence(ORDERS_0) == 0

@@ -45,7 +45,7 @@ def config(**settings: object) -> ProducerConfig:
 
 
 def refused(settings: dict[str, object]) -> ConfigError | None:
-    """What is said against settings; None where they are taken."""
+    """The error about these settings; None if they are accepted."""
     try:
         ProducerConfig.from_mapping(SERVERS | settings)
     except ConfigError as error:
@@ -64,6 +64,8 @@ def in_kafkas_spelling(option: Option[Any]) -> dict[str, str | None]:
         default = "<required>"
     elif default in (None, "none") and option.name != "compression.type":
         default = "null"
+    elif option.kind.name == "CLASS":
+        default = f"class {default}"
     elif option.kind.name == "LIST" and default is not None:
         default = f"[{default.replace(',', ', ')}]"
     valid = None if option.valid is None else option.valid.text
@@ -84,7 +86,7 @@ def test_honoured_options_have_kafkas_types_defaults_and_valid_values() -> None:
 
 
 def test_defaults_that_are_not_kafkas_are_these() -> None:
-    # What a reader must be told: docs show both.
+    # Readers must know them: the docs show both.
     ours = {o.name: (o.default, o.kafka_default) for o in OPTIONS if o.kafka_default is not None}
     assert ours == {
         "ssl.truststore.type": ("PEM", "JKS"),
@@ -92,6 +94,19 @@ def test_defaults_that_are_not_kafkas_are_these() -> None:
         "sasl.mechanism": (None, "GSSAPI"),
         "sasl.login.connect.timeout.ms": ("10000", "none"),
         "sasl.login.read.timeout.ms": ("10000", "none"),
+    }
+
+
+def test_options_that_kafka_does_not_have_are_these() -> None:
+    ours = {option.name: in_kafkas_spelling(option) for option in OPTIONS if option.is_ours}
+    assert {name: (row["type"], row["default"], row["valid"]) for name, row in ours.items()} == {
+        "allowed.broker.hosts": ("LIST", "[]", ""),
+        "idempotence.restart.enable": ("BOOLEAN", "false", None),
+        "exit.flush.timeout.ms": ("LONG", "5000", "[0,...]"),
+        "partitioner.lost.leader.probe.interval.ms": ("LONG", "0", "[0,...]"),
+        "sasl.username": ("STRING", "null", None),
+        "sasl.password": ("PASSWORD", "null", None),
+        "sasl.oauthbearer.token.provider": ("STRING", "null", None),
     }
 
 
@@ -106,7 +121,7 @@ def test_every_password_may_come_from_a_file() -> None:
     assert secrets <= may_be_files
 
 
-def test_what_is_refused_is_kafkas() -> None:
+def test_refused_settings_are_all_kafkas() -> None:
     kafkas = set(table_of_kafka())
     assert set(UNSUPPORTED) <= kafkas
     for family in UNSUPPORTED_FAMILIES:
@@ -241,7 +256,7 @@ def test_a_name_that_is_no_text_is_refused() -> None:
         ProducerConfig.from_mapping(settings)
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 REFUSED_NAMES: Final = {
@@ -259,7 +274,7 @@ REFUSED_NAMES: Final = {
     ),
     "ssl.ca.location": "ssl.ca.location is librdkafka's name; Kafka's is ssl.truststore.location",
     "sasl.mechanisms": "sasl.mechanisms is librdkafka's name; Kafka's is sasl.mechanism",
-    "linger.ms.file": "linger.ms.file is not taken: linger.ms holds no secret, and is given by its value",
+    "linger.ms.file": "linger.ms.file is not supported: linger.ms is not a secret; give its value directly",
 }
 
 
@@ -268,20 +283,20 @@ def test_a_name_that_is_not_honoured_is_refused_with_its_reason() -> None:
     assert {error.name: str(error) for error in errors if error is not None} == REFUSED_NAMES
 
 
-#: What only Java or a broker can do, and what to do instead.
+#: Settings that only Java or a broker supports, and the replacement.
 REMEDIES: Final = {
     "ssl.truststore.password": "this client reads PEM stores, which have none",
     "ssl.keystore.password": "ssl.key.password is for an encrypted private key",
     "ssl.engine.factory.class": "names a Java class",
-    "ssl.provider": "this client has OpenSSL's",
+    "ssl.provider": "this client uses OpenSSL",
     "sasl.kerberos.service.name": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER are",
-    "sasl.login.callback.handler.class": "names a Java class",
+    "sasl.login.callback.handler.class": "sasl.oauthbearer.token.provider takes a Python callable",
     "sasl.oauthbearer.jwks.endpoint.url": "is for brokers",
-    "sasl.oauthbearer.assertion.private.key.file": "the client-credentials grant is",
+    "sasl.oauthbearer.jwt.validator.class": "names a Java class",
 }
 
 
-def test_what_only_java_or_a_broker_can_do_is_refused_with_what_to_do_instead() -> None:
+def test_settings_that_only_java_or_a_broker_supports_are_refused_with_a_replacement() -> None:
     for name, remedy in REMEDIES.items():
         error = refusal(name)
         assert error is not None, name
@@ -295,7 +310,7 @@ def test_the_repr_names_every_setting_and_its_value() -> None:
     assert shown.endswith(" security.protocol=PLAINTEXT>")
 
 
-def test_the_repr_tells_what_is_in_force_and_not_only_what_was_given() -> None:
+def test_the_repr_shows_what_is_in_force_and_not_only_what_was_given() -> None:
     shown = repr(config(retries=0, linger_ms=100_000, request_timeout_ms=30_000))
     assert " enable.idempotence=False " in shown
     assert " delivery.timeout.ms=130000 " in shown
@@ -315,7 +330,7 @@ def test_idempotence_comes_with_all_acks_and_every_retry() -> None:
 
 @pytest.mark.behaviour("PROD-10")
 @pytest.mark.java("KafkaProducerTest.AcksAndIdempotenceForIdempotentProducers")
-def test_idempotence_gives_way_to_fewer_acks_where_nobody_asked_for_it() -> None:
+def test_idempotence_gives_way_to_fewer_acks_unless_it_was_set() -> None:
     for acks in ("0", "all"):
         off = config(acks=acks, enable_idempotence="false")
         assert (off.enable_idempotence, off.acks) == (False, acks)
@@ -328,7 +343,7 @@ def test_idempotence_gives_way_to_fewer_acks_where_nobody_asked_for_it() -> None
 
 @pytest.mark.behaviour("PROD-10")
 @pytest.mark.java("KafkaProducerTest.RetriesAndIdempotenceForIdempotentProducers")
-def test_idempotence_gives_way_to_no_retries_where_nobody_asked_for_it() -> None:
+def test_idempotence_gives_way_to_no_retries_unless_it_was_set() -> None:
     for off in (config(retries="0", enable_idempotence="false"), config(retries="0")):
         assert (off.enable_idempotence, off.retries) == (False, 0)
     assert config(acks="all", retries=1).enable_idempotence
@@ -367,7 +382,7 @@ def test_a_delivery_timeout_that_was_asked_for_covers_linger_and_request() -> No
 
 
 @pytest.mark.behaviour("PROD-11")
-def test_a_delivery_timeout_that_nobody_asked_for_is_raised_to_the_sum() -> None:
+def test_a_default_delivery_timeout_is_raised_to_the_sum() -> None:
     assert config(linger_ms=100_000, request_timeout_ms=30_000).delivery_timeout_ms == 130_000
     assert config(linger_ms=2**40, request_timeout_ms=30_000).delivery_timeout_ms == 2**31 - 1
 
@@ -384,7 +399,7 @@ def test_a_client_id_that_was_given_is_kept_even_if_it_is_empty() -> None:
 # -- remarks -------------------------------------------------------------------------------------------------
 
 
-def test_what_a_user_should_know_is_said_by_the_producer_and_not_by_each_config(
+def test_notices_for_users_are_logged_by_the_producer_and_not_by_each_config(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")

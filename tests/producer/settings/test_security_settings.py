@@ -1,8 +1,9 @@
-"""From the settings of TLS and SASL to a SecurityConfig: what goes together, is missing or in vain."""
+"""From the settings of TLS and SASL to a SecurityConfig: combinations, missing and unused settings."""
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +12,13 @@ from client_core.errors import ConfigError
 from client_core.network.secret import HIDDEN, SecretSource
 from client_core.network.security_config import (
     PLAINTEXT,
+    AssertionConfig,
     OAuthBearerConfig,
     SaslConfig,
     SecurityConfig,
     SecurityProtocol,
     SslConfig,
+    TokenProvider,
 )
 from client_core.producer.kafka_producer import KafkaProducer
 from client_core.producer.settings.config import ProducerConfig
@@ -52,7 +55,7 @@ def refused(*layers: dict[str, str]) -> ConfigError:
 
 
 def assert_refused(rows: Sequence[tuple[dict[str, str], str, str]], base: dict[str, str]) -> None:
-    """That each of the settings is refused: which setting is named, and what is said of it."""
+    """The named setting and the message of each refusal; all of these settings must be refused."""
     for given, named, reported in rows:
         error = refused(base, given)
         assert (error.name, reported in error.message) == (named, True), (given, str(error))
@@ -183,14 +186,14 @@ TLS_REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_of_tls_names_the_setting_and_the_remedy() -> None:
+def test_an_invalid_combination_for_tls_names_the_setting_and_the_remedy() -> None:
     assert_refused(TLS_REFUSED, TLS)
 
 
 # -- SASL ----------------------------------------------------------------------------------------------------
 
 
-def test_user_and_password_may_stand_in_the_settings_or_in_files() -> None:
+def test_user_and_password_may_be_in_the_settings_or_in_files() -> None:
     password = SecretSource("sasl.password.file", path="/p")
     for given, username in (
         ({"sasl.username": "u"}, SecretSource("sasl.username", text="u")),
@@ -262,6 +265,137 @@ def test_a_token_in_a_file_needs_no_credentials_and_the_options_defaults_are_tho
     assert sasl == SaslConfig("OAUTHBEARER", oauth_bearer=expected)
 
 
+ASSERTION = "sasl.oauthbearer.assertion"
+RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
+JAVAS = "org.apache.kafka.common.security.oauthbearer"
+BEARER = {RETRIEVER: f"{JAVAS}.JwtBearerJwtRetriever"}
+SIGNED = {f"{ASSERTION}.claim.iss": "me", f"{ASSERTION}.private.key.file": "/key.pem"}
+KEY = SecretSource(f"{ASSERTION}.private.key.file", path="/key.pem")
+
+
+def oauth_bearer(*layers: dict[str, str]) -> OAuthBearerConfig:
+    sasl = security(*layers).sasl
+    assert sasl is not None
+    assert sasl.oauth_bearer is not None
+    return sasl.oauth_bearer
+
+
+def test_an_assertion_replaces_the_clients_secret() -> None:
+    file = SecretSource(f"{ASSERTION}.file", path="/assertion")
+    client_id = SecretSource("sasl.oauthbearer.client.credentials.client.id", text="me")
+    for given, expected in (
+        ({f"{ASSERTION}.file": "/assertion"}, AssertionConfig(file)),
+        (SIGNED, AssertionConfig(private_key=KEY, issuer="me")),
+        (
+            {
+                **SIGNED,
+                f"{ASSERTION}.private.key.passphrase.file": "/passphrase",
+                f"{ASSERTION}.template.file": "/template",
+                f"{ASSERTION}.algorithm": "es256",
+                f"{ASSERTION}.claim.aud": "aud",
+                f"{ASSERTION}.claim.sub": "sub",
+                f"{ASSERTION}.claim.exp.seconds": "1",
+                f"{ASSERTION}.claim.nbf.seconds": "2",
+                f"{ASSERTION}.claim.jti.include": "true",
+            },
+            AssertionConfig(
+                private_key=KEY,
+                passphrase=SecretSource(f"{ASSERTION}.private.key.passphrase.file", path="/passphrase"),
+                template=SecretSource(f"{ASSERTION}.template.file", path="/template"),
+                algorithm="ES256",
+                audience="aud",
+                issuer="me",
+                subject="sub",
+                lifetime_s=1,
+                not_before_s=2,
+                has_jti=True,
+            ),
+        ),
+    ):
+        url = "https://idp.example/token"
+        assert oauth_bearer(OAUTH, given) == OAuthBearerConfig(url, assertion=expected)
+        built = oauth_bearer(OAUTH, given, {client_id.name: "me"})
+        assert built == OAuthBearerConfig(url, client_id, assertion=expected)
+
+
+def test_the_jwt_bearer_grant_needs_a_key_or_a_file_and_no_issuer() -> None:
+    for given, expected in (
+        ({f"{ASSERTION}.private.key.file": "/key.pem"}, AssertionConfig(private_key=KEY)),
+        ({f"{ASSERTION}.file": "/a"}, AssertionConfig(SecretSource(f"{ASSERTION}.file", path="/a"))),
+    ):
+        assert oauth_bearer(OAUTH, BEARER, given) == OAuthBearerConfig(
+            "https://idp.example/token", assertion=expected, is_jwt_bearer=True
+        )
+
+
+def test_javas_names_of_what_asks_for_tokens_mean_what_they_mean_there() -> None:
+    credentials = {f"{CREDENTIALS}.client.id": "me", f"{CREDENTIALS}.client.secret": PASSWORD}
+    in_file = {ENDPOINT: "file:///token"}
+    by_default = oauth_bearer(OAUTH, credentials)
+    for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever"):
+        assert oauth_bearer(OAUTH, credentials, {RETRIEVER: f"{JAVAS}.{name}"}) == by_default
+    for name in ("DefaultJwtRetriever", "FileJwtRetriever"):
+        config_of_file = OAuthBearerConfig("file:///token")
+        assert oauth_bearer(OAUTH, in_file, {RETRIEVER: f"{JAVAS}.{name}"}) == config_of_file
+
+
+def test_defaults_of_assertions_are_shown_with_assertions_only() -> None:
+    default = f" {ASSERTION}.claim.exp.seconds=300 "
+    assert default in repr(config(OAUTH, SIGNED))
+    assert default not in repr(config(OAUTH, {ENDPOINT: "file:///t"}))
+
+
+PROVIDER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+PROVIDED = "sasl.oauthbearer.token.provider"
+
+
+def test_a_callable_provides_tokens_or_its_place_does() -> None:
+    def kafka_token() -> str:
+        raise AssertionError("it is not called here")
+
+    place = "billing.tokens:Source.kafka_token"
+    for given, provider in (
+        (kafka_token, TokenProvider(f"{__name__}:{kafka_token.__qualname__}", kafka_token)),
+        (f" {place} ", TokenProvider(place)),
+    ):
+        built = ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **PROVIDER, PROVIDED: given})
+        expected = OAuthBearerConfig(token_provider=provider)
+        assert built.security.sasl == SaslConfig("OAUTHBEARER", oauth_bearer=expected)
+        assert f" {PROVIDED}={provider.place} " in repr(built)
+        assert built.remarks == ()
+
+
+def test_a_callable_is_shown_without_what_it_holds() -> None:
+    given: dict[str, object] = {"bootstrap.servers": "a:1", **PROVIDER, PROVIDED: partial(str, PASSWORD)}
+    built = ProducerConfig.from_mapping(given)
+    assert f" {PROVIDED}=functools:partial " in repr(built)
+    assert PASSWORD not in f"{built!r} {built.security!r}"
+
+
+async def _async_token() -> str:
+    return PASSWORD
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (PASSWORD, "Must be module:attribute, such as"),
+        (f"a:b:{PASSWORD}", "Must be module:attribute, such as"),
+        (f"a b:{PASSWORD}", "Must be module:attribute, such as"),
+        ("a:", "Must be module:attribute, such as"),
+        (":b", "Must be module:attribute, such as"),
+        ("", "Must be module:attribute, such as"),
+        (7, "Expected value to be a callable or module:attribute, but it was a int"),
+        (_async_token, "Must be a plain function, which may block; this one is async"),
+    ],
+)
+def test_what_is_neither_a_callable_nor_its_place_is_refused_unseen(given: object, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **PROVIDER, PROVIDED: given})
+    assert caught.value.name == PROVIDED
+    assert caught.value.message.startswith(f"Invalid value {HIDDEN} for configuration {PROVIDED}: {said}")
+
+
 ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 CREDENTIALS = "sasl.oauthbearer.client.credentials"
 SASL_REFUSED = [
@@ -291,6 +425,29 @@ SASL_REFUSED = [
         ENDPOINT,
         "must be given with sasl.mechanism=OAUTHBEARER",
     ),
+    ({**OAUTH, **BEARER}, f"{ASSERTION}.private.key.file", "must be given: an assertion is signed with it"),
+    ({**OAUTH, f"{ASSERTION}.claim.iss": "me"}, f"{ASSERTION}.private.key.file", "must be given"),
+    ({**OAUTH, **SIGNED, f"{ASSERTION}.claim.iss": " "}, f"{ASSERTION}.claim.iss", "is empty; leave it out"),
+    ({**OAUTH, **SIGNED, f"{ASSERTION}.claim.sub": ""}, f"{ASSERTION}.claim.sub", "is empty; leave it out"),
+    ({**OAUTH, f"{ASSERTION}.file": ""}, f"{ASSERTION}.file", "is empty; it must name a file"),
+    ({**OAUTH, f"{ASSERTION}.algorithm": "HS256"}, f"{ASSERTION}.algorithm", "String must be one of"),
+    ({**OAUTH, f"{ASSERTION}.private.key.file": "/k"}, f"{CREDENTIALS}.client.id", f"or {ASSERTION}.file"),
+    (
+        {**OAUTH, **BEARER, ENDPOINT: "file:///t"},
+        ENDPOINT,
+        "JwtBearerJwtRetriever needs an https or http URL",
+    ),
+    (
+        {**OAUTH, RETRIEVER: f"{JAVAS}.FileJwtRetriever"},
+        ENDPOINT,
+        "FileJwtRetriever needs file:// and the path of a file",
+    ),
+    (
+        {**OAUTH, RETRIEVER: "com.example.Retriever"},
+        RETRIEVER,
+        f"Java's classes can't be loaded; what these do is built in: {JAVAS}.DefaultJwtRetriever, ",
+    ),
+    ({**OAUTH, PROVIDED: "a:b"}, PROVIDED, f"{ENDPOINT} and {PROVIDED} are both given; choose one"),
     (OAUTH, f"{CREDENTIALS}.client.id", "needs credentials for"),
     ({**OAUTH, f"{CREDENTIALS}.client.id": "me"}, f"{CREDENTIALS}.client.secret", "they go together"),
     ({**OAUTH, ENDPOINT: "idp.example/token"}, ENDPOINT, "Must be an https or http URL, or file://"),
@@ -308,7 +465,7 @@ SASL_REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_of_sasl_names_the_setting_and_the_remedy() -> None:
+def test_an_invalid_combination_for_sasl_names_the_setting_and_the_remedy() -> None:
     assert_refused(SASL_REFUSED, {})
 
 
@@ -337,12 +494,47 @@ WARNED_OF = {
         ENDPOINT: "file:///t",
         "sasl.username": "u",
     },
+    f"{ASSERTION}.private.key.file, {ASSERTION}.claim.iss have no effect with {ASSERTION}.file": {
+        **OAUTH,
+        **SIGNED,
+        f"{ASSERTION}.file": "/a",
+    },
+    f"{ASSERTION}.private.key.file has no effect without {ASSERTION}.claim.iss or {ASSERTION}.file": {
+        **OAUTH,
+        f"{ASSERTION}.private.key.file": "/key.pem",
+        f"{CREDENTIALS}.client.id": "me",
+        f"{CREDENTIALS}.client.secret": PASSWORD,
+    },
+    f"{ASSERTION}.file has no effect with a token that lies in a file": {
+        **OAUTH,
+        ENDPOINT: "file:///t",
+        f"{ASSERTION}.file": "/a",
+    },
+    f"{CREDENTIALS}.client.secret has no effect with an assertion, which replaces the client's secret": {
+        **OAUTH,
+        **SIGNED,
+        f"{CREDENTIALS}.client.secret": PASSWORD,
+    },
+    f"{CREDENTIALS}.client.id has no effect with the retriever JwtBearerJwtRetriever": {
+        **OAUTH,
+        **BEARER,
+        f"{ASSERTION}.file": "/a",
+        f"{CREDENTIALS}.client.id": "me",
+    },
+    f"{CREDENTIALS}.client.id, sasl.oauthbearer.scope, sasl.login.read.timeout.ms have no effect with "
+    f"{PROVIDED}": {
+        **PROVIDER,
+        PROVIDED: "a:b",
+        f"{CREDENTIALS}.client.id": "me",
+        "sasl.oauthbearer.scope": "x",
+        "sasl.login.read.timeout.ms": "1",
+    },
     "ssl.key.password has no effect without ssl.keystore.location or ssl.keystore.key": {
         **TLS,
         "ssl.key.password": "p",
     },
-    "sasl.mechanism=PLAIN sends its secret as it is, and with security.protocol=SASL_PLAINTEXT nothing "
-    "encrypts it; SASL_SSL does": {
+    "sasl.mechanism=PLAIN sends its secret unencrypted with security.protocol=SASL_PLAINTEXT; SASL_SSL "
+    "encrypts it": {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "u",
@@ -356,16 +548,25 @@ WARNED_OF = {
 }
 
 
-def test_what_has_no_effect_and_secrets_that_travel_unencrypted_are_warned_of() -> None:
+def test_settings_without_effect_and_unencrypted_secrets_give_a_warning() -> None:
     remarks = {said: list(config(given).remarks) for said, given in WARNED_OF.items()}
     assert remarks == {said: [(logging.WARNING, said)] for said in WARNED_OF}
 
 
-def test_what_has_no_effect_must_be_valid_all_the_same() -> None:
+def test_settings_without_effect_must_be_valid_all_the_same() -> None:
     assert refused({"ssl.truststore.type": "JKS"}).name == "ssl.truststore.type"
 
 
-# -- what is shown -------------------------------------------------------------------------------------------
+# -- texts and secrets ---------------------------------------------------------------------------------------
+
+
+def test_an_invalid_value_is_reported_before_a_missing_setting() -> None:
+    given_twice = {"sasl.password": "p", "sasl.password.file": "/p"}
+    rows = [
+        ({"sasl.login.refresh.window.factor": "0.4"}, "sasl.login.refresh.window.factor", "at least 0.5"),
+        (given_twice, "sasl.password", "sasl.password and sasl.password.file are both given"),
+    ]
+    assert_refused(rows, {"security.protocol": "SASL_SSL"})
 
 
 def test_no_secret_is_shown_and_every_path_is() -> None:

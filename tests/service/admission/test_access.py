@@ -1,4 +1,4 @@
-"""Who is let in by which token, and what each sees: over HTTP, on the app with a fake producer."""
+"""The access that each token gives, and what each caller sees: over HTTP, with a fake producer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def clock(web: HttpApp) -> Clock:
 # -- tokens --------------------------------------------------------------------------------------------------
 
 
-def test_without_a_token_nobody_is_let_in_and_nothing_is_done(web: HttpApp) -> None:
+def test_without_a_token_no_request_is_let_in_and_nothing_is_done(web: HttpApp) -> None:
     for answer in (
         web.get("/v1/topics/orders"),
         web.produce(ONE),
@@ -119,7 +119,7 @@ def test_another_scheme_is_as_good_as_no_token(web: HttpApp) -> None:
         assert answer.headers["www-authenticate"] == 'Bearer realm="pilotfish"', said
 
 
-def test_authorization_may_not_stand_twice(web: HttpApp, tokens: TokensFile) -> None:
+def test_a_duplicate_authorization_header_is_refused(web: HttpApp, tokens: TokensFile) -> None:
     for order in (1, -1):
         both = [tokens.of("shop")["authorization"], tokens.of("audit")["authorization"]][::order]
         answer = web.get("/v1/topics/orders", headers=[("authorization", said) for said in both])
@@ -136,7 +136,7 @@ def test_daprs_clients_may_show_their_token_in_daprs_own_header(tokens: TokensFi
     assert web.get("/v1.0/metadata", headers=header | tokens.of("shop")).status_code == 400
 
 
-def test_what_holds_no_data_is_open_to_be_read(web: HttpApp) -> None:
+def test_pages_without_data_are_open_to_be_read(web: HttpApp) -> None:
     for path in ("/", "/console/main.js", "/docs/docs.js", "/docs/swagger-ui-bundle.js"):
         assert web.get(path).status_code == 200, path
         assert web.post(path).status_code == 401, path
@@ -173,7 +173,7 @@ def test_a_tokens_file_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Pa
         create_app(settings, FakeProducer())
 
 
-# -- what each may see ---------------------------------------------------------------------------------------
+# -- visible topics ------------------------------------------------------------------------------------------
 
 
 FAST = ("", "/partitions/0", "/leader?partition=0", "/leader?key=a")
@@ -216,7 +216,7 @@ def test_a_caller_knows_what_it_may_read_and_what_it_may_write() -> None:
 
 
 class Timers:
-    """A loop that only notes when it is to call; as `Timer`, whether it still is to."""
+    """A loop that only notes its timers; `Timer` says whether it was cancelled."""
 
     def __init__(self) -> None:
         self.due: Callable[[], object] | None = None
@@ -256,7 +256,7 @@ def test_a_look_up_that_is_not_allowed_leaves_no_trace_of_use(web: HttpApp, toke
     assert web.producer.cache.topics["hidden"].use.touched
 
 
-def test_whoever_may_read_a_topic_gets_the_answer_that_anyone_gets_without_tokens(
+def test_a_token_that_may_read_a_topic_gets_the_same_answer_as_without_tokens(
     web: HttpApp, tokens: TokensFile
 ) -> None:
     open_to_all = HttpApp(dialects=())
@@ -274,7 +274,7 @@ def test_a_prepared_answer_is_not_changed_by_those_who_get_it(web: HttpApp, toke
     assert [answer.headers.get_list("vary") for answer in answers] == [["Authorization"]] * 3
 
 
-def test_what_the_caller_holds_is_not_sent_again(web: HttpApp, tokens: TokensFile) -> None:
+def test_an_unchanged_answer_is_not_sent_again(web: HttpApp, tokens: TokensFile) -> None:
     etag = web.get("/v1/topics/orders", headers=tokens.of("shop")).headers["etag"]
     held = {"if-none-match": etag}
     again = web.get("/v1/topics/orders", headers={**tokens.of("shop"), **held})
@@ -432,7 +432,7 @@ def reloads(web: HttpApp) -> dict[str, float]:
     return {o: registry.get_sample_value(name, {"outcome": o}) or 0 for o in ("success", "failure")}
 
 
-# -- what goes on when its token is gone ---------------------------------------------------------------------
+# -- requests that go on when their token is gone ------------------------------------------------------------
 
 
 class Stream:
@@ -522,7 +522,7 @@ async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
         assert (answer.json()["retriable"], answer.json()["written"]) == (True, "no")
 
 
-async def test_what_became_of_records_is_told_though_the_token_is_gone(
+async def test_the_outcome_of_records_is_reported_though_the_token_is_gone(
     web: HttpApp, tokens: TokensFile, clock: Clock
 ) -> None:
     web.producer.holds_records = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.admission.admission_control import AdmissionControl, Place, exceeds_share, is_one_too_many
+from service.admission.admission_control import AdmissionControl, Permit, exceeds_share, is_one_too_many
 from service.admission.caller import ALL_TOPICS, ANYONE, Caller
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.errors import ProblemError
@@ -29,15 +29,15 @@ MODEST = Caller("modest", ALL_TOPICS, ALL_TOPICS)
 THIRD = Caller("third", ALL_TOPICS, ALL_TOPICS)
 
 
-def room(
+def admission_control(
     max_requests: int = 1_000, max_bytes: int = 1_000, shared_bytes: int | None = None
 ) -> AdmissionControl:
     return AdmissionControl(MockClock(), max_requests, max_bytes, shared_bytes)
 
 
-def fill(take: Callable[[], Place]) -> list[Place]:
-    """Takes places until there are no more."""
-    taken: list[Place] = []
+def fill(take: Callable[[], Permit]) -> list[Permit]:
+    """Takes permits until there are no more."""
+    taken: list[Permit] = []
     while True:
         try:
             taken.append(take())
@@ -66,146 +66,146 @@ def test_the_first_is_never_too_many_and_anyone_has_no_share() -> None:
     assert not is_one_too_many(ANYONE, 99, 99, 100)
 
 
-# -- the waiting room ----------------------------------------------------------------------------------------
+# -- admission control ---------------------------------------------------------------------------------------
 
 
-def test_one_alone_gets_half_of_the_room_and_the_next_a_third() -> None:
-    waiting = room()
-    assert len(fill(lambda: waiting.enter(10, GREEDY))) == 50
-    assert len(fill(lambda: waiting.enter(10, MODEST))) == 25
-    assert len(fill(lambda: waiting.enter(10, THIRD))) == 12
+def test_one_alone_gets_half_of_the_permits_and_the_next_a_third() -> None:
+    admission = admission_control()
+    assert len(fill(lambda: admission.acquire(10, GREEDY))) == 50
+    assert len(fill(lambda: admission.acquire(10, MODEST))) == 25
+    assert len(fill(lambda: admission.acquire(10, THIRD))) == 12
 
 
 def test_requests_are_shared_as_bytes_are() -> None:
-    waiting = room(max_requests=100)
-    assert len(fill(lambda: waiting.enter(0, GREEDY))) == 50
-    assert len(fill(lambda: waiting.enter(0, MODEST))) == 25
+    admission = admission_control(max_requests=100)
+    assert len(fill(lambda: admission.acquire(0, GREEDY))) == 50
+    assert len(fill(lambda: admission.acquire(0, MODEST))) == 25
 
 
 def test_several_greedy_callers_come_to_equal_shares_and_leave_one_for_another() -> None:
-    """Five who always want more: as places are left and taken, each comes to hold a sixth."""
-    waiting = room(max_requests=600)
+    """Five who always want more: as permits are released and acquired, each comes to hold a sixth."""
+    admission = admission_control(max_requests=600)
     callers = [Caller(f"greedy-{number}", ALL_TOPICS, ALL_TOPICS) for number in range(5)]
-    held: dict[str, list[Place]] = {caller.name: [] for caller in callers}
+    held: dict[str, list[Permit]] = {caller.name: [] for caller in callers}
     for _ in range(1_000):
         for caller in callers:
             mine = held[caller.name]
             if mine:
-                mine.pop().leave()
-            mine += fill(lambda caller=caller: waiting.enter(0, caller))  # type: ignore[misc]
+                mine.pop().release()
+            mine += fill(lambda caller=caller: admission.acquire(0, caller))  # type: ignore[misc]
     assert all(90 <= len(mine) <= 110 for mine in held.values())
-    assert len(fill(lambda: waiting.enter(0, MODEST))) >= 40
+    assert len(fill(lambda: admission.acquire(0, MODEST))) >= 40
 
 
-def test_what_one_leaves_the_others_may_take() -> None:
-    waiting = room()
-    places = fill(lambda: waiting.enter(10, GREEDY))
-    modest = fill(lambda: waiting.enter(10, MODEST))
-    for place in places:
-        place.leave()
-    assert len(modest) + len(fill(lambda: waiting.enter(10, MODEST))) == 50
+def test_what_one_releases_the_others_may_acquire() -> None:
+    admission = admission_control()
+    permits = fill(lambda: admission.acquire(10, GREEDY))
+    modest = fill(lambda: admission.acquire(10, MODEST))
+    for permit in permits:
+        permit.release()
+    assert len(modest) + len(fill(lambda: admission.acquire(10, MODEST))) == 50
 
 
 def test_bytes_are_shared_by_what_the_client_can_buffer() -> None:
-    waiting = room(max_bytes=1_000, shared_bytes=100)
-    assert len(fill(lambda: waiting.enter(10, GREEDY))) == 5
-    assert len(fill(lambda: waiting.enter(10, MODEST))) == 2
+    admission = admission_control(max_bytes=1_000, shared_bytes=100)
+    assert len(fill(lambda: admission.acquire(10, GREEDY))) == 5
+    assert len(fill(lambda: admission.acquire(10, MODEST))) == 2
 
 
 def test_a_body_larger_than_a_share_fits_while_its_caller_holds_nothing() -> None:
-    waiting = room(max_bytes=1_000, shared_bytes=100)
-    first = waiting.enter(800, GREEDY)
+    admission = admission_control(max_bytes=1_000, shared_bytes=100)
+    first = admission.acquire(800, GREEDY)
     with pytest.raises(ProblemError, match="800 bytes of greedy"):
-        waiting.enter(1, GREEDY)
-    assert waiting.enter(150, MODEST).bytes == 150
+        admission.acquire(1, GREEDY)
+    assert admission.acquire(150, MODEST).bytes == 150
     with pytest.raises(ProblemError, match="950 bytes are waiting"):
-        waiting.enter(100, THIRD)
-    first.leave()
-    assert waiting.enter(800, GREEDY).bytes == 800
+        admission.acquire(100, THIRD)
+    first.release()
+    assert admission.acquire(800, GREEDY).bytes == 800
 
 
 def test_a_body_of_unknown_length_grows_as_if_it_had_been_announced() -> None:
-    waiting = room(max_bytes=1_000, shared_bytes=100)
-    alone = waiting.enter(0, GREEDY)
+    admission = admission_control(max_bytes=1_000, shared_bytes=100)
+    alone = admission.acquire(0, GREEDY)
     for grown in (40, 80, 700):
         alone.grow_to(grown)
-    second = waiting.enter(0, GREEDY)
+    second = admission.acquire(0, GREEDY)
     with pytest.raises(ProblemError, match="700 bytes of greedy"):
         second.grow_to(1)
-    alone.leave()
+    alone.release()
     second.grow_to(300)
-    for place in (second, waiting.enter(0, MODEST)):
-        place.leave()
-    assert (waiting.requests, waiting.bytes) == (0, 0)
+    for permit in (second, admission.acquire(0, MODEST)):
+        permit.release()
+    assert (admission.requests, admission.bytes) == (0, 0)
 
 
-def test_a_caller_without_a_token_of_its_own_is_bound_by_the_room_alone() -> None:
-    waiting = room(max_requests=100, max_bytes=1_000, shared_bytes=50)
-    assert len(fill(lambda: waiting.enter(10))) == 100
+def test_a_caller_without_a_token_of_its_own_is_bound_by_the_common_limits_alone() -> None:
+    admission = admission_control(max_requests=100, max_bytes=1_000, shared_bytes=50)
+    assert len(fill(lambda: admission.acquire(10))) == 100
 
 
 def test_a_token_may_have_limits_of_its_own() -> None:
-    waiting = room()
+    admission = admission_control()
     few = Caller("few", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=2)
     small = Caller("small", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=100)
-    assert len(fill(lambda: waiting.enter(1, few))) == 2
-    assert len(fill(lambda: waiting.enter(40, small))) == 2
+    assert len(fill(lambda: admission.acquire(1, few))) == 2
+    assert len(fill(lambda: admission.acquire(40, small))) == 2
     with pytest.raises(ProblemError, match=r"2 requests of few .*max_waiting_requests of its token"):
-        waiting.enter(1, few)
+        admission.acquire(1, few)
     with pytest.raises(ProblemError, match=r"80 bytes of small .*max_waiting_bytes of its token"):
-        waiting.enter(40, small)
+        admission.acquire(40, small)
 
 
 def test_limits_that_were_changed_hold_for_who_comes_next() -> None:
-    waiting = room()
-    places = [waiting.enter(10, MODEST) for _ in range(4)]
+    admission = admission_control()
+    permits = [admission.acquire(10, MODEST) for _ in range(4)]
     with pytest.raises(ProblemError, match="4 requests of modest"):
-        waiting.enter(10, Caller("modest", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=3))
-    for place in places:
-        place.leave()
-    waiting.enter(10, Caller("modest", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=3))
+        admission.acquire(10, Caller("modest", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=3))
+    for permit in permits:
+        permit.release()
+    admission.acquire(10, Caller("modest", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=3))
 
 
 def test_bytes_of_a_caller_who_left_count_against_it_until_they_are_delivered() -> None:
-    waiting = room(max_bytes=100)
-    place = waiting.enter(50, GREEDY)
-    place.hand_on()
-    place.leave()
+    admission = admission_control(max_bytes=100)
+    permit = admission.acquire(50, GREEDY)
+    permit.hand_on()
+    permit.release()
     with pytest.raises(ProblemError, match="50 bytes of greedy"):
-        waiting.enter(1, GREEDY)
-    place.settled()
-    waiting.enter(50, GREEDY)
+        admission.acquire(1, GREEDY)
+    permit.release_bytes()
+    admission.acquire(50, GREEDY)
 
 
-def test_a_room_that_is_empty_again_remembers_nobody() -> None:
-    waiting = room()
-    places = [waiting.enter(1, Caller(f"c{n}", ALL_TOPICS, ALL_TOPICS)) for n in range(10)]
-    for place in places:
-        place.hand_on()
-        place.settled()
-        place.leave()
-        place.settled()
-    assert waiting._shares == {}
+def test_a_caller_without_permits_is_forgotten() -> None:
+    admission = admission_control()
+    permits = [admission.acquire(1, Caller(f"c{n}", ALL_TOPICS, ALL_TOPICS)) for n in range(10)]
+    for permit in permits:
+        permit.hand_on()
+        permit.release_bytes()
+        permit.release()
+        permit.release_bytes()
+    assert admission._shares == {}
 
 
 def test_a_refused_request_leaves_nothing_behind() -> None:
-    waiting = room(max_bytes=100)
-    waiting.enter(90, GREEDY)
+    admission = admission_control(max_bytes=100)
+    admission.acquire(90, GREEDY)
     with pytest.raises(ProblemError):
-        waiting.enter(50, MODEST)
-    assert (waiting.requests, waiting.bytes, list(waiting._shares)) == (1, 90, ["greedy"])
+        admission.acquire(50, MODEST)
+    assert (admission.requests, admission.bytes, list(admission._shares)) == (1, 90, ["greedy"])
 
 
-def test_retry_after_is_when_enough_will_have_left() -> None:
-    """100 bytes a second leave a room of 800 bytes, in which the caller holds 200 and another as many."""
+def test_retry_after_is_when_enough_will_be_released() -> None:
+    """100 bytes a second are released of 800, of which the caller holds 200 and another as many."""
     for limit, more, after_s in ((300, 200, 2), (250, 200, 3), (None, 200, 2), (None, 250, 3)):
-        waiting = AdmissionControl(MockClock(now_ms=500), 99, 800)
+        admission = AdmissionControl(MockClock(now_ms=500), 99, 800)
         caller = Caller("own", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=limit)
-        waiting.enter(100).leave()
-        waiting.enter(200)
-        waiting.enter(200, caller)
+        admission.acquire(100).release()
+        admission.acquire(200)
+        admission.acquire(200, caller)
         with pytest.raises(ProblemError, match="200 bytes of own") as refused:
-            waiting.enter(more, caller)
+            admission.acquire(more, caller)
         assert dict(refused.value.problem.headers) == {b"retry-after": b"%d" % after_s}, (limit, more)
 
 
@@ -218,7 +218,7 @@ def test_who_makes_names_up_does_not_use_up_the_names_of_others() -> None:
     for caller, allowance, now_ms in [(GREEDY, 50, 0), (MODEST, 25, 0), (THIRD, 12, 0), (GREEDY, 50, 1_000)]:
         for number in range(allowance):
             unknown.begin(f"{caller.name}-{now_ms}-{number}", now_ms, caller)
-        with pytest.raises(ProblemError, match=f"{allowance} others that {caller.name} named") as refused:
+        with pytest.raises(ProblemError, match=f"{allowance} others that {caller.name} looked up") as refused:
             unknown.begin("one-too-many", now_ms, caller)
         assert refused.value.problem.status == 429
 
@@ -227,7 +227,7 @@ def test_without_tokens_all_names_are_anyones() -> None:
     unknown = UnknownTopics(memory_ms=1_000, names_per_second=100)
     for number in range(100):
         unknown.begin(f"t{number}", 0)
-    with pytest.raises(ProblemError, match="nor were 100 others in this second"):
+    with pytest.raises(ProblemError, match="as were 100 others in this second"):
         unknown.begin("t", 0)
 
 
@@ -266,7 +266,7 @@ async def test_a_caller_who_fills_its_share_leaves_the_others_served(tokens: Tok
             for ticket in list(web.producer.waiting):
                 web.producer.acknowledge(ticket)
         assert sum(task.result().status_code == 200 for task in greedy) == held
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
 async def test_look_ups_that_wait_are_shared_as_well(tokens: TokensFile) -> None:
@@ -306,11 +306,11 @@ async def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) ->
             await codes("greedy", asked),
             await codes("modest", [{"topic": "new", "partition": 0}]),
         )
-    assert sum("greedy named in this second" in message for message in greedy) == 15
+    assert sum("greedy looked up in this second" in message for message in greedy) == 15
     assert modest == ["topic new is not there"]
 
 
-async def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
+async def test_a_cap_of_a_token_is_reported_as_its_own(tokens: TokensFile) -> None:
     web = HttpApp(dialects=(), tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True
@@ -324,24 +324,24 @@ async def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
     assert "1 requests of capped are waiting already (max_waiting_requests of its token)" in refused.text
 
 
-async def test_places_that_are_held_for_long_are_shared() -> None:
+async def test_watchers_and_streams_are_shared() -> None:
     sidecar = HttpApp(dialects=(), max_watchers=8, max_streams=8).app.sidecar
 
-    def watch(places: ExitStack, caller: Caller) -> None:
-        places.enter_context(sidecar.feed.subscribe(caller, None))
+    def watch(held: ExitStack, caller: Caller) -> None:
+        held.enter_context(sidecar.feed.subscribe(caller, None))
 
-    def stream(places: ExitStack, caller: Caller) -> None:
-        places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
+    def stream(held: ExitStack, caller: Caller) -> None:
+        held.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
 
-    for enter in (watch, stream):
-        with ExitStack() as places, ExitStack() as modest:
+    for begin in (watch, stream):
+        with ExitStack() as third, ExitStack() as modest:
             with ExitStack() as greedy:
-                for stack, caller, share in [(greedy, GREEDY, 4), (modest, MODEST, 2), (places, THIRD, 1)]:
+                for stack, caller, share in [(greedy, GREEDY, 4), (modest, MODEST, 2), (third, THIRD, 1)]:
                     for _ in range(share):
-                        enter(stack, caller)
+                        begin(stack, caller)
                     with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
-                        enter(stack, caller)
-            enter(modest, MODEST)
-        with ExitStack() as places:
+                        begin(stack, caller)
+            begin(modest, MODEST)
+        with ExitStack() as everything:
             for _ in range(8):
-                enter(places, ANYONE)
+                begin(everything, ANYONE)

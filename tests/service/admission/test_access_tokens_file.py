@@ -1,4 +1,4 @@
-"""The tokens file: what it may say, how it is told what it may not, and its tokens on the command line."""
+"""The tokens file: its format, the errors about wrong entries, and its tokens on the command line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_digits_of_a_hash_may_be_in_capitals() -> None:
     assert list(parse_tokens("f", entry(sha256=f'"{SHA.upper()}"').encode())) == [bytes.fromhex(SHA)]
 
 
-def test_what_is_not_right_is_told_with_its_place_and_a_remedy() -> None:
+def test_a_wrong_entry_is_reported_with_its_place_and_a_remedy() -> None:
     for text, said in (
         (entry(raed='["a"]'), ": token 'billing': raed: unknown member; there are name, sha256, read,"),
         (entry(name=None), ": token 1: name: must be given, as a string"),
@@ -81,12 +81,12 @@ def test_what_is_not_right_is_told_with_its_place_and_a_remedy() -> None:
         (entry(produce="[1]"), ": token 'billing': produce: must be a list of strings"),
         (entry(read='["a*b"]'), ": token 'billing': read: 'a*b' has a star that is not at its end"),
         (entry(read='["**"]'), ": token 'billing': read: '**' has a star that is not at its end"),
-        (entry(read='["a", ""]'), ": token 'billing': read: '' can be no topic's name"),
-        (entry(produce='["ä"]'), ": token 'billing': produce: 'ä' can be no topic's name"),
-        (entry(produce='["' + "a" * 250 + '"]'), "can be no topic's name"),
+        (entry(read='["a", ""]'), ": token 'billing': read: '' can't be a topic's name"),
+        (entry(produce='["ä"]'), ": token 'billing': produce: 'ä' can't be a topic's name"),
+        (entry(produce='["' + "a" * 250 + '"]'), "can't be a topic's name"),
         (
             entry(max_waiting_bytes=0),
-            ": token 'billing': max_waiting_bytes: must be a whole number, at least 1",
+            ": token 'billing': max_waiting_bytes: must be a whole number of at least 1",
         ),
         (
             entry(max_waiting_requests="true"),
@@ -97,7 +97,7 @@ def test_what_is_not_right_is_told_with_its_place_and_a_remedy() -> None:
             ": token 'billing': max_waiting_requests: must be a whole number",
         ),
         (entry() + entry(sha256=f'"{OTHER}"'), ": token 'billing': duplicate name"),
-        (entry() + entry(name='"audit"'), ": token 'audit': its sha256 is also that of 'billing'"),
+        (entry() + entry(name='"audit"'), ": token 'audit': has the same sha256 as 'billing'"),
         ("token = [1]", ": token 1: must be a table"),
         ("[token]\nname = 'a'", " has no [[token]] entries"),
         ("", " has no [[token]] entries; `pilotfish token NAME` prints one"),
@@ -110,7 +110,7 @@ def test_what_is_not_right_is_told_with_its_place_and_a_remedy() -> None:
         assert said in fault(text), said
 
 
-def test_a_token_that_stands_where_its_hash_belongs_is_not_repeated() -> None:
+def test_a_token_in_the_place_of_its_hash_is_not_repeated() -> None:
     token = new_token()
     assert token not in fault(entry(sha256=f'"{token}"'))
 
@@ -145,7 +145,7 @@ def test_the_example_of_the_documentation_is_what_the_file_takes() -> None:
 
 
 def test_a_file_that_python_s_reader_chokes_on_is_no_toml() -> None:
-    """It raises errors of other kinds for these, which would end the watch over the file."""
+    """For these it raises errors of other types, which would end the watch over the file."""
     for written in ("9" * 5_000, "[" * 5_000):
         assert "is not TOML" in fault(entry(max_waiting_requests=written)), written[0]
 
@@ -178,7 +178,7 @@ def test_what_would_not_be_taken_is_not_made() -> None:
     for words, said in (
         (("a b",), "a name has 1 to 64 letters"),
         (("a", "--read", "*a"), "'*a' has a star that is not at its end"),
-        (("a", "--produce", ""), "'' can be no topic's name"),
+        (("a", "--produce", ""), "'' can't be a topic's name"),
         ((), "Missing argument 'NAME'"),
     ):
         refused = CliRunner().invoke(main, ["token", *words])
@@ -231,7 +231,7 @@ def test_a_token_from_a_file_goes_before_the_environment(
     assert DEMO_TOPIC in shown.output
 
 
-def test_without_a_token_that_is_known_the_remedy_is_told(sidecar: Sidecar) -> None:
+def test_for_an_unknown_token_the_answer_has_the_remedy(sidecar: Sidecar) -> None:
     for token in (None, "wrong"):
         refused = call(sidecar, "topics", token=token)
         assert refused.exit_code == 1, token
@@ -239,7 +239,7 @@ def test_without_a_token_that_is_known_the_remedy_is_told(sidecar: Sidecar) -> N
         assert "wrong" not in refused.stderr, token
 
 
-def test_what_a_token_does_not_allow_is_told_in_kafkas_words(sidecar: Sidecar, tokens: TokensFile) -> None:
+def test_a_right_that_a_token_lacks_is_named_in_kafkas_words(sidecar: Sidecar, tokens: TokensFile) -> None:
     refused = call(sidecar, "produce", DEMO_TOPIC, "x", token=tokens.token("shop"))
     assert refused.exit_code == 1
     assert "TOPIC_AUTHORIZATION_FAILED" in refused.stderr
@@ -255,14 +255,14 @@ def test_what_is_no_token_is_not_sent_and_not_shown(tmp_path: Path) -> None:
         assert not text or "cret" not in refused.stderr, text
         if isinstance(text, str):
             refused = CliRunner().invoke(main, ["topics"], env={"PILOTFISH_TOKEN": text})
-            assert (refused.exit_code, "PILOTFISH_TOKEN: is no token" in refused.stderr) == (2, True), text
+            assert (refused.exit_code, "PILOTFISH_TOKEN: is not a token" in refused.stderr) == (2, True), text
 
 
 def test_a_token_is_in_no_repr() -> None:
     assert "secret" not in repr(Asking("localhost", 8085, token="secret"))
 
 
-def test_a_token_cannot_stand_on_the_command_line() -> None:
+def test_a_token_is_refused_on_the_command_line() -> None:
     context = Context(main)
     for name in main.list_commands(context):
         command = main.get_command(context, name)

@@ -1,4 +1,4 @@
-"""The room in which requests wait, bodies that are read into it, and when to come back."""
+"""Permits of requests and their bytes, the reading of bodies, and Retry-After."""
 
 from __future__ import annotations
 
@@ -22,80 +22,80 @@ if TYPE_CHECKING:
     from service.wire.asgi import Receive
 
 
-def test_the_room_turns_away_what_does_not_fit() -> None:
-    room = AdmissionControl(MockClock(), max_requests=2, max_bytes=100)
-    room.enter(60)
+def test_a_request_that_does_not_fit_gets_no_permit() -> None:
+    admission = AdmissionControl(MockClock(), max_requests=2, max_bytes=100)
+    admission.acquire(60)
     with pytest.raises(ProblemError, match="60 bytes are waiting"):
-        room.enter(41)
-    room.enter(40)
+        admission.acquire(41)
+    admission.acquire(40)
     with pytest.raises(ProblemError, match="2 requests are waiting"):
-        room.enter(0)
+        admission.acquire(0)
 
 
-def test_a_body_larger_than_the_room_fits_into_an_empty_one() -> None:
-    room = AdmissionControl(MockClock(), max_requests=2, max_bytes=100)
-    place = room.enter(500)
-    place.leave()
-    assert (room.requests, room.bytes) == (0, 0)
+def test_a_body_larger_than_the_limit_is_admitted_alone() -> None:
+    admission = AdmissionControl(MockClock(), max_requests=2, max_bytes=100)
+    permit = admission.acquire(500)
+    permit.release()
+    assert (admission.requests, admission.bytes) == (0, 0)
 
 
-def test_a_place_grows_with_what_is_read() -> None:
-    room = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
-    place, other = room.enter(0), room.enter(50)
-    place.grow_to(30)
-    place.grow_to(20)
-    assert room.bytes == 80
+def test_a_permit_grows_with_what_is_read() -> None:
+    admission = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
+    permit, other = admission.acquire(0), admission.acquire(50)
+    permit.grow_to(30)
+    permit.grow_to(20)
+    assert admission.bytes == 80
     with pytest.raises(ProblemError):
-        place.grow_to(51)
-    place.leave()
-    other.leave()
-    assert (room.requests, room.bytes) == (0, 0)
+        permit.grow_to(51)
+    permit.release()
+    other.release()
+    assert (admission.requests, admission.bytes) == (0, 0)
 
 
-def test_bytes_that_were_handed_on_count_until_they_are_settled() -> None:
+def test_bytes_that_were_handed_on_count_until_they_are_released() -> None:
     for settles_first in (True, False):
-        room = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
-        place = room.enter(60)
-        place.hand_on()
+        admission = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
+        permit = admission.acquire(60)
+        permit.hand_on()
         if settles_first:
-            place.settled()
-            assert (room.requests, room.bytes) == (1, 0), settles_first
-            place.leave()
+            permit.release_bytes()
+            assert (admission.requests, admission.bytes) == (1, 0), settles_first
+            permit.release()
         else:
-            place.leave()
-            assert (room.requests, room.bytes) == (0, 60), settles_first
-            place.settled()
-        assert (room.requests, room.bytes) == (0, 0), settles_first
+            permit.release()
+            assert (admission.requests, admission.bytes) == (0, 60), settles_first
+            permit.release_bytes()
+        assert (admission.requests, admission.bytes) == (0, 0), settles_first
 
 
-def test_a_body_that_is_too_large_for_the_room_fits_alone_be_its_length_known_or_not() -> None:
-    room = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
-    room.enter(150).leave()
-    with room.enter(0) as place:
-        place.grow_to(60)
-        place.grow_to(150)
+def test_a_body_above_the_limit_is_admitted_alone_be_its_length_known_or_not() -> None:
+    admission = AdmissionControl(MockClock(), max_requests=9, max_bytes=100)
+    admission.acquire(150).release()
+    with admission.acquire(0) as permit:
+        permit.grow_to(60)
+        permit.grow_to(150)
         with pytest.raises(ProblemError):
-            room.enter(1)
-    with room.enter(60), room.enter(0) as place, pytest.raises(ProblemError):
-        place.grow_to(50)
-    assert room.bytes == 0
+            admission.acquire(1)
+    with admission.acquire(60), admission.acquire(0) as permit, pytest.raises(ProblemError):
+        permit.grow_to(50)
+    assert admission.bytes == 0
 
 
-def retry_after(room: AdmissionControl, body_bytes: int) -> int:
+def retry_after(admission: AdmissionControl, body_bytes: int) -> int:
     with pytest.raises(ProblemError) as refused:
-        room.enter(body_bytes)
+        admission.acquire(body_bytes)
     return int(dict(refused.value.problem.headers)[b"retry-after"])
 
 
-def test_retry_after_comes_from_how_fast_the_room_empties() -> None:
+def test_retry_after_comes_from_how_fast_bytes_are_released() -> None:
     clock = MockClock(now_ms=500)
-    room = AdmissionControl(clock, max_requests=99, max_bytes=1_000)
+    admission = AdmissionControl(clock, max_requests=99, max_bytes=1_000)
     for _ in range(2):
-        room.enter(100).leave()
-    room.enter(1_000)
+        admission.acquire(100).release()
+    admission.acquire(1_000)
     for advance_ms, after_s in [(400, 3), (1_000, 3), (3_100, 30)]:
         clock.advance(advance_ms)
-        assert retry_after(room, 600) == after_s
+        assert retry_after(admission, 600) == after_s
 
 
 # -- bodies --------------------------------------------------------------------------------------------------
@@ -118,10 +118,10 @@ def piece(body: bytes, *, more: bool = False) -> dict[str, Any]:
 
 
 def test_pieces_are_put_together_and_counted() -> None:
-    room = AdmissionControl(MockClock(), 10, 1_000)
-    place = room.enter(0)
-    body = run(read_body({}, coming(piece(b"ab", more=True), piece(b"c")), place, 1_000))
-    assert (body, room.bytes) == (b"abc", 3)
+    admission = AdmissionControl(MockClock(), 10, 1_000)
+    permit = admission.acquire(0)
+    body = run(read_body({}, coming(piece(b"ab", more=True), piece(b"c")), permit, 1_000))
+    assert (body, admission.bytes) == (b"abc", 3)
 
 
 def test_a_body_of_many_small_pieces_takes_little_more_than_its_bytes() -> None:
@@ -138,38 +138,38 @@ def test_a_body_of_many_small_pieces_takes_little_more_than_its_bytes() -> None:
                 "body": bytes(bytearray(message["body"])),
             }  # each its own, as in reads
 
-        place = AdmissionControl(MockClock(), 10, 10_000_000).enter(0)
-        assert len(run(read_body({}, receive, place, 60_000))) == 2 * total
+        permit = AdmissionControl(MockClock(), 10, 10_000_000).acquire(0)
+        assert len(run(read_body({}, receive, permit, 60_000))) == 2 * total
 
     most_bytes = 10 * total
     assert least_peak_bytes(read_all, most_bytes) < most_bytes
 
 
-def test_a_caller_who_leaves_within_the_body_is_gone() -> None:
+def test_a_caller_who_disconnects_within_the_body_is_gone() -> None:
     gone = coming(piece(b"ab", more=True), {"type": "http.disconnect"})
     with pytest.raises(CallerGoneError):
-        run(read_body({}, gone, AdmissionControl(MockClock(), 10, 1_000).enter(0), 1_000))
+        run(read_body({}, gone, AdmissionControl(MockClock(), 10, 1_000).acquire(0), 1_000))
 
 
 def test_a_body_that_does_not_come_in_time_is_408_and_ends_the_connection() -> None:
     slow = coming(piece(b"ab", more=True))
     with pytest.raises(ProblemError) as refused:
-        run(read_body({}, slow, AdmissionControl(MockClock(), 10, 1_000).enter(100), 10))
+        run(read_body({}, slow, AdmissionControl(MockClock(), 10, 1_000).acquire(100), 10))
     problem = refused.value.problem
     assert (problem.status, problem.retriable) == (408, True)
     assert problem.headers == ((b"connection", b"close"),)
 
 
 def test_a_body_that_is_there_needs_no_time() -> None:
-    place = AdmissionControl(MockClock(), 10, 1_000).enter(0)
-    assert run(read_body({}, coming(piece(b"{}")), place, 0)) == b"{}"
+    permit = AdmissionControl(MockClock(), 10, 1_000).acquire(0)
+    assert run(read_body({}, coming(piece(b"{}")), permit, 0)) == b"{}"
 
 
-def test_a_body_that_grows_beyond_the_room_is_429() -> None:
-    room = AdmissionControl(MockClock(), 10, 5)
-    room.enter(4)
+def test_a_body_that_grows_beyond_the_limit_is_429() -> None:
+    admission = AdmissionControl(MockClock(), 10, 5)
+    admission.acquire(4)
     with pytest.raises(ProblemError) as refused:
-        run(read_body({}, coming(piece(b"ab")), room.enter(0), 1_000))
+        run(read_body({}, coming(piece(b"ab")), admission.acquire(0), 1_000))
     assert refused.value.problem.status == 429
 
 
@@ -183,7 +183,7 @@ def test_a_body_that_memory_does_not_hold_is_503_and_says_what_to_do() -> None:
         raise MemoryError
 
     with pytest.raises(ProblemError) as refused:
-        run(read_body({}, receive, AdmissionControl(MockClock(), 10, 1_000).enter(0), 1_000))
+        run(read_body({}, receive, AdmissionControl(MockClock(), 10, 1_000).acquire(0), 1_000))
     problem = refused.value.problem
     assert (problem.status, problem.retriable) == (503, True)
     assert "send less" in problem.detail
@@ -209,8 +209,8 @@ def parts(web: HttpApp) -> RetryAfter:
 
 
 def leave(web: HttpApp, body_bytes: int) -> None:
-    """So many bytes leave the room now."""
-    web.app.sidecar.room.enter(body_bytes).leave()
+    """So many bytes are released now."""
+    web.app.sidecar.admission.acquire(body_bytes).release()
 
 
 def test_memory_that_was_full_is_waited_for_as_long_as_the_request_takes_to_leave(web: HttpApp) -> None:
@@ -234,13 +234,13 @@ def test_metadata_is_waited_for_until_every_broker_was_tried_again() -> None:
 
 def test_a_sidecar_that_ends_is_waited_for_until_it_is_gone() -> None:
     web = HttpApp(drain_timeout_ms=20_000)
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     leave(web, 1_000)
     web.app.sidecar.drain.begin()
     assert seconds(parts(web).on(NO_METADATA)) == 1
-    with room.enter(5_500):
+    with admission.acquire(5_500):
         assert seconds(parts(web).on(FULL)) == 6
-    with room.enter(1_000_000):
+    with admission.acquire(1_000_000):
         assert seconds(parts(web).on(FULL)) == 20
 
 

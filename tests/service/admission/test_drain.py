@@ -1,4 +1,4 @@
-"""The end as an operator wants it: nothing is cut off that could have ended well, and it ends in time."""
+"""The drain as an operator wants it: requests that can still succeed are not cut off, and it ends in time."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 ONE: Final = b'{"records":[{"value":1}]}'
 JSON: Final = {"content-type": "application/json"}
 PATH: Final = "/v1/topics/orders/records"
-#: What comes behind the drain may take so long: the rest of what docs/operations.md has pods wait.
+#: The time for the steps after the drain: the rest of the grace period in docs/operations.md.
 BEHIND_S: Final = patient(15.0)
 
 
 # -- asking --------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_for_the_end_twice_has_asked_once() -> None:
+def test_two_requests_to_end_count_as_one() -> None:
     drain, asked = Drain(), []
     drain.when_asked(lambda: asked.append("ended"))
     assert [drain.ask(), drain.ask()] == [True, False]
@@ -79,7 +79,7 @@ class _Draining:
         self.running.producer.closing.set()
 
 
-async def test_in_the_drain_every_answer_tells_its_caller_not_to_come_again_on_this_connection() -> None:
+async def test_in_the_drain_every_answer_asks_its_caller_to_close_the_connection() -> None:
     draining = _Draining()
     async with draining.running.clients() as (api, _):
         before = (await api.get("/v1/topics/orders")).headers.get("connection")
@@ -120,7 +120,7 @@ async def test_a_connection_that_idles_may_ask_once_more_and_is_closed_at_the_en
     assert said.startswith(b"HTTP/1.1 200")
 
 
-async def test_callers_who_do_nothing_do_not_hold_up_the_end() -> None:
+async def test_idle_callers_do_not_delay_the_end() -> None:
     running = RunningServer()
     async with running.clients():
         writers = []
@@ -140,7 +140,7 @@ async def test_callers_who_do_nothing_do_not_hold_up_the_end() -> None:
 # -- answers that go on --------------------------------------------------------------------------------------
 
 
-async def test_who_watches_gets_a_whole_answer() -> None:
+async def test_a_watcher_gets_a_whole_answer() -> None:
     draining = _Draining()
     async with draining.running.clients() as (api, _), api.stream("GET", "/v1/watch") as watch:
         assert watch.status_code == 200
@@ -153,7 +153,7 @@ async def test_who_watches_gets_a_whole_answer() -> None:
     assert "snapshot" in first + "".join(rest)
 
 
-async def test_who_waits_for_changes_is_answered_without_any() -> None:
+async def test_a_poll_for_changes_is_answered_without_any() -> None:
     draining = _Draining()
     async with draining.running.clients() as (api, _):
         snapshot = await api.get("/v1/watch", headers={"accept": "application/json"})
@@ -211,7 +211,7 @@ def test_a_look_up_that_waits_for_its_topic_is_answered_and_does_not_hold_up_the
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_stream_of_records_is_told_of_each_and_that_there_are_no_more(
+def test_a_stream_answers_each_record_and_says_that_there_are_no_more(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     with (
@@ -227,7 +227,7 @@ def test_a_stream_of_records_is_told_of_each_and_that_there_are_no_more(
     assert len(cluster.records("orders")) == 2
 
 
-def test_what_the_brokers_do_not_take_is_named_and_the_end_comes_in_time(
+def test_records_that_brokers_do_not_take_are_named_and_the_end_comes_in_time(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     flags = ["--drain-delay-ms", "300", "--drain-timeout-ms", "700"]
@@ -269,17 +269,18 @@ def test_records_that_wait_for_memory_are_delivered_in_the_drain(
         for caller in callers:
             caller.join(patient(30))
         assert statuses == [200] * 12
-        assert "everything that was accepted is acknowledged" in sidecar.log()
+        assert "all accepted records are acknowledged" in sidecar.log()
     assert len(cluster.records("orders")) == 12
 
 
-def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
+def test_the_last_heartbeat_is_written_though_the_producer_used_all_of_the_time(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     folder = tmp_path / "events"
-    flags = ["--drain-timeout-ms", "500", "--events-folder", str(folder), "--events-heartbeat-ms", "3600000"]
+    flags = ["--drain-timeout-ms", "500", "--events-folder", str(folder)]
+    limits = {"events_heartbeat_ms": 3_600_000}
     with (
-        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags, limits=limits) as sidecar,
         ExitStack() as ends,
     ):
         cluster.hold_next(ApiKey.PRODUCE, times=1_000)
@@ -288,8 +289,8 @@ def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
         ends.callback(produce.join, 30)
         cluster.wait_for_requests(ApiKey.PRODUCE, 1)
         assert sidecar.terminate() == 0
-        assert "not all events were handed on" not in sidecar.log()
-        assert "were not handed on" not in sidecar.log()
+        assert "not all events were delivered" not in sidecar.log()
+        assert "were not delivered" not in sidecar.log()
     (finished,) = folder.iterdir()
     reported = [json.loads(line) for line in finished.read_text().splitlines()]
     assert [event["type"] for event in (reported[0], reported[-1])] == ["heartbeat", "heartbeat"]
@@ -298,7 +299,7 @@ def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
 
 
 def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
-    """The first process of a container would not even notice a signal that it does not listen to."""
+    """The first process of a container ignores every signal without a handler."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"bootstrap.servers=127.0.0.1:{silent.getsockname()[1]}"
         command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
@@ -310,13 +311,13 @@ def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
             assert process.wait(timeout=patient(30)) == 0, rest
 
 
-def test_each_of_those_who_listen_is_told_once_that_the_drain_begins() -> None:
+def test_each_listener_is_called_once_when_the_drain_begins() -> None:
     drain, reported = Drain(), Counter[str]()
     for name in ("a stream", "a watch", "another stream"):
         drain.listen(partial(reported.update, [name]))
     left = partial(reported.update, ["gone"])
     drain.listen(left)
-    drain.leave(left)
+    drain.unlisten(left)
     drain.begin()
     drain.begin()
     assert reported == {"a stream": 1, "a watch": 1, "another stream": 1}

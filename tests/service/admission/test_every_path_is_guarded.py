@@ -1,9 +1,9 @@
-"""Every path that the app has, in every dialect, with and without each guard; new routes come by themselves.
+"""Every path of the app, in every dialect, with and without each guard. New routes need no change here.
 
-A route is asked in the spelling that the fast paths take and in one that only FastAPI understands. Where its
-path names a topic, what the caller may not use is answered the same whether the topic is there or not, and
-nothing is asked of the brokers. A path with a parameter that has no sample here fails, and so does a produce
-path that none of the bodies fits: add one.
+Each route is called in the spelling of the fast paths and in one that only FastAPI understands. If its path
+names a topic that the caller may not use, the answer is the same whether the topic exists or not, and no
+broker is asked. A path with a parameter that has no sample here fails, and so does a produce path that fits
+none of the bodies: add one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HIDDEN: Final = "veiled"
 ABSENT: Final = "absent"
 TOPICS: Final = {"orders": 3, HIDDEN: 3}
 
-#: What stands for the parameters of a path; `topic` is each test's own.
+#: Values for the parameters of a path; `topic` is each test's own.
 SAMPLES: Final = {
     "partition": "0",
     "partition_id": "0",
@@ -41,7 +41,7 @@ SAMPLES: Final = {
     "key": "x",
 }
 
-#: What may be read without a token: the pages' files, and whether the sidecar is well, as Dapr's SDKs ask it.
+#: Paths that need no token: the pages' files, and the health check of Dapr's SDKs.
 OPEN: Final = {*OPEN_PATHS, *HEALTH_PATHS}
 
 #: Bodies of all dialects: a path that takes records takes one of them.
@@ -94,7 +94,7 @@ class Route(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back, or the beginning of it where it would go on for ever."""
+    """The answer, or its beginning if it would go on for ever."""
 
     status: int
     headers: dict[str, str]
@@ -138,7 +138,7 @@ class Site:
         body: tuple[str, bytes] = BODIES[0],
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One request; whoever waits for the brokers is told that they know nothing more."""
+        """One request; if it waits for the brokers, they answer that they know nothing more."""
         sent = {"host": "localhost", "content-type": body[0], **(headers or {})}
         if name is not None:
             sent |= self.tokens.of(name)
@@ -151,7 +151,7 @@ class Site:
         self._runner.close()
 
     def body_for(self, route: Route) -> tuple[str, bytes]:
-        """A body that the route takes from somebody who may do all."""
+        """A body that the route accepts from a caller with all rights."""
         if route not in self._bodies:
             self._bodies[route] = self._found_body(route)
         return self._bodies[route]
@@ -275,7 +275,7 @@ def holds_data(*, names_topic: bool) -> list[tuple[Route, bool]]:
     return chosen
 
 
-def test_a_topic_that_is_not_allowed_is_refused_and_nobody_learns_whether_it_is_there(site: Site) -> None:
+def test_a_topic_that_is_not_allowed_is_refused_and_its_existence_is_not_revealed(site: Site) -> None:
     producer = site.guarded.producer
     for route, fast in holds_data(names_topic=True):
         body = site.body_for(route)
@@ -298,7 +298,7 @@ def test_a_topic_that_is_not_allowed_is_refused_and_nobody_learns_whether_it_is_
         assert asked("orders").status < 300, route
 
 
-def test_what_names_no_topic_leaves_out_those_that_are_not_allowed(site: Site) -> None:
+def test_lists_leave_out_topics_that_are_not_allowed(site: Site) -> None:
     for route, fast in holds_data(names_topic=False):
         seen = {name: site.ask(route, route.path("", fast=fast), name=name) for name in ("all", "shop")}
         assert seen["shop"].status == seen["all"].status, route
@@ -306,7 +306,7 @@ def test_what_names_no_topic_leaves_out_those_that_are_not_allowed(site: Site) -
         assert seen["shop"].headers["vary"] == "Authorization", route
 
 
-def test_a_watch_tells_nothing_of_a_topic_that_is_not_allowed(site: Site) -> None:
+def test_a_watch_reveals_nothing_of_a_topic_that_is_not_allowed(site: Site) -> None:
     for accept in ("application/json", "text/event-stream"):
         site.guarded.producer.calls.clear()
         route, headers = Route("GET", "/v1/watch"), {"accept": accept}

@@ -1,4 +1,4 @@
-"""What stands in front of every path."""
+"""The guards in front of every path."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ REFUSED_TO_WRITE = [
 ]
 
 
-def test_what_is_refused_is_refused_on_every_path_and_nothing_is_written() -> None:
+def test_a_refusal_holds_on_every_path_and_nothing_is_written() -> None:
     for method, path in PATHS:
         app = web(allowed_origins=ALLOWED)
         assert app.get("/v1/cluster").status_code == 200, path  # its host is known from here on
@@ -125,7 +125,7 @@ def test_spellings_of_a_host_are_remembered_in_bounded_number() -> None:
     assert len(app.app._entry._known_hosts) <= 64
 
 
-def test_while_it_drains_look_ups_are_answered_and_nothing_else_is_taken_on() -> None:
+def test_while_it_drains_look_ups_are_answered_and_nothing_else_is_accepted() -> None:
     app = web()
     app.app.sidecar.drain.begun = True
     assert app.get("/v1/topics/orders").status_code == 200

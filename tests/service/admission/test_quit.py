@@ -1,4 +1,4 @@
-"""POST /quitquitquit: who may end the sidecar, and that it ends as by SIGTERM."""
+"""POST /quitquitquit: which callers may end the sidecar, and that it ends as by SIGTERM."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_asked_to_end(web: HttpApp) -> bool:
     return web.app.sidecar.drain.announced
 
 
-# -- who may -------------------------------------------------------------------------------------------------
+# -- rights --------------------------------------------------------------------------------------------------
 
 
 def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there() -> None:
@@ -93,7 +93,7 @@ def test_without_the_token_nothing_happens(web: HttpApp) -> None:
         assert not is_asked_to_end(web), headers
 
 
-def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
+def test_a_duplicate_header_is_refused(web: HttpApp) -> None:
     answer = web.post(QUIT, headers=[("authorization", f"Bearer {TOKEN}")] * 2)
     assert answer.status_code == 400
     assert not is_asked_to_end(web)
@@ -210,7 +210,7 @@ def test_a_sigterm_that_follows_is_no_second_one(sidecar: Sidecar) -> None:
     """The pod is deleted while its sidecar drains: what was accepted is delivered all the same."""
     assert sidecar.api.post(QUIT, headers=showing(TOKEN)).status_code == 200
     sidecar.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: "SIGTERM: shutting down, as was asked for before" in sidecar.log(), what="the signal")
+    wait_until(lambda: "SIGTERM: shutting down, as requested before" in sidecar.log(), what="the signal")
     assert sidecar.process.wait(timeout=patient(30)) == 0
     assert "ending at once" not in sidecar.log()
 

@@ -1,4 +1,4 @@
-"""The fake has the face of the real thing."""
+"""The fake producer has the producer protocol of the real one."""
 
 from __future__ import annotations
 

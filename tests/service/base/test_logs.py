@@ -1,4 +1,4 @@
-"""Log lines as logfmt and as JSON: one line each, whatever they are to hold, and no secret in any."""
+"""Log lines as logfmt and as JSON: one line each, whatever the message has, and no secret in any."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: What ends a line for somebody, moves a cursor, turns text round, or is no character.
+#: Characters that may end a line, move a cursor or reverse text, and code points that are no characters.
 HOSTILE = 'a\nb\r\x0b\x0c\x1c\x1b[2J\x7f\x85\x9b\u2028\u2029\u202e\u2066\u200f\ud800\udfff"\\=\x00ü€😀'
 
 
@@ -108,7 +108,7 @@ def test_hostile_text_is_one_line_of_utf_8_that_does_nothing_to_a_terminal() -> 
         assert reported.isprintable()
         reported.encode("utf-8")
         assert reported.count("ü€😀") == 1
-    # JSON says what was said, but for what is no character.
+    # JSON keeps the text, except code points that are no characters.
     assert fields(HOSTILE)["msg"] == HOSTILE.replace("\ud800", "\ufffd").replace("\udfff", "\ufffd")
 
 
@@ -140,7 +140,7 @@ class Stubborn:
         raise RuntimeError("no")
 
 
-def test_a_message_that_cannot_be_made_is_told_as_it_was_written() -> None:
+def test_a_message_that_cannot_be_formatted_is_logged_as_it_was_written() -> None:
     cases: list[tuple[str, tuple[object, ...]]]
     cases = [("it is %d", ("five",)), ("%s", (Stubborn(),)), ("%s %s", (1,))]
     for message, args in cases:
@@ -160,22 +160,22 @@ def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
     return [json.loads(each) for each in ended.stderr.splitlines()]
 
 
-def test_what_nobody_caught_is_a_line_as_any_other_and_so_are_warnings() -> None:
+def test_an_uncaught_exception_is_a_line_as_any_other_and_so_are_warnings() -> None:
     in_a_thread, warned, unraisable, uncaught = said_by(
         "worker = threading.Thread(target=lambda: 1 / 0, name='worker')\nworker.start()\nworker.join()\n"
         "warnings.warn('old')\nclass A:\n  def __del__(self): 1 / 0\nA()\n"
         "raise ValueError('bad')"
     )
-    assert (uncaught["level"], uncaught["msg"]) == ("critical", "ended by an uncaught error")
+    assert (uncaught["level"], uncaught["msg"]) == ("critical", "ended with an uncaught exception")
     assert uncaught["stack"].endswith("ValueError: bad")
     assert in_a_thread["level"] == "critical"
-    assert in_a_thread["msg"] == "thread worker ended by an uncaught error"
+    assert in_a_thread["msg"] == "thread worker ended with an uncaught exception"
     assert "ZeroDivisionError" in in_a_thread["stack"]
     assert (warned["logger"], "UserWarning: old" in warned["msg"]) == ("py.warnings", True)
     assert (unraisable["level"], "ZeroDivisionError" in unraisable["stack"]) == ("error", True)
 
 
-def test_of_a_query_the_names_are_told_and_no_value() -> None:
+def test_of_a_query_the_names_are_logged_and_no_value() -> None:
     expected = {
         "": "",
         "partition=3": "partition=…",
@@ -224,8 +224,8 @@ LOG_FORMATS: Final = pytest.mark.parametrize("log_format", FORMATTERS)
 
 
 def refused_by(*arguments: str, **environment: str) -> str:
-    """What `pilotfish serve` says that can't start: it is refused where its settings are read, or its app
-    is made, which is before anything is begun.
+    """The output of a `pilotfish serve` that can't start: it is refused when its settings are read or its app
+    is made, before anything is started.
     """
     said: list[str] = []
     context = serve.make_context("serve", list(arguments), resilient_parsing=False)
@@ -282,6 +282,10 @@ WRONG: Final[dict[str, tuple[str, ...]]] = {
     "a Java store's password": (f"ssl.truststore.password={SECRET}",),
     "a token endpoint with a user": (*_OAUTH, f"{_ENDPOINT}me:{SECRET}@idp.example/token", _CLIENT_SECRET),
     "a client secret without id": (*_OAUTH, f"{_ENDPOINT}idp.example/token", _CLIENT_SECRET),
+    "an assertion without a key": (
+        *(*_OAUTH, f"{_ENDPOINT}idp.example/token", "sasl.oauthbearer.assertion.claim.iss=me"),
+        f"sasl.oauthbearer.assertion.private.key.passphrase={SECRET}",
+    ),
     "a number beside a secret": (*SASL, "sasl.username=a", f"sasl.password={SECRET}", "batch.size=many"),
 }
 
@@ -317,8 +321,8 @@ def test_a_file_of_settings_or_tokens_that_is_none_is_named_without_a_line_of_it
         assert ("tokens_file" in said, SECRET in said) == (True, False), text
 
 
-def test_a_broker_that_refuses_the_password_is_told_without_it(tmp_path: Path) -> None:
-    def is_told(mechanism: str, log_format: str) -> str:
+def test_a_broker_that_refuses_the_password_is_logged_without_it(tmp_path: Path) -> None:
+    def log_of(mechanism: str, log_format: str) -> str:
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
         settings |= {"sasl.username": "me", "sasl.password": SECRET, "reconnect.backoff.max.ms": "100"}
         servers = {"bootstrap.servers": brokers.bootstrap_servers}
@@ -330,17 +334,17 @@ def test_a_broker_that_refuses_the_password_is_told_without_it(tmp_path: Path) -
         brokers.demand_sasl(SaslDemand(("PLAIN", "SCRAM-SHA-256"), passwords={"me": "another"}))
         for mechanism in ("PLAIN", "SCRAM-SHA-256"):
             for log_format in FORMATTERS:
-                assert_told_once(is_told(mechanism, log_format))
+                assert_logged_once(log_of(mechanism, log_format))
 
 
-def assert_told_once(log: str) -> None:
+def assert_logged_once(log: str) -> None:
     assert SECRET not in log
     assert log.count("authentication failed due to") > 1  # at DEBUG each, to be seen here
     errors = [line for line in log.splitlines() if "level=error" in line or '"level":"error"' in line]
     assert len(errors) == 1, errors
 
 
-def test_a_sidecar_that_brokers_refuse_tells_it_without_the_password(tmp_path: Path) -> None:
+def test_a_sidecar_that_brokers_refuse_logs_it_without_the_password(tmp_path: Path) -> None:
     with FakeCluster(brokers=1) as brokers:
         brokers.demand_sasl(SaslDemand(("SCRAM-SHA-256",), passwords={"me": "another"}))
         settings = {
@@ -357,7 +361,7 @@ def test_a_sidecar_that_brokers_refuse_tells_it_without_the_password(tmp_path: P
             wait_until(lambda: (sidecar.metric(name, reason="authentication") or 0) > 3, what="attempts")
             assert sidecar.terminate() == 0
             log = sidecar.log()
-    assert_told_once(log)
+    assert_logged_once(log)
 
 
 @contextmanager

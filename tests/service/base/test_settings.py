@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,15 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from service.__main__ import main
-from service.base.settings import OWN_NAMES, REMOVED, Settings, kafka_settings_table, settings_table
+from service.base.settings import (
+    NOT_IN_A_SIDECAR,
+    OWN_NAMES,
+    REMOVED,
+    Settings,
+    kafka_settings_table,
+    removed,
+    settings_table,
+)
 from service.base.settings_sources import SettingsError, load_settings
 from service.base.version import pilotfish_version, version_of_the_checkout
 from service.process.app import create_app
@@ -194,7 +203,7 @@ def test_settings_read_no_environment_when_made_do_not_change_and_show_none_of_k
     assert "s3cret" not in repr(settings) + str(settings)
 
 
-# -- what is wrong -------------------------------------------------------------------------------------------
+# -- wrong settings ------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +221,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("API_PORT", "tcp://10.0.0.1:80", r"PILOTFISH_API_PORT: .*Kubernetes.*enableServiceLinks"),
         # The file of what is not taken is refused unread.
         ("KAFKA_SSL_KEYSTORE_PASSWORD_FILE", "/none", "this client reads PEM stores, which have none"),
-        ("KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE", "/none", "is for the JWT-bearer grant"),
+        ("KAFKA_SASL_KERBEROS_SERVICE_NAME_FILE", "/none", r"is for GSSAPI \(Kerberos\)"),
         ("KAFKA_SASL_PASWORD_FILE", "/none", r"did you mean sasl\.password\.file"),
         ("CONFIG", "/no/such", "there is no file /no/such"),
         ("INTERNAL", "{}", "PILOTFISH_INTERNAL: unknown setting"),
@@ -231,8 +240,8 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         ("api_port = " + "{a=" * 900, r"not TOML"),  # nests deeply
         ("api_port = " + "9" * 5_000, r"not TOML"),  # more digits than Python reads
         ("api_port = 0x" + "f" * 5_000, r"api_port: "),  # more digits than Python writes
-        (f"[kafka]\n{dots}", "nest too deeply"),
-        (f"[kafka]\na = [{{{dots}}}]", "nest too deeply"),
+        (f"[kafka]\n{dots}", "nested too deeply"),
+        (f"[kafka]\na = [{{{dots}}}]", "nested too deeply"),
         ("[kafka]\nretries = 0x" + "f" * 5_000, r"retries"),
         ("kafka = 1", r"kafka: must be a table"),
         ("[kafka]\nlingr.ms = 1", r"lingr\.ms"),
@@ -249,16 +258,41 @@ def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do(
 ) -> None:
     usage = CliRunner().invoke(main, ["serve", "--help"]).output
     for name in REMOVED:
-        said = f"is no longer a setting, its value is always {REMOVED[name]}; remove it"
+        said = removed(name)
         variable, flag = f"PILOTFISH_{name.upper()}", f"--{name.replace('_', '-')}"
-        with pytest.raises(SettingsError, match=f"^{variable}: {said}"):
+        with pytest.raises(SettingsError, match=f"^{variable}: {re.escape(said)}"):
             load(monkeypatch, {variable: "1"})
         monkeypatch.delenv(variable)
-        with pytest.raises(SettingsError, match=f"^{name} .*: {said}"):
+        with pytest.raises(SettingsError, match=f"^{name} .*: {re.escape(said)}"):
             load(monkeypatch, file=f"{name} = 1", tmp_path=tmp_path)
         ended = CliRunner().invoke(main, ["serve", "--kafka", *BOOTSTRAP, flag, "1"])
         assert (ended.exit_code, f"{flag}: {said}" in ended.output) == (2, True), name
         assert flag not in usage
+
+
+def test_a_setting_of_the_library_alone_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, reason in NOT_IN_A_SIDECAR.items():
+        for value in ("true", "1"):
+            said = f"^kafka: {re.escape(name)}: is no longer a setting, {reason}; remove it$"
+            with pytest.raises(SettingsError, match=said):
+                load(monkeypatch, kafka=(*BOOTSTRAP, f"{name}={value}"))
+        assert f"`{name}`" not in kafka_settings_table()
+    assert Settings(kafka={"bootstrap.servers": "a:1"}).producer_config().idempotence_restart_enable
+
+
+def test_the_longest_line_of_a_stream_grows_with_the_largest_request_up_to_a_body() -> None:
+    mib = 1024 * 1024
+    for request_bytes, body_bytes, line_bytes in (
+        (mib, 16 * mib, 4 * mib),
+        (1_000, 16 * mib, 4 * mib),
+        (2 * mib, 16 * mib, 8 * mib),
+        (8 * mib, 16 * mib, 16 * mib),
+        (8 * mib, 64 * mib, 32 * mib),
+        (8 * mib, 1_000, 4 * mib),
+    ):
+        kafka = {"bootstrap.servers": "a:1", "max.request.size": str(request_bytes)}
+        settings = Settings(kafka=kafka, max_body_bytes=body_bytes)
+        assert settings.stream_line_bytes == line_bytes, (request_bytes, body_bytes)
 
 
 def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +303,7 @@ def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.Monke
     assert "s3cret" not in str(reported.value)
 
 
-def test_a_malformed_flag_is_told_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_flag_is_reported_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError) as reported:
         load(monkeypatch, kafka=("sasl.password:s3cret",))
     assert str(reported.value) == "--kafka sasl.password: must be name=value, such as linger.ms=0"
@@ -304,11 +338,11 @@ def test_every_setting_is_described_and_has_a_flag() -> None:
         assert f"`PILOTFISH_{name.upper()}`" in table
 
 
-def test_kafkas_table_tells_companions_and_other_defaults_than_kafkas() -> None:
+def test_kafkas_table_has_companions_and_other_defaults_than_kafkas() -> None:
     table = kafka_settings_table()
-    assert "| `sasl.password`, `sasl.password.file` | password | none |" in table
-    assert "| `ssl.truststore.type` | string | PEM (Kafka: JKS) | [PEM] |" in table
-    assert "| `bootstrap.servers` | list | must be given |" in table
+    assert "| `sasl.password`, `sasl.password.file` | none |" in table
+    assert "| `ssl.truststore.type` | PEM (Kafka: JKS) | [PEM] |" in table
+    assert "| `bootstrap.servers` | must be given |" in table
 
 
 def test_a_wrong_setting_ends_the_command_with_2_and_its_name() -> None:

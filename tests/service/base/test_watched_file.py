@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def text_of(contents: Sequence[bytes]) -> str:
-    """What the tests make of files: their text, and a complaint about `bad`."""
+    """The tests' reading of files: their text, and a complaint about `bad`."""
     text = b"+".join(contents).decode()
     if "bad" in text:
         raise FileFaultError("the file is bad; write a better one")
@@ -46,7 +46,7 @@ class Files(InForce[str]):
 # -- the pure part -------------------------------------------------------------------------------------------
 
 
-def test_what_has_not_changed_is_nothing_to_tell() -> None:
+def test_an_unchanged_file_is_not_reported() -> None:
     files = Files()
     assert [files.take(reading(b"one"), now_ms) for now_ms in (0, 5_000, 10_000)] == [None] * 3
 
@@ -68,7 +68,7 @@ def test_a_file_that_is_still_being_written_is_not_judged() -> None:
     assert files.take(reading(b"two"), 99_000) == Reload(None)
 
 
-def test_a_change_that_cannot_be_used_is_told_once_and_the_old_stays() -> None:
+def test_a_change_that_cannot_be_used_is_logged_once_and_the_old_value_stays() -> None:
     files = Files()
     files.take(reading(b"bad"), 10_000)
     assert files.take(reading(b"bad"), 12_000) == Reload("the file is bad; write a better one")
@@ -76,7 +76,7 @@ def test_a_change_that_cannot_be_used_is_told_once_and_the_old_stays() -> None:
     assert files.made == "one"
 
 
-def test_each_change_that_cannot_be_used_is_told_and_so_is_coming_back_to_what_is_in_force() -> None:
+def test_each_change_that_cannot_be_used_is_reported_and_so_is_the_return_to_the_value_in_use() -> None:
     for contents, are_faults in (
         ((b"bad", b"bad again"), [True, True]),
         ((b"bad", b"one", b"bad"), [True, False, True]),
@@ -112,7 +112,7 @@ def enumerate_twice(*contents: bytes) -> list[tuple[int, bytes]]:
 
 
 class Watching:
-    """A file, what is made of it, and what was told."""
+    """A watched file, the value made of it, and the reports."""
 
     def __init__(self, *paths: Path) -> None:
         self.reported: list[Event] = []
@@ -176,9 +176,7 @@ def test_files_that_belong_together_are_judged_together(tmp_path: Path) -> None:
     assert len(watching.reported) == 1
 
 
-def test_a_file_that_goes_away_and_comes_back_is_told_of(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_goes_away_and_comes_back_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watching = Watching(path)
     path.unlink()
     assert watching.look() == "one"
@@ -188,7 +186,7 @@ def test_a_file_that_goes_away_and_comes_back_is_told_of(
     assert watching.look() == "two"
 
 
-def test_what_is_no_readable_file_is_told_and_waited_for_by_nobody(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_without_waiting(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_bytes(b" " * (MAX_FILE_BYTES + 1))

@@ -1,4 +1,4 @@
-"""The commands, run against a sidecar on the embedded cluster, and against what is no sidecar at all."""
+"""The commands, run against a sidecar on the embedded cluster, and against other servers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Cli:
         return CliRunner().invoke(main, words, input=stdin, env=self._environment)
 
     def refused(self, *words: str, code: int = 1, stdin: bytes | str | None = None) -> str:
-        """What a call says that ends with this code: click's own error line, without a stack."""
+        """The error line of a call that ends with this code: click's own, without a stack."""
         result = self(*words, stdin=stdin)
         assert result.exit_code == code, result.output
         assert isinstance(result.exception, SystemExit)
@@ -163,7 +163,7 @@ def test_json_is_the_sidecars_own_answer(cli: Cli, sidecar: Sidecar) -> None:
     assert json.loads(cli("topic", DEMO_TOPIC, "--json").output) == answered
 
 
-def test_what_is_not_there_is_said_in_kafkas_words(cli: Cli) -> None:
+def test_a_missing_topic_is_reported_in_kafkas_words(cli: Cli) -> None:
     assert cli.refused("topic", "nope") == "Topic nope does not exist [UNKNOWN_TOPIC_OR_PARTITION]"
     said = cli.refused("leader", DEMO_TOPIC, "--partition", "9")
     assert said.startswith(f"topic {DEMO_TOPIC} has no partition 9, it has 4")
@@ -178,7 +178,7 @@ def test_what_can_not_be_asked_is_a_wrong_call(cli: Cli) -> None:
         assert "'--api-port'" in cli.refused("topics", "--api-port", port, code=2), port
 
 
-# -- nobody there, or somebody else --------------------------------------------------------------------------
+# -- no server, or another one -------------------------------------------------------------------------------
 
 
 def test_without_a_sidecar_the_address_and_a_remedy_are_said() -> None:
@@ -197,7 +197,7 @@ def test_the_port_of_the_probes_is_not_that_of_the_api(sidecar: Sidecar) -> None
     assert said in wrong.refused("healthcheck")
 
 
-def test_an_answer_of_somebody_else_is_no_stack() -> None:
+def test_an_answer_of_another_server_gives_no_stack() -> None:
     for body in (b"<html>", b'{"hello":"world"}', b"[]", b""):
         with foreign_server(200, body) as cli:
             for words in (("topics",), ("status",), ("produce", "demo", "x")):
@@ -208,7 +208,7 @@ def test_a_server_that_takes_a_request_and_says_nothing_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         said = Cli(port, port).refused("healthcheck", "--timeout", "0.05")
-        assert f"127.0.0.1:{port} took the request and has not answered for 0.05 s" in said
+        assert f"127.0.0.1:{port} accepted the request and has not answered for 0.05 s" in said
 
 
 def test_listening_everywhere_is_asked_on_loopback() -> None:
@@ -219,13 +219,13 @@ def test_listening_everywhere_is_asked_on_loopback() -> None:
 # -- produce -------------------------------------------------------------------------------------------------
 
 
-def test_values_are_told_row_by_row(cli: Cli) -> None:
+def test_values_are_reported_row_by_row(cli: Cli) -> None:
     head, first, second = cli("produce", DEMO_TOPIC, "a", "b", "--partition", "3").output.splitlines()
     assert head.split() == ["partition", "offset", "error"]
     assert int(second.split()[1]) == int(first.split()[1]) + 1
 
 
-def test_lines_are_told_portion_by_portion(cli: Cli) -> None:
+def test_lines_are_sent_chunk_by_chunk(cli: Cli) -> None:
     result = cli("produce", DEMO_TOPIC, "--partition", "1", stdin="".join(f"{n}\n" for n in range(1_200)))
     assert [line.split(", partition 1 offset")[0] for line in result.stdout.splitlines()] == [
         "lines 1-500: 500 acknowledged",
@@ -249,7 +249,7 @@ def test_a_line_that_can_not_be_sent_is_named_with_what_went_before_it(cli: Cli)
     said = cli.refused("produce", DEMO_TOPIC, stdin=b"a\n" * 500 + b"\xff\n")
     assert said == "line 501 is not UTF-8; 500 records before line 501 were acknowledged, none after"
     said = cli.refused("produce", DEMO_TOPIC, "--key-separator", ":", stdin="a:1\nb\n")
-    assert said.startswith("line 2 has no ':', so it is not clear which part is its key")
+    assert said.startswith("line 2 has no ':', so it has no key")
     said = cli.refused("produce", DEMO_TOPIC, "--json-values", "1", "{bad")
     assert said.startswith("value 2 is not JSON: Expecting property name")
 
@@ -261,7 +261,7 @@ def test_a_record_that_is_too_large_is_said_with_its_line(cli: Cli) -> None:
     assert "max.request.size configuration. [MESSAGE_TOO_LARGE]\nnothing was acknowledged" in result.stderr
 
 
-def test_what_the_sidecar_says_of_a_record_is_told_with_its_line() -> None:
+def test_the_sidecars_answer_to_a_record_is_printed_with_its_line() -> None:
     problem = {"detail": "records[2].value: bad base64", "written": "no"}
     with foreign_server(422, json.dumps(problem).encode()) as cli:
         said = cli.refused("produce", DEMO_TOPIC, stdin="a\nb\nc\n")
@@ -269,7 +269,7 @@ def test_what_the_sidecar_says_of_a_record_is_told_with_its_line() -> None:
     problem = {"detail": "no answer", "kafka_error": "REQUEST_TIMED_OUT", "written": "unknown"}
     with foreign_server(504, json.dumps(problem).encode()) as cli:
         said = cli.refused("produce", DEMO_TOPIC, "x")
-    assert said == "no answer [REQUEST_TIMED_OUT] (it may have been written all the same)"
+    assert said == "no answer [REQUEST_TIMED_OUT] (it may still have been written)"
 
 
 def test_some_failed_records_are_named_and_the_others_go_through() -> None:
@@ -299,7 +299,7 @@ def test_a_wrong_call_is_said_before_anything_is_sent(cli: Cli) -> None:
     for words, said in (
         (("--key", "a", "--key-separator", ":"), "give either --key or --key-separator"),
         (("--key-separator", ""), "--key-separator must not be empty"),
-        (("--header", "x"), "--header wants NAME=VALUE, not 'x'"),
+        (("--header", "x"), "--header must be NAME=VALUE, not 'x'"),
         (("value", "--file", "-"), "give either VALUES or --file"),
         (("--file", "/no/such/file"), "Invalid value for '--file': '/no/such/file': No such file"),
         (("\udcff",), "it is not UTF-8; send other bytes as base64 over HTTP"),
@@ -387,12 +387,12 @@ def test_what_is_there_is_not_held_back_and_a_line_may_come_in_pieces() -> None:
     assert (Chunk(1, [b"", b""]).name, Chunk(7, [b""]).name) == ("lines 1-2", "line 7")
 
 
-def test_a_portion_has_so_many_lines_at_most() -> None:
+def test_a_chunk_has_so_many_lines_at_most() -> None:
     found = [len(chunk.lines) for chunk in chunks(io.BytesIO(b"x\n" * (2 * LINES_PER_REQUEST + 1)))]
     assert found == [LINES_PER_REQUEST, LINES_PER_REQUEST, 1]
 
 
-def test_a_portion_has_so_many_bytes_at_most_but_one_line_always_fits() -> None:
+def test_a_chunk_has_so_many_bytes_at_most_but_one_line_always_fits() -> None:
     large = b"x" * (BYTES_PER_REQUEST + 1)
     source = Pieces([b"a\n" + large + b"\n" + b"b\nc\n"])
     assert [len(chunk.lines) for chunk in chunks(source)] == [1, 1, 2]
@@ -422,9 +422,7 @@ def test_however_it_comes_each_line_comes_out_once(lines: list[bytes], data: st.
     ]
 
 
-def test_columns_are_as_wide_as_they_need_numbers_stand_to_the_right_and_what_is_not_known_is_a_dash() -> (
-    None
-):
+def test_columns_are_as_wide_as_needed_numbers_are_aligned_right_and_an_unknown_value_is_a_dash() -> None:
     assert render(("topic", "partitions"), [("orders", 12), ("a", 3)]) == (
         "topic   partitions\norders          12\na                3"
     )

@@ -1,4 +1,4 @@
-"""The pages for people, asked without a browser: what is served, with which headers, and what it loads."""
+"""The pages for people, requested without a browser: their content, their headers, and what they load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MARKUP_SINKS = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.wri
 
 
 class Loads(HTMLParser):
-    """What a page loads or links to, and what of it stands inline."""
+    """What a page loads or links to, and its inline parts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def test_a_file_that_the_browser_holds_is_not_sent_again(app: HttpApp) -> None:
         assert app.get(path, headers={"if-none-match": '"another"'}).status_code == 200, path
 
 
-def test_head_tells_of_a_page_without_sending_it(app: HttpApp) -> None:
+def test_head_describes_a_page_without_sending_it(app: HttpApp) -> None:
     page, head = app.get("/"), app.ask("HEAD", "/")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["etag"] == page.headers["etag"]
@@ -146,7 +146,7 @@ def test_where_the_console_is_off_there_is_none() -> None:
         assert answer.json()["status"] == 404, path
 
 
-def test_the_guards_stand_in_front_of_the_pages_and_no_path_leads_to_another_file(app: HttpApp) -> None:
+def test_the_guards_are_in_front_of_the_pages_and_no_path_leads_to_another_file(app: HttpApp) -> None:
     for path in ("/", "/console/main.js", "/docs"):
         assert app.get(path, headers={"host": "rebound.example"}).status_code == 421, path
         assert app.get(path, headers={"origin": "https://elsewhere.example"}).status_code == 403, path
@@ -178,7 +178,7 @@ def test_the_reference_needs_a_token_and_without_one_is_a_page_that_asks_for_it(
             assert guarded.get(path).status_code == 200
 
 
-def test_what_is_wrong_with_a_request_for_the_reference_is_told_as_elsewhere(app: HttpApp) -> None:
+def test_a_wrong_request_for_the_reference_is_answered_as_elsewhere(app: HttpApp) -> None:
     for answer in (app.get("/docs", headers={"host": "rebound.example"}), app.ask("POST", "/docs")):
         assert answer.headers["content-type"] == "application/problem+json"
 
@@ -208,7 +208,7 @@ def test_the_document_is_made_once_however_many_ask_and_is_not_sent_again(app: H
     assert made == [1]
 
 
-async def test_who_leaves_while_the_document_is_made_ends_it_for_nobody() -> None:
+async def test_a_caller_who_leaves_while_the_document_is_made_ends_it_for_no_other() -> None:
     may_go_on = threading.Event()
 
     def make() -> dict[str, Any]:

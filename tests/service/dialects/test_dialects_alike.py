@@ -1,4 +1,4 @@
-"""What every way to produce has in common, native or of a dialect; a refusal has each one's own shape."""
+"""Rules for every way to produce, native or of a dialect; each has its own shape of a refusal."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def app(**settings: Any) -> HttpApp:
 
 
 @_each_way
-async def test_a_full_waiting_room_is_429_and_who_is_in_it_is_served(way: Way) -> None:
+async def test_a_full_admission_control_answers_429_and_serves_what_it_admitted(way: Way) -> None:
     web = app(max_waiting_requests=1)
     web.producer.holds_records = True
     async with web.client() as client:
@@ -101,17 +101,17 @@ async def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_the
 ) -> None:
     web = app()
     web.producer.holds_records = True
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     async with web.client() as client:
         asked = asyncio.ensure_future(way.post(client))
         await until(lambda: web.producer.waiting)
-        assert room.requests == 1
+        assert admission.requests == 1
         asked.cancel()
         await asyncio.wait([asked])
-    assert (room.requests, web.app.sidecar.http.in_progress) == (0, 0)
-    assert room.bytes >= len(way.body)
+    assert (admission.requests, web.app.sidecar.http.in_progress) == (0, 0)
+    assert admission.bytes >= len(way.body)
     web.producer.deliver(web.producer.undelivered[0])
-    assert room.bytes == 0
+    assert admission.bytes == 0
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.path != _V3], ids=_name)  # there it is a stream
@@ -126,10 +126,10 @@ async def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes(way: 
         answers = [await way.post(client), await way.post(client, body=in_pieces())]
     assert [way.code(answer) for answer in answers] == [(413, way.too_large)] * 2
     assert web.producer.submitted == []
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
-async def test_a_topic_that_nobody_knows_is_waited_for_and_not_created() -> None:
+async def test_an_unknown_topic_is_waited_for_and_not_created() -> None:
     web = app(unknown_topic_wait_ms=SHORT_MS)
     now_ms = web.producer.clock.now_ms()
     async with web.client() as client:

@@ -1,4 +1,4 @@
-"""The members of JSON objects that nobody can list beforehand."""
+"""Members of JSON objects whose names are not known beforehand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fault_of(text: bytes, place: str = "") -> tuple[int, str, str]:
     return 0, "", ""
 
 
-def test_a_name_that_stands_twice_is_found_in_whatever_spelling() -> None:
+def test_a_duplicate_name_is_found_in_whatever_spelling() -> None:
     for text, place in (
         (b'{"a":1,"a":1}', "a"),
         (b'{"a":1,"b":2,"a":null}', "a"),

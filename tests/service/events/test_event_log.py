@@ -69,11 +69,11 @@ def test_the_first_event_of_a_boot_is_a_heartbeat_and_one_comes_each_minute(rig:
     rig.after(1)
     heartbeat = rig.reported(HEARTBEAT)[1]
     assert (heartbeat["uptime_ms"], heartbeat["topics"], heartbeat["partitions"]) == (HEARTBEAT_MS, 1, 3)
-    # It tells the interval in force.
+    # It has the interval in force.
     assert (heartbeat["cluster_id"], heartbeat["metadata_max_age_ms"]) == ("cluster", 10_000)
 
 
-def test_a_window_is_told_at_its_end_and_only_where_something_finished(rig: EventLogRig) -> None:
+def test_a_window_is_written_at_its_end_and_only_where_something_finished(rig: EventLogRig) -> None:
     rig.settle()
     rig.log.emit(finished(records=3))
     rig.after(WINDOW_MS - 1)
@@ -87,7 +87,7 @@ def test_a_window_is_told_at_its_end_and_only_where_something_finished(rig: Even
     assert len(rig.reported(WINDOW)) == 1
 
 
-def test_many_rows_of_a_window_are_told_in_pieces(rig: EventLogRig) -> None:
+def test_many_rows_of_a_window_are_written_in_pieces(rig: EventLogRig) -> None:
     for n in range(MOST_ROWS + 1):
         rig.log.emit(finished(partition=n))
     rig.settle()
@@ -97,16 +97,16 @@ def test_many_rows_of_a_window_are_told_in_pieces(rig: EventLogRig) -> None:
     assert rig.log.left_out.batches == 1
 
 
-def test_events_are_numbered_in_the_order_in_which_they_are_told(rig: EventLogRig) -> None:
+def test_events_are_numbered_in_the_order_in_which_they_are_written(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 3})
     rig.log.emit(finished())
     rig.log.emit(e.NodeReady(2))
     rig.log.emit(e.NodeDisconnected(2, "closed", "it closed the connection", 50))
     rig.after(WINDOW_MS)
-    told = rig.reported()
-    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
-    assert {(event["sidecar_id"], event["service"], event["boot_id"]) for event in told} == {ORIGIN}
-    assert sum(rig.log.queued.values()) == len(told)
+    written = rig.reported()
+    assert [event["seq"] for event in written] == list(range(1, len(written) + 1))
+    assert {(event["sidecar_id"], event["service"], event["boot_id"]) for event in written} == {ORIGIN}
+    assert sum(rig.log.queued.values()) == len(written)
     connections = [(event["broker"], event["state"], event["reason"]) for event in rig.reported(CONNECTION)]
     assert connections == [(2, "ready", None), (2, "disconnected", "closed")]
 
@@ -141,7 +141,7 @@ def test_two_sinks_get_the_same_lines_and_one_that_hangs_costs_the_other_nothing
     assert rig.log.channels[1].outbox.dropped == 0
 
 
-def test_what_is_dropped_leaves_a_gap_and_the_next_heartbeat_counts_it(rig: EventLogRig) -> None:
+def test_dropped_lines_leave_a_gap_and_the_next_heartbeat_counts_them(rig: EventLogRig) -> None:
     rig = EventLogRig(max_waiting_bytes=2_000)
     rig.settle()
     rig.kept.hangs = True
@@ -156,7 +156,9 @@ def test_what_is_dropped_leaves_a_gap_and_the_next_heartbeat_counts_it(rig: Even
     assert rig.reported(HEARTBEAT)[-1]["dropped"] == len(missing) == rig.log.dropped
 
 
-def test_while_no_sink_takes_lines_snapshots_wait_and_the_last_is_told_in_the_end(rig: EventLogRig) -> None:
+def test_while_no_sink_takes_lines_snapshots_wait_and_the_last_is_written_in_the_end(
+    rig: EventLogRig,
+) -> None:
     rig = EventLogRig(max_waiting_bytes=2_000)
     rig.kept.hangs = True
     for epoch in range(3 * MOST_SNAPSHOTS):
@@ -173,7 +175,7 @@ def test_while_no_sink_takes_lines_snapshots_wait_and_the_last_is_told_in_the_en
     assert last == dict.fromkeys(range(50), 3 * MOST_SNAPSHOTS - 1)
 
 
-def test_a_topic_of_which_lines_were_lost_is_told_again_and_no_other(rig: EventLogRig) -> None:
+def test_a_topic_of_which_lines_were_lost_is_written_again_and_no_other(rig: EventLogRig) -> None:
     rig = EventLogRig(max_waiting_bytes=6_000)
     rig.producer.set_topics({"refunds": 2})
     rig.settle()
@@ -195,7 +197,7 @@ def test_a_topic_of_which_lines_were_lost_is_told_again_and_no_other(rig: EventL
     assert len(rig.reported(PARTITION)) == 6
 
 
-def test_at_the_end_everything_is_told_and_a_heartbeat_is_the_last(rig: EventLogRig) -> None:
+def test_at_the_end_everything_is_written_and_a_heartbeat_is_the_last(rig: EventLogRig) -> None:
     rig.settle()
     rig.producer.set_topics(partitions(1_000))
     for _ in range(3_500):
@@ -209,7 +211,7 @@ def test_at_the_end_everything_is_told_and_a_heartbeat_is_the_last(rig: EventLog
     assert rig.kept.closed_by_ms == rig.clock.now_ms() + 500
 
 
-def test_what_no_sink_took_by_the_end_is_counted_as_lost(rig: EventLogRig) -> None:
+def test_lines_that_no_sink_took_by_the_end_are_counted_as_lost(rig: EventLogRig) -> None:
     rig.kept.hangs = True
     rig.producer.set_topics({"orders": 3})
     rig.settle()
@@ -229,7 +231,7 @@ def on_thread(*sinks: KeptLines, producer: FakeProducer | None = None) -> tuple[
     return log, producer
 
 
-def test_on_its_thread_it_tells_and_ends(rig: EventLogRig) -> None:
+def test_on_its_thread_it_writes_and_ends(rig: EventLogRig) -> None:
     log, producer = on_thread(rig.kept)
     producer.set_topics({"orders": 3})
     log.close(int(PATIENCE_S * 1_000))
@@ -299,7 +301,7 @@ class AlwaysBuggy(KeptLines):
         """Nothing is left to hand on."""
 
 
-def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_summed_up_at_the_end(
+def test_an_exception_of_every_turn_is_logged_once_with_its_stack_and_summed_up_at_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log, _ = on_thread(AlwaysBuggy("buggy"))
@@ -503,7 +505,7 @@ class Wanting(RecordedEvents):
         return kind in self.kinds
 
 
-def test_every_sink_is_told_what_it_wants_in_order() -> None:
+def test_every_sink_gets_the_events_that_it_wants_in_order() -> None:
     both, one, none = Wanting(e.NodeReady, e.NodeConnecting), Wanting(e.NodeReady), Wanting()
     sink = FanOut(both, one, none)
     reported: list[e.Event] = [e.NodeReady(1), e.NodeConnecting(1), e.NodeReady(2)]

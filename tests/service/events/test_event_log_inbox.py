@@ -1,4 +1,4 @@
-"""What waits in the event log, bounded and counted: what the client's threads leave, and lines for a sink."""
+"""The queues of the event log, bounded and counted: events of the client's threads, and lines for a sink."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_leaders_that_change_with_a_refresh_bring_one_snapshot(desk: Desk) -> No
     assert snapshot.refreshed is not None
 
 
-def test_what_is_gone_comes_with_the_snapshot_that_lacks_it(desk: Desk) -> None:
+def test_a_topic_that_is_gone_comes_with_the_snapshot_that_lacks_it(desk: Desk) -> None:
     desk.producer.set_topics({"orders": 3, "refunds": 1})
     desk.producer.set_topics({"orders": 3})
     desk.producer.set_topics({"orders": 3})
@@ -135,7 +135,7 @@ def test_of_too_many_snapshots_the_newest_wait_and_what_was_gone_is_not_forgotte
     taken = desk.snapshots()
     assert [snapshot.cache is None for snapshot in taken] == [True] * 3 + [False] * MOST_SNAPSHOTS
     assert taken[3].gone == {"refunds"}
-    assert all(snapshot.refreshed is not None for snapshot in taken)  # each refresh is told all the same
+    assert all(snapshot.refreshed is not None for snapshot in taken)  # each refresh is written all the same
     assert desk.inbox.left_out == LeftOut(batches=0, snapshots=3, notices=0)
 
 
@@ -216,7 +216,7 @@ def test_half_of_it_is_kept_for_what_can_not_wait() -> None:
     assert not outbox.has_room
 
 
-def test_what_is_put_back_is_the_oldest_again() -> None:
+def test_lines_that_are_put_back_are_the_oldest_again() -> None:
     outbox = Outbox(6)
     put(outbox, "aa", "bb", "cc")
     taken = outbox.take(4)
@@ -226,7 +226,7 @@ def test_what_is_put_back_is_the_oldest_again() -> None:
     assert outbox.take(100) == [line("bb"), line("cc"), line("dd")]
 
 
-def test_the_topic_of_a_lost_line_is_told_once_there_is_room() -> None:
+def test_the_topic_of_a_lost_line_is_written_once_there_is_room() -> None:
     outbox = Outbox(6)
     for text, topic in (("aa", "orders"), ("bb", None), ("cc", "refunds"), ("dd", "orders")):
         outbox.put(line(text, topic))
@@ -237,7 +237,7 @@ def test_the_topic_of_a_lost_line_is_told_once_there_is_room() -> None:
     assert outbox.dropped == 2
 
 
-def test_where_lines_of_too_many_topics_were_lost_all_topics_are_told_anew() -> None:
+def test_where_lines_of_too_many_topics_were_lost_all_topics_are_written_anew() -> None:
     outbox = Outbox(6)
     outbox.lose(line("a", f"topic-{number}") for number in range(MOST_UNREPORTED + 1))
     assert not outbox._unreported
@@ -248,7 +248,7 @@ def test_where_lines_of_too_many_topics_were_lost_all_topics_are_told_anew() -> 
 
 
 class AnyOutbox(RuleBasedStateMachine):
-    """Whatever is put in, taken and put back: the bound holds, and no line is lost without being counted."""
+    """For any puts, takes and returns: the bound holds, and each lost line is counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ TestAnyOutbox = AnyOutbox.TestCase
 
 
 @given(st.lists(st.integers(1, 30), max_size=30))
-def test_what_is_left_are_the_youngest_that_fit(lengths: list[int]) -> None:
+def test_the_remaining_lines_are_the_youngest_that_fit(lengths: list[int]) -> None:
     outbox = Outbox(60)
     lines = [line(f"{n:02d}".ljust(length, ".")) for n, length in enumerate(lengths)]
     for one in lines:

@@ -46,7 +46,7 @@ def changes(rig: EventLogRig) -> list[tuple[str, str, int | None]]:
     return [(event["change"], event["topic"], event["partitions"]) for event in rig.reported(TOPIC)]
 
 
-def test_what_is_seen_first_is_told_whole(rig: EventLogRig) -> None:
+def test_a_topic_that_is_seen_first_is_written_in_full(rig: EventLogRig) -> None:
     rig.producer.set_topics([topic("orders", [partition(leader=2, epoch=7, isr=(2, 0), offline=(1,))])])
     rig.settle()
     (reported,) = rig.reported(PARTITION)
@@ -74,7 +74,7 @@ def test_what_is_seen_first_is_told_whole(rig: EventLogRig) -> None:
     }
 
 
-def test_a_topic_is_told_before_its_partitions_and_the_refresh_after_them(rig: EventLogRig) -> None:
+def test_a_topic_is_written_before_its_partitions_and_the_refresh_after_them(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 2})
     rig.settle()
     assert [event["type"] for event in rig.reported()[1:]] == [TOPIC, PARTITION, PARTITION, REFRESH]
@@ -87,7 +87,7 @@ def test_a_topic_is_told_before_its_partitions_and_the_refresh_after_them(rig: E
     assert (refresh["type"], refresh["changed"], refresh["topics"]) == (REFRESH, 0, 1)
 
 
-def test_of_a_topic_that_changed_only_the_partitions_that_did_are_told(rig: EventLogRig) -> None:
+def test_of_a_topic_that_changed_only_the_changed_partitions_are_written(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 4})
     rig.settle()
     rig.kept.lines.clear()
@@ -98,7 +98,7 @@ def test_of_a_topic_that_changed_only_the_partitions_that_did_are_told(rig: Even
     assert (numbers(rig), changes(rig)) == ([("orders", 2)], [])
 
 
-def test_a_partition_is_told_whatever_of_it_changed_but_for_its_error() -> None:
+def test_a_partition_is_written_whatever_of_it_changed_but_for_its_error() -> None:
     cases: list[tuple[dict[str, Any], int]] = [
         ({"leader": None}, 2),
         ({"epoch": 1}, 2),
@@ -107,15 +107,15 @@ def test_a_partition_is_told_whatever_of_it_changed_but_for_its_error() -> None:
         ({"replicas": (1, 3)}, 2),
         ({"error": 5}, 1),
     ]
-    for changed, told in cases:
+    for changed, times in cases:
         rig = EventLogRig()
         for which in ({}, changed):
             rig.producer.set_topics([described("orders", **{"epoch": 0, **which})])
             rig.settle()
-        assert numbers(rig) == [("orders", 0)] * told, changed
+        assert numbers(rig) == [("orders", 0)] * times, changed
 
 
-def test_a_leader_that_a_produce_answer_names_is_told_without_a_refresh(rig: EventLogRig) -> None:
+def test_a_leader_that_a_produce_answer_names_is_written_without_a_refresh(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 3})
     rig.settle()
     rig.kept.lines.clear()
@@ -130,7 +130,7 @@ def test_a_leader_that_a_produce_answer_names_is_told_without_a_refresh(rig: Eve
     assert reported["observed_at"] == "2023-11-14T22:13:20.005000Z"
 
 
-def test_who_answered_and_why_is_told(rig: EventLogRig) -> None:
+def test_the_answering_node_and_the_reason_are_written(rig: EventLogRig) -> None:
     rig.producer.events = e.NO_EVENTS
     rig.producer.set_topics({"orders": 1})
     rig.log.emit(e.MetadataRefreshed("leader_error", 2, 0, True, 17, 1, 1, 0, "cluster", 3))
@@ -140,7 +140,7 @@ def test_who_answered_and_why_is_told(rig: EventLogRig) -> None:
     assert (refresh["duration_us"], refresh["outcome"]) == (17_000, "ok")
 
 
-def test_a_failed_refresh_is_told_with_what_is_known_all_the_same(rig: EventLogRig) -> None:
+def test_a_failed_refresh_is_reported_and_what_is_known_stays_in_it(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 3})
     rig.log.emit(e.MetadataRefreshFailed("expired", "timeout", "late", 30_000, 2))
     rig.settle()
@@ -150,10 +150,10 @@ def test_a_failed_refresh_is_told_with_what_is_known_all_the_same(rig: EventLogR
     assert reported["metadata_version"] == rig.producer.cache.update_version
 
 
-# -- what topics become --------------------------------------------------------------------------------------
+# -- changes of topics ---------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_grew_tells_its_new_partitions_and_one_of_which_some_are_missing_shrank(
+def test_a_topic_that_grew_writes_its_new_partitions_and_one_of_which_some_are_missing_shrank(
     rig: EventLogRig,
 ) -> None:
     for count in (2, 4, 2):
@@ -183,7 +183,7 @@ def test_brokers_that_begin_to_tell_ids_made_no_topic_anew(rig: EventLogRig) -> 
     assert [event["topic_id"] for event in rig.reported(PARTITION)] == [None, "AAAAAAAAAAAAAAAAAAAAAQ"]
 
 
-def test_a_topic_that_brokers_deny_is_gone_and_one_that_nobody_uses_is_forgotten(rig: EventLogRig) -> None:
+def test_a_topic_that_brokers_deny_is_gone_and_an_unused_one_is_forgotten(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 1, "refunds": 2, "audit": 2})
     rig.producer.set_topics({"orders": 1, "audit": 2})
     rig.settle()
@@ -207,7 +207,7 @@ def test_a_topic_that_may_not_be_seen_any_more_is_forgotten(rig: EventLogRig) ->
     assert changes(rig)[2:] == [("forgotten", "refunds", None)]
 
 
-def test_a_topic_that_comes_back_is_told_whole_again(rig: EventLogRig) -> None:
+def test_a_topic_that_comes_back_is_written_in_full_again(rig: EventLogRig) -> None:
     for topics in ({"orders": 2}, {}, {"orders": 2}):
         rig.producer.set_topics(topics)
     rig.settle()
@@ -215,7 +215,7 @@ def test_a_topic_that_comes_back_is_told_whole_again(rig: EventLogRig) -> None:
     assert len(numbers(rig)) == 4
 
 
-def test_another_cluster_is_told_anew_and_the_first_ones_topics_are_forgotten(rig: EventLogRig) -> None:
+def test_another_cluster_is_written_anew_and_the_topics_of_the_first_are_forgotten(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 2}, cluster_id="one")
     rig.producer.set_topics({"orders": 2}, cluster_id="other")
     rig.settle()
@@ -227,7 +227,7 @@ def test_another_cluster_is_told_anew_and_the_first_ones_topics_are_forgotten(ri
     assert [event["cluster_id"] for event in rig.reported(PARTITION)] == ["one", "one", "other", "other"]
 
 
-def test_many_partitions_are_told_in_pieces_between_which_others_run() -> None:
+def test_many_partitions_are_written_in_pieces_between_which_others_run() -> None:
     rig = EventLogRig()
     rig.producer.set_topics([described("orders", 4 * PIECE)])
     assert rig.settle() >= 4
@@ -247,14 +247,14 @@ steps = st.lists(st.tuples(described_topics, st.none() | hint, st.booleans()), m
 
 
 @given(steps)
-def test_what_was_told_adds_up_to_the_snapshot(steps: Any) -> None:
+def test_the_written_changes_add_up_to_the_snapshot(steps: Any) -> None:
     rig = EventLogRig()
     rig.producer.nodes = [node(n) for n in (1, 2, 3)]
-    for told_topics, named, looks in steps:
+    for cluster_topics, named, looks in steps:
         rig.producer.set_topics(
             [
                 topic(name, [numbered(n, one) for n, one in enumerate(all_of_it)], topic_id=UUID(int=which))
-                for name, (which, all_of_it) in told_topics.items()
+                for name, (which, all_of_it) in cluster_topics.items()
             ]
         )
         if named is not None:
@@ -275,7 +275,7 @@ def numbered(number: int, one: Any) -> Any:
 
 
 def picture_of_events(events: list[dict[str, Any]]) -> dict[tuple[str, int], Any]:
-    """What a reader of the events knows at their end."""
+    """The state of a reader after all events."""
     known: dict[tuple[str, int], Any] = {}
     counts: dict[str, int] = {}
     for event in events:

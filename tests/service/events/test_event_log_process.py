@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from service.events.event_log import EventLog
 
 TOPIC: Final = "pilotfish.events"
-#: What stands in front of a batch's records, and the codec in its attributes.
+#: The size of a batch's header, and the codec in its attributes.
 HEAD_BYTES: Final = 61
 CODEC_MASK: Final = 0x07
 ZSTD: Final = 4
@@ -88,7 +88,7 @@ def events(reported: Sequence[StoredRecord]) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in reported]
 
 
-def test_what_a_client_does_is_in_the_topic_in_one_partition_and_in_order() -> None:
+def test_the_events_of_a_client_are_in_the_topic_in_one_partition_and_in_order() -> None:
     with FakeCluster(brokers=3) as cluster:
         cluster.create_topic(TOPIC, partitions=4)
         cluster.create_topic("orders", partitions=3, replication_factor=3)
@@ -137,15 +137,15 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in_order(
+def test_lines_of_a_killed_sidecar_are_completed_by_the_next_and_that_one_ends_in_order(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "events"
     flags = ["--events-folder", str(folder), "--sidecar-id", "pod-1", "--service-name", "shop"]
-    flags += ["--events-window-ms", "1000"]
+    limits = {"events_window_ms": 1_000}
     with (
         EmbeddedCluster(topics=("orders",)) as cluster,
-        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags, limits=limits) as sidecar,
     ):
         assert sidecar.produce("orders", [{"value": "x"}] * 3).status_code == 200
         wait_until(
@@ -185,7 +185,7 @@ def test_a_folder_that_can_not_be_used_ends_the_start_with_2(tmp_path: Path) -> 
 
 
 def test_a_wrong_setting_of_events_is_named() -> None:
-    for flag, value in (("events-topic", "a/b"), ("sidecar-id", "a b"), ("events-heartbeat-ms", "1")):
+    for flag, value in (("events-topic", "a/b"), ("sidecar-id", "a b"), ("events-files", "0")):
         words = ["serve", "--kafka", "bootstrap.servers=broker:9092", f"--{flag}", value]
         ended = CliRunner().invoke(main, words)
         assert ended.exit_code == 2, flag

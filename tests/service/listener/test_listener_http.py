@@ -92,7 +92,7 @@ class Echo:
         self.waiting -= 1
 
     async def ask_held(self, written: bytes) -> bytes:
-        """What is said to who writes this, where the first answer waits until all of it was read."""
+        """The answers to these bytes, where the first answer waits until all of them were read."""
         assert self.gate is not None
         async with Served(self) as served:
             caller = await served.call()
@@ -107,7 +107,7 @@ async def answered(send: Send, body: bytes = b"") -> None:
 
 
 async def ask(app: ASGIApp, *written: bytes) -> bytes:
-    """What is said, until the connection ends, to who writes this in as many reads and closes nothing."""
+    """The answers to these bytes, one read for each piece, until the server ends the connection."""
     async with Served(app) as served:
         caller = await served.call()
         for part in written:
@@ -151,14 +151,14 @@ async def test_a_longer_pipeline_is_answered_to_its_limit_and_then_ended() -> No
 
 
 @on_each_loop
-async def test_what_is_no_http_is_refused_behind_the_answers_that_are_due() -> None:
+async def test_bytes_that_are_no_http_are_refused_after_the_answers_that_are_due() -> None:
     echo = Echo(is_held=True)
     said = await echo.ask_held(GET + GET + b"\x00 nonsense\r\n\r\n" + GET)
     assert (statuses(said), len(echo.scopes)) == ([200, 200, 400], 2)
 
 
 @on_each_loop
-async def test_a_body_in_broken_chunks_is_refused_and_its_request_told_that_the_caller_left() -> None:
+async def test_a_body_in_broken_chunks_is_refused_and_its_handler_sees_a_disconnect() -> None:
     echo = Echo()
     assert statuses(await ask(echo, CHUNKED + b"\r\n3\r\nabc\r\nxyz\r\n")) == [400]
     assert echo.gone == 1
@@ -172,7 +172,7 @@ async def test_a_queued_request_in_broken_chunks_is_refused_in_its_turn_and_neve
 
 
 @on_each_loop
-async def test_who_hangs_up_ends_the_request_that_runs_though_others_are_queued_behind_it() -> None:
+async def test_a_disconnect_ends_the_running_request_though_others_are_queued_behind_it() -> None:
     echo = Echo(is_held=True)
     async with Served(echo) as served:
         caller = await served.call()
@@ -196,7 +196,7 @@ async def test_requests_in_a_row_are_answered_in_their_order() -> None:
     assert bodies == [b'{"name":"o', b'{"topic":"', b'{"topic":"', b'{"cluster_']
 
 
-async def test_who_offers_another_protocol_is_answered_in_this_one() -> None:
+async def test_an_upgrade_to_another_protocol_is_answered_in_this_one() -> None:
     for offered in (b"h2c", b"websocket"):
         offer = (
             b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABk\r\n" % offered
@@ -224,7 +224,7 @@ async def test_a_body_is_asked_for_where_the_caller_waits_to_be_asked() -> None:
 
 @on_each_loop
 async def test_nobody_is_asked_for_a_body_that_was_refused_already(caplog: pytest.LogCaptureFixture) -> None:
-    """The question went out behind the last answer, or failed, with a stack in the log for each."""
+    """Once the 100 Continue was sent after the last answer, or failed with a stack in the log."""
     echo = Echo()
     said = await ask(echo, CHUNKED + b"Expect: 100-continue\r\n\r\nFFFFFFFFFFFFFFFFF\r\n")
     assert (statuses(said), echo.gone) == ([400], 1)
@@ -232,8 +232,8 @@ async def test_nobody_is_asked_for_a_body_that_was_refused_already(caplog: pytes
 
 
 @on_each_loop
-async def test_who_is_answered_without_being_asked_for_its_body_is_not_listened_to_any_more() -> None:
-    """It may send the body or another request next, and nobody could tell."""
+async def test_after_an_answer_without_100_continue_the_connection_is_not_read_any_more() -> None:
+    """It may send the body or another request next, and these can't be distinguished."""
     echo = Echo(reads=lambda _: False)
     smuggled = b"GET /smuggled HTTP/1.1\r\n" + HOST + b"\r\n"
     head = POST + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(smuggled)
@@ -289,7 +289,7 @@ async def test_trailers_do_not_become_headers() -> None:
 
 
 @on_each_loop
-async def test_what_stands_between_chunks_and_behind_them_is_bounded() -> None:
+async def test_extensions_and_trailers_of_chunks_are_bounded() -> None:
     pieces = [b"a" * 8_192] * (MAX_HEAD_BYTES // 8_192 + 2)
     for begin in (b"3;x=", b"3\r\nabc\r\n0\r\nX: "):
         assert statuses(await ask(Echo(), CHUNKED + b"\r\n" + begin, *pieces)) == [431], begin
@@ -323,7 +323,7 @@ async def test_a_body_whose_length_or_coding_is_in_doubt_is_refused() -> None:
         assert (statuses(said), echo.scopes) == ([status], []), headers
 
 
-async def test_a_request_is_read_behind_a_large_body_that_nobody_wanted() -> None:
+async def test_a_request_is_read_after_a_large_unwanted_body() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await answered(send, scope["path"].encode())
 
@@ -339,7 +339,7 @@ def posted(length: int, path: bytes = b"/") -> bytes:
 
 
 async def test_reading_goes_on_as_soon_as_a_large_body_was_taken_whole() -> None:
-    """Else nobody would hear that the caller leaves, as long as the application waits for something else."""
+    """Otherwise a disconnect goes unnoticed for as long as the application waits for something else."""
     seen: list[Any] = []
     taken, may_end = asyncio.Event(), asyncio.Event()
 
@@ -382,7 +382,7 @@ class TwoRequests:
         assert (await caller.answer())[0] == 200
 
 
-async def test_who_leaves_while_a_pipelined_request_is_worked_on_is_missed() -> None:
+async def test_a_disconnect_during_a_pipelined_request_is_noticed() -> None:
     began, may_end = asyncio.Event(), asyncio.Event()
 
     async def second(receive: Receive, send: Send) -> None:
@@ -411,8 +411,8 @@ async def test_the_body_of_a_pipelined_request_is_read_when_its_turn_has_come() 
         assert (await served.callers[0].answer())[2] == BODY
 
 
-async def test_what_comes_behind_a_refusal_is_taken_from_its_caller_and_thrown_away() -> None:
-    """The body before it had paused reading; a caller who is still sending would never read the refusal."""
+async def test_bytes_after_a_refusal_are_read_and_dropped() -> None:
+    """The body had paused reading; a caller that is still sending would never read the refusal."""
     may_end = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -443,7 +443,7 @@ async def refused(*written: bytes) -> int:
     return status
 
 
-async def test_what_is_no_http_is_a_problem_document() -> None:
+async def test_bytes_that_are_no_http_get_a_problem_document() -> None:
     for written in (
         b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
         b"BREW /v1/cluster HTTP/1.1\r\n" + HOST + b"\r\n",
@@ -456,8 +456,8 @@ async def test_what_is_no_http_is_a_problem_document() -> None:
         assert await refused(written) == 400, written
 
 
-async def test_a_refused_caller_who_leaves_takes_all_of_the_connection_along() -> None:
-    """Kept until the moment for the answer was over, thousands of them were megabytes."""
+async def test_after_a_refusal_a_disconnect_frees_the_whole_connection() -> None:
+    """Thousands of transports, kept until the time for the answer was over, took megabytes."""
     async with Served(with_orders().app) as served:
         caller = await served.call()
         caller.send(b"no http\r\n\r\n")
@@ -581,10 +581,10 @@ def test_a_target_that_is_none_is_refused() -> None:
         (b"GET", LONGEST + b"a", 414, "longer than 32768 bytes"),
         (b"CONNECT", b"b:443#x", 400, "fragment"),
         (b"GET", b"/#", 400, "fragment"),
-        (b"GET", b"*", 400, "no URL"),
-        (b"OPTIONS", b"**", 400, "no URL"),
-        (b"GET", b"http://u@b/", 400, "no URL"),
-        (b"GET", b"b:443", 400, "no URL"),
+        (b"GET", b"*", 400, "not a URL"),
+        (b"OPTIONS", b"**", 400, "not a URL"),
+        (b"GET", b"http://u@b/", 400, "not a URL"),
+        (b"GET", b"b:443", 400, "not a URL"),
     ):
         headers = [(b"host", b"a")]
         status, detail = refusal(lambda: settled(target, method, headers))  # noqa: B023 - called at once
@@ -609,7 +609,7 @@ def test_a_head_is_the_same_without_its_offer() -> None:
         assert without_offer(b"PUT", b"/b", "1.0", headers) == b"PUT /b HTTP/1.0\r\n" + lines + b"\r\n"
 
 
-def test_of_another_page_only_a_link_that_somebody_follows_is_let_in() -> None:
+def test_of_another_page_only_a_followed_link_is_let_in() -> None:
     for site, method, mode, dest, is_let_in in (
         (b"same-origin", "POST", b"no-cors", b"image", True),
         (b"none", "POST", b"no-cors", b"image", True),
@@ -701,7 +701,7 @@ def test_other_methods_are_refused_with_those_that_are_allowed() -> None:
 
 
 @on_each_loop
-async def test_a_request_can_be_cut_off_by_whoever_serves_it() -> None:
+async def test_a_request_can_be_cut_off_by_its_server() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"begun", "more_body": True})

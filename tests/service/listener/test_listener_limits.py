@@ -1,4 +1,4 @@
-"""How many connections fit into a process, requests cut into reads in every way, and uvicorn as a server."""
+"""The number of connections of a process, requests cut into reads in every way, and uvicorn as a server."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_wit
         limit[:] = [(soft, UNLIMITED)] * 2 if hard is None else [(soft, hard)]
         assert connections_that_fit(wanted) == fit, (soft, hard, wanted)
         assert limit[0] == (raised, UNLIMITED if hard is None else hard), (soft, hard, wanted)
-        reported = f"{wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
-        assert caplog.messages == ([f"max_connections: {reported}"] if fit != wanted else []), (
+        reported = f"{wanted} connections are allowed, but only {fit} fit into the limit of {raised} open"
+        assert caplog.messages == ([f"{reported} files (ulimit -n)"] if fit != wanted else []), (
             soft,
             hard,
             wanted,
@@ -79,10 +79,9 @@ def test_the_limit_of_files_is_raised_in_a_process() -> None:
 def test_the_limits_of_connections_are_those_of_the_settings() -> None:
     given = Settings(
         kafka={"bootstrap.servers": "localhost:9092"},
-        max_connections=7,
-        request_timeout_ms=3_000,
-        stall_timeout_ms=5_000,
-        internal=InternalLimits(max_unsent_bytes=2**20),
+        internal=InternalLimits(
+            max_connections=7, request_timeout_ms=3_000, stall_timeout_ms=5_000, max_unsent_bytes=2**20
+        ),
     )
     assert Limits.of(given) == Limits(7, 3.0, 75.0, 5.0, 2**20)
     assert [limits(**{name: 8.0}).look_s for name in ("head_s", "keep_alive_s", "stall_s")] == [2.0] * 3
@@ -112,7 +111,7 @@ def values(connections: Connections) -> dict[str, float]:
     return {s.labels.get("reason", s.name): s.value for s in samples if not s.name.endswith("_created")}
 
 
-def test_there_is_room_for_as_many_as_the_limit_says_and_who_waits_for_room_is_called_once() -> None:
+def test_there_is_room_for_as_many_as_the_limit_says_and_a_waiting_listener_is_called_once() -> None:
     connections = Connections(limits(max_connections=2))
     called: list[int] = []
     for number in (1, 2):
@@ -126,7 +125,7 @@ def test_there_is_room_for_as_many_as_the_limit_says_and_who_waits_for_room_is_c
     assert called == [1]
 
 
-def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time() -> None:
+def test_the_longest_idle_connections_make_room_a_hundredth_at_a_time() -> None:
     """Who waits for a second at most stays; so does who has a request."""
     for max_connections, closed in ((100, [3.0]), (101, [3.0, 4.0]), (1_000, [3.0, 4.0, 5.0])):
         connections = Connections(limits(max_connections=max_connections))
@@ -140,7 +139,7 @@ def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time() -> None:
         assert values(connections)["made_room"] == len(closed), max_connections
 
 
-def test_a_crowd_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crowd_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     connections = Connections(limits(max_connections=1))
     reported = []
     for now_s in (5.0, 64.9, 65.0, 124.9, 125.0):
@@ -149,13 +148,13 @@ def test_a_crowd_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> N
     assert reported == [1, 1, 2, 2, 3]
 
 
-def test_whoever_is_behind_longest_is_cut_off_and_the_last_one_never() -> None:
+def test_the_slowest_readers_are_cut_off_first_and_the_last_one_never() -> None:
     connections = Connections(limits(max_unsent_bytes=100))
     first, second, third = Idle(), Idle(), Idle()
 
     def state() -> tuple[float, list[bool]]:
         cut = [each.ends == ["abort"] for each in (first, second, third)]
-        return values(connections)["pilotfish_http_unsent_bytes"], cut
+        return connections.unsent_bytes, cut
 
     connections.fell_behind(first, 30)
     connections.fell_behind(second, 70)
@@ -174,7 +173,7 @@ def test_whoever_is_behind_longest_is_cut_off_and_the_last_one_never() -> None:
     assert (state()[0], connections.open) == (0, 0)
 
 
-def test_at_the_end_everybody_who_is_served_has_its_last_answer() -> None:
+def test_at_the_end_every_served_caller_gets_its_last_answer() -> None:
     connections = Connections(limits())
     stays, left = Idle(), Idle()
     connections.served(stays)
@@ -192,7 +191,7 @@ async def test_a_listener_that_waited_for_room_when_it_was_closed_stays_closed()
     served.listener.close()
     served.listener.close()
     served.connections.accepted()
-    served.connections.over()  # which calls whoever waits for room
+    served.connections.over()  # which calls the listener that waits for room
 
 
 class Full(socket.socket):
@@ -232,7 +231,7 @@ async def test_a_listener_without_a_file_for_a_connection_says_so_once_and_waits
             assert (await caller.answer())[0] == 200
             accepted = served.protocols[0].transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert caplog.messages == ["full: can't take a connection: Too many open files"]
+    assert caplog.messages == ["full: can't accept a connection: Too many open files"]
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,7 +247,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def requests(chance: random.Random) -> tuple[bytes, list[list[str]]]:
-    """Some requests in a row, and what is to be said to each."""
+    """Some requests in a row, and the expected answer to each."""
     written, expected = b"", []
     for number in range(chance.randint(1, 12)):
         path, body = f"/{number}", b"x" * chance.choice([0, 1, 7, 3_000])

@@ -1,6 +1,6 @@
 """Every listener of a real sidecar: asked over TLS and over its Unix domain socket, by httpx, curl, the CLI.
 
-It ends at once, whoever keeps a connection open, and leaves no socket behind.
+It ends at once even if a client keeps a connection open, and leaves no socket behind.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def test_curl_asks_as_the_docs_say(secured: Secured) -> None:
     assert curl("--cacert", str(secured.authority), url) == ""  # without a certificate of its own
 
 
-def test_it_logs_nothing_of_callers_who_can_not_shake_hands(secured: Secured) -> None:
+def test_failed_handshakes_are_not_logged(secured: Secured) -> None:
     sidecar = secured.process
     name = "pilotfish_http_connections_ended_total"
     wait_until(lambda: "Producer id is" in sidecar.log(), what="the last line of the start")

@@ -1,4 +1,4 @@
-"""One connection without a socket, on a loop whose time the test sets: when it ends, and with which words."""
+"""One connection without a socket, on a loop with a mock time: when it ends, and with which answer."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ ANSWER: Final = Connected.answer
 HALF: Final = b"GET / HTTP/1.1\r\n"
 
 
-#: When the caller does what, when that ends the connection, how, and as what it is counted.
+#: The times of the caller's acts, the time and the manner of the connection's end, and its counter.
 ENDS: Final[tuple[tuple[Mapping[float, Doing], float | None, str, str | None], ...]] = (
     ({}, 10.0, "408", "slow_head"),
     ({4.0: b"GET"}, 10.0, "408", "slow_head"),
@@ -236,8 +236,10 @@ async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before() -
             assert connected.counted() == ({counted: 1} if counted else {}), does
 
 
-async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is_called_slow() -> None:
-    """Two looks late is not late yet: so much a busy loop may take."""
+async def test_bytes_that_came_while_the_process_was_stopped_are_read_before_any_caller_counts_as_slow() -> (
+    None
+):
+    """A delay of two looks is not late yet: a busy loop may take so long."""
     for until_s, is_late in ((10.0, False), (10.5, True)):
         with Connected() as connected:
             connected.loop.go_to(5.0)
@@ -292,7 +294,7 @@ async def test_a_connection_that_is_lost_leaves_no_timer_and_no_place() -> None:
         connected.connections.accepted()  # for the end, which loses it again
 
 
-async def test_what_is_no_body_has_a_bound_of_bytes_however_many_reads_bring_it() -> None:
+async def test_unwanted_bytes_are_bounded_however_many_reads_bring_them() -> None:
     for pieces in (1, 2):
         for begun, piece, status in (
             (HALF, b"X: ", b"431"),
@@ -464,7 +466,7 @@ async def test_the_answer_that_is_due_is_the_last() -> None:
             assert connected.wire.closing_at_s == 0.0, how
 
 
-async def test_whoever_has_no_request_is_closed_at_the_end_alone() -> None:
+async def test_a_connection_without_a_request_is_closed_only_at_the_end() -> None:
     for how, closing_at_s in ((ApiProtocol.shutdown, 0.0), (ApiProtocol.end_with_answer, None)):
         for asked in (b"", GET):
             with Connected() as connected:
@@ -487,7 +489,7 @@ async def test_while_the_sidecar_ends_each_answer_is_the_last_of_its_connection(
             assert b"connection: close" in connected.wire.said, asked_before
 
 
-async def test_who_hangs_up_ends_the_request_that_runs_and_those_behind_it() -> None:
+async def test_a_disconnect_ends_the_running_request_and_those_behind_it() -> None:
     for is_answered in (True, False):
         with Connected() as connected:
             connected.send(GET if is_answered else GET + GET)

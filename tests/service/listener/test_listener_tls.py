@@ -1,4 +1,4 @@
-"""TLS on the API's port: who is let in, what comes into force when files change, what a bad caller costs."""
+"""TLS on the API's port: accepted callers, changed files, and the cost of bad callers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def over_tls(tls: ListenerTls, **given: float) -> Served:
 
 
 async def ask(served: Served, context: ssl.SSLContext) -> bytes:
-    """What is said to a caller with this context; nothing to whom is not let in."""
+    """The answer to a caller with this context; empty if it is not accepted."""
     try:
         caller = await served.call(context=context)
         caller.send(CLOSING)
@@ -82,7 +82,7 @@ async def ask(served: Served, context: ssl.SSLContext) -> bytes:
         return b""
 
 
-# -- who is let in -------------------------------------------------------------------------------------------
+# -- accepted callers ----------------------------------------------------------------------------------------
 
 
 @on_each_loop
@@ -165,19 +165,21 @@ async def test_its_own_origin_is_https(files: Files) -> None:
 
 
 @on_each_loop
-async def test_plain_http_at_the_tls_port_is_told_so(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+async def test_plain_http_at_the_tls_port_is_answered_as_such(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
     async with over_tls(files.tls()) as served:
         caller = await served.call()
         caller.send(GET)
         said = await caller.until_closed()
         await until(lambda: not served.connections.open)
     assert said.startswith(b"HTTP/1.1 400")
-    assert b"this port speaks TLS (api_tls_certificate_file); ask it with https://" in said
+    assert b"this port speaks TLS (api_tls_certificate_file); use https://" in said
     assert not caplog.records
 
 
 @on_each_loop
-async def test_what_is_no_handshake_ends_the_connection_and_logs_nothing(
+async def test_bytes_that_are_no_handshake_end_the_connection_and_log_nothing(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with over_tls(files.tls()) as served:
@@ -222,7 +224,7 @@ async def test_a_listener_that_closes_gives_handshakes_up(files: Files) -> None:
 
 
 @on_each_loop
-async def test_at_the_end_an_idle_caller_who_never_says_goodbye_is_not_waited_for(files: Files) -> None:
+async def test_at_the_end_an_idle_caller_without_close_notify_is_not_waited_for(files: Files) -> None:
     async with over_tls(files.tls()) as served:
         caller = await served.call(context=files.caller())
         caller.send(GET)
@@ -264,7 +266,7 @@ class Looked:
         self._now_ms = 0
 
     def look(self) -> None:
-        """Twice, so that what changed has stood still."""
+        """Looks twice, so that a change has settled."""
         for _ in range(2):
             self._now_ms += max(SETTLE_MS, int(LOOK_S * 1000))
             self.tls.look(self._now_ms)
@@ -304,7 +306,7 @@ async def test_new_connections_get_the_new_certificate_and_old_ones_go_on(files:
 
 
 @on_each_loop
-async def test_who_signs_clients_is_reloaded_with_the_rest(files: Files) -> None:
+async def test_the_authority_of_clients_is_reloaded_with_the_rest(files: Files) -> None:
     files.clients.write_trust(files.client_ca)
     tls, other = files.tls(asks_clients=True), Authority()
     async with over_tls(tls) as served:
@@ -321,7 +323,7 @@ async def test_who_signs_clients_is_reloaded_with_the_rest(files: Files) -> None
 
 
 @on_each_loop
-async def test_what_can_not_be_used_is_told_once_and_changes_nothing(
+async def test_an_unusable_certificate_is_logged_once_and_changes_nothing(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.clear()
@@ -343,13 +345,13 @@ async def test_what_can_not_be_used_is_told_once_and_changes_nothing(
 # -- at the start --------------------------------------------------------------------------------------------
 
 
-def test_what_goes_together_is_given_together() -> None:
+def test_settings_that_belong_together_must_be_given_together() -> None:
     certificate, key, ca = "api_tls_certificate_file", "api_tls_key_file", "api_tls_client_ca_file"
     for given, named in (
-        ({certificate}, f"{key}: {certificate} is given and this is not"),
-        ({key}, f"{certificate}: {key} is given and this is not"),
-        ({ca}, f"{certificate}: {ca} is given and this"),
-        ({certificate, ca}, f"{key}: {certificate} is given and this is not"),
+        ({certificate}, f"{key}: missing, but {certificate} is given"),
+        ({key}, f"{certificate}: missing, but {key} is given"),
+        ({ca}, f"{certificate}: missing, but {ca} is given"),
+        ({certificate, ca}, f"{key}: missing, but {certificate} is given"),
     ):
         paths: dict[str, Any] = dict.fromkeys(given, "tls.pem")
         with pytest.raises(FileFaultError, match=named):
@@ -361,7 +363,7 @@ def test_without_files_there_is_no_tls() -> None:
 
 
 def wrong(files: Files, how: str) -> str:
-    """Makes the files unusable; answers what is to be said of it."""
+    """Makes the files unusable; returns the expected complaint."""
     good = files.authority.issue("localhost")
     if how == "no file":
         files.key.unlink()
@@ -389,7 +391,7 @@ def wrong(files: Files, how: str) -> str:
         return f"{files.key}: the key can't be read: it is damaged"
     if how == "weak":
         files.put(weak("localhost"))
-        return "OpenSSL does not take it with .*: ee key too small"
+        return "OpenSSL rejects it with .*: ee key too small"
     if how == "no authority":
         write_pem(files.client_ca, good.key)
         return f"{files.client_ca} holds no PEM certificate"
@@ -397,7 +399,7 @@ def wrong(files: Files, how: str) -> str:
     return rf"{files.client_ca}: certificate 1 of \d is damaged"
 
 
-def test_what_is_wrong_with_the_files_is_named(tmp_path: Path) -> None:
+def test_the_fault_of_the_files_is_named(tmp_path: Path) -> None:
     for how in (
         "no file",
         "no certificate",

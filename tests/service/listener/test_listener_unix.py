@@ -1,4 +1,4 @@
-"""The Unix domain socket: who may connect, what was there before, what is left, whom the guards let in."""
+"""The Unix domain socket: its permissions, an earlier file, its removal, and the guards."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_file_is_gone_at_the_end(bound: UnixSocket, path: str) -> None:
     assert not os.path.exists(path)
 
 
-def test_a_file_that_somebody_else_put_there_meanwhile_stays(bound: UnixSocket, path: str) -> None:
+def test_a_file_that_another_process_put_there_meanwhile_stays(bound: UnixSocket, path: str) -> None:
     os.unlink(path)
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(path)
@@ -99,14 +99,14 @@ def test_one_whose_backlog_is_full_lives(path: str) -> None:
             bind_unix_socket(path, 0o600, 16)
 
 
-def test_a_datagram_socket_is_somebody_elses(path: str) -> None:
+def test_a_datagram_socket_belongs_to_another_process(path: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(path)
         with pytest.raises(OSError, match="another process listens"):
             bind_unix_socket(path, 0o600, 16)
 
 
-def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("precious")
     there = tmp_path / path
@@ -126,9 +126,9 @@ def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) 
 
 def test_a_path_that_is_too_long_is_named_with_how_long_it_may_be(tmp_path: Path) -> None:
     too_long = "é" * 54
-    with pytest.raises(OSError, match=rf"{too_long} takes 108 bytes, and a socket's path may take 107"):
+    with pytest.raises(OSError, match=rf"{too_long} has 108 bytes, but a socket's path may have 107"):
         bind_unix_socket(too_long, 0o600, 16)
-    with pytest.raises(OSError, match="a path can't hold a zero byte"):
+    with pytest.raises(OSError, match="a path can't contain a zero byte"):
         bind_unix_socket("\0abstract", 0o600, 16)
 
 
@@ -166,7 +166,7 @@ def test_two_that_start_at_once_do_not_take_the_socket_from_each_other(path: str
     made[0].close()
 
 
-def test_whoever_holds_the_folders_lock_keeps_nobody_from_starting(path: str) -> None:
+def test_a_held_lock_of_the_folder_keeps_no_sidecar_from_starting(path: str) -> None:
     folder = os.open(".", os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -275,7 +275,9 @@ SERVE = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-p
 NO_KAFKA = ["--kafka", "bootstrap.servers=127.0.0.1:1"]
 
 
-def test_what_can_not_be_listened_on_ends_a_sidecar_as_a_taken_port_does(path: str, tmp_path: Path) -> None:
+def test_a_path_that_can_not_be_listened_on_ends_a_sidecar_as_a_taken_port_does(
+    path: str, tmp_path: Path
+) -> None:
     (tmp_path / path).write_text("precious")
     ended = subprocess.run(
         [*SERVE, *NO_KAFKA, "--api-socket", str(tmp_path / path)],
@@ -294,7 +296,7 @@ def test_a_mode_that_is_none_is_a_wrong_setting() -> None:
         assert "api_socket_mode" in result.output, mode
 
 
-def test_a_command_says_which_socket_nobody_answers_at(path: str) -> None:
+def test_a_command_names_the_socket_that_does_not_answer(path: str) -> None:
     result = CliRunner().invoke(main, ["status", "--api-socket", path])
     assert result.exit_code == 1
     assert "no Pilotfish answers at api.sock (No such file or directory)" in result.output

@@ -13,7 +13,7 @@ from service.lookup.lookups import NO_DEMANDS, Demands
 from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from service.wire.errors import ProblemError
 from tests.support.coroutine_tests import run, until
-from tests.support.fake_producer import FakeProducer, told_configs
+from tests.support.fake_producer import FakeProducer, answered_configs
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import topic as described_topic
 from tests.support.metadata_responses import topic_id_of
@@ -45,7 +45,7 @@ def test_topics_are_listed_by_name_without_internal_ones_unless_these_are_asked_
     assert names(web.get("/v1/topics?internal=true&prefix=__")) == ["__offsets"]
 
 
-def test_a_young_list_is_not_fetched_again_and_an_old_one_is_for_who_asks(web: HttpApp) -> None:
+def test_a_young_list_is_not_fetched_again_and_an_old_one_is_on_demand(web: HttpApp) -> None:
     web.get("/v1/topics")
     web.producer.clock.advance(10_000)
     assert web.get("/v1/topics").headers["age"] == "10"
@@ -71,7 +71,7 @@ def end(ticket: FakeTicket) -> None:
     ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers")))
 
 
-def test_an_old_list_is_served_where_there_is_no_newer_and_says_its_age_or_is_503_to_who_demands_more(
+def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_more_is_demanded(
     web: HttpApp,
 ) -> None:
     on_brokers = web.producer.on_brokers
@@ -95,7 +95,7 @@ def listing(web: HttpApp) -> Listing:
 async def test_many_askers_share_one_request(web: HttpApp, listing: Listing) -> None:
     asked = [asyncio.create_task(listing.current(NO_DEMANDS)) for _ in range(20)]
     await until(lambda: web.producer.waiting)
-    with pytest.raises(ProblemError, match="No list of topics came"):
+    with pytest.raises(ProblemError, match="The topics were not listed"):
         await listing.current(Demands(max_block_ms=1))  # who waits no longer ends nobody's request
     end(web.producer.waiting[0])
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -109,12 +109,12 @@ async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp, lis
     await until(lambda: web.producer.waiting)
     ticket = web.producer.waiting[0]
     listing.close()
-    with pytest.raises(ProblemError, match="No list of topics came"):
+    with pytest.raises(ProblemError, match="The topics were not listed"):
         await asked
     ticket.done(ListingResult(None, error=NoBrokersError("too late")))
 
 
-async def test_one_asker_who_leaves_does_not_end_the_others_wait(web: HttpApp, listing: Listing) -> None:
+async def test_one_caller_who_leaves_does_not_end_the_others_wait(web: HttpApp, listing: Listing) -> None:
     leaver = asyncio.create_task(listing.current(NO_DEMANDS))
     stayer = asyncio.create_task(listing.current(NO_DEMANDS))
     await until(lambda: web.producer.waiting)
@@ -164,24 +164,24 @@ def refused() -> TopicConfigsResult:
 async def test_they_are_asked_for_once_until_they_are_too_old() -> None:
     rig = Rig(max_age_ms=60_000)
     first = rig.ask()
-    await rig.report(told_configs({**OLD, "password": None}))
+    await rig.report(answered_configs({**OLD, "password": None}))
     assert await first == {**OLD, "password": None}
     rig.producer.clock.advance(59_999)
     assert await rig.of() == {**OLD, "password": None}
     assert rig.requests == 1
     rig.producer.clock.advance(1)
     second = rig.ask()
-    await rig.report(told_configs(NEW))
+    await rig.report(answered_configs(NEW))
     assert await second == NEW
     assert rig.requests == 2
 
 
-async def test_who_asks_at_once_shares_one_request_and_one_who_leaves_does_not_end_it() -> None:
+async def test_concurrent_callers_share_one_request_and_one_who_leaves_does_not_end_it() -> None:
     rig = Rig()
     gone, *others = [rig.ask() for _ in range(5)]
     await until(lambda: rig.requests)
     gone.cancel()
-    await rig.report(told_configs(NEW))
+    await rig.report(answered_configs(NEW))
     assert await asyncio.gather(*others) == [NEW] * 4
     assert gone.cancelled()
     assert rig.requests == 1
@@ -192,7 +192,7 @@ async def test_topics_are_asked_for_apart() -> None:
     asked = [rig.ask("orders"), rig.ask("audit")]
     await until(lambda: len(rig.producer.waiting) == 2)
     for ticket, configs in zip(list(rig.producer.waiting), (OLD, NEW), strict=True):
-        rig.producer.finish(ticket, told_configs(configs))
+        rig.producer.finish(ticket, answered_configs(configs))
     assert await asyncio.gather(*asked) == [OLD, NEW]
 
 
@@ -205,14 +205,14 @@ async def test_a_refusal_is_an_empty_object_and_is_not_repeated_at_once() -> Non
     assert rig.requests == 1
     rig.producer.clock.advance(5_000)
     again = rig.ask()
-    await rig.report(told_configs(NEW))
+    await rig.report(answered_configs(NEW))
     assert await again == NEW
 
 
 async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
     rig = Rig(max_age_ms=1_000)
     first = rig.ask()
-    await rig.report(told_configs(OLD))
+    await rig.report(answered_configs(OLD))
     assert await first == OLD
     for _ in range(2):
         rig.producer.clock.advance(1_000)
@@ -224,8 +224,8 @@ async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
 async def test_nobody_waits_longer_than_a_moment_and_a_closed_producer_is_no_failure() -> None:
     rig = Rig(wait_ms=1)
     assert await rig.of() == {}
-    # What comes late is kept for who asks next.
-    await rig.report(told_configs(NEW))
+    # A late answer is kept for the next caller.
+    await rig.report(answered_configs(NEW))
     assert await rig.of() == NEW
     assert rig.requests == 1
     rig.producer.close(0)
@@ -236,7 +236,7 @@ async def test_a_topic_that_was_made_anew_does_not_inherit_them() -> None:
     rig = Rig()
     rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("first"))])
     first = rig.ask()
-    await rig.report(told_configs(OLD))
+    await rig.report(answered_configs(OLD))
     assert await first == OLD
     rig.producer.set_topics([described_topic("orders", 1, topic_id=topic_id_of("second"))])
     second = rig.ask()
@@ -244,7 +244,7 @@ async def test_a_topic_that_was_made_anew_does_not_inherit_them() -> None:
     assert await second == {}
 
 
-async def test_what_is_kept_is_bounded_and_what_is_used_stays_longest() -> None:
+async def test_kept_lists_are_bounded_and_used_ones_stay_longest() -> None:
     rig = Rig()
     names = [f"t{n}" for n in range(1_001)]
     rig.producer.set_topics(dict.fromkeys(names, 1))
@@ -267,7 +267,7 @@ async def test_no_more_than_a_hundred_topics_are_asked_for_at_once() -> None:
     await until(lambda: rig.requests == 100)
     assert await rig.of("t100") == {}
     for ticket in list(rig.producer.waiting):
-        rig.producer.finish(ticket, told_configs(NEW))
+        rig.producer.finish(ticket, answered_configs(NEW))
     assert await asyncio.gather(*asked) == [NEW] * 100
 
 

@@ -1,4 +1,4 @@
-"""Prepared answers: when they are kept, when they are made anew, and what they say of their age."""
+"""Prepared answers: when they are kept, when they are made anew, and their age."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_partition_without_leader_says_null_and_one_that_is_left_out_is_left_o
     assert table.find(b"/v1/topics/orders/partitions/1") is None
 
 
-def test_what_has_to_be_worked_out_is_not_here() -> None:
+def test_answers_that_must_be_computed_are_not_in_the_table() -> None:
     _, table = table_over(orders=3)
     for key in (
         b"",
@@ -166,7 +166,7 @@ def test_before_the_first_answer_the_cluster_is_not_the_bootstrap_addresses() ->
     assert len(json.loads(found(table, b"/v1/cluster").body)["brokers"]) == 3
 
 
-def test_what_nobody_asks_for_is_dropped_after_a_while_and_what_is_asked_for_stays() -> None:
+def test_unused_answers_are_dropped_after_a_while_and_used_ones_stay() -> None:
     producer, table = table_over(orders=3, other=1)
     found(table)
     producer.clock.advance(IDLE_S * 1000)

@@ -39,7 +39,7 @@ def web() -> HttpApp:
     return app
 
 
-# -- what is known -------------------------------------------------------------------------------------------
+# -- known metadata ------------------------------------------------------------------------------------------
 
 
 def test_the_cluster_has_no_controller(web: HttpApp) -> None:
@@ -48,7 +48,7 @@ def test_the_cluster_has_no_controller(web: HttpApp) -> None:
     assert answer["brokers"][0] == {"id": 1, "host": "localhost", "port": 9093, "rack": None}
 
 
-def test_what_is_not_there_is_404_and_a_name_that_kafka_would_not_take_400_at_once(web: HttpApp) -> None:
+def test_a_missing_topic_is_404_and_a_name_that_kafka_would_not_take_400_at_once(web: HttpApp) -> None:
     assert web.get("/v1/brokers/9").status_code == 404
     answer = web.get("/v1/topics/orders/partitions/3")
     assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
@@ -125,7 +125,7 @@ def test_every_answer_says_how_fresh_it_is(web: HttpApp) -> None:
         assert answer.headers["etag"]
 
 
-def test_who_holds_the_answer_gets_304_with_its_age(web: HttpApp) -> None:
+def test_a_matching_etag_gets_304_with_its_age(web: HttpApp) -> None:
     web.producer.on_brokers = {"orders": 3}
     topic, lists = "/v1/topics/orders", ("/v1/cluster", "/v1/brokers/1", "/v1/topics")
     for path in (topic, f"{topic}/leader?key=a", *lists):
@@ -188,7 +188,9 @@ def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -
     assert web.producer.calls == []
 
 
-def test_what_is_new_enough_is_answered_at_once_and_a_version_of_another_boot_is_412(web: HttpApp) -> None:
+def test_metadata_that_is_new_enough_is_answered_at_once_and_a_version_of_another_boot_is_412(
+    web: HttpApp,
+) -> None:
     web.producer.set_topics({"orders": 3})
     boot, number = web.version.split("-")
     for path in ("/v1/topics/orders", "/v1/cluster"):
@@ -269,7 +271,7 @@ def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) 
     assert (reported["phase"], reported["waited_ms"]) == ("metadata", 120)
     asked = web.producer.calls[0][1]
     assert (asked["create"], asked["settle"]) == (False, True)
-    assert asked["deadline_ms"] == web.producer.clock.now_ms() + web.settings.lookup_wait_ms
+    assert asked["deadline_ms"] == web.producer.clock.now_ms() + web.settings.internal.lookup_wait_ms
 
 
 def test_with_max_block_a_look_up_waits_for_the_topic_to_appear(web: HttpApp) -> None:
@@ -313,7 +315,7 @@ def test_a_topic_found_by_a_look_up_is_answered_and_one_that_the_brokers_refuse_
     assert len(web.get("/v1/topics/found").json()["partitions"]) == 2
 
 
-def test_what_is_missing_is_remembered_for_a_second_unless_it_appears_or_is_waited_for(web: HttpApp) -> None:
+def test_a_missing_topic_is_remembered_for_a_second_unless_it_appears_or_is_waited_for(web: HttpApp) -> None:
     web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     assert web.get("/v1/topics/unknown").status_code == 404
     assert len(web.producer.calls) == 1
@@ -384,7 +386,7 @@ def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
     assert answer.json() == {"version": web.version, "waited_ms": 40}
 
 
-def test_status_tells_who_waits(web: HttpApp) -> None:
+def test_the_status_counts_waiting_calls(web: HttpApp) -> None:
     async def scenario() -> httpx.Response:
         async with web.client() as client:
             asked = asyncio.create_task(client.get("/v1/topics/unknown?max_block_ms=100"))
@@ -400,10 +402,10 @@ def test_status_tells_who_waits(web: HttpApp) -> None:
     assert web.get("/v1/status").json()["waiting_requests"] == 0
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_served_is_a_problem_document(web: HttpApp) -> None:
+def test_an_unknown_path_is_a_problem_document(web: HttpApp) -> None:
     for path, status in {
         "/nowhere": 404,
         "/v1/topics/orders/": 404,
@@ -475,7 +477,7 @@ def test_too_many_in_one_request_are_refused() -> None:
     most = json.dumps({"lookups": [{"topic": "a", "partition": 0}] * MAX_LOOKUPS}).encode()
     assert len(parse_lookups(most)) == 1_000
     body = json.dumps({"lookups": [{"topic": "a", "partition": 0}] * (MAX_LOOKUPS + 1)}).encode()
-    with pytest.raises(BodyError, match="from 1 to 1000"):
+    with pytest.raises(BodyError, match="must have 1 to 1000 look-ups"):
         parse_lookups(body)
 
 
@@ -544,12 +546,12 @@ def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
         assert sidecar.http.in_progress == 0, path
 
 
-def test_what_is_not_plain_goes_on_as_it_came() -> None:
+def test_a_request_that_is_not_plain_is_passed_on_as_it_came() -> None:
     web = HttpApp()
-    gone_on = []
+    passed_on = []
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        gone_on.append(scope["raw_path"])
+        passed_on.append(scope["raw_path"])
         await respond_with(send, 204, b"text/plain", b"", [])
 
     parked = ParkedLookups(route, web.app.sidecar.lookups, lambda _: False, web.app.sidecar.http)
@@ -568,5 +570,5 @@ def test_what_is_not_plain_goes_on_as_it_came() -> None:
         1,
     ):
         assert web.ask("GET", path, app=parked).status_code == 204, path
-        assert len(gone_on) == number, path
+        assert len(passed_on) == number, path
     assert not web.producer.calls

@@ -108,7 +108,7 @@ ODD: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-def test_what_is_odd_is_judged_alike_by_both_ways(web: HttpApp) -> None:
+def test_unusual_requests_are_judged_alike_on_both_paths(web: HttpApp) -> None:
     web.producer.on_brokers = {"leader": 1}
     for path, headers in ODD:
         assert_alike(web, "GET", path, headers=headers)

@@ -1,7 +1,7 @@
-"""The OpenAPI document is true: each operation is asked what the document allows, and what it does not.
+"""The OpenAPI document is true: each operation gets requests that it allows, and some that it forbids.
 
-A real sidecar over a fake cluster, asked by schemathesis; what is held to is in
-`tests/fuzz/openapi_cases.py`, by which `make fuzz` asks many more.
+A real sidecar over a fake cluster is called by schemathesis. The rules are in `tests/fuzz/openapi_cases.py`;
+`make fuzz` makes many more calls by them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 
 from client_core.testing import FakeCluster
-from tests.fuzz.openapi_cases import FLAGS, TOPIC, WAIT_MS, Operation, ask, operations
+from tests.fuzz.openapi_cases import FLAGS, LIMITS, TOPIC, WAIT_MS, Operation, ask, operations
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -30,7 +30,11 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
         folder: Path = tmp_path_factory.mktemp("sidecar")
         kafka = {"max.block.ms": str(WAIT_MS), "client.id": "openapi"}
         with Sidecar(
-            folder, bootstrap_servers=cluster.bootstrap_servers, kafka=kafka, flags=FLAGS
+            folder,
+            bootstrap_servers=cluster.bootstrap_servers,
+            kafka=kafka,
+            flags=FLAGS,
+            limits=LIMITS,
         ) as running:
             yield running
 
@@ -42,7 +46,7 @@ def document(sidecar: Sidecar) -> Any:
 
 @pytest.fixture(scope="module")
 def there(sidecar: Sidecar) -> dict[str, str]:
-    """Path parameters of what there is: of what hypothesis makes up, nothing is."""
+    """Path parameters of existing resources: the names that hypothesis makes up don't exist."""
     return {"topic": TOPIC, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
 
 

@@ -1,4 +1,4 @@
-"""Every call of the document has examples, each is what the schema beside it says, and nothing is empty."""
+"""Every call of the document has examples, each fits its schema, and nothing is empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCUMENT: dict[str, Any] = HttpApp().app.api.openapi()
 
 
 def contents() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every body of the document, of requests and of answers: where it stands, its media type and itself."""
+    """Every body of the document, of requests and of answers: its place, its media type and its value."""
     for path, operations in DOCUMENT["paths"].items():
         for method, operation in operations.items():
             bodies = {"body": operation["requestBody"]} if "requestBody" in operation else {}

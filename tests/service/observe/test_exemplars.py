@@ -46,7 +46,7 @@ def app(**settings: Any) -> HttpApp:
     return with_app
 
 
-# -- what is shown -------------------------------------------------------------------------------------------
+# -- exemplars -----------------------------------------------------------------------------------------------
 
 
 def test_a_traced_request_is_the_exemplar_of_its_range() -> None:
@@ -103,7 +103,7 @@ def test_an_exemplar_says_when_it_was() -> None:
     assert float(reported.timestamp) > 1.7e9
 
 
-# -- what is not ---------------------------------------------------------------------------------------------
+# -- traces without an exemplar ------------------------------------------------------------------------------
 
 
 def test_the_older_format_has_none() -> None:
@@ -112,7 +112,7 @@ def test_the_older_format_has_none() -> None:
     assert TRACE not in generate_latest(make_registry(web.app)).decode()
 
 
-def test_who_brings_no_trace_leaves_none() -> None:
+def test_a_request_without_a_trace_leaves_no_exemplar() -> None:
     web = app()
     web.get("/v1/topics/orders")
     web.produce(ONE)
@@ -127,7 +127,7 @@ def test_where_they_are_off_there_are_none() -> None:
     assert list(exemplars(web)) == []
 
 
-def test_what_is_no_recorded_trace_is_none() -> None:
+def test_a_trace_that_is_not_recorded_gives_no_exemplar() -> None:
     for traceparent in (
         "",
         "00",

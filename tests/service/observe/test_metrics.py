@@ -1,8 +1,8 @@
-"""What Prometheus sees, from events, from status and from requests."""
+"""The metrics that Prometheus sees, from events, from status and from requests."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -17,6 +17,9 @@ from service.process.admin import make_registry
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
 
@@ -48,7 +51,7 @@ def emit(web: HttpApp, *events: e.Event) -> None:
         web.app.client_metrics.emit(event)
 
 
-# -- tallies -------------------------------------------------------------------------------------------------
+# -- fast metrics --------------------------------------------------------------------------------------------
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
@@ -114,7 +117,7 @@ def test_credentials_that_are_read_again_are_counted_by_how_that_went(web: HttpA
     assert value(web, "credential_reloads_total", outcome="failure") == 1
 
 
-def test_it_is_told_when_our_certificate_expires_and_nothing_without_one(web: HttpApp) -> None:
+def test_the_expiry_of_our_certificate_is_a_metric_and_absent_without_one(web: HttpApp) -> None:
     assert value(web, "tls_certificate_expiry_timestamp_seconds") is None
     emit(web, e.CertificateLoaded(2_000_000_000))
     assert value(web, "tls_certificate_expiry_timestamp_seconds") == 2_000_000_000
@@ -215,7 +218,7 @@ def test_without_being_asked_no_topic_is_a_label() -> None:
     assert [family.samples for family in topics] == [[]]
 
 
-def test_an_event_that_nobody_counts_is_taken_all_the_same(web: HttpApp) -> None:
+def test_an_event_that_is_not_counted_is_accepted_all_the_same(web: HttpApp) -> None:
     emit(web, e.NodeConnecting(1), e.PartitionCountChanged("a", None, 3))
 
 
@@ -302,7 +305,7 @@ def test_attempts_that_go_on_failing_do_not_begin_anew() -> None:
     assert unreachable_s(metrics) == 30
 
 
-def test_turns_of_the_poll_loop_are_told_by_how_long_they_worked(web: HttpApp) -> None:
+def test_turns_of_the_poll_loop_are_counted_by_how_long_they_worked(web: HttpApp) -> None:
     for worked_ms in (0, 1, 40, 90_000):
         web.producer.turn_times.add(worked_ms)
     web.producer.failed_turns = 3
@@ -311,8 +314,18 @@ def test_turns_of_the_poll_loop_are_told_by_how_long_they_worked(web: HttpApp) -
     assert value(web, f"{turns}_sum") == 90.041
     assert value(web, f"{turns}_bucket", le="0.001") == 2
     assert value(web, f"{turns}_bucket", le="0.05") == 3
-    assert value(web, "poll_loop_failed_iterations_total") == 3
+    assert value(web, "loop_failed_turns_total", loop="poll") == 3
     assert value(web, "poll_loop_max_sleep_seconds") == 30
+
+
+def test_turns_that_failed_are_told_of_each_loop_there_is(web: HttpApp, tmp_path: Path) -> None:
+    assert [value(web, "loop_failed_turns_total", loop=loop) for loop in ("spool", "event_log")] == [None] * 2
+    (tmp_path / "spool").mkdir()
+    both = HttpApp(spool_folder=str(tmp_path / "spool"), events_folder=str(tmp_path / "events"))
+    assert both.app.spool is not None
+    both.app.spool.delivery.failed_turns = 7
+    assert value(both, "loop_failed_turns_total", loop="spool") == 7
+    assert value(both, "loop_failed_turns_total", loop="event_log") == 0
 
 
 def test_metadata_and_buffer_are_gauges(web: HttpApp) -> None:

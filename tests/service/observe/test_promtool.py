@@ -1,4 +1,4 @@
-"""Prometheus's own tool reads what the sidecar is scraped for, with everything counted that there is."""
+"""Prometheus's own tool reads a scrape of the sidecar with every series."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ NAMES: Final = (
     "http_request_duration_seconds_bucket",
     "http_requests_in_progress",
     "poll_loop_last_iteration_timestamp_seconds",
-    "poll_loop_iterations_total",
+    "poll_loop_iteration_duration_seconds_bucket",
 )
 
 

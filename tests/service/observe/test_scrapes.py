@@ -1,6 +1,6 @@
-"""What a scrape costs, and whom: lines and calls are counted, the seconds are in docs/metrics.md.
+"""The cost of a scrape, and its thread: lines and calls are counted, the seconds are in docs/metrics.md.
 
-A hundred brokers, every api, a hundred topics by name, every route: what the largest clusters would show.
+It has a hundred brokers, every api, a hundred topics by name and every route, as the largest clusters would.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_a_scrape_is_made_on_the_admin_thread() -> None:
     assert notes.threads == ["pilotfish-admin"]
 
 
-def test_openmetrics_is_given_to_who_asks_for_it(busy: HttpApp) -> None:
+def test_openmetrics_is_sent_on_request(busy: HttpApp) -> None:
     async def scrape() -> httpx.Response:
         registry = make_registry(busy.app)
         health = Health(busy.app.sidecar, asyncio.get_running_loop(), lambda: True)

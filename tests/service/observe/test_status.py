@@ -1,4 +1,4 @@
-"""GET /v1/status: what it is made of, that it is as the OpenAPI document says, and who sees what of it."""
+"""GET /v1/status: its parts, its agreement with the OpenAPI document, and what each caller may see."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_produce_is_counted_in_requests_records_and_bytes(web: HttpApp) -> None:
     assert columns["mean_ms"][0] is None
 
 
-def test_leader_changes_are_told_the_latest_first(web: HttpApp) -> None:
+def test_leader_changes_are_returned_the_latest_first(web: HttpApp) -> None:
     for partition in (0, 1):
         web.app.events.emit(e.LeadersChanged("orders", [(partition, (1, 4), (-1, 5))]))
     reported = status(web)["leader_changes"]

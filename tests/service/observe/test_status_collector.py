@@ -1,4 +1,4 @@
-"""What events amount to: times by node and phase, failures and their runs, sums; in bounded memory."""
+"""Figures from events: times by node and phase, failures and their runs, sums; in bounded memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_phase_has_its_times(slowness: Slowness) -> None:
     }
 
 
-def test_what_a_node_failed_with_last_is_kept_with_the_beginning_of_its_run(
+def test_the_last_failure_of_a_node_is_kept_with_the_beginning_of_its_run(
     slowness: Slowness, clock: MockClock
 ) -> None:
     slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
@@ -90,7 +90,7 @@ def test_the_latest_requests_of_a_node_are_kept_by_api(slowness: Slowness) -> No
 
 
 def test_a_failure_names_no_topic(slowness: Slowness) -> None:
-    """Whoever may read the status may not read every topic."""
+    """A caller with the right to read the status may lack the right to some topics."""
     slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
     slowness.emit(finished(error=Errors.TOPIC_AUTHORIZATION_FAILED, node_id=3))
     assert "orders" not in repr(slowness.observed().nodes)
@@ -113,7 +113,7 @@ def test_a_broker_that_left_is_forgotten(slowness: Slowness) -> None:
     assert set(slowness.observed().nodes) == {1}
 
 
-def test_what_is_kept_of_nodes_is_bounded(slowness: Slowness) -> None:
+def test_figures_of_nodes_are_bounded(slowness: Slowness) -> None:
     for node_id in range(MAX_NODES + 5):
         slowness.emit(request(node_id, 5))
     nodes = slowness.observed().nodes
@@ -180,7 +180,7 @@ def test_times_longer_than_any_range_count_as_the_longest() -> None:
     assert times(10_000_000).summary(0).p50_ms == 10_000_000
 
 
-def test_what_is_older_than_a_minute_is_forgotten() -> None:
+def test_figures_older_than_a_minute_are_forgotten() -> None:
     recent = times(7, now_ms=5_000)
     assert recent.summary(64_999).count == 1
     assert recent.summary(70_000).count == 0
@@ -216,7 +216,7 @@ def test_memory_is_bounded_and_summaries_are_ordered(added: list[tuple[int, int]
     assert len(recent._slots) <= 13
 
 
-def test_seconds_that_are_over_are_told_oldest_first_quiet_ones_included() -> None:
+def test_seconds_that_are_over_are_returned_oldest_first_quiet_ones_included() -> None:
     seconds = PerSecond()
     seconds.at(100_500).records += 3
     seconds.at(102_100).records += 4
@@ -226,14 +226,14 @@ def test_seconds_that_are_over_are_told_oldest_first_quiet_ones_included() -> No
     assert [second.records for second in reported[-3:]] == [3, 0, 4]
 
 
-def test_the_second_that_runs_is_not_told_yet() -> None:
+def test_the_current_second_is_not_returned_yet() -> None:
     seconds = PerSecond()
     seconds.at(100_500).records += 3
     assert sum(second.records for second in seconds.whole_seconds(100_900)) == 0
     assert seconds.whole_seconds(101_000)[-1].records == 3
 
 
-def test_what_is_told_does_not_change_any_more() -> None:
+def test_seconds_that_were_returned_do_not_change_any_more() -> None:
     seconds = PerSecond()
     seconds.at(1_000).records = 1
     reported = seconds.whole_seconds(2_000)

@@ -1,4 +1,4 @@
-"""What is slow and why, in sentences: from a picture of the client, without a client."""
+"""Findings about slowness and its causes, in sentences: from a picture of the client, without a client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def picture(
     metadata: Mapping[str, Any] | None = None,
     **changed: Any,
 ) -> Picture:
-    """A healthy client with these nodes, changed as told."""
+    """A healthy client with these nodes and changes."""
     healthy = FakeProducer().status()
     metadata_status = replace(healthy.metadata, **{"age_ms": 10, **(metadata or {})})
     of_status = {
@@ -59,7 +59,7 @@ def picture(
     return replace(base, **changed)
 
 
-def told(of: Picture) -> list[str]:
+def finding_lines(of: Picture) -> list[str]:
     """Each finding in one line."""
     return [f"{finding.node} {finding.phase}: {finding.detail}" for finding in judge(of)]
 
@@ -89,7 +89,7 @@ def of_speeds(*p50_ms: int) -> Picture:
     return picture(*(node(id=i) for i in of_nodes), nodes=of_nodes)
 
 
-def test_what_is_not_slow_is_not_told() -> None:
+def test_without_slowness_there_is_no_finding() -> None:
     refused = node(state="disconnected", last_error="Connection refused")
     busy = node(in_flight_requests=5, oldest_in_flight_age_ms=900)
     cases = {
@@ -108,10 +108,10 @@ def test_what_is_not_slow_is_not_told() -> None:
     assert {name: judge(of) for name, of in cases.items()} == {name: [] for name in cases}
 
 
-# -- what is told --------------------------------------------------------------------------------------------
+# -- findings ------------------------------------------------------------------------------------------------
 
 
-def test_a_node_is_told_with_what_is_wrong_and_what_waits_for_it() -> None:
+def test_a_finding_about_a_node_says_what_is_wrong_and_what_waits_for_it() -> None:
     slow = node(in_flight_requests=5, oldest_in_flight_age_ms=3_200)
     unanswered = node(id=-1, in_flight_requests=1, oldest_in_flight_age_ms=2_000)
     refused = node(state="disconnected", last_error="Connection refused", backoff_left_ms=400)
@@ -158,22 +158,25 @@ def test_a_node_is_told_with_what_is_wrong_and_what_waits_for_it() -> None:
             "last 10 s took 300 ms or more, those of the others 3 ms",
         ),
     }
-    assert {name: told(of) for name, (of, _) in cases.items()} == {
+    assert {name: finding_lines(of) for name, (of, _) in cases.items()} == {
         n: [line] for n, (_, line) in cases.items()
     }
 
 
-def test_what_a_node_is_busy_with_or_failed_with_is_told_in_the_finding() -> None:
+def test_the_finding_names_the_request_that_a_node_is_busy_with_or_failed() -> None:
     queued = backlog({2: waiting(5_000)})
     gone = node(state="disconnected", last_error="Connection refused", last_error_age_ms=457_000)
     pausing = picture(node(throttle_left_ms=1_200), backlog=backlog({2: waiting(2_000)}))
     for of, said in (
-        (picture(node(state="connecting"), backlog=queued), "is being connected to (connecting)"),
+        (
+            picture(node(state="connecting"), backlog=queued),
+            "a connection to node 2 (kafka-2:9092) is being set up (connecting)",
+        ),
         (
             picture(node(state="checking_api_versions"), backlog=queued),
-            "is being connected to (checking_api_versions)",
+            "a connection to node 2 (kafka-2:9092) is being set up (checking_api_versions)",
         ),
-        (picture(node(state="authentication_failed"), backlog=queued), "does not accept who we are"),
+        (picture(node(state="authentication_failed"), backlog=queued), "rejects our credentials"),
         (pausing, "asked for a pause (a quota), of which 1.2 s are left"),
         (
             picture(gone, backlog=backlog({2: waiting(1_000)})),
@@ -183,7 +186,7 @@ def test_what_a_node_is_busy_with_or_failed_with_is_told_in_the_finding() -> Non
         assert said in the_finding(of).detail, said
 
 
-def test_what_the_whole_client_waits_for_is_told() -> None:
+def test_what_the_whole_client_waits_for_is_shown() -> None:
     partitions = tuple(TopicPartition("orders", p) for p in range(5))
     full = backlog(
         {}, by_node={2: waiting(900)}, topic_waits=(TopicWait("orders", Phase.BUFFER, 12, NOW_MS - 2_100),)
@@ -199,7 +202,7 @@ def test_what_the_whole_client_waits_for_is_told() -> None:
         "memory": (
             picture(node(), backlog=full, linger_ms=0),
             "2 buffer: buffer.memory (33,554,432 bytes) is full: 12 requests wait for it, the oldest "
-            "for 2.1 s; most of what fills it waits for node 2 (1,200 records of 14 partitions)",
+            "for 2.1 s; most of its records wait for node 2 (1,200 records of 14 partitions)",
         ),
         "the first answer of a broker": (
             picture(down, metadata={"age_ms": None}, waiting_for_metadata=40),
@@ -208,16 +211,16 @@ def test_what_the_whole_client_waits_for_is_told() -> None:
         ),
         "metadata": (
             picture(metadata=stale),
-            "None metadata: metadata can't be refreshed (no node is available, 0.5 s ago): what is "
-            "known is 42.0 s old; leaders may have moved since",
+            "None metadata: metadata can't be refreshed (no node is available, 0.5 s ago): it is 42.0 s "
+            "old, and leaders may have moved",
         ),
     }
-    assert {name: told(of) for name, (of, _) in cases.items()} == {
+    assert {name: finding_lines(of) for name, (of, _) in cases.items()} == {
         n: [line] for n, (_, line) in cases.items()
     }
 
 
-def test_the_newest_error_of_bootstrap_servers_is_told_with_its_age() -> None:
+def test_the_newest_error_of_bootstrap_servers_is_shown_with_its_age() -> None:
     old = node(id=-1, state="disconnected", last_error="Connection refused", last_error_age_ms=457_000)
     new = node(id=-2, state="disconnected", last_error="Name not known", last_error_age_ms=2_000)
     for nodes in ((old, new), (new, old)):
@@ -244,7 +247,7 @@ def test_partitions_of_topics_that_the_caller_may_not_read_are_counted_and_not_n
     assert the_finding(replace(seen, may_read=lambda _: False)).detail.endswith("a leader: 3 partitions")
 
 
-def test_topics_that_requests_wait_for_are_told_as_far_as_the_caller_may_read_them() -> None:
+def test_topics_that_requests_wait_for_are_shown_as_far_as_the_caller_may_read_them() -> None:
     waits = (
         TopicWait("nope", Phase.METADATA, 3, NOW_MS - 2_100),
         TopicWait("short", Phase.METADATA, 1, NOW_MS - 5_000, lacks_partition=True),
@@ -253,14 +256,14 @@ def test_topics_that_requests_wait_for_are_told_as_far_as_the_caller_may_read_th
     )
     found = judge(picture(backlog=backlog(topic_waits=waits), may_read=lambda topic: topic != "secret"))
     assert [finding.detail for finding in found] == [
-        "3 requests wait for topic nope, which the brokers do not show us, the oldest for 2.1 s",
+        "3 requests wait for topic nope, which the brokers do not list, the oldest for 2.1 s",
         "1 request waits for a partition that topic short does not have, the oldest for 5.0 s",
         "9 requests wait for 1 other topic",
     ]
     assert {finding.phase for finding in found} == {"metadata"}
 
 
-def test_no_more_than_some_topics_are_told_one_by_one() -> None:
+def test_only_some_topics_are_listed_one_by_one() -> None:
     waits = tuple(TopicWait(f"t{n}", Phase.METADATA, n, NOW_MS - 2_000) for n in range(1, 5_001))
     found = judge(picture(backlog=backlog(topic_waits=waits)))
     assert len(found) == 11
@@ -268,11 +271,11 @@ def test_no_more_than_some_topics_are_told_one_by_one() -> None:
     assert found[-1].detail.endswith("for 4,990 other topics")
 
 
-def test_what_has_waited_for_as_long_as_that_behind_its_lingering_is_told() -> None:
+def test_a_batch_that_has_waited_far_beyond_its_linger_is_a_finding() -> None:
     assert the_finding(picture(node(), backlog=backlog({2: waiting(1_005)}))).node == 2
 
 
-def test_a_missing_producer_id_is_told_where_one_is_needed() -> None:
+def test_a_missing_producer_id_is_a_finding_where_one_is_needed() -> None:
     waits = backlog({2: waiting(2_000)}, by_node={})
     without_id = picture(node(), backlog=waits, linger_ms=10_000, producer_id=None)
     assert "InitProducerId" in the_finding(without_id).detail
@@ -299,14 +302,14 @@ def test_a_topic_that_is_not_there_hides_no_node_that_answers_late() -> None:
     assert [finding.node for finding in found] == [None, 2]
 
 
-def test_a_full_buffer_is_laid_to_the_node_whose_records_are_late_not_to_who_has_most() -> None:
+def test_a_full_buffer_is_attributed_to_the_node_whose_records_are_late_not_to_the_one_with_most() -> None:
     waits = (TopicWait("orders", Phase.BUFFER, 12, NOW_MS - 2_100),)
     by_node = {1: waiting(50, records=9_000), 2: waiting(3_000, records=100)}
     found = judge(picture(node(id=1), node(), backlog=backlog({}, by_node=by_node, topic_waits=waits)))
     assert [finding.node for finding in found] == [2]
 
 
-def test_what_stops_everything_comes_first_and_then_what_most_records_wait_for() -> None:
+def test_the_finding_that_stops_everything_comes_first_and_then_the_one_most_records_wait_for() -> None:
     found = judge(
         picture(
             node(id=2, state="disconnected"),

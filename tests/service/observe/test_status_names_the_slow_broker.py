@@ -1,6 +1,6 @@
 """`pilotfish status` names the broker that is slow and no other, and each error with its age.
 
-A sidecar of its own process in front of three fake brokers, looked at by the command as an operator does.
+A sidecar process in front of three fake brokers; the command is called as an operator does.
 """
 
 from __future__ import annotations

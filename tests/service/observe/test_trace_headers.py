@@ -1,4 +1,4 @@
-"""A request's traceparent in the headers of its records: in every way to post them, and in none unasked."""
+"""A request's traceparent in the headers of its records: on every path, and only with the setting."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_record_with_many_headers_gets_the_requests_context_too() -> None:
 
 
 def test_a_cloudevents_own_traceparent_is_its_extension_and_stays_one() -> None:
-    """The extension tells where the event was made, the header of HTTP who sends it now."""
+    """The extension says where the event was made; the HTTP header says who sends it now."""
     headers = dict(record(app(), "CloudEvents, binary", **TRACED, **{"ce-traceparent": OWN}).headers)
     assert (headers["ce_traceparent"], headers["traceparent"]) == (OWN.encode(), PARENT.encode())
 
@@ -167,7 +167,7 @@ def test_an_answer_under_a_key_is_the_same_whatever_trace_the_retry_belongs_to()
 
 
 def posted(body: bytes, **headers: str) -> bytes:
-    """A produce as it stands on a connection."""
+    """A produce request as its bytes on a connection."""
     lines = [f"{name}: {value}" for name, value in {"Host": "localhost", **headers}.items()]
     head = "\r\n".join([f"POST {NATIVE} HTTP/1.1", *lines, f"Content-Length: {len(body)}", "\r\n"])
     return head.encode() + body

@@ -1,4 +1,4 @@
-"""Tracing of a whole sidecar: spans at a collector, nothing of it where it is off, words where it can't be.
+"""Tracing of a whole sidecar: spans at a collector, none if it is off, and an error if it can't work.
 
 The sidecar is a process of its own and the collector a server on loopback; brokers are the fake cluster's.
 """
@@ -41,7 +41,7 @@ def produce(sidecar: Sidecar) -> None:
     assert answer.status_code == 200
 
 
-def test_spans_of_a_produce_arrive_with_who_sent_them_and_the_record_names_the_sender(tmp_path: Path) -> None:
+def test_spans_of_a_produce_arrive_with_their_sender_and_the_record_names_it(tmp_path: Path) -> None:
     with (
         OtlpReceiver() as collector,
         traced_sidecar(
@@ -71,7 +71,7 @@ def test_spans_of_a_produce_arrive_with_who_sent_them_and_the_record_names_the_s
         assert "hunter2" not in sidecar.log()
 
 
-def test_a_collector_that_is_away_costs_produce_nothing_and_is_told_of_once(tmp_path: Path) -> None:
+def test_a_collector_that_is_away_costs_produce_nothing_and_is_logged_once(tmp_path: Path) -> None:
     with OtlpReceiver() as gone:
         url = gone.url
     with traced_sidecar(tmp_path, url) as (sidecar, _):
@@ -130,7 +130,7 @@ def test_without_the_extra_the_start_says_how_to_install_it() -> None:
 def test_a_limit_of_the_queue_that_is_wrong_ends_the_start() -> None:
     ended = run(*SERVE, "--tracing", "otlp", OTEL_BSP_MAX_QUEUE_SIZE="often")
     assert ended.returncode == 2
-    assert "OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number from 1 on, got 'often'" in ended.stderr
+    assert "OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number of at least 1, got 'often'" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

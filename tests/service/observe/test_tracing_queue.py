@@ -1,4 +1,4 @@
-"""The queue of spans: bounded, counted, never in the way, over in time; and what is told of the SDK's log."""
+"""The queue of spans: bounded, counted, never blocking, ended in time; and which SDK log lines are shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_MS = 600_000
 
 
 class Collector(SpanExporter):
-    """Takes batches, once it is let; `outcome` is what becomes of them."""
+    """Takes batches, once the test lets it; `outcome` is its result for them."""
 
     def __init__(self, outcome: SpanExportResult | BaseException = SpanExportResult.SUCCESS) -> None:
         self.outcome = outcome
@@ -89,7 +89,7 @@ def test_a_span_waits_no_longer_than_the_delay() -> None:
     queue.close(0)
 
 
-def test_what_does_not_fit_is_dropped_and_counted_while_the_collector_takes_its_time() -> None:
+def test_spans_that_do_not_fit_are_dropped_and_counted_while_the_collector_is_slow() -> None:
     collector = Collector()
     collector.open.clear()
     queue = queue_to(collector, max_spans=5, batch_spans=2)
@@ -118,7 +118,7 @@ def test_spans_that_are_not_sampled_are_nobodys() -> None:
 
 
 @pytest.mark.parametrize("outcome", [SpanExportResult.FAILURE, ValueError("Bearer hunter2")])
-def test_failures_are_counted_and_told_when_they_begin_and_end(
+def test_failures_are_counted_and_logged_when_they_begin_and_end(
     outcome: SpanExportResult | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -133,7 +133,7 @@ def test_failures_are_counted_and_told_when_they_begin_and_end(
     queue.close(0)
     why = "HTTP status 503" if outcome is SpanExportResult.FAILURE else "ValueError"
     assert [record.getMessage() for record in caplog.records] == [
-        f"spans can't be sent, and are dropped until they can: {why}",
+        f"spans can't be sent and are dropped: {why}",
         "spans are sent again",
     ]
     assert (queue.dropped["export_failed"], queue.exported) == (3, 1)
@@ -193,10 +193,10 @@ def test_no_error_of_the_exporter_or_of_who_says_why_ends_the_thread(error: Base
     queue.close(0)
 
 
-def test_what_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fail(
+def test_a_batch_that_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fail(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As OTLP's does: it is told to shut down in a pause between two attempts, and answers that it failed."""
+    """As OTLP's exporter: shut down in a pause between two attempts, it returns a failure."""
     threads = threading.active_count()
     collector = Collector(SpanExportResult.FAILURE)
     collector.open.clear()
@@ -238,12 +238,12 @@ def test_the_sdks_variables_set_the_limits() -> None:
 def test_a_limit_that_is_none_is_refused_by_name() -> None:
     for value in ("0", "-1", "many", "9" * 5_000, "1.5"):
         with pytest.raises(
-            SettingsError, match=r"^OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number from 1 on"
+            SettingsError, match=r"^OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number of at least 1"
         ):
             QueueLimits.of({"OTEL_BSP_MAX_QUEUE_SIZE": value})
 
 
-# -- what the SDK says ---------------------------------------------------------------------------------------
+# -- log lines of the SDK ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def test_at_the_start_it_says_what_the_sdk_found_wrong_but_no_header(
     assert any("'often'" in line for line in reported)
 
 
-def test_why_an_export_failed_is_told_by_status_and_kind_without_the_texts_of_others(sdk_log: SdkLog) -> None:
+def test_a_failed_export_is_logged_with_status_and_kind_without_the_texts_of_others(sdk_log: SdkLog) -> None:
     logger = logging.getLogger("opentelemetry.exporter.x")
     refused = requests.ConnectionError("Bearer hunter2")
     refused.__cause__ = ConnectionRefusedError(111, "Connection refused")

@@ -152,7 +152,7 @@ def test_without_the_setting_for_headers_there_are_spans_and_no_headers() -> Non
     assert web.fake.submitted[0][0].headers == ()
 
 
-def test_what_the_caller_did_not_sample_is_no_span_and_is_passed_on_as_such() -> None:
+def test_a_request_that_the_caller_did_not_sample_has_no_span_and_is_passed_on_as_such() -> None:
     web = Traced()
     web.post(traceparent=UNSAMPLED)
     assert web.all_spans() == []
@@ -172,7 +172,7 @@ def test_several_records_have_a_count_and_no_partition_that_is_not_all_of_theirs
     assert not {"messaging.destination.partition.id", "messaging.kafka.message.tombstone"} & set(attributes)
 
 
-def test_a_tombstone_is_told_as_one() -> None:
+def test_a_tombstone_is_marked_as_one() -> None:
     web = Traced()
     web.post({"value": None, "key": "secret"})
     attributes = said(web.spans()["send orders"])
@@ -191,7 +191,7 @@ def test_records_that_name_their_own_context_keep_it_and_are_linked() -> None:
     assert one.headers == (("traceparent", own.encode()),)
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------
 
 
 def failing(*failed: int) -> Any:
@@ -204,7 +204,7 @@ def failing(*failed: int) -> Any:
     return outcome
 
 
-def test_failed_records_are_an_error_that_is_counted_and_each_kind_told_once() -> None:
+def test_failed_records_are_an_error_that_is_counted_and_each_kind_logged_once() -> None:
     web = Traced()
     web.fake.outcome_of = failing(0, 1, 2)
     assert web.post({"value": 1}, {"value": 2}, {"value": 3}, {"value": 4}).status_code == 207
@@ -229,7 +229,7 @@ def test_a_request_that_fails_as_a_whole_is_an_error_of_the_server_too() -> None
     assert said(servers[1])["error.type"] == "503"
 
 
-def test_what_the_client_refuses_is_an_error_of_its_span() -> None:
+def test_a_refusal_by_the_client_is_an_error_of_its_span() -> None:
     web = Traced()
     web.fake.refuses = RecordTooLargeError("the record is too large")
     assert web.post().status_code == 413
@@ -239,7 +239,7 @@ def test_what_the_client_refuses_is_an_error_of_its_span() -> None:
     assert spans["POST /v1/topics/{topic}/records"].status.status_code is StatusCode.UNSET
 
 
-def test_what_is_refused_before_it_reaches_the_client_has_a_span_of_the_server_only() -> None:
+def test_a_refusal_before_the_client_has_a_span_of_the_server_only() -> None:
     web = Traced()
     assert (
         web.ask("POST", PATH, content=b"no", headers={"content-type": "application/json"}).status_code == 400
@@ -248,7 +248,7 @@ def test_what_is_refused_before_it_reaches_the_client_has_a_span_of_the_server_o
     assert said(server)["http.response.status_code"] == 400
 
 
-def test_a_caller_who_leaves_is_told_and_its_records_span_ends_with_the_truth() -> None:
+def test_a_caller_who_leaves_is_reported_and_its_records_span_shows_the_real_outcome() -> None:
     web = Traced()
     web.fake.holds_records = True
 
@@ -311,7 +311,7 @@ def test_a_look_up_of_a_topic_that_is_not_there_is_named_by_its_route_too() -> N
     assert span.name == "GET /v1/topics/{topic}"
 
 
-def test_a_stream_is_a_span_and_each_portion_of_it_one_of_its_records() -> None:
+def test_a_stream_is_a_span_and_each_chunk_of_it_one_of_its_records() -> None:
     web = Traced()
 
     async def pieces() -> Any:
@@ -365,7 +365,7 @@ async def test_waits_for_metadata_and_for_memory_are_events_of_the_records_span(
     assert buffer.timestamp - metadata.timestamp == 200 * 1_000_000
 
 
-async def test_an_acknowledged_record_tells_its_partition_and_offset() -> None:
+async def test_the_span_of_an_acknowledged_record_has_its_partition_and_offset() -> None:
     web = Traced()
     web.fake.holds_records = True
     outcome = BatchOutcome("orders", 2, 17, 1_700_000_000_000, None, None, None, TimestampRuns(), 1)
@@ -403,7 +403,7 @@ def test_an_answer_that_goes_out_at_once_has_its_status() -> None:
     assert [said(span)["http.response.status_code"] for span in web.all_spans()] == [200, 304]
 
 
-async def test_a_bug_is_an_error_by_its_name_and_nobody_has_left() -> None:
+async def test_an_exception_is_an_error_by_its_name_and_no_disconnect() -> None:
     web = Traced()
 
     async def buggy(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,11 +1,11 @@
-"""Documents of advice for tests: an entry that is right, and whatever a test makes of it."""
+"""Documents of advice for tests: a valid entry, and changes by a test."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
 
-#: A little before the time at which a MockClock's calendar stands: 2023-11-14T22:13:20Z.
+#: A little before the wall time of a MockClock: 2023-11-14T22:13:20Z.
 COMPUTED_AT: Final = "2023-11-14T22:00:00Z"
 HOUR_MS: Final = 3_600_000
 

@@ -109,7 +109,7 @@ def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp
     assert ask(web, "/readyz").status_code == 503
 
 
-def test_it_is_not_ready_once_it_is_told_to_end(web: HttpApp) -> None:
+def test_it_is_not_ready_once_it_is_asked_to_end(web: HttpApp) -> None:
     web.app.sidecar.drain.announced = True
     assert ask(web, "/readyz").text == "shutting down\n"
 
@@ -158,7 +158,7 @@ async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpAp
     assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
 
 
-def test_what_is_not_there_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
+def test_an_unknown_path_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
     assert ask(web, "/").status_code == 404
     assert ask(web, "/v1/topics/orders").status_code == 404
     assert ask(web, "/metrics", method="POST").status_code == 405

@@ -1,4 +1,4 @@
-"""A sidecar that starts with advice: what it uses and ignores, what it says of it, what a document may be."""
+"""A sidecar that starts with advice: the used and ignored parts, its log lines, and valid documents."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 
 def metrics(app: App) -> list[str]:
-    """The lines about advice, and about the interval."""
+    """The lines about advice, about the interval, and how many topics advice keeps known."""
     text = generate_latest(make_registry(app)).decode()
     names = ("pilotfish_advice", "pilotfish_metadata_max_age")
-    return [line.removeprefix("pilotfish_") for line in text.splitlines() if line.startswith(names)]
+    lines = [line.removeprefix("pilotfish_") for line in text.splitlines() if line.startswith(names)]
+    return [*lines, f"topics kept: {app.advice.topics_kept}"]
 
 
 class Started:
@@ -92,7 +93,7 @@ def said_of_advice(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def turns() -> None:
-    """Lets the loop take what was posted to it."""
+    """Lets the loop run the callbacks that were posted to it."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -122,7 +123,7 @@ def test_when_the_cluster_is_known_topics_are_looked_up_and_the_interval_is_lowe
     assert metrics(started.web.app) == [
         "metadata_max_age_seconds 60.0",
         'advice_info{outcome="used"} 1.0',
-        "advice_topics 1.0",
+        "topics kept: 1",
     ]
     assert log.messages == [
         f"advice: {started.path}: advice[0], computed at 2023-11-14T22:00:00.000Z: 1 of 2 topics exist "
@@ -137,7 +138,7 @@ def test_metadata_that_came_before_the_app_began_is_as_good(tmp_path: Path) -> N
     async def scenario() -> None:
         await until(lambda: started.asked)
         await turns()
-        assert "advice_topics 2.0" in metrics(started.web.app)
+        assert "topics kept: 2" in metrics(started.web.app)
 
     started.run(scenario)
 
@@ -159,7 +160,7 @@ def test_advised_topics_are_kept_known_for_as_long_as_they_are_there(tmp_path: P
         started.refresh(orders=3, others=1)
         await turns()
         assert uses["orders"].touched
-        assert "advice_topics 1.0" in metrics(started.web.app)
+        assert "topics kept: 1" in metrics(started.web.app)
         assert len(started.asked) == 1
 
     started.run(scenario)
@@ -193,12 +194,12 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(tmp_path: Path) 
         (
             document(entry(service="search")),
             "other_service",
-            "{path}: advice: holds none for service 'billing'",
+            "{path}: advice: has none for service 'billing'",
         ),
         (
             document(entry(cluster_id="west")),
             "other_cluster",
-            "{path}: advice: for cluster west, and this one",
+            "{path}: advice: is for cluster west, but this is",
         ),
         (document(entry(ttl_ms=1)), "stale", "{path}: advice[0]: stale, computed at 2023-11-14T22:00"),
         (
@@ -208,7 +209,7 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(tmp_path: Path) 
         ),
     ],
 )
-def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
+def test_unusable_advice_is_logged_in_one_line_and_the_sidecar_goes_on(
     tmp_path: Path, log: pytest.LogCaptureFixture, content: bytes | None, outcome: str, reported: str
 ) -> None:
     started = Started(tmp_path, content)
@@ -224,7 +225,7 @@ def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
     assert metrics(started.web.app) == [
         "metadata_max_age_seconds 300.0",
         f'advice_info{{outcome="{outcome}"}} 1.0',
-        "advice_topics 0.0",
+        "topics kept: 0",
     ]
     (line,) = log.messages
     assert line.startswith("advice: " + reported.format(path=started.path))
@@ -237,9 +238,9 @@ def test_a_folder_or_a_pipe_in_the_place_of_the_file_holds_nothing_up(tmp_path: 
     assert 'advice_info{outcome="unreadable"} 1.0' in metrics(Started(tmp_path, None).web.app)
 
 
-def test_without_the_setting_nothing_is_read_and_nothing_told(log: pytest.LogCaptureFixture) -> None:
+def test_without_the_setting_nothing_is_read_and_nothing_logged(log: pytest.LogCaptureFixture) -> None:
     app = HttpApp().app
-    assert metrics(app) == ["metadata_max_age_seconds 300.0", "advice_topics 0.0"]
+    assert metrics(app) == ["metadata_max_age_seconds 300.0", "topics kept: 0"]
     assert log.messages == []
 
 
@@ -318,7 +319,7 @@ def test_an_entry_is_taken_for_its_service_by_its_cluster() -> None:
     }
 
 
-def test_what_a_later_pipeline_adds_is_left_alone() -> None:
+def test_members_that_a_later_pipeline_adds_are_ignored() -> None:
     content = document(entry(broker_hints=[1]), made_by="a later one")
     assert parse_advice(content, "billing").keys() == {"cluster"}
 
@@ -328,7 +329,7 @@ def test_a_broken_entry_of_another_service_is_that_services_matter() -> None:
     assert parse_advice(content, "billing")["cluster"].place == "advice[1]"
 
 
-def test_what_is_broken_is_named_by_its_place() -> None:
+def test_a_broken_entry_is_named_by_its_place() -> None:
     for content, reported in (
         (b"", "the document: "),
         (b"\xff\xfe", "the document: "),
@@ -361,7 +362,7 @@ def test_what_is_broken_is_named_by_its_place() -> None:
         (document(entry(warm_topics=[".."])), "advice[0].warm_topics[0]: a topic can't be named '..'"),
         (
             document(entry(), entry()),
-            "advice[1]: advises service 'billing' on cluster 'cluster' a second time",
+            "advice[1]: second entry for service 'billing' on cluster 'cluster'",
         ),
         (b'{"version":1,"advice":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "the document: "),
     ):
@@ -377,14 +378,14 @@ def test_more_topics_than_one_request_may_ask_for_are_too_many() -> None:
     )
     outcome, message = ignored(document(entry(warm_topics=names)))
     assert outcome is Outcome.TOO_LARGE
-    assert message == "advice[0].warm_topics: 1001 topics, at most 1000 are taken"
+    assert message == "advice[0].warm_topics: 1001 topics; at most 1000 are allowed"
 
 
 def test_advice_for_other_services_is_none() -> None:
     for content in (document(), b'{"version":1,"advice":[]}'):
         assert ignored(content, "search") == (
             Outcome.OTHER_SERVICE,
-            "advice: holds none for service 'search'",
+            "advice: has none for service 'search'",
         ), content
 
 

@@ -1,4 +1,4 @@
-"""bootstrap.servers that are no brokers, broken ones, or nameless yet: the sidecar says so and stays up."""
+"""bootstrap.servers that are no brokers, broken ones, or without an address yet: logged, and it stays up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: What each peer is to be called, in the log and the status. Silence shows only when the request times out.
-TOLD = {
+COMPLAINTS = {
     # Reset, where it closes after something had come that it did not read.
     "accepts and closes": r"closed|reset the connection",
     "closes instead of an answer": r"closed",
@@ -69,7 +69,7 @@ def test_a_peer_that_is_no_broker_is_called_by_its_fault_and_tried_again_in_peac
     with ScriptedPeer(script) as peer:
         host, port = peer.address
         with Sidecar(tmp_path, bootstrap_servers=f"{host}:{port}", kafka=SETTINGS) as sidecar:
-            fault = re.compile(TOLD[name])
+            fault = re.compile(COMPLAINTS[name])
             wait_until(
                 lambda: fault.search(errors_in_status(sidecar)),
                 what=f"{fault.pattern!r} in the status",
@@ -93,7 +93,7 @@ def test_a_peer_that_is_no_broker_is_called_by_its_fault_and_tried_again_in_peac
             assert "Traceback" not in sidecar.log()
 
 
-def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_a_port_without_a_listener_is_named_with_the_reason(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     with Sidecar(tmp_path, bootstrap_servers=f"127.0.0.1:{port}") as sidecar:
         wait_until(lambda: "refused" in errors_in_status(sidecar), what="a refusal")
@@ -142,7 +142,7 @@ def dns(tmp_path: Path) -> Iterator[SteeredDns]:
 
 
 def bootstrap_node(sidecar: Sidecar) -> dict[str, Any]:
-    """What the status says of the first of bootstrap.servers."""
+    """The status of the first of bootstrap.servers."""
     nodes = sidecar.api.get("/v1/status").json()["nodes"]
     return next((node for node in nodes if node["id"] == -1), {"last_error": None})
 
@@ -175,8 +175,9 @@ def test_a_sidecar_whose_brokers_have_no_name_yet_says_so_and_is_ready_when_they
             environment=dns.environment(),
             flags=(
                 *("--events-topic", "events", "--spool-folder", str(tmp_path / "spool")),
-                *("--startup-max-wait-ms", "400", "--events-heartbeat-ms", "1000"),
+                *("--startup-max-wait-ms", "400"),
             ),
+            limits={"events_heartbeat_ms": 1_000},
         ) as sidecar:
             node = wait_for_error(sidecar, "Name or service not known")
             assert node["host"] == HOST
@@ -235,7 +236,7 @@ def test_a_resolver_that_hangs_holds_up_neither_the_sidecar_nor_its_end(
     with sidecar_of_a_hung_name(tmp_path, dns) as sidecar:
         assert sidecar.admin.get("/livez").status_code == 200
         assert sidecar.terminate() == 0
-        assert "has ended in order" in sidecar.log()
+        assert "has shut down" in sidecar.log()
         assert "did not end within" not in sidecar.log()
 
 

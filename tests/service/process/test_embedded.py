@@ -1,4 +1,4 @@
-"""The cluster for trying out: it runs at once, is steered over HTTP and by the CLI, and may keep a folder."""
+"""The embedded cluster: it runs at once, is controlled over HTTP and by the CLI, and may keep a folder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_partition_keeps_its_newest_records() -> None:
     assert 15 <= len(offsets) <= 17
 
 
-def test_what_it_had_is_there_again_from_its_folder(tmp_path: Path) -> None:
+def test_its_records_and_topics_are_there_again_from_its_folder(tmp_path: Path) -> None:
     with EmbeddedCluster(topics=("orders",), folder=tmp_path / "kept") as cluster:
         assert send(cluster, "orders", b"first") == 0
         cluster_id, topic_id = cluster.kafka.cluster_id, cluster.kafka.topic_id("orders")
@@ -111,7 +111,7 @@ def test_a_cluster_without_brokers_is_refused() -> None:
 
 
 class Tried:
-    """`pilotfish serve --embedded` as a process, its command line, and what it said to try."""
+    """`pilotfish serve --embedded` as a process, its command line, and the calls that it suggested."""
 
     def __init__(self, process: subprocess.Popen[str], api_port: int, admin_port: int) -> None:
         assert process.stdout is not None
@@ -158,7 +158,7 @@ def produce(tried: Tried, value: str, partition: int) -> dict[str, object]:
     return dict(answer.json()["results"][0])
 
 
-def test_what_to_try_can_be_tried(tried: Tried) -> None:
+def test_the_suggested_calls_work(tried: Tried) -> None:
     (url,) = [line.split()[-1] for line in tried.said if line.endswith("/v1/status\n")]
     assert httpx.get(url, trust_env=False).json()["state"] == "running"
     (line,) = [line for line in tried.said if "embedded stop 1" in line]
@@ -201,7 +201,7 @@ def partitions(tried: Tried) -> list[dict[str, object]]:
     return list(topic["partitions"])
 
 
-def test_what_can_not_be_is_refused_with_what_there_is(tried: Tried) -> None:
+def test_an_impossible_call_is_refused_with_the_possible_values(tried: Tried) -> None:
     for words, said in (
         (("stop", "9"), "there is no broker 9; there are 1 to 3"),
         (("move", "demo", "7", "2"), "topic demo has the partitions 0 to 3, not 7"),

@@ -1,4 +1,4 @@
-"""Full collections come when few wait or when one is long overdue; the interpreter gets its ways back."""
+"""Full collections run when few requests wait or when one is long overdue; at the end all is restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """As much of an event loop as is asked for; its time is turned by hand."""
+    """The used part of an event loop; its time is set by hand."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -48,7 +48,7 @@ class Loop:
 @pytest.fixture(autouse=True)
 def collector_as_it_was() -> Iterator[None]:
     before = gc.get_threshold()
-    gc.unfreeze()  # tests/conftest.py set aside what was collected
+    gc.unfreeze()  # tests/conftest.py froze the objects of the collection
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
@@ -65,7 +65,7 @@ class Rig:
         self.collections += 1
 
 
-def test_the_start_is_set_aside_and_full_collections_are_no_longer_counted_out() -> None:
+def test_the_objects_of_the_start_are_frozen_and_full_collections_are_no_longer_counted_out() -> None:
     rig = Rig()
     rig.garbage.begin()
     assert rig.collections == 0  # it would hold the start up, for next to nothing

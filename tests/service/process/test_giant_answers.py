@@ -1,6 +1,6 @@
-"""A broker answers with tens of megabytes that nobody asked for, or that no cluster has.
+"""A broker answers with tens of megabytes that were not requested, or that no cluster has.
 
-The sidecar holds none of it, goes on answering, and says which limit was exceeded, and by which broker.
+The sidecar keeps none of it, goes on answering, and logs which limit was exceeded, and by which broker.
 """
 
 from __future__ import annotations

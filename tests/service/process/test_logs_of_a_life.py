@@ -1,7 +1,7 @@
 """The log of a sidecar through start, broker death and return, and drain: as people read it.
 
-One line a state change: what goes on and on (a dead broker that is tried each second, a topic that is asked
-for again and again) is told once. Brokers are the fake cluster's, the sidecar a process of its own.
+There is one line for each state change. A lasting condition (a dead broker that is tried each second, a topic
+that is asked for again and again) is logged once. Brokers are the fake cluster's; the sidecar is a process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUICK: Final = {
     "metadata.max.age.ms": "500",
 }
 FLAGS: Final = ("--log-format", "json", "--drain-timeout-ms", "1000")
-NO_BROKER: Final = "No broker can be connected to; metadata is not refreshed until one can"
+NO_BROKER: Final = "No broker is reachable; metadata is not refreshed until one is"
 
 
 def lines(sidecar: Sidecar) -> list[dict[str, Any]]:
@@ -72,10 +72,10 @@ def test_an_outage_of_all_brokers_is_a_few_lines_however_long_it_lasts(tmp_path:
             wait_until(lambda: sidecar.produce("orders", ONE).status_code == 200, what="a produce")
             back = messages(sidecar)[quiet:]
             assert any(each.startswith("Metadata is refreshed again, ") for each in back)
-            assert any(re.search(r"is ready; attempts that failed before: \d+$", each) for each in back)
+            assert any(re.search(r"is ready; earlier attempts failed: \d+$", each) for each in back)
 
 
-def test_a_topic_that_is_not_there_is_told_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_topic_is_logged_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
     with (
         FakeCluster(brokers=1) as kafka,
         Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=QUICK, flags=FLAGS) as sidecar,
@@ -87,7 +87,7 @@ def test_a_topic_that_is_not_there_is_told_once_however_often_it_is_asked_for(tm
         assert "{'nope': 'UNKNOWN_TOPIC_OR_PARTITION'}" in warnings[0]
 
 
-def test_a_start_and_an_end_in_order_are_told_line_by_line(tmp_path: Path) -> None:
+def test_a_start_and_an_orderly_end_are_logged_line_by_line(tmp_path: Path) -> None:
     with (
         FakeCluster(brokers=1) as kafka,
         Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, flags=FLAGS) as sidecar,
@@ -103,7 +103,7 @@ def test_a_start_and_an_end_in_order_are_told_line_by_line(tmp_path: Path) -> No
         r"Cluster ID: ",
         r"SIGTERM: shutting down",
         r"Closing the Kafka producer with a timeout of 1000 ms",
-        r"everything that was accepted is acknowledged",
+        r"all accepted records are acknowledged",
     ]
     rest = iter(reported)
     for pattern in expected:

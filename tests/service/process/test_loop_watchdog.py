@@ -1,4 +1,4 @@
-"""Loops that stand still: told once with all threads' stacks, which are bounded and show no values."""
+"""Stalled loops: logged once with the stacks of all threads, which are bounded and show no values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Probed:
         }
 
 
-def test_the_stacks_of_a_standstill_are_told_once_however_often_it_is_probed(logged: list[str]) -> None:
+def test_the_stacks_of_a_stall_are_logged_once_however_often_it_is_probed(logged: list[str]) -> None:
     probed = Probed()
     for _ in range(3):
         assert probed.probe(poll=False) == "the poll loop did not turn within 50 ms"
@@ -90,7 +90,7 @@ def test_the_stacks_of_a_standstill_are_told_once_however_often_it_is_probed(log
     assert probed.counted() == {"poll": 1, "event": 0}
 
 
-def test_when_it_turns_that_is_told_and_the_next_standstill_is_told_anew(logged: list[str]) -> None:
+def test_the_end_of_a_stall_is_logged_and_the_next_stall_is_logged_anew(logged: list[str]) -> None:
     probed = Probed()
     probed.probe(poll=False)
     assert probed.probe(poll=True) is None
@@ -102,7 +102,7 @@ def test_when_it_turns_that_is_told_and_the_next_standstill_is_told_anew(logged:
     assert probed.counted() == {"poll": 2, "event": 0}
 
 
-def test_each_loop_has_a_standstill_of_its_own(logged: list[str]) -> None:
+def test_each_loop_has_stalls_of_its_own(logged: list[str]) -> None:
     probed = Probed()
     probed.probe(poll=True, event=False)
     assert probed.probe(poll=False, event=False) == (
@@ -117,7 +117,7 @@ def test_each_loop_has_a_standstill_of_its_own(logged: list[str]) -> None:
     assert probed.counted() == {"poll": 1, "event": 1}
 
 
-def test_both_at_once_are_told_with_one_set_of_stacks(logged: list[str]) -> None:
+def test_both_at_once_are_logged_with_one_set_of_stacks(logged: list[str]) -> None:
     probed = Probed()
     probed.probe(poll=False, event=False)
     assert logged[0] == f"the poll loop and the event loop {HEAD}"
@@ -132,14 +132,14 @@ def test_a_client_that_closes_is_not_said_to_turn_again(logged: list[str]) -> No
     assert "the poll loop turns again" not in logged
 
 
-def test_without_a_standstill_no_stack_is_taken() -> None:
+def test_without_a_stall_no_stack_is_taken() -> None:
     def take() -> list[ThreadStack]:
-        raise AssertionError("nobody stands")
+        raise AssertionError("no stack was wanted")
 
     LoopWatchdog(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stalled=[], after_ms=50)
 
 
-async def test_where_nobody_probes_the_sidecar_looks_after_its_loops_itself(logged: list[str]) -> None:
+async def test_without_probes_the_sidecar_watches_its_loops_itself(logged: list[str]) -> None:
     probed = Probed()
     probed.web.producer.turns_when_woken = False
     loop = asyncio.get_running_loop()
@@ -205,7 +205,7 @@ def test_an_admin_listener_that_ended_by_itself_begins_anew(caplog: pytest.LogCa
     assert "the admin listener has ended unexpectedly and is restarted" in caplog.text
 
 
-def test_what_runs_beside_the_listener_is_ended_with_it() -> None:
+def test_tasks_beside_the_listener_are_ended_with_it() -> None:
     ended = threading.Event()
 
     async def watch() -> None:
@@ -223,7 +223,7 @@ def test_what_runs_beside_the_listener_is_ended_with_it() -> None:
     assert ended.is_set()
 
 
-def test_an_admin_listener_that_can_not_begin_is_told_of_once_and_can_be_stopped(
+def test_an_admin_listener_that_can_not_begin_is_logged_once_and_can_be_stopped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bound = bound_socket("127.0.0.1", 0, "admin_port")
@@ -245,7 +245,7 @@ def test_an_admin_listener_that_is_stopped_at_once_ends() -> None:
         assert not admin._thread.is_alive()
 
 
-# -- where threads stand -------------------------------------------------------------------------------------
+# -- stacks of threads ---------------------------------------------------------------------------------------
 
 
 def wait_here(go_on: threading.Event, password: str) -> None:
@@ -260,7 +260,7 @@ def deeply(calls: int, go_on: threading.Event) -> None:
         wait_here(go_on, "hunter2")
 
 
-def stands(thread: threading.Thread) -> bool:
+def is_waiting(thread: threading.Thread) -> bool:
     """Looked up without `stacks`, which shows some only where other tests have left many threads."""
     functions, frame = [], sys._current_frames().get(thread.ident or 0)
     while frame is not None:
@@ -270,8 +270,8 @@ def stands(thread: threading.Thread) -> bool:
 
 
 @contextmanager
-def standing(count: int = 1, deep: int = 0) -> Iterator[None]:
-    """So many threads that stand in `wait_here`, named 0-stuck-0, 0-stuck-1, …: the first by name."""
+def waiting_threads(count: int = 1, deep: int = 0) -> Iterator[None]:
+    """So many threads that wait in `wait_here`, named 0-stuck-0, 0-stuck-1, …: the first by name."""
     go_on = threading.Event()
     threads = [
         threading.Thread(target=deeply, args=(deep, go_on), name=f"0-stuck-{number}")
@@ -280,7 +280,7 @@ def standing(count: int = 1, deep: int = 0) -> Iterator[None]:
     for thread in threads:
         thread.start()
     try:
-        wait_until(lambda: all(map(stands, threads)), what="threads that stand")
+        wait_until(lambda: all(map(is_waiting, threads)), what="waiting threads")
         yield
     finally:
         go_on.set()
@@ -293,7 +293,7 @@ def stack_of(name: str) -> str:
 
 
 def test_a_thread_is_shown_by_its_name_with_each_call_the_innermost_last() -> None:
-    with standing():
+    with waiting_threads():
         calls = stack_of("0-stuck-0").splitlines()
     places = [call.rpartition(" in ")[2] for call in calls]
     assert places[-1] == "Condition.wait"
@@ -302,18 +302,18 @@ def test_a_thread_is_shown_by_its_name_with_each_call_the_innermost_last() -> No
 
 
 def test_neither_values_nor_lines_of_source_are_shown() -> None:
-    with standing():
+    with waiting_threads():
         shown = stack_of("0-stuck-0")
     assert "hunter2" not in shown
     assert "password" not in shown
 
 
-def test_who_asks_is_not_among_them() -> None:
+def test_the_asking_thread_is_not_among_them() -> None:
     assert threading.current_thread().name not in dict(stacks())
 
 
 def test_of_a_deep_stack_the_innermost_calls_are_shown() -> None:
-    with standing(deep=500):
+    with waiting_threads(deep=500):
         calls = stack_of("0-stuck-0").splitlines()
     assert len(calls) == MAX_CALLS + 1
     assert calls[0] == "(calls further out are left out)"
@@ -321,5 +321,5 @@ def test_of_a_deep_stack_the_innermost_calls_are_shown() -> None:
 
 
 def test_of_many_threads_so_many_are_shown() -> None:
-    with standing(MAX_THREADS + 1):
+    with waiting_threads(MAX_THREADS + 1):
         assert len(stacks()) == MAX_THREADS

@@ -56,7 +56,7 @@ async def test_a_body_in_chunks_without_length_is_bounded_over_tcp_too() -> None
     assert reported == [413, 413]
 
 
-async def test_warm_topics_are_told_to_the_producer() -> None:
+async def test_warm_topics_are_passed_to_the_producer() -> None:
     running = RunningServer(warm_topics="a,b")
     async with running.clients():
         assert running.producer.configured == ["a", "b"]
@@ -69,7 +69,7 @@ async def test_a_caller_who_hangs_up_frees_its_place_over_tcp() -> None:
         with pytest.raises(httpx.ReadTimeout):
             await api.post(PATH, content=ONE, headers=JSON, timeout=httpx.Timeout(5, read=0.05))
         await until(lambda: not running.producer.waiting)
-        await until(lambda: running.app.sidecar.room.requests == 0)
+        await until(lambda: running.app.sidecar.admission.requests == 0)
 
 
 async def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with_0() -> None:
@@ -110,7 +110,7 @@ async def test_a_producer_that_was_handed_in_is_not_started_or_closed() -> None:
     assert running.producer.state == "starting"
 
 
-def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_that_could_not_be_delivered_are_named(caplog: pytest.LogCaptureFixture) -> None:
     left = (Unacknowledged("orders", 3, 17), Unacknowledged("audit", None, 2))
     report_unacknowledged(CloseReport(left))
     reported = [record.getMessage() for record in caplog.records]
@@ -122,8 +122,8 @@ def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) 
 
 def test_a_drain_that_delivered_all_says_what_had_failed_before(caplog: pytest.LogCaptureFixture) -> None:
     for failed_earlier, reported in (
-        (0, "everything that was accepted is acknowledged"),
-        (3, "everything that was still open is acknowledged; 3 records had failed before the drain"),
+        (0, "all accepted records are acknowledged"),
+        (3, "all open records are acknowledged; 3 records had failed before the drain"),
     ):
         caplog.clear()
         with caplog.at_level("INFO"):
@@ -142,11 +142,11 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
             if "shutting down" in line:
                 break
 
-        def told_again() -> bool:
+        def asked_again() -> bool:
             process.send_signal(signal.SIGTERM)  # counts as the first one for a while
             return process.poll() is not None
 
-        wait_until(told_again, what="the end")
+        wait_until(asked_again, what="the end")
         assert process.returncode == 128 + signal.SIGTERM
         assert "again: ending at once" in process.stderr.read()
 

@@ -1,7 +1,7 @@
-"""Two thousand requests blocked on unknown topics, in a real sidecar on real sockets: nobody else notices.
+"""Two thousand requests blocked on unknown topics, in a real sidecar on real sockets, delay no other request.
 
 Each ends at its own deadline, no thread waits for any of them, and look-ups are answered before the first of
-them has ended. That a look-up costs the same meanwhile is counted in tests/speed/test_lookups_do_not_grow.py.
+them has ended. tests/speed/test_lookups_do_not_grow.py counts the cost of a look-up meanwhile.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def threads_of(sidecar: Sidecar) -> int:
     return len(list(Path(f"/proc/{sidecar.process.pid}/task").iterdir()))
 
 
-def test_two_thousand_blocked_requests_hold_nobody_up_and_each_ends_at_its_own_deadline(
+def test_two_thousand_blocked_requests_delay_no_other_and_each_ends_at_its_own_deadline(
     sidecar: Sidecar,
 ) -> None:
     port = sidecar.api_port
@@ -128,7 +128,7 @@ def test_two_thousand_blocked_requests_hold_nobody_up_and_each_ends_at_its_own_d
         (404, "UNKNOWN_TOPIC_OR_PARTITION", "metadata")
     }
     late_ms = [e.problem["waited_ms"] - e.max_block_ms for e in ended]
-    # A look-up's wait is told from when its ticket was taken, which is a moment after it came.
+    # A look-up's wait is measured from the moment it got its ticket, a little after it came.
     assert min(late_ms) >= -EARLY_MS
     assert max(late_ms) < LATE_MS
     assert all(e.took_ms >= e.max_block_ms for e in ended)

@@ -1,4 +1,4 @@
-"""Which bodies are understood aside and what comes back from there; and the bytes of answers."""
+"""Which bodies are parsed on another thread, and their results; and the bytes of answers."""
 
 from __future__ import annotations
 
@@ -28,61 +28,61 @@ def test_a_body_is_light_by_its_bytes_members_and_levels() -> None:
 
 
 async def test_a_light_body_is_read_at_once_and_a_heavy_one_on_a_thread() -> None:
-    aside, here = BodyThreads(), threading.current_thread()
-    light = aside.read(lambda body: threading.current_thread(), b"a")
+    body_threads, here = BodyThreads(), threading.current_thread()
+    light = body_threads.read(lambda body: threading.current_thread(), b"a")
     with pytest.raises(StopIteration) as at_once:
         light.send(None)
-    heavy = await aside.read(lambda body: threading.current_thread(), b"a" * 1_000_000)
-    aside.close()
+    heavy = await body_threads.read(lambda body: threading.current_thread(), b"a" * 1_000_000)
+    body_threads.close()
     assert at_once.value.value is here
     assert heavy.name.startswith("pilotfish-bodies")
 
 
 async def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
-    aside, goes_on = BodyThreads(), threading.Event()
-    begun = [asyncio.create_task(aside.do(goes_on.wait)) for _ in range(4)]
-    waits_for_a_thread = asyncio.create_task(aside.do(lambda: "never"))
+    body_threads, goes_on = BodyThreads(), threading.Event()
+    begun = [asyncio.create_task(body_threads.do(goes_on.wait)) for _ in range(4)]
+    waits_for_a_thread = asyncio.create_task(body_threads.do(lambda: "never"))
     await asyncio.sleep(0)
-    aside.close()
+    body_threads.close()
     goes_on.set()
     assert await asyncio.gather(*begun) == [True] * 4
     with pytest.raises(asyncio.CancelledError):
         await waits_for_a_thread
 
 
-async def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:
-    aside = BodyThreads()
+async def test_exceptions_of_the_work_come_through_and_a_lack_of_memory_is_503() -> None:
+    body_threads = BodyThreads()
 
     def fail(error: Exception) -> None:
         raise error
 
     with pytest.raises(ValueError, match="no body"):
-        await aside.do(lambda: fail(ValueError("no body")))
+        await body_threads.do(lambda: fail(ValueError("no body")))
     for body in (b"a", b"a" * 1_000_000):
         with pytest.raises(ProblemError) as refused:
-            await aside.read(lambda body: fail(MemoryError()), body)
+            await body_threads.read(lambda body: fail(MemoryError()), body)
         assert refused.value.problem.status == 503
     with pytest.raises(MemoryError):  # records were sent: it is no 503 that says that none were
-        await aside.report(lambda: fail(MemoryError()))
-    aside.close()
+        await body_threads.report(lambda: fail(MemoryError()))
+    body_threads.close()
 
 
 async def test_the_work_knows_whose_request_it_is() -> None:
-    aside, request = BodyThreads(), ContextVar[str]("request")
+    body_threads, request = BodyThreads(), ContextVar[str]("request")
     request.set("this one")
-    assert await aside.do(request.get) == "this one"
-    aside.close()
+    assert await body_threads.do(request.get) == "this one"
+    body_threads.close()
 
 
 async def test_a_caller_who_leaves_does_not_wait_for_the_work() -> None:
-    aside, goes_on = BodyThreads(), threading.Event()
-    task = asyncio.create_task(aside.do(goes_on.wait))
+    body_threads, goes_on = BodyThreads(), threading.Event()
+    task = asyncio.create_task(body_threads.do(goes_on.wait))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     goes_on.set()
-    aside.close()
+    body_threads.close()
 
 
 def test_a_list_is_let_go_of_and_a_tuple_is_not() -> None:
@@ -92,7 +92,7 @@ def test_a_list_is_let_go_of_and_a_tuple_is_not() -> None:
     assert items == []
 
 
-# -- the bytes of an answer: told in runs they are those that the receipts make one by one -------------------
+# -- the bytes of an answer: runs give the same ones as single receipts --------------------------------------
 
 
 RUNS = st.lists(
@@ -109,7 +109,7 @@ RUNS = st.lists(
 
 
 @given(runs=RUNS)
-def test_runs_are_told_as_their_records_would_be(runs: list[AcknowledgedRun]) -> None:
+def test_runs_are_answered_as_their_records_would_be(runs: list[AcknowledgedRun]) -> None:
     receipts = [
         RecordMetadata("orders", partition, None if base is None else base + n, timestamp_ms)
         for records, partition, base, timestamp_ms in runs

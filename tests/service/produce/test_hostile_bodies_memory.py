@@ -1,4 +1,4 @@
-"""No body takes many times its length while it is read, and none of it is left when it is answered."""
+"""No body takes many times its length in memory while it is read, and it is freed when it is answered."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ _BODIES: Final = {
 }
 
 
-#: To one who splits a stream at its brackets, and looks at no name, these are the same as "empty records".
+#: A splitter that only looks at brackets, and at no names, treats these like "empty records".
 _SAME_TO_A_SPLITTER: Final = {"empty entries", "look-ups"}
 
 
 def _status_of(web: HttpApp, path: str, body: bytes, content_type: str) -> int:
-    """How it is answered, however long that takes: seconds of CPU, where memory is traced."""
+    """The answer, without a deadline: tracing memory takes seconds of CPU."""
 
     async def asked() -> int:
         async with web.client() as client:
@@ -75,7 +75,7 @@ def _holds_less_than(limit_bytes: float) -> bool:
 
 @pytest.fixture
 def _no_collector() -> Iterator[None]:
-    """What is left in a cycle is there until the collector comes, seconds later: nothing may count on it."""
+    """Objects in a cycle live until the collector runs, seconds later: nothing may rely on it."""
     gc.collect()
     gc.disable()
     yield

@@ -1,4 +1,4 @@
-"""Idempotency-Key: what comes again is answered as the first was, and written once."""
+"""Idempotency-Key: a repeated request is answered as the first was, and written once."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def answers_with(web: HttpApp, *outcomes: Outcome) -> None:
 
 
 def end(ticket: FakeTicket, *outcomes: Outcome) -> None:
-    """The request's deadline: its caller is told, and the client goes on."""
+    """The request's deadline: its caller gets the result, and the client goes on."""
     ticket.done(FakeResult(outcomes))
 
 
@@ -152,7 +152,7 @@ def test_a_key_belongs_to_its_topic_and_to_its_caller(web: HttpApp) -> None:
     assert not is_replay(hers)
 
 
-def test_a_key_that_is_none_or_that_stands_twice_is_400(web: HttpApp) -> None:
+def test_a_key_that_is_none_or_a_duplicate_is_400(web: HttpApp) -> None:
     none = ("", '"', '""', "a b", '"a', 'a"', "a,b", "ü", "a\x7f", '"a"b', '"a";b=1', "x" * 256, "a\\b")
     for keys in (*([key] for key in none), ["a", "a"]):
         given = [(b"idempotency-key", key.encode()) for key in keys]
@@ -192,7 +192,9 @@ OUTCOMES: list[tuple[list[Outcome], int, bool]] = [
 ]
 
 
-def test_what_may_have_been_written_is_kept_and_what_was_not_is_tried_again(web: HttpApp) -> None:
+def test_a_request_that_may_have_been_written_is_kept_and_one_that_was_not_is_tried_again(
+    web: HttpApp,
+) -> None:
     for number, (outcomes, status, is_kept) in enumerate(OUTCOMES):
         web.producer.submitted.clear()
         key = f"of-{number}"
@@ -209,14 +211,14 @@ def test_what_may_have_been_written_is_kept_and_what_was_not_is_tried_again(web:
             assert (second.content, second.headers.get(failed)) == (first.content, first.headers.get(failed))
 
 
-def test_what_was_sent_without_acknowledgements_is_kept() -> None:
+def test_a_request_without_acknowledgements_is_kept() -> None:
     web = HttpApp(kafka={"acks": "0"})
     web.producer.set_topics({"orders": 1})
     assert [post(web).status_code, post(web).status_code] == [202, 202]
     assert len(web.producer.submitted) == 1
 
 
-def test_what_is_refused_before_it_is_taken_on_is_tried_again(web: HttpApp) -> None:
+def test_a_request_that_is_refused_before_it_is_accepted_is_tried_again(web: HttpApp) -> None:
     assert post(web, b"{").status_code == 400
     web.producer.refuses = RecordTooLargeError("The message is too large")
     assert post(web, ONE).status_code == 413
@@ -232,11 +234,11 @@ async def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(w
     web.producer.holds_records = True
     async with web.client() as client:
         asked = [asyncio.create_task(ask(client)) for _ in range(3)]
-        await until(lambda: web.app.sidecar.room.requests == 3)
+        await until(lambda: web.app.sidecar.admission.requests == 3)
         web.producer.acknowledge(web.producer.waiting[0])
         answers = await asyncio.gather(*asked)
     assert_one_was_written(web, answers)
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
 def assert_one_was_written(web: HttpApp, answers: Sequence[httpx.Response]) -> None:
@@ -246,26 +248,26 @@ def assert_one_was_written(web: HttpApp, answers: Sequence[httpx.Response]) -> N
 
 
 async def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: HttpApp) -> None:
-    """A long body is understood in portions, and the second comes between those of the first."""
+    """A long body is parsed in chunks, and the second request comes between those of the first."""
     long = b'{"records":[' + b'{"value":1},' * 9_999 + b'{"value":1}]}'
     async with web.client() as client:
         answers = await asyncio.gather(*(ask(client, long) for _ in range(3)))
     assert_one_was_written(web, answers)
 
 
-async def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(web: HttpApp) -> None:
+async def test_a_joined_request_of_which_nothing_was_written_gets_that_answer_too(web: HttpApp) -> None:
     web.producer.holds_records = True
     answers_with(web, NOT_WRITTEN)
     async with web.client() as client:
         asked = [asyncio.create_task(ask(client)) for _ in range(2)]
-        await until(lambda: web.app.sidecar.room.requests == 2)
+        await until(lambda: web.app.sidecar.admission.requests == 2)
         web.producer.acknowledge(web.producer.waiting[0])
         answers = await asyncio.gather(*asked)
     assert [answer.status_code for answer in answers] == [503, 503]
     assert len(web.app.sidecar.keys) == 0
 
 
-async def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
+async def test_a_repeated_request_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
         asked = asyncio.create_task(ask(client))
@@ -276,12 +278,12 @@ async def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: Ht
     outcomes = late.json()
     said = [outcomes[name] for name in ("status", "written", "phase", "waited_ms", "retriable")]
     assert said == [504, "unknown", "delivery", 10, True]
-    assert "ask again, under the same key" in outcomes["detail"]
+    assert "retry with the same key" in outcomes["detail"]
     assert first.status_code == 200
     assert is_replay(again)
 
 
-async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
+async def test_the_disconnects_of_two_waiting_callers_are_independent(web: HttpApp) -> None:
     web.producer.holds_records = True
     headers = {"content-type": "application/json", "idempotency-key": "k1"}
     async with (
@@ -291,10 +293,10 @@ async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp)
     ):
         for caller in (first, second, third):
             caller.end(ONE)
-        await until(lambda: web.app.sidecar.room.requests == 3)
+        await until(lambda: web.app.sidecar.admission.requests == 3)
         second.leave()
         first.leave()
-        await until(lambda: web.app.sidecar.room.requests == 1)
+        await until(lambda: web.app.sidecar.admission.requests == 1)
         web.producer.acknowledge(web.producer.waiting[0])
         await asyncio.shield(third.request)
         assert (first.status, second.status) == (None, None)
@@ -313,11 +315,11 @@ async def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_
         caller.leave()
         await asyncio.shield(caller.request)
         assert caller.status is None
-    room, ticket = web.app.sidecar.room, web.producer.waiting[0]
+    admission, ticket = web.app.sidecar.admission, web.producer.waiting[0]
     assert not ticket.cancelled, "what was asked for under a key is delivered"
-    assert (room.requests, room.bytes) == (0, len(ONE))
+    assert (admission.requests, admission.bytes) == (0, len(ONE))
     web.producer.acknowledge(ticket)
-    assert room.bytes == 0
+    assert admission.bytes == 0
     async with web.client() as client:
         again = await ask(client)
     assert (again.status_code, is_replay(again)) == (200, True)
@@ -346,7 +348,7 @@ async def test_a_retry_of_what_answered_504_waits_for_the_truth(
 ) -> None:
     async with ended_with(web, ONE, UNKNOWN) as (client, first, ticket):
         retry = asyncio.create_task(ask(client))
-        await until(lambda: web.app.sidecar.room.requests)
+        await until(lambda: web.app.sidecar.admission.requests)
         assert not retry.done()
         settle(ticket, truth)
         answers = [first, await retry, await ask(client)]
@@ -422,7 +424,7 @@ def test_where_there_is_no_room_the_oldest_answers_go(settings: dict[str, int]) 
     assert [sample.value for sample in families["pilotfish_idempotency_keys_forgotten_early"]] == [2]
 
 
-async def test_what_still_runs_is_never_forgotten_and_more_of_it_is_429() -> None:
+async def test_running_requests_are_never_forgotten_and_too_many_of_them_are_429() -> None:
     web = app(idempotency_max_keys=2)
     web.producer.holds_records = True
     async with web.client() as client:

@@ -1,6 +1,6 @@
-"""What may still write a request twice under its Idempotency-Key: each way that docs/http.md lists.
+"""The cases in which a request may still be written twice under its Idempotency-Key, as docs/http.md lists.
 
-Whole sidecars beside a fake cluster: what is counted is what brokers have stored.
+Whole sidecars on a fake cluster: the stored records are counted.
 """
 
 from __future__ import annotations

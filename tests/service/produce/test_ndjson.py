@@ -99,13 +99,13 @@ def test_each_line_is_a_record_and_is_answered_with_a_line(web: HttpApp) -> None
     ]
 
 
-def test_what_came_in_one_read_is_submitted_as_one_or_in_portions_so_that_others_have_their_turn(
+def test_lines_of_one_read_are_submitted_together_or_in_chunks_so_that_others_have_their_turn(
     web: HttpApp,
 ) -> None:
-    for count, portions in ((500, [500]), (1_200, [500, 500, 200])):
+    for count, chunks in ((500, [500]), (1_200, [500, 500, 200])):
         web.producer.submitted.clear()
         assert lines(post(web, b'{"value":1}\n' * count))[-1] == summary(count)
-        assert [len(records) for records in web.producer.submitted] == portions
+        assert [len(records) for records in web.producer.submitted] == chunks
 
 
 def test_blank_lines_say_nothing_and_lines_end_with_lf_or_crlf_or_not(web: HttpApp) -> None:
@@ -120,7 +120,7 @@ def test_blank_lines_say_nothing_and_lines_end_with_lf_or_crlf_or_not(web: HttpA
         assert end == summary(count), body
 
 
-def test_formats_and_times_stand_in_the_query(web: HttpApp) -> None:
+def test_formats_and_times_are_in_the_query(web: HttpApp) -> None:
     query = "?key_format=base64&value_format=text&max_block_ms=10&timeout_ms=500"
     answer = post(web, b'{"key":"AAE=","value":"x"}\n', query)
     assert answer.status_code == 200
@@ -145,7 +145,7 @@ def test_a_path_in_an_unusual_spelling_is_served_alike(web: HttpApp) -> None:
     assert (refused.status_code, refused.json()["written"]) == (400, "no")
 
 
-# -- what fails ----------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------
 
 
 #: Lines that are no records, and what is said of each behind the place of its record.
@@ -206,7 +206,7 @@ async def answer_to(web: HttpApp, *pieces: bytes) -> list[dict[str, Any]]:
 async def test_a_line_that_is_too_long_fails_and_the_stream_goes_on() -> None:
     web = app(stream_max_line_bytes=50)
     body = b'{"value":0}\n{"value":"' + b"x" * 500 + b'"}\n{"value":2}\n'
-    message = "records[1]: the line is longer than 50 bytes (stream_max_line_bytes)"
+    message = "records[1]: the line is longer than 50 bytes"
     for pieces in (1, 7, 100):
         size = -(-len(body) // pieces)
         cut_so = [body[start : start + size] for start in range(0, len(body), size)]
@@ -215,7 +215,7 @@ async def test_a_line_that_is_too_long_fails_and_the_stream_goes_on() -> None:
         assert bad["error"]["message"] == message, pieces
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b"x" * 51)
-        assert (await caller.line())["index"] == 0, "it is told before its end"
+        assert (await caller.line())["index"] == 0, "it is reported before its end"
 
 
 async def test_a_stream_may_be_larger_than_a_body_may() -> None:
@@ -241,11 +241,11 @@ def test_nothing_else_may_be_larger_for_calling_itself_a_stream() -> None:
         assert not is_ndjson_stream(scope), (method, path)
 
 
-async def test_a_short_line_that_has_begun_takes_no_place_in_the_waiting_room(web: HttpApp) -> None:
+async def test_a_short_line_that_has_begun_takes_nothing_from_admission_control(web: HttpApp) -> None:
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b'{"value":0}\n{"val')
         assert (await caller.line())["index"] == 0
-        assert web.app.sidecar.room.bytes == 0
+        assert web.app.sidecar.admission.bytes == 0
 
 
 # -- refused by its head -------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ BAD_HEADS: list[tuple[str, dict[str, str], tuple[int, str | None]]] = [
 ]
 
 
-def test_what_the_head_tells_is_refused_as_a_problem(web: HttpApp) -> None:
+def test_a_fault_of_the_head_is_refused_as_a_problem(web: HttpApp) -> None:
     for number, (query, headers, said) in enumerate(BAD_HEADS, start=1):
         answer = post(web, b'{"value":1}', query, **headers)
         outcomes = answer.json()
@@ -308,10 +308,10 @@ async def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: Http
             assert (await caller.line())["index"] == number
         caller.end()
         assert await caller.rest() == [summary(3)]
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
 
 
-async def test_what_is_known_at_once_is_written_at_once(web: HttpApp) -> None:
+async def test_known_results_are_written_at_once(web: HttpApp) -> None:
     async with StreamCaller(web.app, PATH) as caller:
         caller.end(b'{"value":1}\n' * 100)
         await caller.rest()
@@ -343,7 +343,7 @@ async def test_a_caller_who_takes_nothing_of_its_answer_is_cut_off() -> None:
         caller.send(b'{"value":1}\n')
         await asyncio.shield(caller.request)
         assert caller.chunks == []
-    assert (web.app.sidecar.streams.open_now, web.app.sidecar.room.requests) == (0, 0)
+    assert (web.app.sidecar.streams.open_now, web.app.sidecar.admission.requests) == (0, 0)
 
 
 async def test_a_stream_that_brings_nothing_for_long_ends_and_says_so() -> None:
@@ -369,7 +369,7 @@ async def test_a_shutdown_ends_a_stream_with_its_last_line(web: HttpApp) -> None
     assert len(web.producer.submitted) == 1
 
 
-async def test_of_a_caller_who_leaves_what_was_submitted_is_delivered_and_nothing_more(web: HttpApp) -> None:
+async def test_of_a_caller_who_leaves_submitted_records_are_delivered_and_nothing_more(web: HttpApp) -> None:
     web.producer.holds_records = True
     sidecar, line = web.app.sidecar, b'{"value":1}\n'
     for after_the_end in (False, True):
@@ -384,15 +384,15 @@ async def test_of_a_caller_who_leaves_what_was_submitted_is_delivered_and_nothin
             assert caller.chunks == []
         [ticket] = web.producer.waiting
         assert not ticket.cancelled
-        assert (sidecar.room.requests, sidecar.room.bytes) == (0, len(line) - 1)
+        assert (sidecar.admission.requests, sidecar.admission.bytes) == (0, len(line) - 1)
         web.producer.acknowledge(ticket)
-        assert (sidecar.room.bytes, sidecar.streams.open_now, sidecar.http.in_progress) == (0, 0, 0)
+        assert (sidecar.admission.bytes, sidecar.streams.open_now, sidecar.http.in_progress) == (0, 0, 0)
 
 
 async def test_a_long_line_that_finds_no_room_fails_and_the_stream_goes_on() -> None:
     web = app(max_waiting_bytes=1_000)
     async with StreamCaller(web.app, PATH, "timeout_ms=0") as caller:
-        with web.app.sidecar.room.enter(950):
+        with web.app.sidecar.admission.acquire(950):
             caller.send(b'{"value":0}\n{"value":"' + b"x" * 70_000)
             first, bad = await caller.line(), await caller.line()
         caller.send(b'"}\n{"value":2}\n')
@@ -400,7 +400,7 @@ async def test_a_long_line_that_finds_no_room_fails_and_the_stream_goes_on() -> 
         last, end = await caller.rest()
     assert (first["index"], last["index"], end) == (0, 2, summary(3, failed=1))
     assert (bad["index"], bad["error"]["retriable"]) == (1, True)
-    assert web.app.sidecar.room.bytes == 0
+    assert web.app.sidecar.admission.bytes == 0
 
 
 # -- over a socket -------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def test_over_a_socket_a_stream_whose_length_is_said_leaves_the_connection_to_th
     assert on_loop("asyncio", scenario()).count(b"summary") == 2
 
 
-def test_over_a_socket_a_caller_who_waits_to_be_asked_for_its_body_is_asked(web: HttpApp) -> None:
+def test_over_a_socket_a_caller_that_waits_for_100_continue_gets_it(web: HttpApp) -> None:
     async def scenario() -> bytes:
         async with Served(web.app, limits=limits()) as served:
             caller = await served.call()
@@ -489,7 +489,7 @@ def test_a_line_of_the_greatest_length_is_taken_after_any_other() -> None:
 
 
 def records_in(body: bytes, places: list[int]) -> list[ProducerRecord | str]:
-    """What becomes of a body that comes in such pieces."""
+    """The outcomes of a body that comes in such pieces."""
     splitter = LineSplitter(max_line_bytes=28)
     codec = LineCodec("orders", Format.TEXT, Format.JSON)
     outcomes: list[ProducerRecord | str] = []
@@ -502,7 +502,7 @@ def records_in(body: bytes, places: list[int]) -> list[ProducerRecord | str]:
 
 
 def _answer(one: ProducerRecord | BodyError) -> ProducerRecord | str:
-    # Without the place: the codec is told where a line stands, which is not what is tested here.
+    # Without the place: the test passes 0 to the codec as the number of every line.
     return f"{one.status} {one.message}" if isinstance(one, BodyError) else one
 
 
@@ -555,7 +555,7 @@ def test_a_stream_whose_head_can_not_be_sent_is_let_go(web: HttpApp, how: str) -
 
     run(scenario())
     sidecar = web.app.sidecar
-    assert (sidecar.streams.open_now, sidecar.room.requests) == (0, 0)
+    assert (sidecar.streams.open_now, sidecar.admission.requests) == (0, 0)
 
 
 def test_a_line_of_many_small_parts_takes_little_more_than_its_bytes() -> None:

@@ -1,4 +1,4 @@
-"""Producing over HTTP: what is accepted, how long it waits, and how each end is told."""
+"""Producing over HTTP: what is accepted, how long it waits, and how each outcome is reported."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
 # -- acknowledged --------------------------------------------------------------------------------------------
 
 
-def test_acknowledged_records_are_told_in_order(web: HttpApp) -> None:
+def test_acknowledged_records_are_reported_in_order(web: HttpApp) -> None:
     answer = web.produce(THREE)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -122,7 +122,7 @@ def test_nothing_acknowledged_is_never_a_success(web: HttpApp) -> None:
         assert len(outcomes["results"]) == 3
 
 
-def test_of_records_that_fail_at_one_deadline_each_is_told_whether_it_may_be_written(web: HttpApp) -> None:
+def test_of_records_that_fail_at_one_deadline_each_reports_whether_it_may_be_written(web: HttpApp) -> None:
     error, written = error_for(Errors.REQUEST_TIMED_OUT.code), (Written.NO, Written.UNKNOWN, Written.NO)
     fail_with(web, *(RecordFailure(error, Phase.DELIVERY, one, 250) for one in written))
     answer = web.produce(THREE)
@@ -276,7 +276,7 @@ def test_a_body_too_large_is_refused_by_its_head_or_while_it_is_read() -> None:
     for path in (PATH, "/v1/topics/%6Frders/records", "/v1/leaders"):
         assert web.post(path, content=in_pieces(ONE, 5), headers=JSON).status_code == 413, path
     assert web.producer.submitted == []
-    assert web.app.sidecar.room.bytes == 0
+    assert web.app.sidecar.admission.bytes == 0
 
 
 async def test_too_many_bytes_waiting_is_429_and_nothing_is_written() -> None:
@@ -296,7 +296,7 @@ async def test_too_many_bytes_waiting_is_429_and_nothing_is_written() -> None:
     assert [answer.status_code for answer in answers] == [429, 429, 200, 200, 200]
     assert refused.json()["written"] == "no"
     assert int(refused.headers["retry-after"]) >= 1
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
 # -- callers who leave ---------------------------------------------------------------------------------------
@@ -335,16 +335,16 @@ async def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: H
     request = asyncio.ensure_future(web.app(scope_of(), receive, never_sent))
     await until(lambda: web.producer.waiting)
     ticket = web.producer.waiting[0]
-    assert web.app.sidecar.room.requests == 1
+    assert web.app.sidecar.admission.requests == 1
     gone.set()
     await request
     assert ticket.cancelled
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
     assert web.app.sidecar.http.in_progress == 0
     # What was sent is still delivered, and its bytes are in the client until then.
-    assert web.app.sidecar.room.bytes == len(ONE)
+    assert web.app.sidecar.admission.bytes == len(ONE)
     web.producer.deliver(ticket)
-    assert web.app.sidecar.room.bytes == 0
+    assert web.app.sidecar.admission.bytes == 0
 
 
 async def test_bytes_of_callers_who_left_count_against_the_limit_until_they_are_delivered() -> None:
@@ -375,7 +375,7 @@ def test_a_body_that_does_not_come_within_the_requests_time_is_408(web: HttpApp)
     run(web.app({**scope_of(), "query_string": b"timeout_ms=10"}, receive, send))
     assert (said[0]["status"], (b"connection", b"close") in said[0]["headers"]) == (408, True)
     assert b'"written":"no"' in said[1]["body"]
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
 def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: HttpApp) -> None:
@@ -389,7 +389,7 @@ def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: HttpApp)
 
     run(web.app(scope_of(), receive, never_sent))
     assert web.producer.submitted == []
-    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+    assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
 async def test_a_cancelled_request_cancels_its_ticket(web: HttpApp) -> None:
@@ -402,7 +402,7 @@ async def test_a_cancelled_request_cancels_its_ticket(web: HttpApp) -> None:
         with pytest.raises(asyncio.CancelledError):
             await asked
     assert ticket.cancelled
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
 
 
 async def test_six_hundred_waiting_requests_do_not_hold_up_a_look_up(web: HttpApp) -> None:
@@ -422,7 +422,7 @@ async def test_six_hundred_waiting_requests_do_not_hold_up_a_look_up(web: HttpAp
             else:
                 web.producer.say_unknown(ticket)
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 600
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
 
 
 # -- which paths ---------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ def test_results_are_json_to_the_last_digit(web: HttpApp) -> None:
     assert result == {"partition": 2**31 - 1, "offset": 2**63 - 1, "timestamp": 2**63 - 1}
 
 
-# -- what the client refuses at its door ---------------------------------------------------------------------
+# -- refusals by the client ----------------------------------------------------------------------------------
 
 
 def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpApp) -> None:
@@ -461,7 +461,7 @@ def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpA
     assert (answer.status_code, outcomes["kafka_error"]) == (413, "MESSAGE_TOO_LARGE")
     assert (outcomes["place"], outcomes["detail"]) == ("records[2]", "records[2]: The message is too large.")
     assert outcomes["written"] == "no"
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
 
 
 def test_a_client_that_is_closed_is_503_whatever_is_asked(web: HttpApp) -> None:

@@ -1,4 +1,4 @@
-"""A produce that meets a bug is answered as a problem, whichever way it came, and told of in the log once."""
+"""An exception during a produce is answered as a problem on every path, and logged once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY = {"records": [{"value": 1}]}
 
 
 class _NoMemoryForIt:
-    """What became of records that were acknowledged, and are too many to be told of."""
+    """The result of acknowledged records whose outcomes don't fit in memory."""
 
     error = None
     any_acknowledged = True
@@ -60,7 +60,7 @@ def test_the_next_produce_is_served(web: HttpApp) -> None:
     assert web.post("/v1/topics/orders/records", json=BODY).status_code == 500
     web.producer.refuses = None
     assert web.post("/v1/topics/orders/records", json=BODY).status_code == 200
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0
 
 
 @pytest.mark.parametrize("records", [1, FEW_RECORDS + 1])

@@ -1,4 +1,4 @@
-"""The core of an open request: what is submitted when, what is told when, and what holds it back."""
+"""The core of an open request: when records are submitted and reported, and what holds them back."""
 
 from __future__ import annotations
 
@@ -55,17 +55,19 @@ def open_stream(web: HttpApp, caller: Caller = ANYONE, times: Times | None = Non
     return sidecar.streams.open("orders", caller, lambda: times or sidecar.producing.times)
 
 
-async def all_told(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
+async def all_outcomes(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
     return [outcomes async for some in stream for outcomes in some]
 
 
-async def told_of(web: HttpApp, *puts: Sequence[ProducerRecord | Problem]) -> list[tuple[int, RecordOutcome]]:
-    """All that is told of a stream into which this was put, and which was finished then."""
+async def outcomes_of(
+    web: HttpApp, *puts: Sequence[ProducerRecord | Problem]
+) -> list[tuple[int, RecordOutcome]]:
+    """All outcomes of a stream into which these were put, and which was then finished."""
     with open_stream(web) as stream:
         for items in puts:
             await stream.put(items, len(items))
         stream.finish()
-        return await all_told(stream)
+        return await all_outcomes(stream)
 
 
 def statuses(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[int]:
@@ -90,22 +92,22 @@ def offsets(outcomes: Sequence[tuple[int, RecordOutcome]]) -> list[tuple[int, in
 # -- in order ------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_put_together_is_submitted_together() -> None:
+async def test_records_that_are_put_together_are_submitted_together() -> None:
     web = app()
-    outcomes = await told_of(web, [record(0), record(1), record(2)], [record(3)])
+    outcomes = await outcomes_of(web, [record(0), record(1), record(2)], [record(3)])
     assert [len(records) for records in web.producer.submitted] == [3, 1]
     assert offsets(outcomes) == [(0, 100), (1, 101), (2, 102), (3, 100)]
 
 
 async def test_an_item_that_is_no_record_keeps_its_place_and_is_not_submitted() -> None:
     web = app()
-    outcomes = await told_of(web, [record(0), BAD, record(2)], [BAD])
+    outcomes = await outcomes_of(web, [record(0), BAD, record(2)], [BAD])
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"2"]]
     assert [outcomes[1], outcomes[3]] == [(1, BAD), (3, BAD)]
     assert offsets(outcomes) == [(0, 100), (1, None), (2, 101), (3, None)]
 
 
-async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() -> None:
+async def test_outcomes_are_reported_in_order_though_later_ones_are_known_first() -> None:
     web = app()
     web.producer.holds_records = True
     with open_stream(web) as stream:
@@ -121,11 +123,11 @@ async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() ->
             assert [index for index, _ in await reporting] == [0, 1, 2]
 
 
-async def test_a_failure_is_told_and_the_stream_goes_on() -> None:
+async def test_a_failure_is_reported_and_the_stream_goes_on() -> None:
     web = app()
     failure = RecordFailure(error_for(Errors.MESSAGE_TOO_LARGE.code), Phase.DELIVERY, Written.NO, 5)
     web.producer.outcome_of = lambda index, one: failure if index == 0 else web.producer.receipt(index, one)
-    outcomes = await told_of(web, [record(0), record(1)], [record(2)])
+    outcomes = await outcomes_of(web, [record(0), record(1)], [record(2)])
     assert [isinstance(one, Problem) for _, one in outcomes] == [True, False, True]
 
 
@@ -142,17 +144,17 @@ async def test_a_record_that_is_too_large_fails_alone() -> None:
         return submit(topic, records, **asked)
 
     web.producer.submit = choosy  # type: ignore[method-assign]
-    outcomes = await told_of(web, [record(0), BAD, record(2), record(3), record(4)])
+    outcomes = await outcomes_of(web, [record(0), BAD, record(2), record(3), record(4)])
     assert statuses(outcomes) == [0, 422, 413, 413, 0]
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"4"]]
-    assert (web.app.sidecar.room.bytes, web.app.sidecar.room.requests) == (0, 0)
+    assert (web.app.sidecar.admission.bytes, web.app.sidecar.admission.requests) == (0, 0)
 
 
-async def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
+async def test_where_the_client_refuses_everything_all_of_it_fails() -> None:
     web = app()
     web.producer.state = "closed"
-    assert statuses(await told_of(web, [record(0), record(1)])) == [503, 503]
-    assert web.app.sidecar.room.bytes == 0
+    assert statuses(await outcomes_of(web, [record(0), record(1)])) == [503, 503]
+    assert web.app.sidecar.admission.bytes == 0
 
 
 async def test_the_topic_may_be_unknown_and_is_counted_as_such_until_the_outcome() -> None:
@@ -216,7 +218,7 @@ async def test_put_waits_while_too_much_is_open(
         assert len(web.producer.submitted) == 2
 
 
-async def test_what_is_acknowledged_and_not_read_counts_as_open() -> None:
+async def test_acknowledged_records_that_were_not_read_count_as_open() -> None:
     web = app(stream_open_records=2)
     with open_stream(web) as stream:
         await stream.put([record(0), record(1)], 2)
@@ -228,41 +230,41 @@ async def test_what_is_acknowledged_and_not_read_counts_as_open() -> None:
     assert len(web.producer.submitted) == 2
 
 
-async def test_what_alone_is_too_much_fits_alone() -> None:
+async def test_an_item_larger_than_the_limit_fits_alone() -> None:
     web = app(stream_open_records=1, stream_open_bytes=1, max_waiting_bytes=1)
     with open_stream(web) as stream:
         await stream.put([record(0), record(1)], 100)
         stream.finish()
-        assert len(await all_told(stream)) == 2
+        assert len(await all_outcomes(stream)) == 2
 
 
-async def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
+async def test_put_waits_for_admission_while_others_hold_all_permits() -> None:
     web = app(max_waiting_bytes=100)
     web.producer.holds_records = True
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     with open_stream(web) as stream:
-        with room.enter(90):
+        with admission.acquire(90):
             async with task_of(stream.put([record(0)], 50)) as putting:
                 await asyncio.sleep(0.03)
                 assert not putting.done()
                 assert web.producer.submitted == []
         await stream.put([record(1)], 50)
-        assert room.bytes == 50
+        assert admission.bytes == 50
 
 
-async def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() -> None:
+async def test_admission_control_that_stays_full_is_reported_as_429_and_the_stream_goes_on() -> None:
     web = app(max_waiting_bytes=100)
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     with open_stream(web, times=Times(max_block_ms=500, timeout_ms=500)) as stream:
-        with room.enter(90):
+        with admission.acquire(90):
             async with task_of(stream.put([record(0), BAD], 50)) as putting:
                 await asyncio.sleep(0)
                 web.producer.clock.advance(501)
                 await putting
         await stream.put([record(2)], 50)
         stream.finish()
-        assert statuses(await all_told(stream)) == [429, 422, 0]
-    assert room.bytes == 0
+        assert statuses(await all_outcomes(stream)) == [429, 422, 0]
+    assert admission.bytes == 0
 
 
 async def test_a_caller_whose_token_allows_one_request_may_have_one_stream() -> None:
@@ -274,7 +276,7 @@ async def test_a_caller_whose_token_allows_one_request_may_have_one_stream() -> 
             open_stream(web, caller)
         await stream.put([record(0)], 1)
         stream.finish()
-        assert len(await all_told(stream)) == 1
+        assert len(await all_outcomes(stream)) == 1
     assert web.app.sidecar.streams.open_now == 0
 
 
@@ -293,16 +295,16 @@ async def test_a_caller_whose_streams_have_ended_leaves_nothing_behind() -> None
     assert web.app.sidecar.streams.open_by == {}
 
 
-async def test_what_has_come_of_a_long_item_counts_in_the_waiting_room() -> None:
+async def test_the_received_part_of_a_long_item_counts_in_admission_control() -> None:
     web = app(max_waiting_bytes=100)
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     seen: list[object] = []
-    with open_stream(web, times=Times(0, 0)) as stream, room.enter(20):
+    with open_stream(web, times=Times(0, 0)) as stream, admission.acquire(20):
         for held_bytes in (30, 70, 10, 90, 0):
             problem = await stream.hold(held_bytes)
-            seen.append((problem and problem.status, room.bytes - 20))
+            seen.append((problem and problem.status, admission.bytes - 20))
     assert seen == [(None, 30), (None, 70), (None, 10), (429, 10), (None, 0)]
-    assert (room.bytes, room.requests) == (0, 0)
+    assert (admission.bytes, admission.requests) == (0, 0)
 
 
 # -- how it ends ---------------------------------------------------------------------------------------------
@@ -317,12 +319,12 @@ async def test_a_stream_that_has_ended_takes_nothing_on() -> None:
             await stream.put([record(0)], 1)
         with pytest.raises(StreamEndedError):
             await stream.hold(10)
-        assert await all_told(stream) == []
+        assert await all_outcomes(stream) == []
     assert web.producer.submitted == []
 
 
 @pytest.mark.parametrize("settings", [{"stream_open_records": 1}, {"max_waiting_bytes": 10}])
-async def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(settings: dict[str, int]) -> None:
+async def test_a_put_that_waits_when_the_stream_ends_has_put_nothing(settings: dict[str, int]) -> None:
     web = app(**settings)
     web.producer.holds_records = True
     with open_stream(web) as stream:
@@ -333,26 +335,26 @@ async def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(setting
             with pytest.raises(StreamEndedError):
                 await putting
         web.producer.acknowledge(web.producer.waiting[0])
-        assert len(await all_told(stream)) == 1
-    assert (len(web.producer.submitted), web.app.sidecar.room.bytes) == (1, 0)
+        assert len(await all_outcomes(stream)) == 1
+    assert (len(web.producer.submitted), web.app.sidecar.admission.bytes) == (1, 0)
 
 
-async def test_what_was_submitted_is_delivered_though_nobody_listens_any_more() -> None:
+async def test_submitted_records_are_delivered_though_no_caller_listens_any_more() -> None:
     web = app()
     web.producer.holds_records = True
-    room = web.app.sidecar.room
+    admission = web.app.sidecar.admission
     with open_stream(web) as stream:
         await stream.put([record(0)], 40)
     [ticket] = web.producer.waiting
     assert not ticket.cancelled
-    assert (room.requests, room.bytes) == (0, 40)
+    assert (admission.requests, admission.bytes) == (0, 40)
     web.producer.acknowledge(ticket)
-    assert room.bytes == 0
+    assert admission.bytes == 0
 
 
 async def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
     web = app()
-    await told_of(web, [record(0)], [record(1), BAD], [BAD])
+    await outcomes_of(web, [record(0)], [record(1), BAD], [BAD])
     counts = {o: web.app.sidecar.http.produced(o).count for o in ("success", "partial", "error")}
     assert counts == {"success": 1, "partial": 1, "error": 1}
 
@@ -361,7 +363,7 @@ async def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
 
 
 class Line:
-    """What a caller sends, and what it is told."""
+    """What a caller sends, and the answers that it gets."""
 
     def __init__(self, web: HttpApp) -> None:
         self.drain = web.app.sidecar.drain
@@ -385,7 +387,7 @@ class Line:
             await converse(stream, self.drain, self.receive, read, report)
 
 
-async def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -> None:
+async def test_a_conversation_reports_while_it_reads_and_ends_after_the_last_result() -> None:
     web = app()
     line, stream = Line(web), open_stream(web)
     async with task_of(line.hold(stream)) as conversation:
@@ -398,7 +400,7 @@ async def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -
     assert stream.ended == COMPLETE
 
 
-async def test_a_shutdown_ends_a_conversation_once_all_that_was_taken_on_is_told() -> None:
+async def test_a_shutdown_ends_a_conversation_after_the_last_accepted_record_is_reported() -> None:
     web = app()
     web.producer.holds_records = True
     line, stream = Line(web), open_stream(web)
@@ -416,7 +418,7 @@ async def test_a_shutdown_ends_a_conversation_once_all_that_was_taken_on_is_told
     assert len(web.producer.submitted) == 1
 
 
-async def test_a_caller_who_leaves_before_all_is_told_ends_the_conversation() -> None:
+async def test_a_caller_who_leaves_before_the_last_result_ends_the_conversation() -> None:
     web = app()
     web.producer.holds_records = True
     line, stream = Line(web), open_stream(web)
@@ -431,8 +433,8 @@ async def test_a_caller_who_leaves_before_all_is_told_ends_the_conversation() ->
     assert web.app.sidecar.streams.open_now == 0
 
 
-@pytest.mark.parametrize("who", ["read", "tell"])
-async def test_what_reading_or_telling_raises_ends_the_conversation(who: str) -> None:
+@pytest.mark.parametrize("who", ["read", "report"])
+async def test_an_exception_of_reading_or_reporting_ends_the_conversation(who: str) -> None:
     web = app()
 
     async def read() -> None:
@@ -442,9 +444,9 @@ async def test_what_reading_or_telling_raises_ends_the_conversation(who: str) ->
         await asyncio.Event().wait()
 
     async def report(_: object) -> None:
-        raise ValueError("tell")
+        raise ValueError("report")
 
     stream = open_stream(web)
     with stream, pytest.raises(ValueError, match=who):
         await converse(stream, web.app.sidecar.drain, Line(web).receive, read, report)
-    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.admission.requests == 0

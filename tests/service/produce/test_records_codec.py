@@ -1,4 +1,4 @@
-"""Produce bodies: what they mean, and every way in which they are refused."""
+"""Produce bodies: how they are read, and every way in which they are refused."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _fitting() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def test_a_sound_body_is_not_searched_for_a_fault() -> None:
-    """The search takes many times as long as the reading: it is for what has one."""
+    """The search takes many times as long as the reading, so it runs only for bodies with a fault."""
     for body, read in _fitting():
         assert calls_of(find_fault.__code__, read) == 0, body[:200]
     assert calls_of(find_fault.__code__, partial(parse, '{"records":[{"v\\u0061lue":1}]}')) == 1
@@ -138,7 +138,7 @@ def test_a_null_value_is_a_tombstone_and_a_null_key_is_none_and_no_other_value_i
         assert parse(f'{{"records":[{{"value":{value}}}]}}')[0].value == value.encode()
 
 
-def test_keys_are_text_unless_told_otherwise() -> None:
+def test_keys_are_text_by_default() -> None:
     assert parse('{"records": [{"key": "user-1", "value": 1}]}')[0].key == b"user-1"
     assert parse('{"records": [{"key": "user-1", "value": 1}], "key_format": "json"}')[0].key == b'"user-1"'
 
@@ -210,12 +210,12 @@ _FAULTS: dict[tuple[int, str], list[bytes]] = {
     ],
     (400, "records[1].value"): [rb'{"records":[{"value":1},{"value":"\ud800"}]}'],
     (400, "records[0].key"): [rb'{"records":[{"value":1,"key":"a\udc00b"}]}'],
-    # a lone surrogate, and a member that stands twice
+    # a lone surrogate, and a duplicate member
     (400, "records[0].value"): [
         rb'{"records":[{"value":{"\ud800":1}}]}',
         b'{"records":[{"value":1,"value":1}]}',
     ],
-    # members that stand twice
+    # duplicate members
     (400, "records[1].key"): [b'{"records":[{"value":1},{"key":"a","value":1,"key":"a"}]}'],
     (400, "records[0].partition"): [_body_of(b'"partition":1,"partition":1')],
     (400, "records"): [b'{"records":[{"value":1}],"records":[{"value":1}]}'],

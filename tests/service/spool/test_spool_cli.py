@@ -1,4 +1,4 @@
-"""`pilotfish spool`: what people see of a spool, and how what was set aside comes back."""
+"""`pilotfish spool`: what people see of a spool, and how dead letters are put back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spool(*words: str) -> Result:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    """Two records are to be delivered, and of another topic one was, and two were set aside."""
+    """Two records are to be delivered. Of another topic one was delivered, and two are dead letters."""
     rig = SpoolRig(tmp_path / "spool", spool_topic_wait_ms=1_000)
 
     def report(index: int, one: ProducerRecord) -> Outcome:
@@ -43,7 +43,7 @@ def rig(tmp_path: Path) -> SpoolRig:
     return rig
 
 
-def test_what_is_to_be_delivered_and_what_was_set_aside_is_listed(rig: SpoolRig) -> None:
+def test_records_to_be_delivered_and_dead_letters_are_listed(rig: SpoolRig) -> None:
     ended = spool("show", "--folder", str(rig.folder))
     assert ended.exit_code == 0, ended.output
     lines = ended.output.splitlines()
@@ -52,21 +52,21 @@ def test_what_is_to_be_delivered_and_what_was_set_aside_is_listed(rig: SpoolRig)
         "topic   records  oldest accepted",
         "orders        2  2023-11-14T22:13:22Z",
     ]
-    assert lines[5] == "2 records set aside: 2 forbidden"
+    assert lines[5] == "2 dead letters: 2 forbidden"
     row = "1 payments forbidden 2023-11-14T22:13:21Z TopicAuthorizationError: not allowed"
     assert " ".join(lines[8].split()) == row
     cut = spool("show", "--folder", str(rig.folder), "--limit", "1")
     assert cut.output.endswith("and 1 more: --limit lists them\n")
     reported = json.loads(spool("show", "--folder", str(rig.folder), "--json").output)
     assert (reported["records"], [topic["topic"] for topic in reported["topics"]]) == (2, ["orders"])
-    set_aside = [(one["sequence"], one["reason"]) for one in reported["set_aside"]]
-    assert (set_aside, reported["damaged_files"]) == ([(1, "forbidden"), (3, "forbidden")], [])
+    dead_letters = [(one["sequence"], one["reason"]) for one in reported["set_aside"]]
+    assert (dead_letters, reported["damaged_files"]) == ([(1, "forbidden"), (3, "forbidden")], [])
     (rig.folder / "aside" / "x.segment.damaged").write_bytes(b"12345")
     ended = spool("show", "--folder", str(rig.folder))
     assert ended.output.endswith("damaged file       bytes\nx.segment.damaged      5\n")
 
 
-def test_what_was_set_aside_is_put_back_and_delivered(rig: SpoolRig) -> None:
+def test_dead_letters_are_put_back_and_delivered(rig: SpoolRig) -> None:
     rig.let_go()
     ended = spool("requeue", "--folder", str(rig.folder))
     assert ended.exit_code == 0, ended.output
@@ -77,7 +77,7 @@ def test_what_was_set_aside_is_put_back_and_delivered(rig: SpoolRig) -> None:
     assert sorted(rig.sent) == ["orders-0", "orders-1", "payments-0", "payments-2"]
     sent = [one for chunk in rig.producer.submitted for one in chunk if one.topic == "payments"]
     assert {one.timestamp_ms for one in sent} == {accepted_ms}
-    assert rig.spool.aside.records == 0
+    assert rig.spool.dead_letters.records == 0
     assert rig.spool.entries == 0
 
 
@@ -93,16 +93,16 @@ def test_it_can_be_chosen_what_is_put_back(rig: SpoolRig) -> None:
     assert (again.exit_code, again.output) == (1, said)
 
 
-def test_where_the_sidecar_that_has_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
+def test_where_the_sidecar_of_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
     (port,) = free_ports(1)
     ended = spool("requeue", "--folder", str(rig.folder), "--api-port", str(port))
     assert ended.exit_code == 1
     assert f"{rig.folder} is in use, so its sidecar was asked: no Pilotfish answers at" in ended.output
     assert f"127.0.0.1:{port}" in ended.output
-    assert rig.spool.aside.records == 2
+    assert rig.spool.dead_letters.records == 2
 
 
-def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None:
+def test_a_file_of_a_later_version_stays_where_it_is(rig: SpoolRig) -> None:
     path = rig.segments[-1]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 6, b"of the future", version=9))
     rig = rig.again()
@@ -146,13 +146,13 @@ def test_a_folder_full_of_noise_is_no_bug(rig: SpoolRig) -> None:
         assert ended.output.splitlines()[-1].startswith(("0 records to deliver", "Error: nothing to"))
 
 
-def test_what_was_set_aside_can_be_chosen_to_be_taken_away_for_good_which_has_to_be_said(
+def test_dead_letters_can_be_deleted_but_only_with_an_explicit_flag(
     rig: SpoolRig,
 ) -> None:
     folder = str(rig.folder)
     ended = spool("discard", "--folder", folder, "--all")
     assert (ended.exit_code, "another process uses" in ended.output) == (1, True)
-    assert rig.spool.aside.records == 2
+    assert rig.spool.dead_letters.records == 2
     rig.let_go()
     for words in ([], ["--all", "--topic", "orders"], ["--all", "--reason", "forbidden"]):
         ended = spool("discard", "--folder", folder, *words)
@@ -160,14 +160,14 @@ def test_what_was_set_aside_can_be_chosen_to_be_taken_away_for_good_which_has_to
         assert "--topic, --reason or both, or else --all" in ended.output
     assert "nothing to discard" in spool("discard", "--folder", folder, "--topic", "orders").output
     rig = rig.again()
-    assert rig.spool.aside.records == 2
+    assert rig.spool.dead_letters.records == 2
     rig.let_go()
     ended = spool("discard", "--folder", folder, "--topic", "payments", "--reason", "forbidden")
-    assert (ended.exit_code, ended.output) == (0, f"2 records are gone from {folder}\n")
+    assert (ended.exit_code, ended.output) == (0, f"2 dead letters are deleted from {folder}\n")
     rig = rig.again()
     rig.settle()
     assert sorted(rig.sent) == ["orders-0", "orders-1"]
-    assert rig.spool.aside.records == 0
+    assert rig.spool.dead_letters.records == 0
 
 
 def test_a_brokers_words_do_nothing_to_the_terminal_or_the_log(

@@ -1,4 +1,4 @@
-"""After a power cut or a fault of the disk the spool has what it answered for, and holds no file open."""
+"""After a power cut or a fault of the disk the spool has every accepted record, and holds no file open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from client_core import IllegalStateError, RecordMetadata, TopicAuthorizationError
 from service.base.disk import Disk
 from service.base.settings_sources import SettingsError
-from service.spool import dead_letters as aside_module
+from service.spool import dead_letters as dead_letters_module
 from service.spool.dead_letters import FILE_BYTES, dead_letters_in
 from service.spool.delivery import PAUSE_MS
 from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
@@ -23,7 +23,7 @@ from service.spool.writer import Spooled, SpoolFault, SpoolFullError
 from tests.support.crash_disk import SHORT, CrashDisk, State
 from tests.support.log_lines import log_lines
 from tests.support.mock_clock import MockClock
-from tests.support.spooling import SpoolRig, aside, failure, record, records
+from tests.support.spooling import SpoolRig, dead_letters_of, failure, record, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,14 +56,14 @@ def after_the_cut(rig: SpoolRig) -> SpoolRig:
     return begun(rig.folder)
 
 
-def test_what_was_answered_is_there_after_a_power_cut(rig: SpoolRig) -> None:
+def test_answered_records_are_there_after_a_power_cut(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig = after_the_cut(rig)
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_delivered_before_the_mark_is_not_delivered_again(rig: SpoolRig) -> None:
+def test_records_delivered_before_the_mark_are_not_delivered_again(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig.settle()
     rig = after_the_cut(rig)
@@ -83,11 +83,11 @@ def test_dead_letters_are_there_after_a_power_cut(rig: SpoolRig) -> None:
     rig.settle()
     rig = after_the_cut(rig)
     rig.deliver()
-    assert (rig.sent, rig.spool.aside.records) == ([], 3)
-    assert [value for value, _ in aside(rig)] == ["orders-0", "orders-1", "orders-2"]
+    assert (rig.sent, rig.spool.dead_letters.records) == ([], 3)
+    assert [value for value, _ in dead_letters_of(rig)] == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_requeued_is_aside_no_more_after_a_power_cut(rig: SpoolRig) -> None:
+def test_requeued_records_are_no_dead_letters_any_more_after_a_power_cut(rig: SpoolRig) -> None:
     forbidden(rig)
     rig.producer.outcome_of = None
     ends: list[Requeued] = []
@@ -99,17 +99,17 @@ def test_what_was_requeued_is_aside_no_more_after_a_power_cut(rig: SpoolRig) -> 
     rig.settle()
     rig = after_the_cut(rig)
     rig.deliver()
-    assert (rig.sent, [value for value, _ in aside(rig)]) == ([], ["orders-1"])
+    assert (rig.sent, [value for value, _ in dead_letters_of(rig)]) == ([], ["orders-1"])
 
 
 def test_a_file_of_dead_letters_that_was_taken_away_stays_away(rig: SpoolRig) -> None:
     forbidden(rig)
-    rig.spool.aside.close()
+    rig.spool.dead_letters.close()
     (file,) = dead_letters_in(rig.folder)
-    rig.spool.aside.leave_only(file, [])
+    rig.spool.dead_letters.keep_only(file, [])
     rig.settle()
     rig = after_the_cut(rig)
-    assert (rig.spool.aside.records, list(dead_letters_in(rig.folder))) == (0, [])
+    assert (rig.spool.dead_letters.records, list(dead_letters_in(rig.folder))) == (0, [])
 
 
 def test_a_torn_tail_that_was_cut_stays_cut(rig: SpoolRig) -> None:
@@ -148,7 +148,7 @@ def test_folders_that_are_made_are_on_the_disk_if_need_be_by_the_next_process(tm
     rig.let_go()
 
 
-def test_a_folder_above_that_is_not_ours_to_read_keeps_nobody_from_starting(tmp_path: Path) -> None:
+def test_an_unreadable_parent_folder_keeps_no_sidecar_from_starting(tmp_path: Path) -> None:
     def forbid(folder: Path) -> None:
         if folder != tmp_path:
             raise OSError(errno.EACCES, "Permission denied")
@@ -198,7 +198,7 @@ def test_a_file_of_dead_letters_is_held_open_while_it_is_written_to_and_no_longe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file_bytes in (1, FILE_BYTES):
-        monkeypatch.setattr(aside_module, "FILE_BYTES", file_bytes)
+        monkeypatch.setattr(dead_letters_module, "FILE_BYTES", file_bytes)
         rig = SpoolRig(tmp_path / f"{file_bytes}")
         for fault in ("fsync", "write", "sync_folder", "create"):
             forbidden(rig, 1)
@@ -206,7 +206,7 @@ def test_a_file_of_dead_letters_is_held_open_while_it_is_written_to_and_no_longe
             forbidden(rig, 1)
         held = [path for path in open_files(rig.folder) if "/aside/" in path]
         assert len(held) == 1
-        rig.spool.aside.leave_files()
+        rig.spool.dead_letters.finished_files()
         assert [path for path in open_files(rig.folder) if "/aside/" in path] == []
         rig.let_go()
 
@@ -260,7 +260,7 @@ def test_each_process_begins_a_file_of_dead_letters_behind_those_there_are(tmp_p
     rig.let_go()
 
 
-def test_what_can_not_be_written_is_counted(tmp_path: Path) -> None:
+def test_a_failed_write_is_counted(tmp_path: Path) -> None:
     for fault in ("create", "write"):
         rig = SpoolRig(tmp_path / fault)
         rig.disk.fails[fault] = 1
@@ -302,12 +302,12 @@ _ERRORS: Final[Mapping[str, Sequence[int]]] = {
     "unlink": (),
     "size": (),
 }
-#: These are sent with one that brokers refuse, so the mark does not go past them until it is set aside.
+#: These are sent with one that brokers refuse, so the mark does not pass them until it is a dead letter.
 _SENT_WITH_REFUSED: Final = frozenset({"b3", "c1"})
 
 
 class Promised(NamedTuple):
-    """What was said to callers, and what brokers have, at one moment."""
+    """The answers to callers, and the records of brokers, at one moment."""
 
     accepted: tuple[str, ...]
     refused: tuple[str, ...]
@@ -390,7 +390,7 @@ class Life:
         return outcome
 
     def spool(self, *values: str) -> None:
-        """A request; refused, its caller tries once more, under values that tell it from the first."""
+        """A request; if it is refused, its caller tries once more, with different values."""
         for again in ("", "-again"):
             sent = [value + again for value in values]
             self.open = len(sent)
@@ -407,7 +407,7 @@ class Life:
         raise AssertionError(f"refused twice: {self.said}")
 
     def settle(self, *, wait: bool = False) -> None:
-        """Delivers and writes the mark; `wait`: until refused records are set aside. A failed turn pauses."""
+        """Delivers and writes the mark; `wait`: until no refused record is left. A failed turn pauses."""
         for _ in range(8 if wait else 3):
             with self._paused():
                 self.rig.deliver()
@@ -423,7 +423,7 @@ class Life:
             self.said.append(str(e))
 
     def requeue(self, *values: str) -> None:
-        """Puts dead letters back; where the disk kept it from that, once more."""
+        """Puts dead letters back; repeats it if the disk failed."""
         for _ in range(2):
             ends: list[Requeued] = []
             self.open = len(values)
@@ -470,8 +470,8 @@ def _after(folder: Path, promised: Promised) -> Life:
 
 
 def _violations(promised: Promised, after: Life) -> Iterator[str]:
-    """What was promised and is not so."""
-    dead = [value for value, _ in aside(after.rig)]
+    """The broken promises."""
+    dead = [value for value, _ in dead_letters_of(after.rig)]
     delivered = [value for value, _ in (*promised.delivered, *after.delivered)]
     there = {*delivered, *dead}
     for value in promised.accepted:
@@ -480,7 +480,7 @@ def _violations(promised: Promised, after: Life) -> Iterator[str]:
     for value in promised.refused:
         if value in there:
             yield f"{value[:9]} was refused and is there"
-    # Of a request that nobody was answered the end may be there without its beginning.
+    # Of an unanswered request the end may be there without its beginning.
     if (lost := after.rig.spool.delivery.lost) > promised.open:
         yield f"{lost} records are said to be lost"
     if after.rig.spool.entries:
@@ -491,21 +491,21 @@ def _violations(promised: Promised, after: Life) -> Iterator[str]:
 def _wrong_numbers(rig: SpoolRig) -> Iterator[str]:
     """Numbers of the process that are not those of its folder."""
     spool, folder = rig.spool, rig.folder
-    if spool.aside.records != len(aside(rig)):
-        yield f"{spool.aside.records} records are said to lie aside, and {len(aside(rig))} do"
+    if spool.dead_letters.records != len(dead_letters_of(rig)):
+        yield f"{spool.dead_letters.records} dead letters are counted, {len(dead_letters_of(rig))} are stored"
     held = sum(path.stat().st_size for path in (*folder.glob("*.segment"), *(folder / "aside").iterdir()))
     if spool.bytes != held:
         yield f"{spool.bytes} bytes are said to lie there, and {held} do"
 
 
 def _with_fault(folder: Path, call: int, error: int) -> Iterator[str]:
-    """Plays with one call that fails, cuts the power at the end, and plays on; what was wrong."""
+    """Plays with one failing call, cuts the power at the end, and plays on; returns the faults."""
     life = _begun(folder)
     life.disk.fails_at = call, error
     with log_lines("service.spool", logging.WARNING) as said:
         life.play()
     wrong = list(_wrong_numbers(life.rig))
-    if life.rig.spool.delivery.lost or life.rig.spool.aside.damaged_files:
+    if life.rig.spool.delivery.lost or life.rig.spool.dead_letters.damaged_files:
         wrong.append("records are said to be lost")
     life.settle()
     if error != SHORT and not (life.said or any(said)):
@@ -536,7 +536,7 @@ def test_any_call_to_the_disk_may_fail_once(tmp_path: Path) -> None:
 
 
 def _cuts(life: Life) -> Sequence[tuple[str, State, Promised]]:
-    """Plays, and every state that a power cut may leave on the way, with what was promised until then."""
+    """Plays; yields every state that a power cut may leave on the way, with the promises until then."""
     cuts: dict[object, tuple[str, State, Promised]] = {}
 
     def note() -> None:

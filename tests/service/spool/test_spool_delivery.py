@@ -1,4 +1,4 @@
-"""From the spool to Kafka: in order, at least once, over restarts, and nothing holds up the rest."""
+"""From the spool to Kafka: in order, at least once, over restarts, and no record blocks other topics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.mock_clock import MockClock
 from tests.support.spooling import (
     SpoolRig,
     acknowledged,
-    aside,
+    dead_letters_of,
     fail_values,
     failure,
     record,
@@ -99,7 +99,7 @@ def test_a_topic_has_one_request_on_its_way_so_that_none_overtakes_another(rig: 
     assert len(rig.producer.waiting) == 2
 
 
-def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(tmp_path: Path) -> None:
+def test_a_failure_that_may_pass_is_tried_again_in_order_until_delivery(tmp_path: Path) -> None:
     everything = ("orders-0", "orders-1", "orders-2")
     for error, refused, times in (
         (NotEnoughReplicasError(), everything, 50),
@@ -111,15 +111,15 @@ def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(tmp_path: P
         fail_values(rig, failure(error), *refused)
         for _ in range(times):
             rig.deliver_after(1_000)
-        assert aside(rig) == []
+        assert dead_letters_of(rig) == []
         rig.producer.outcome_of = None
         found = acknowledged(rig)
         rig.spool_in([record("last")])
         rig.deliver_after(1_000)
-        assert (found, aside(rig)) == ([*refused, "last"], [])
+        assert (found, dead_letters_of(rig)) == ([*refused, "last"], [])
 
 
-def test_what_is_not_the_records_fault_waits(tmp_path: Path) -> None:
+def test_a_record_without_a_fault_of_its_own_waits(tmp_path: Path) -> None:
     for number, error in enumerate(
         (
             timed_out(),
@@ -133,13 +133,13 @@ def test_what_is_not_the_records_fault_waits(tmp_path: Path) -> None:
         fail_values(rig, error, "orders-0")
         rig.spool_in(records(2))
         rig.deliver()
-        assert (aside(rig), rig.spool.entries) == ([], 1), error
+        assert (dead_letters_of(rig), rig.spool.entries) == ([], 1), error
         rig.producer.outcome_of = None
         rig.deliver_after(1_000)
         assert rig.spool.entries == 0, error
 
 
-def test_one_topic_that_stands_still_does_not_hold_up_another(rig: SpoolRig) -> None:
+def test_one_stalled_topic_does_not_hold_up_another(rig: SpoolRig) -> None:
     fail_values(rig, timed_out(), *(f"orders-{n}" for n in range(3)))
     rig.spool_in([*records(3), *records(3, "payments")])
     rig.deliver()
@@ -149,7 +149,7 @@ def test_one_topic_that_stands_still_does_not_hold_up_another(rig: SpoolRig) -> 
     assert rig.spool.entries == 3
 
 
-def test_a_topic_that_stands_still_takes_little_memory_and_is_read_again(rig: SpoolRig) -> None:
+def test_a_stalled_topic_takes_little_memory_and_is_read_again(rig: SpoolRig) -> None:
     values = [f"{n:04d}" + "x" * 50_000 for n in range(60)]
     fail_values(rig, timed_out(), *values)
     for value in values:
@@ -168,7 +168,7 @@ def test_a_topic_that_stands_still_takes_little_memory_and_is_read_again(rig: Sp
     assert rig.spool.entries == 0
 
 
-def test_what_comes_while_others_of_its_topic_are_on_the_disk_only_is_delivered_once_behind_them(
+def test_records_that_come_while_others_of_their_topic_are_only_on_the_disk_follow_them_once(
     rig: SpoolRig,
 ) -> None:
     values = [f"{n:02d}" + "x" * 100_000 for n in range(15)]
@@ -187,7 +187,7 @@ def test_what_comes_while_others_of_its_topic_are_on_the_disk_only_is_delivered_
     assert (rig.sent, rig.spool.entries) == (values, 0)
 
 
-def test_of_a_host_of_topics_that_stand_still_no_more_are_in_memory_than_fit(rig: SpoolRig) -> None:
+def test_of_many_stalled_topics_no_more_are_in_memory_than_fit(rig: SpoolRig) -> None:
     fit = WINDOW_BYTES // RECORD_BYTES
     topics = {f"topic-{number}": 1 for number in range(fit + fit // 2)}
     rig.producer.set_topics({"orders": 3, **topics})
@@ -210,10 +210,10 @@ def test_of_a_host_of_topics_that_stand_still_no_more_are_in_memory_than_fit(rig
     assert (rig.spool.entries, rig.spool.delivery.delivered) == (0, CHUNK_RECORDS + len(topics))
 
 
-# -- set aside -----------------------------------------------------------------------------------------------
+# -- dead letters --------------------------------------------------------------------------------------------
 
 
-def test_what_can_never_be_delivered_is_set_aside_and_the_rest_goes_on(
+def test_records_that_can_never_be_delivered_are_dead_lettered_and_the_rest_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number, (error, reason) in enumerate(
@@ -233,15 +233,15 @@ def test_what_can_never_be_delivered_is_set_aside_and_the_rest_goes_on(
         found = acknowledged(rig)
         rig.spool_in(records(3))
         rig.wait_out()
-        assert (found, aside(rig)) == (["orders-0", "orders-2"], [("orders-1", reason)]), error
+        assert (found, dead_letters_of(rig)) == (["orders-0", "orders-2"], [("orders-1", reason)]), error
         assert rig.spool.entries == 0, error
         assert f"1 records of topic orders are dead letters ({reason})" in caplog.text
-        counted = {labels: counter.value for labels, counter in rig.spool.delivery.set_aside.items()}
+        counted = {labels: counter.value for labels, counter in rig.spool.delivery.dead_letter_counts.items()}
         assert counted[(reason,)] == 1, error
         assert rig.spool.status(lambda _: True)["last_error"] == error.error.error.name
 
 
-def test_a_neighbour_of_a_record_that_brokers_refuse_is_not_set_aside_with_it(rig: SpoolRig) -> None:
+def test_a_neighbour_of_a_refused_record_is_not_dead_lettered_with_it(rig: SpoolRig) -> None:
     """Brokers refuse the batch; each of its records is then tried by itself."""
 
     def report(index: int, one: ProducerRecord) -> Outcome:
@@ -255,22 +255,22 @@ def test_a_neighbour_of_a_record_that_brokers_refuse_is_not_set_aside_with_it(ri
     rig.spool_in(records(4))
     rig.wait_out()
     assert found == ["orders-0", "orders-2", "orders-3"]
-    assert aside(rig) == [("orders-1", "invalid")]
+    assert dead_letters_of(rig) == [("orders-1", "invalid")]
 
 
-def test_what_the_client_takes_none_of_and_a_partition_that_the_topic_does_not_have_are_set_aside(
+def test_records_that_the_client_refuses_and_a_missing_partition_are_dead_lettered(
     rig: SpoolRig,
 ) -> None:
     rig.producer.refuses = RecordTooLargeError("The message is 9 bytes when serialized")
     rig.spool_in(records(2))
     rig.deliver()
     refused = [("orders-0", "too_large"), ("orders-1", "too_large")]
-    assert aside(rig) == refused
+    assert dead_letters_of(rig) == refused
     rig.producer.refuses = None
     fail_values(rig, timed_out(), "odd")
     rig.spool_in([record("odd", partition=7), record("even", partition=2)])
     rig.deliver()
-    assert aside(rig) == [*refused, ("odd", "partition_gone")]
+    assert dead_letters_of(rig) == [*refused, ("odd", "partition_gone")]
 
 
 def test_an_error_without_a_remedy_is_tried_some_times(rig: SpoolRig) -> None:
@@ -283,12 +283,12 @@ def test_an_error_without_a_remedy_is_tried_some_times(rig: SpoolRig) -> None:
     ((topic, count, reason, _, _),) = rig.spool.delivery.view.refused
     assert (topic, count, reason) == ("orders", 1, "refused")
     for _ in range(60):
-        assert aside(rig) == []
+        assert dead_letters_of(rig) == []
         rig.deliver_after(1_000)
-    assert aside(rig) == [("orders-0", "refused")]
+    assert dead_letters_of(rig) == [("orders-0", "refused")]
 
 
-def test_records_whose_topic_goes_while_they_are_on_their_way_are_set_aside(rig: SpoolRig) -> None:
+def test_records_whose_topic_goes_while_they_are_on_their_way_are_dead_lettered(rig: SpoolRig) -> None:
     """They expire in the producer, and the next attempt finds no topic."""
     rig.producer.holds_records = True
     rig.spool_in(records(2))
@@ -297,14 +297,14 @@ def test_records_whose_topic_goes_while_they_are_on_their_way_are_set_aside(rig:
     rig.producer.outcome_of = lambda *_: failure(TimeoutError("Expiring 2 record(s) for orders-0"))
     rig.producer.acknowledge(ticket)
     rig.deliver()
-    assert (aside(rig), rig.spool.entries) == ([], 2)
+    assert (dead_letters_of(rig), rig.spool.entries) == ([], 2)
     rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
     rig.producer.holds_records = False
     rig.deliver_after(1_000)
-    assert aside(rig) == [("orders-0", "topic_gone"), ("orders-1", "topic_gone")]
+    assert dead_letters_of(rig) == [("orders-0", "topic_gone"), ("orders-1", "topic_gone")]
 
 
-def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None:
+def test_a_record_of_a_later_format_is_dead_lettered_as_it_is(rig: SpoolRig) -> None:
     rig.spool_in(records(1))
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
@@ -317,7 +317,7 @@ def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None
     assert (found.version, found.payload) == (9, b"of the future")
 
 
-def test_where_nothing_can_be_set_aside_the_record_waits_and_neither_is_lost_nor_stops_others(
+def test_where_no_dead_letter_can_be_written_the_record_waits_and_neither_is_lost_nor_stops_others(
     tmp_path: Path,
 ) -> None:
     for fault in ("write", "full"):
@@ -328,15 +328,17 @@ def test_where_nothing_can_be_set_aside_the_record_waits_and_neither_is_lost_nor
         rig.disk.fails["write"] = 1_000 if fault == "write" else 0
         rig.disk.room_bytes = 0 if fault == "full" else None
         rig.wait_out()
-        assert (aside(rig), rig.spool.entries, rig.spool.delivery.delivered) == ([], 1, 2), fault
+        assert (dead_letters_of(rig), rig.spool.entries, rig.spool.delivery.delivered) == ([], 1, 2), fault
         if fault == "full":
             assert list((rig.folder / "aside").iterdir()) == []
         rig.disk.fails["write"], rig.disk.room_bytes = 0, None
         rig.deliver_after(1_000)
-        assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0), fault
+        assert (dead_letters_of(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0), fault
 
 
-def test_a_record_that_can_not_be_set_aside_stays_ahead_of_those_that_are_tried_again(rig: SpoolRig) -> None:
+def test_a_record_that_can_not_be_dead_lettered_stays_ahead_of_those_that_are_tried_again(
+    rig: SpoolRig,
+) -> None:
     def report(_: int, one: ProducerRecord) -> Outcome:
         return timed_out() if one.partition else failure(NotEnoughReplicasError())
 
@@ -344,22 +346,22 @@ def test_a_record_that_can_not_be_set_aside_stays_ahead_of_those_that_are_tried_
     rig.spool_in([record("first", partition=9), record("second")])
     rig.disk.fails["create"] = 1  # that of the file of dead letters
     rig.deliver()
-    assert aside(rig) == []
+    assert dead_letters_of(rig) == []
     rig.producer.outcome_of = None
     rig.deliver_after(1_000)
     assert rig.sent == 2 * ["first", "second"]
 
 
-def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
-    """Killed after it was set aside, and before the mark was written."""
+def test_a_record_that_is_dead_lettered_twice_is_there_once(rig: SpoolRig) -> None:
+    """Killed after the dead letter and before the mark was written."""
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0", "orders-2")
     rig.spool_in(records(3))
     rig.wait_out()
     rig = rig.again()
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.wait_out()
-    assert sorted(aside(rig)) == [("orders-0", "forbidden"), ("orders-2", "forbidden")]
-    assert rig.spool.aside.records == 2
+    assert sorted(dead_letters_of(rig)) == [("orders-0", "forbidden"), ("orders-2", "forbidden")]
+    assert rig.spool.dead_letters.records == 2
 
 
 def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
@@ -375,7 +377,7 @@ def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pyte
     assert {*rig.sent, *again.sent} == {"orders-0", "orders-1"}
 
 
-def test_what_the_closing_producer_gave_up_is_neither_lost_nor_set_aside(rig: SpoolRig) -> None:
+def test_records_that_the_closing_producer_gave_up_are_neither_lost_nor_dead_lettered(rig: SpoolRig) -> None:
     rig.producer.holds_records = True
     rig.spool_in(records(2))
     rig.deliver()
@@ -383,7 +385,7 @@ def test_what_the_closing_producer_gave_up_is_neither_lost_nor_set_aside(rig: Sp
     rig.spool.close(10)
     again = SpoolRig(rig.folder)
     again.deliver()
-    assert (again.sent, aside(again)) == (["orders-0", "orders-1"], [])
+    assert (again.sent, dead_letters_of(again)) == (["orders-0", "orders-1"], [])
 
 
 # -- the producer of the spool -------------------------------------------------------------------------------
@@ -457,7 +459,10 @@ def test_the_mark_is_kept_by_topic(rig: SpoolRig) -> None:
 def test_a_mark_that_is_damaged_has_all_delivered_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, said in (("cut", "mark.json is damaged"), ("other", "is damaged (its checksum is another)")):
+    for name, said in (
+        ("cut", "mark.json is damaged"),
+        ("other", "is damaged (its checksum does not match)"),
+    ):
         caplog.clear()
         rig = SpoolRig(tmp_path / name)
         rig.spool_in(records(2))
@@ -470,6 +475,9 @@ def test_a_mark_that_is_damaged_has_all_delivered_again(
         rig.deliver()
         assert rig.sent == ["orders-0", "orders-1", "next"]
         assert said in caplog.text
+    rig.disk.fails["read_whole"] = 1
+    assert read_mark(rig.folder, rig.disk) == Mark()
+    assert "is damaged (no read_whole here)" in caplog.text
     for junk in (b"", b"\xff", b'{"done":"\xff"}', b"[]", b'{"done":1e99}', b"{" * 100_000):
         path.write_bytes(junk)
         assert read_mark(rig.folder, rig.disk) == Mark(), junk[:20]
@@ -503,7 +511,7 @@ def test_what_a_crash_took_is_no_damage_where_it_was_delivered_while_another_top
         rig.spool_in([record("new")])
         rig.settle()
         assert rig.sent == ["orders-0", "orders-1", "new"] if not lost else ["orders-0", "new"]
-        assert (rig.spool.delivery.lost, rig.spool.aside.damaged_files) == (lost, lost)
+        assert (rig.spool.delivery.lost, rig.spool.dead_letters.damaged_files) == (lost, lost)
 
 
 def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolRig) -> None:
@@ -547,7 +555,7 @@ def test_a_mark_whose_write_failed_is_logged_and_written_when_the_delivery_wakes
     rig.clock.advance(MARK_EVERY_MS)
     due_ms = rig.spool.delivery.turn(rig.clock.now_ms())
     assert read_mark(rig.folder, rig.disk) == Mark()
-    assert "can't tidy up: no create here; records wait" in caplog.text
+    assert "can't write the mark or delete files: no create here; records wait" in caplog.text
     assert due_ms == rig.clock.now_ms() + MARK_EVERY_MS
     rig.clock.advance(due_ms - rig.clock.now_ms())
     assert rig.spool.delivery.turn(due_ms) == FOREVER_MS

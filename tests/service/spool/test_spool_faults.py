@@ -1,4 +1,4 @@
-"""What the spool keeps, counts and logs after a fault, and how long its thread waits then."""
+"""The spool after a fault: kept records, counters, log lines, and the waits of its thread."""
 
 from __future__ import annotations
 
@@ -20,18 +20,31 @@ from client_core import (
     UnknownTopicOrPartitionError,
 )
 from service.base.disk import Disk
-from service.spool import dead_letters as aside_module
-from service.spool.dead_letters import REASONS, read_dead_letters
+from service.spool import dead_letters as dead_letters_module
+from service.spool.dead_letters import REASONS, DeadLetterFolder, read_dead_letters
 from service.spool.delivery import PAUSE_MS
 from service.spool.delivery_outcome import DETAIL_CHARACTERS, delivery_outcome_of, delivery_outcome_of_refusal
+from service.spool.entry import frame_of
+from service.spool.folder import Mark
 from service.spool.lanes import memory_bytes_of
+from service.spool.reader import Stored
 from service.spool.requeue import Requeue, Requeued
 from service.spool.segments import Segments
 from service.spool.spool_metrics import SpoolMetrics
 from service.spool.writer import QUEUE_BYTES, Spooled
 from tests.support.crash_disk import CrashDisk
 from tests.support.mock_clock import MockClock
-from tests.support.spooling import BadDisk, SpoolRig, aside, fail_values, failure, record, records, timed_out
+from tests.support.spooling import (
+    BadDisk,
+    SpoolRig,
+    dead_letters_of,
+    fail_values,
+    failure,
+    record,
+    records,
+    salt_of,
+    timed_out,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,12 +92,25 @@ def test_each_damaged_file_is_counted_once_and_its_bytes_where_it_lies(rig: Spoo
     held_bytes = bytes_of(rig.segments)
     rig.settle()
     assert rig.sent == ["third"]
-    assert (rig.spool.delivery.lost, rig.spool.aside.damaged_files) == (2, 2)
+    assert (rig.spool.delivery.lost, rig.spool.dead_letters.damaged_files) == (2, 2)
     moved = list((rig.folder / "aside").iterdir())
     assert (len(moved), len(rig.segments)) == (2, 1)
-    assert rig.spool.aside.total_bytes == bytes_of(moved)
+    assert rig.spool.dead_letters.total_bytes == bytes_of(moved)
     assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
     assert rig.spool.writer.held_bytes == held_bytes
+
+
+def test_of_what_two_damaged_files_held_only_what_was_not_delivered_is_lost(rig: SpoolRig) -> None:
+    rig.spool_in([record("waits"), *records(1, "payments")])
+    rig = rig.again()
+    fail_values(rig, timed_out(), "waits")
+    rig.spool_in([record("delivered", "payments"), record("kept", "payments")])
+    rig.settle()
+    damage(rig.segments[0], b"waits")
+    damage(rig.segments[1], b"delivered")
+    rig = rig.again()
+    rig.settle()
+    assert (rig.sent, rig.spool.delivery.lost) == ([], 1)
 
 
 def test_a_damaged_file_that_is_deleted_before_it_is_moved_is_not_counted(rig: SpoolRig) -> None:
@@ -92,7 +118,7 @@ def test_a_damaged_file_that_is_deleted_before_it_is_moved_is_not_counted(rig: S
     rig.deliver()
     rig.segments[0].unlink()
     rig.deliver_after(1_000)
-    assert (rig.spool.aside.damaged_files, len(rig.segments)) == (1, 1)
+    assert (rig.spool.dead_letters.damaged_files, len(rig.segments)) == (1, 1)
     assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
 
 
@@ -122,13 +148,13 @@ def test_dead_letters_are_not_written_to_a_file_whose_name_is_not_on_the_disk(tm
     rig.settle()
     disk.fails["sync_folder"] = 1
     rig.wait_out()
-    assert (aside(rig), rig.spool.entries) == ([], 1)
+    assert (dead_letters_of(rig), rig.spool.entries) == ([], 1)
     rig.settle()
     rig.settle()
-    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
+    assert (dead_letters_of(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
     rig.let_go()
     disk.cut_power()
-    assert aside(rig) == [("orders-0", "forbidden")]
+    assert dead_letters_of(rig) == [("orders-0", "forbidden")]
 
 
 def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
@@ -139,14 +165,33 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
     rig.deliver()
     (path,) = (rig.folder / "aside").iterdir()
     assert read_dead_letters(path, rig.disk).unsound_bytes == 0
-    path.write_bytes(path.read_bytes() + b"noise")
-    found = read_dead_letters(path, rig.disk)
-    assert (len(found.records), found.unsound_bytes) == (3, 5)
+    sound = path.read_bytes()
+    frames = [frame_of(salt_of(path), 9, payload) for payload in (b"\xc1", b"\x95\xa1\xff\xa0\0\0\xc4\0")]
+    for noise in (*frames, b"noise"):
+        path.write_bytes(sound + noise)
+        found = read_dead_letters(path, rig.disk)
+        assert (len(found.records), found.unsound_bytes) == (3, len(noise)), noise
     rig.again().let_go()
-    assert "5 bytes of it are passed over" in caplog.text
+    assert "5 bytes of it are skipped" in caplog.text
 
 
-def test_a_dead_letter_of_a_topic_that_lags_is_set_aside_once_though_the_mark_is_beyond(
+def test_a_file_of_dead_letters_is_followed_by_another_when_it_has_a_mebibyte(tmp_path: Path) -> None:
+    def sizes_with(value_bytes: int) -> list[int]:
+        rig = SpoolRig(tmp_path / f"{value_bytes}")
+        rig.producer.outcome_of = gone
+        for value in ("v" * value_bytes, "next"):
+            rig.spool_in([record(value)])
+            rig.deliver()
+        return [path.stat().st_size for path in sorted((rig.folder / "aside").iterdir())]
+
+    next_bytes = sizes_with(2 * 1024 * 1024)[1]
+    (both,) = sizes_with(512 * 1024)
+    largest = 1024 * 1024 - (both - next_bytes - 512 * 1024)
+    assert sizes_with(largest) == [1024 * 1024, next_bytes]
+    assert sizes_with(largest - 1) == [1024 * 1024 - 1 + next_bytes]
+
+
+def test_a_dead_letter_of_a_topic_that_lags_is_written_once_though_the_mark_is_beyond(
     rig: SpoolRig,
 ) -> None:
     def refuse(rig: SpoolRig) -> None:
@@ -162,26 +207,36 @@ def test_a_dead_letter_of_a_topic_that_lags_is_set_aside_once_though_the_mark_is
     refuse(rig)
     rig.settle()
     assert rig.sent[:2] == ["orders-0", "orders-1"]
-    assert aside(rig) == [("orders-1", "topic_gone")]
+    assert dead_letters_of(rig) == [("orders-1", "topic_gone")]
 
 
-def test_the_numbers_that_are_known_to_lie_aside_are_bounded(
+def test_the_known_numbers_of_dead_letters_are_bounded(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two records are set aside, the mark is not written, and the next process sets them aside again."""
-    monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
+    """Two dead letters are written, the mark is not, and the next process writes both again."""
+    monkeypatch.setattr(dead_letters_module, "_MOST_KNOWN", 1)
     rig.spool_in(records(2))
     for values in (["orders-0", "orders-1"], ["orders-0", "orders-1", "orders-1"]):
         rig.producer.outcome_of = gone
         rig.deliver()
-        assert [value for value, _ in aside(rig)] == values
+        assert [value for value, _ in dead_letters_of(rig)] == values
         rig = rig.again()
+
+
+def test_a_hundred_thousand_numbers_are_known(tmp_path: Path) -> None:
+    most = 100_000
+    stored = [Stored(number, 9, b"", None) for number in range(1, most + 2)]
+    for added, held in ((stored, most + 1), (stored[-2:], most + 2)):
+        folder = DeadLetterFolder(tmp_path, Disk(), Mark())
+        folder.add([(one, "invalid", "") for one in added], 0)
+        folder.close()
+        assert folder.records == held
 
 
 def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
     rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
+    monkeypatch.setattr(dead_letters_module, "_MOST_KNOWN", 1)
     rig.producer.outcome_of = gone
     rig.spool_in([record("covered")])
     rig.settle()
@@ -191,13 +246,13 @@ def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
     rig.producer.outcome_of = gone
     rig.deliver()
     assert rig.sent == ["known"]
-    assert [value for value, _ in aside(rig)] == ["covered", "known"]
+    assert [value for value, _ in dead_letters_of(rig)] == ["covered", "known"]
 
 
 # -- delivery ------------------------------------------------------------------------------------------------
 
 
-def test_what_a_failed_write_left_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
+def test_the_rest_of_a_failed_write_of_dead_letters_is_cut_off(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
         rig.producer.outcome_of = gone
@@ -214,7 +269,7 @@ def test_what_a_failed_write_left_of_dead_letters_is_cut_off(tmp_path: Path) -> 
         assert path.stat().st_size == size, operation
         rig.disk.room_bytes = None
         rig.deliver_after(PAUSE_MS)
-        assert aside(rig) == [("kept", "topic_gone"), ("late", "topic_gone")]
+        assert dead_letters_of(rig) == [("kept", "topic_gone"), ("late", "topic_gone")]
 
 
 def test_a_lane_counts_the_memory_of_records_that_came_back(rig: SpoolRig) -> None:
@@ -305,6 +360,7 @@ def test_after_a_turn_that_failed_the_thread_pauses(tmp_path: Path, caplog: pyte
         assert waited, fault
         assert clock.first_deadline_ms == clock.now_ms() + PAUSE_MS
         assert rig.spool.delivery.failed_turns == (fault == "bug")
+        assert "spool: no read here; records wait" in caplog.text
         assert "the disk did not answer" not in caplog.text  # the thread has ended
 
 
@@ -350,7 +406,7 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
 
 
-def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
+def test_the_limit_of_records_that_wait_for_the_disk_is_the_documented_one() -> None:
     page = Path(__file__).parents[3] / "docs" / "spool.md"
     (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
     assert int(said) * 1024 * 1024 == QUEUE_BYTES
@@ -418,7 +474,7 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(rig: SpoolR
     rig.spool_in(records(2))
     rig.settle()
     requeue = Requeue(
-        rig.spool.aside,
+        rig.spool.dead_letters,
         lambda _, report: reported.append(report),
         lambda _: True,
         wake=lambda: wakes.append(True),
@@ -437,6 +493,22 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(rig: SpoolR
     assert requeue.is_over
 
 
+def test_the_age_of_the_oldest_record_is_zero_without_one_and_never_negative(rig: SpoolRig) -> None:
+    fail_values(rig, failure(NotEnoughReplicasError()), "orders-0")
+
+    def age_in_metrics() -> float:
+        (family,) = (f for f in SpoolMetrics(rig.spool).collect() if f.name.endswith("_age_seconds"))
+        (sample,) = family.samples
+        return sample.value
+
+    assert (rig.spool.oldest_age_ms, age_in_metrics()) == (None, 0)
+    rig.spool_in(records(1))
+    rig.deliver()
+    for passed_ms, age_ms in ((0, 0), (7, 7), (-9, 0)):  # the machine's time is set back
+        rig.clock.advance(passed_ms)
+        assert (rig.spool.oldest_age_ms, age_in_metrics()) == (age_ms, age_ms / 1000)
+
+
 def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
     rig = three_files(rig)
     rig.settle()
@@ -452,7 +524,6 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
     rig.spool_in([*records(4), *records(6, "payments")])
     rig.deliver()
     rig.clock.advance(5_500)
-    rig.spool.delivery.failed_turns = 7
     fsyncs = rig.spool.writer.fsync_seconds
     families = list(SpoolMetrics(rig.spool).collect())
     samples = {
@@ -475,7 +546,6 @@ def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
         ("lost_records_total",): 2,
         ("disk_failures_total", "write"): 1,
         ("disk_failures_total", "fsync"): 2,
-        ("failed_turns_total",): 7,
         ("fsync_duration_seconds_count",): fsyncs.count,
     }
     without = list(SpoolMetrics(None).collect())

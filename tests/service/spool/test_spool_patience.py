@@ -1,4 +1,4 @@
-"""How long a refusal by brokers is waited out, what ends it, and that it costs no key its order."""
+"""How long the spool retries a refusal by brokers, what ends it, and that each key keeps its order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.spool_bench import SpoolBench
 from tests.support.spooling import (
     SpoolRig,
     acknowledged,
-    aside,
+    dead_letters_of,
     fail_values,
     failure,
     record,
@@ -85,9 +85,9 @@ def test_a_refusal_is_waited_for_to_the_last_second_and_no_longer(tmp_path: Path
         fail_values(rig, failure(error), "orders-0")
         rig.spool_in(records(1))
         refused_while(rig, seconds=59)
-        assert (aside(rig), rig.spool.entries) == ([], 1), error
+        assert (dead_letters_of(rig), rig.spool.entries) == ([], 1), error
         rig.deliver_after(1_000)
-        assert (aside(rig), rig.spool.entries) == ([("orders-0", reason)], 0), error
+        assert (dead_letters_of(rig), rig.spool.entries) == ([("orders-0", reason)], 0), error
 
 
 def test_it_is_tried_once_a_second_meanwhile(rig: SpoolRig) -> None:
@@ -109,9 +109,9 @@ def test_the_wait_is_the_one_for_a_missing_topic_and_begins_anew_after_a_restart
     rig = rig.again()
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     refused_while(rig, seconds=2)
-    assert aside(rig) == []
+    assert dead_letters_of(rig) == []
     rig.deliver_after(1_000)
-    assert aside(rig) == [("orders-0", "forbidden")]
+    assert dead_letters_of(rig) == [("orders-0", "forbidden")]
 
 
 def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(t
             rig.deliver_after(3_600_000)
         fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
         refused_while(rig, seconds=60)
-        assert aside(rig) == [], error
+        assert dead_letters_of(rig) == [], error
         rig.deliver_after(1_000)
-        assert aside(rig) == [("orders-0", "forbidden")], error
+        assert dead_letters_of(rig) == [("orders-0", "forbidden")], error
 
 
-def test_what_a_wait_would_not_mend_is_set_aside_at_once(tmp_path: Path) -> None:
+def test_a_failure_that_waiting_cannot_fix_is_dead_lettered_at_once(tmp_path: Path) -> None:
     for error, reason in (
         (failure(SerializationError("no bytes")), "invalid"),  # this client never takes it
         (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),  # it has waited for it already
@@ -141,7 +141,7 @@ def test_what_a_wait_would_not_mend_is_set_aside_at_once(tmp_path: Path) -> None
         fail_values(rig, error, "orders-0")
         rig.spool_in(records(1))
         rig.deliver()
-        assert aside(rig) == [("orders-0", reason)]
+        assert dead_letters_of(rig) == [("orders-0", reason)]
 
 
 def test_which_reason_an_error_has_by_attempts_and_where_the_partition_is_missing() -> None:
@@ -166,7 +166,7 @@ def test_the_next_records_of_a_topic_that_stays_forbidden_are_not_waited_for_aga
     fail_values(rig, failure(TopicAuthorizationError()), *(f"orders-{n}" for n in range(1_200)))
     rig.spool_in(records(1_200))  # several requests
     rig.wait_out()
-    assert (len(aside(rig)), rig.spool.entries) == (1_200, 0)
+    assert (len(dead_letters_of(rig)), rig.spool.entries) == (1_200, 0)
 
 
 def test_a_topic_that_was_allowed_in_between_is_waited_for_anew(rig: SpoolRig) -> None:
@@ -181,7 +181,7 @@ def test_a_topic_that_was_allowed_in_between_is_waited_for_anew(rig: SpoolRig) -
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.spool_in(records(1))
     refused_while(rig, seconds=59)
-    assert aside(rig) == []
+    assert dead_letters_of(rig) == []
 
 
 def test_of_many_records_that_are_too_large_only_the_first_is_waited_for(rig: SpoolRig) -> None:
@@ -191,7 +191,7 @@ def test_of_many_records_that_are_too_large_only_the_first_is_waited_for(rig: Sp
     rig.spool_in([record(value) for value in values])
     rig.wait_out()
     assert found == [value for value in values if value[0] == "s"]
-    assert aside(rig) == [(value, "too_large") for value in values if value[0] == "L"]
+    assert dead_letters_of(rig) == [(value, "too_large") for value in values if value[0] == "L"]
 
 
 def test_after_a_while_without_such_records_one_is_waited_for_again(rig: SpoolRig) -> None:
@@ -199,7 +199,7 @@ def test_after_a_while_without_such_records_one_is_waited_for_again(rig: SpoolRi
     too_large_above(rig, 20)
     rig.spool_in([record("L" * 30), record("s")])
     rig.wait_out()
-    assert len(aside(rig)) == 1
+    assert len(dead_letters_of(rig)) == 1
     patience = Patience()
     assert not patience.is_over("too_large", "", 0, WAIT_MS)
     assert patience.is_over("too_large", "", WAIT_MS, WAIT_MS)
@@ -231,7 +231,7 @@ def test_a_request_is_halved_until_the_record_at_fault_is_alone_and_doubled_agai
     assert sizes[4:9] == [16, 8, 4, 2, 1]
     assert sizes[9:13] == [2, 1, 1, 1]
     assert sizes[-5:] == [2, 4, 8, 16, 23]
-    assert aside(rig) == [("L" * 30, "too_large")]
+    assert dead_letters_of(rig) == [("L" * 30, "too_large")]
 
 
 def test_nothing_of_the_topic_is_sent_while_a_record_is_tried_alone(rig: SpoolRig) -> None:
@@ -244,7 +244,7 @@ def test_nothing_of_the_topic_is_sent_while_a_record_is_tried_alone(rig: SpoolRi
     rig.producer.outcome_of = None
     found = acknowledged(rig)
     rig.deliver_after(1_000)
-    assert (found, aside(rig)) == (["L" * 30, "behind"], [])
+    assert (found, dead_letters_of(rig)) == (["L" * 30, "behind"], [])
 
 
 def test_others_of_the_topic_that_come_in_meanwhile_do_not_prolong_the_wait(rig: SpoolRig) -> None:
@@ -257,7 +257,7 @@ def test_others_of_the_topic_that_come_in_meanwhile_do_not_prolong_the_wait(rig:
         rig.spool_in([record(f"{n}")])
         rig.deliver_after(1_000)
     assert found == [f"{n}" for n in range(60)]
-    assert aside(rig) == [("at fault", "invalid")]
+    assert dead_letters_of(rig) == [("at fault", "invalid")]
     assert [value for value in rig.sent if value == "at fault"] == rig.sent[:61]
 
 
@@ -274,7 +274,7 @@ def test_a_request_is_no_larger_than_the_client_may_send(tmp_path: Path) -> None
     assert sizes == [[1_000], [131_000], [1_000]]
 
 
-# -- what is said of it --------------------------------------------------------------------------------------
+# -- status and logs -----------------------------------------------------------------------------------------
 
 
 def test_the_status_names_the_topics_whose_records_are_refused_the_longest_first(rig: SpoolRig) -> None:
@@ -371,7 +371,7 @@ def test_a_record_that_is_too_large_for_some_seconds_is_overtaken_by_none_of_its
     bench.brokers.state.controller.set_config("orders", TopicConfig())
     bench.live(5_000)
     assert seen_by_key(bench) == expected(100)
-    assert (bench.rig.spool.entries, bench.rig.spool.aside.records) == (0, 0)
+    assert (bench.rig.spool.entries, bench.rig.spool.dead_letters.records) == (0, 0)
 
 
 def test_behind_a_record_that_stays_too_large_the_others_go_on_in_order(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_behind_a_record_that_stays_too_large_the_others_go_on_in_order(tmp_path
     assert seen_by_key(bench) == {
         key: [n for n in numbers if n % 7 != 3] for key, numbers in expected(100).items()
     }
-    assert (bench.rig.spool.entries, bench.rig.spool.aside.records) == (0, len(range(3, 100, 7)))
+    assert (bench.rig.spool.entries, bench.rig.spool.dead_letters.records) == (0, len(range(3, 100, 7)))
 
 
 def test_each_refusal_that_passes_costs_no_record_and_no_order(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_each_refusal_that_passes_costs_no_record_and_no_order(tmp_path: Path) -
             bench.live(1_000)
         bench.live(30_000)
         assert seen_by_key(bench) == expected(200), error.name
-        assert (bench.rig.spool.entries, bench.rig.spool.aside.records) == (0, 0), error.name
+        assert (bench.rig.spool.entries, bench.rig.spool.dead_letters.records) == (0, 0), error.name
 
 
 @pytest.mark.parametrize(
@@ -446,13 +446,13 @@ def test_whatever_is_refused_for_how_long_the_records_of_a_key_keep_their_order(
     for numbers in seen.values():
         assert numbers == sorted(set(numbers)), f"seed {seed}"
     stored = sum(map(len, seen.values()))
-    assert (stored + bench.rig.spool.aside.records, bench.rig.spool.entries) == (count, 0)
+    assert (stored + bench.rig.spool.dead_letters.records, bench.rig.spool.entries) == (count, 0)
 
 
 #: More than the batches that Kafka's default buffer.memory has room for, at the spool's batch.size.
 GONE: Final = tuple(f"gone-{number}" for number in range(300))
 #: delivery.timeout.ms, then the wait for the topic, with room for pauses.
-UNTIL_SET_ASIDE_MS: Final = 120_000 + 60_000 + 30_000
+UNTIL_DEAD_LETTERS_MS: Final = 120_000 + 60_000 + 30_000
 
 
 def test_hundreds_of_deleted_topics_do_not_stop_the_delivery_of_another_and_nothing_is_kept_of_them(
@@ -476,8 +476,10 @@ def test_hundreds_of_deleted_topics_do_not_stop_the_delivery_of_another_and_noth
         assert bench.stored("orders") == 1 + second
         assert second != 5 or bench.held_bytes > 0
     assert bench.rig.spool.entries == len(GONE)
-    bench.live(UNTIL_SET_ASIDE_MS)
-    counted = {labels: counter.value for labels, counter in bench.rig.spool.delivery.set_aside.items()}
+    bench.live(UNTIL_DEAD_LETTERS_MS)
+    counted = {
+        labels: counter.value for labels, counter in bench.rig.spool.delivery.dead_letter_counts.items()
+    }
     assert {labels: value for labels, value in counted.items() if value} == {("topic_gone",): len(GONE)}
     assert (bench.rig.spool.entries, bench.held_bytes) == (0, 0)
     bench.rig.spool_in([record("afterwards")])

@@ -62,7 +62,7 @@ class Spooling:
         wait_until(lambda: self.status["entries"] == 0, what="an empty spool", last_seen=self.sidecar.log)
 
 
-def test_what_was_answered_202_while_kafka_is_away_arrives_in_order_after_an_end_and_a_kill(
+def test_records_answered_202_while_kafka_is_away_arrive_in_order_after_an_end_and_a_kill(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     spooling = Spooling(tmp_path, cluster, "away")

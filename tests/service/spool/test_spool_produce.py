@@ -1,4 +1,4 @@
-"""Producing with delivery=spool over HTTP: what is answered, what is refused, and what the status tells."""
+"""Producing with delivery=spool over HTTP: what is answered, what is refused, and what the status shows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def delivered(web: HttpApp) -> list[ProducerRecord]:
 # -- taken ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_spooled_is_answered_202_with_its_numbers(web: HttpApp) -> None:
+def test_spooled_records_are_answered_202_with_their_numbers(web: HttpApp) -> None:
     answer = turned(web)
     numbers = {"spooled": 3, "first_sequence": 1, "last_sequence": 3}
     assert answer.status_code == 202
@@ -89,7 +89,7 @@ def test_one_record_as_octets_is_spooled_too(web: HttpApp) -> None:
     assert delivered(web) == [ProducerRecord("orders", b"\x00\xff", b"k", 2, 17)]
 
 
-def test_a_topic_that_nobody_knows_yet_is_taken_since_kafka_may_be_away(web: HttpApp) -> None:
+def test_an_unknown_topic_is_accepted_since_kafka_may_be_away(web: HttpApp) -> None:
     for topic in ("new", "o%72ders"):  # and a path in an unusual spelling is served the same
         assert turned(web, path=f"/v1/topics/{topic}/records?delivery=spool").status_code == 202
 
@@ -132,7 +132,7 @@ def test_another_way_of_delivery_is_refused_and_so_is_a_stream(web: HttpApp) -> 
     assert "send the records as application/json" in answer.json()["detail"]
 
 
-def test_what_can_never_be_sent_is_refused_at_once_and_whole(web: HttpApp) -> None:
+def test_a_request_that_can_never_be_sent_is_refused_at_once_and_whole(web: HttpApp) -> None:
     error = RecordTooLargeError("The message is 9 bytes when serialized")
     error.record_index = 1
     web.producer.refuses = error
@@ -169,7 +169,7 @@ def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) 
     for answer in answers:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         reported = answer.json()
-        assert reported["detail"] == "the spool could not take the records: fsync: no fsync here"
+        assert reported["detail"] == "the spool could not store the records: fsync: no fsync here"
         assert (reported["written"], reported["retriable"]) == ("no", True)
     assert turned(web).json()["first_sequence"] == 1
 
@@ -276,10 +276,10 @@ def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web:
     assert spool_of(web).entries == 3
 
 
-# -- told ----------------------------------------------------------------------------------------------------
+# -- status and metrics --------------------------------------------------------------------------------------
 
 
-def test_the_status_tells_of_the_spool(web: HttpApp) -> None:
+def test_the_status_includes_the_spool(web: HttpApp) -> None:
     turned(web)
     web.producer.clock.advance(5_000)
     web.spool_producer.holds_records = True

@@ -1,4 +1,4 @@
-"""What was set aside goes back into the spool of a sidecar that runs: in order, chosen, and never lost."""
+"""Dead letters go back into the spool of a running sidecar: in order, by choice, and none is lost."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from client_core import InvalidRecordError, ProducerRecord, RecordTooLargeError, TopicAuthorizationError
-from service.native.schemas import RequeueAnswer, SetAsideReason
-from service.spool import dead_letters as aside_module
+from service.native.schemas import DeadLetterReason, RequeueAnswer
+from service.spool import dead_letters as dead_letters_module
 from service.spool.dead_letters import REASONS, DeadLetter, dead_letters_in
 from service.spool.delivery import MOST_REQUEUES
 from service.spool.entry import frame_of
 from service.spool.requeue import Requeued
 from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
-from tests.support.spooling import SpoolRig, aside, fail_values, failure, record, records, salt_of
+from tests.support.spooling import SpoolRig, dead_letters_of, fail_values, failure, record, records, salt_of
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def rig(tmp_path: Path) -> SpoolRig:
     return SpoolRig(tmp_path / "spool")
 
 
-def set_aside(rig: SpoolRig, *given: ProducerRecord) -> None:
+def make_dead_letters(rig: SpoolRig, *given: ProducerRecord) -> None:
     """These lie aside, and are allowed from now on."""
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     rig.spool_in(given)
@@ -73,25 +73,29 @@ def requeued(rig: SpoolRig, chosen: Callable[[DeadLetter], bool] = everything) -
 def test_records_go_back_in_order_behind_what_waits_and_are_delivered_without_a_restart(
     rig: SpoolRig,
 ) -> None:
-    set_aside(rig, *records(20))
-    assert (rig.spool.aside.records, rig.spool.aside.total_bytes > 0) == (20, True)
+    make_dead_letters(rig, *records(20))
+    assert (rig.spool.dead_letters.records, rig.spool.dead_letters.total_bytes > 0) == (20, True)
     rig.spool_in([record("waits")])
     assert requeued(rig) == Requeued(20)
     assert rig.sent == ["waits", *(f"orders-{n}" for n in range(20))]
-    assert (rig.spool.aside.records, rig.spool.aside.total_bytes, rig.spool.entries) == (0, 0, 0)
-    assert rig.spool.aside.by_reason()["forbidden"] == 0
+    assert (rig.spool.dead_letters.records, rig.spool.dead_letters.total_bytes, rig.spool.entries) == (
+        0,
+        0,
+        0,
+    )
+    assert rig.spool.dead_letters.by_reason()["forbidden"] == 0
     assert list((rig.folder / "aside").iterdir()) == []
 
 
 def test_they_keep_the_time_at_which_they_were_accepted_or_their_own(rig: SpoolRig) -> None:
     accepted_ms = rig.clock.wall_ms()
-    set_aside(rig, record("plain"), record("timed")._replace(timestamp_ms=17))
+    make_dead_letters(rig, record("plain"), record("timed")._replace(timestamp_ms=17))
     assert rig.clock.wall_ms() > accepted_ms
     assert requeued(rig) == Requeued(2)
     assert [one.timestamp_ms for chunk in rig.producer.submitted for one in chunk] == [accepted_ms, 17]
 
 
-def test_they_keep_their_order_whatever_they_were_set_aside_for(rig: SpoolRig) -> None:
+def test_they_keep_their_order_whatever_the_reason_of_the_dead_letter(rig: SpoolRig) -> None:
     """Of one key, refused for two reasons in turn."""
 
     def report(index: int, one: ProducerRecord) -> Outcome:
@@ -101,8 +105,8 @@ def test_they_keep_their_order_whatever_they_were_set_aside_for(rig: SpoolRig) -
     rig.spool_in(records(10))
     rig.wait_out()
     rig.wait_out()
-    assert {reason for _, reason in aside(rig)} == {"too_large", "invalid"}
-    assert [value for value, _ in aside(rig)] == [f"orders-{n}" for n in range(10)]
+    assert {reason for _, reason in dead_letters_of(rig)} == {"too_large", "invalid"}
+    assert [value for value, _ in dead_letters_of(rig)] == [f"orders-{n}" for n in range(10)]
     rig.producer.outcome_of = None
     rig.producer.submitted.clear()
     assert requeued(rig) == Requeued(10)
@@ -111,39 +115,39 @@ def test_they_keep_their_order_whatever_they_were_set_aside_for(rig: SpoolRig) -
 
 def test_a_file_whose_records_lie_in_another_order_gives_them_in_theirs(rig: SpoolRig) -> None:
     """As an earlier version wrote it: by reasons."""
-    set_aside(rig, *records(4))
-    rig.spool.aside.close()
+    make_dead_letters(rig, *records(4))
+    rig.spool.dead_letters.close()
     (file,) = dead_letters_in(rig.folder)
     mixed = [file.records[n] for n in (0, 2, 1, 3)]
-    rig.spool.aside.leave_only(file, mixed)
+    rig.spool.dead_letters.keep_only(file, mixed)
     assert requeued(rig) == Requeued(4)
     assert rig.sent == [f"orders-{n}" for n in range(4)]
 
 
 def test_only_what_is_chosen_goes_back_and_the_rest_is_counted_as_it_is(rig: SpoolRig) -> None:
-    set_aside(rig, *records(3), *records(2, "payments"))
+    make_dead_letters(rig, *records(3), *records(2, "payments"))
     assert requeued(rig, lambda one: one.topic == "payments") == Requeued(2)
     assert sorted(rig.sent) == ["payments-0", "payments-1"]
-    assert [value for value, _ in aside(rig)] == ["orders-0", "orders-1", "orders-2"]
-    assert rig.spool.aside.by_reason()["forbidden"] == 3
+    assert [value for value, _ in dead_letters_of(rig)] == ["orders-0", "orders-1", "orders-2"]
+    assert rig.spool.dead_letters.by_reason()["forbidden"] == 3
     (file,) = (rig.folder / "aside").iterdir()
-    assert rig.spool.aside.total_bytes == file.stat().st_size
+    assert rig.spool.dead_letters.total_bytes == file.stat().st_size
     assert requeued(rig, lambda _: False) == Requeued(0)
-    assert rig.spool.aside.records == 3
+    assert rig.spool.dead_letters.records == 3
 
 
-def test_what_this_version_can_not_read_stays(rig: SpoolRig) -> None:
+def test_dead_letters_of_a_later_version_stay(rig: SpoolRig) -> None:
     rig.spool_in(records(1))
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
     rig = rig.again()
     rig.deliver()
     assert requeued(rig) == Requeued(0)
-    assert rig.spool.aside.by_reason()["unreadable"] == 1
+    assert rig.spool.dead_letters.by_reason()["unreadable"] == 1
 
 
 def test_many_files_go_back_one_after_the_other(rig: SpoolRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside_module, "FILE_BYTES", 200)
+    monkeypatch.setattr(dead_letters_module, "FILE_BYTES", 200)
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     for n in range(5):
         rig.spool_in([record(f"{n}" + "x" * 200)])
@@ -155,8 +159,8 @@ def test_many_files_go_back_one_after_the_other(rig: SpoolRig, monkeypatch: pyte
     assert [value[0] for value in rig.sent] == ["0", "1", "2", "3", "4"]
 
 
-def test_what_is_set_aside_meanwhile_is_not_lost(rig: SpoolRig) -> None:
-    set_aside(rig, *records(2))
+def test_dead_letters_written_meanwhile_are_not_lost(rig: SpoolRig) -> None:
+    make_dead_letters(rig, *records(2))
     ends = asked(rig)
     rig.deliver()  # the file is read, and the disk has not answered
     assert ends == []
@@ -166,19 +170,19 @@ def test_what_is_set_aside_meanwhile_is_not_lost(rig: SpoolRig) -> None:
     rig.wait_out()
     assert ends == [Requeued(2)]
     assert rig.sent[:2] == ["orders-0", "orders-1"]
-    assert aside(rig) == [("late", "forbidden")]
-    assert rig.spool.aside.records == 1
+    assert dead_letters_of(rig) == [("late", "forbidden")]
+    assert rig.spool.dead_letters.records == 1
 
 
 def test_refused_again_they_are_waited_for_again(rig: SpoolRig) -> None:
-    """However lately records of the topic were set aside."""
-    set_aside(rig, *records(2))
+    """Even if records of the topic became dead letters a moment ago."""
+    make_dead_letters(rig, *records(2))
     rig.spool_in([record("keeps the lane")])
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     assert requeued(rig) == Requeued(2)
     for _ in range(59):
         rig.deliver_after(1_000)
-    assert (aside(rig), rig.spool.entries) == ([], 3)
+    assert (dead_letters_of(rig), rig.spool.entries) == ([], 3)
     rig.producer.outcome_of = None
     rig.deliver_after(1_000)
     assert rig.spool.entries == 0
@@ -198,13 +202,13 @@ def test_a_topic_that_was_given_up_just_now_is_waited_for_again(rig: SpoolRig) -
     (ticket,) = rig.producer.waiting
     rig.producer.acknowledge(ticket)  # refused for the last time
     rig.deliver()
-    assert aside(rig) == [("large", "too_large")]
+    assert dead_letters_of(rig) == [("large", "too_large")]
     assert requeued(rig) == Requeued(1)
     rig.producer.holds_records = False
     (ticket,) = rig.producer.waiting
     rig.producer.acknowledge(ticket)
     rig.deliver()
-    assert (aside(rig), rig.spool.entries) == ([], 1)
+    assert (dead_letters_of(rig), rig.spool.entries) == ([], 1)
     fail_values(rig, failure(RecordTooLargeError()))
     rig.deliver_after(1_000)
     assert rig.sent[-1] == "large"
@@ -213,7 +217,7 @@ def test_a_topic_that_was_given_up_just_now_is_waited_for_again(rig: SpoolRig) -
 def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) -> None:
     """They are in the folder already."""
     rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1_048_576)
-    set_aside(rig, *[record(f"{n:03d}" + "x" * 4_000) for n in range(200)])
+    make_dead_letters(rig, *[record(f"{n:03d}" + "x" * 4_000) for n in range(200)])
     rig.clock.advance(1_000)
     rig.deliver()
     assert rig.spool.bytes > 0.7 * rig.spool.max_bytes
@@ -224,20 +228,22 @@ def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) ->
 # -- a disk that fails ---------------------------------------------------------------------------------------
 
 
-def test_what_the_disk_does_not_take_back_stays_aside(tmp_path: Path) -> None:
+def test_records_that_the_disk_does_not_take_back_stay_dead_letters(tmp_path: Path) -> None:
     for operation in ("write", "fsync"):
         rig = SpoolRig(tmp_path / operation)
-        set_aside(rig, *records(3))
+        make_dead_letters(rig, *records(3))
         rig.disk.fails[operation] = 1
         end = requeued(rig)
         assert (end.records, f"no {operation} here" in (end.fault or "")) == (0, True)
-        assert (rig.spool.aside.records, rig.sent) == (3, [])
+        assert (rig.spool.dead_letters.records, rig.sent) == (3, [])
         assert requeued(rig) == Requeued(3)
         assert rig.sent == [f"orders-{n}" for n in range(3)]
 
 
-def test_where_the_file_can_not_be_taken_away_its_records_are_delivered_and_stay_aside(rig: SpoolRig) -> None:
-    set_aside(rig, *records(3))
+def test_where_the_file_can_not_be_removed_its_records_are_delivered_and_stay_dead_letters(
+    rig: SpoolRig,
+) -> None:
+    make_dead_letters(rig, *records(3))
     ends = asked(rig)
     rig.deliver()
     rig.spool.writer.turn()
@@ -249,7 +255,7 @@ def test_where_the_file_can_not_be_taken_away_its_records_are_delivered_and_stay
 
 
 def test_a_folder_that_can_not_be_read_ends_it_and_nothing_else(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+    make_dead_letters(rig, *records(1))
     (file,) = (rig.folder / "aside").iterdir()
     file.rename(rig.folder / "kept")
     file.mkdir()
@@ -262,7 +268,7 @@ def test_a_folder_that_can_not_be_read_ends_it_and_nothing_else(rig: SpoolRig) -
 
 
 def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+    make_dead_letters(rig, *records(1))
     ends = asked(rig, lambda one: bool(1 // 0))
     with pytest.raises(ZeroDivisionError):
         rig.deliver()
@@ -271,17 +277,17 @@ def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) 
 
 
 def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: SpoolRig) -> None:
-    set_aside(rig, *records(2))
+    make_dead_letters(rig, *records(2))
     asked(rig)
     rig.deliver()
     rig.spool.writer.turn()
     rig = rig.again()
     rig.settle()
-    assert (rig.sent, rig.spool.aside.records) == (["orders-0", "orders-1"], 2)
+    assert (rig.sent, rig.spool.dead_letters.records) == (["orders-0", "orders-1"], 2)
 
 
 def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+    make_dead_letters(rig, *records(1))
     ends = [asked(rig) for _ in range(MOST_REQUEUES)]
     assert not rig.spool.requeue(everything, lambda _: None)
     for _ in range(10):
@@ -291,8 +297,8 @@ def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
     assert rig.spool.requeue(everything, lambda _: None)
 
 
-def test_those_who_wait_at_the_end_are_told(rig: SpoolRig) -> None:
-    set_aside(rig, *records(1))
+def test_calls_that_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) -> None:
+    make_dead_letters(rig, *records(1))
     ends = asked(rig)
     rig.spool.delivery.close(10)
     assert ends == [Requeued(0, "the sidecar is shutting down")]
@@ -312,7 +318,7 @@ def tokens(tmp_path: Path) -> TokensFile:
 
 @pytest.fixture
 def web(tmp_path: Path, tokens: TokensFile) -> Iterator[HttpApp]:
-    """A sidecar whose threads do not run; a record of each of two topics lies aside."""
+    """A sidecar whose threads do not run; a record of each of two topics is a dead letter."""
     app = HttpApp(spool_folder=str(tmp_path / "spool"), spool_topic_wait_ms=1_000, tokens_file=tokens.setting)
     app.spool_producer.set_topics({"orders": 3, "payments": 3})
     spool = spool_of(app)
@@ -323,7 +329,7 @@ def web(tmp_path: Path, tokens: TokensFile) -> Iterator[HttpApp]:
         turn(app)
         app.producer.clock.advance(1_000)
     app.spool_producer.outcome_of = None
-    assert spool.aside.records == 2
+    assert spool.dead_letters.records == 2
     yield app
     spool.release()
 
@@ -354,16 +360,16 @@ def posted(web: HttpApp, path: str, headers: dict[str, str], *, turns: bool = Tr
     return run(scenario())
 
 
-def left_aside(web: HttpApp) -> list[str | None]:
+def topics_of_dead_letters(web: HttpApp) -> list[str | None]:
     return [one.topic for file in dead_letters_in(spool_of(web).segments.folder) for one in file.records]
 
 
-def test_a_caller_who_may_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:
+def test_a_caller_with_the_right_to_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:
     answer = posted(web, PATH, tokens.of("all"))
     assert (answer.status_code, answer.json()) == (200, {"requeued": 2})
     assert RequeueAnswer.model_validate(answer.json()).requeued == 2
     assert answer.headers["cache-control"] == "no-store"
-    assert left_aside(web) == []
+    assert topics_of_dead_letters(web) == []
 
 
 def test_others_put_back_only_what_they_may_produce(web: HttpApp, tokens: TokensFile) -> None:
@@ -371,9 +377,9 @@ def test_others_put_back_only_what_they_may_produce(web: HttpApp, tokens: Tokens
         answer = posted(web, f"{PATH}?topic={topic}", tokens.of("shop"))
         assert (answer.status_code, answer.json()["kafka_error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
     assert posted(web, PATH, tokens.of("looker")).json() == {"requeued": 0}
-    assert len(left_aside(web)) == 2
+    assert len(topics_of_dead_letters(web)) == 2
     assert posted(web, PATH, tokens.of("shop")).json() == {"requeued": 1}
-    assert left_aside(web) == ["payments"]
+    assert topics_of_dead_letters(web) == ["payments"]
 
 
 def test_topic_and_reason_choose_and_a_query_that_says_nothing_is_refused(
@@ -385,10 +391,10 @@ def test_topic_and_reason_choose_and_a_query_that_says_nothing_is_refused(
     from_a_page = {**caller, "origin": "https://evil.example"}
     assert posted(web, PATH, from_a_page).status_code == 403
     assert posted(web, f"{PATH}?reason=too_large", caller).json() == {"requeued": 0}
-    assert len(left_aside(web)) == 2
+    assert len(topics_of_dead_letters(web)) == 2
     assert posted(web, f"{PATH}?topic=orders&reason=forbidden", caller).json() == {"requeued": 1}
-    assert left_aside(web) == ["payments"]
-    assert set(get_args(SetAsideReason)) == {*REASONS} - {"unreadable"}, "which nobody can read"
+    assert topics_of_dead_letters(web) == ["payments"]
+    assert set(get_args(DeadLetterReason)) == {*REASONS} - {"unreadable"}, "which nobody can read"
 
 
 def test_a_disk_that_takes_nothing_is_a_503_that_says_how_many_went_back(
@@ -398,7 +404,7 @@ def test_a_disk_that_takes_nothing_is_a_503_that_says_how_many_went_back(
     disk.fails["fsync"] = 1  # type: ignore[attr-defined]
     answer = posted(web, PATH, tokens.of("all"))
     assert answer.status_code == 503
-    assert answer.json()["detail"].startswith("0 records were put back, and no more: ")
+    assert answer.json()["detail"].startswith("0 records were requeued, the others failed: ")
     assert answer.json()["retriable"] is True
 
 
@@ -411,10 +417,10 @@ def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
     for _ in range(5):
         turn(web)
         spool_of(web).writer.turn()
-    assert left_aside(web) == []
+    assert topics_of_dead_letters(web) == []
 
 
-def test_too_many_at_once_are_told_to_come_again(web: HttpApp, tokens: TokensFile) -> None:
+def test_too_many_at_once_are_asked_to_come_again(web: HttpApp, tokens: TokensFile) -> None:
     for _ in range(MOST_REQUEUES):
         assert spool_of(web).requeue(everything, lambda _: None)
     answer = posted(web, PATH, tokens.of("all"))

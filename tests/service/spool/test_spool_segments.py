@@ -1,4 +1,4 @@
-"""Spooled records as bytes in files: what is written is read, and nothing else, whatever is damaged."""
+"""Spooled records as bytes in files: exactly the written records are read, whatever is damaged."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_whatever_is_written_over_a_file_nothing_is_sent_that_was_not_spooled(da
         assert sent == sorted(set(sent) & {f"orders-{n}" for n in range(6)})
 
 
-def test_a_damaged_file_is_set_aside_and_does_not_hold_up_the_next(tmp_path: Path) -> None:
+def test_a_damaged_file_is_quarantined_and_does_not_hold_up_the_next(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     rig = SpoolRig(folder)
     rig.spool_in(records(3))
@@ -135,10 +135,10 @@ def test_a_damaged_file_is_set_aside_and_does_not_hold_up_the_next(tmp_path: Pat
     assert (folder / "aside" / f"{first.name}.damaged").read_bytes() == bytes(damaged)
     assert not first.exists()
     assert rig.spool.status(lambda _: True)["damaged_files"] == 1
-    assert rig.again().spool.aside.damaged_files == 1
+    assert rig.again().spool.dead_letters.damaged_files == 1
 
 
-def test_a_file_that_is_gone_is_told_and_does_not_hold_up_the_next(
+def test_a_missing_file_is_logged_and_does_not_hold_up_the_next(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = SpoolRig(tmp_path / "spool")
@@ -153,7 +153,7 @@ def test_a_file_that_is_gone_is_told_and_does_not_hold_up_the_next(
     assert len(rig.segments) == 1
 
 
-def test_a_read_that_fails_for_a_reason_that_passes_loses_nothing_and_at_the_start_is_told(
+def test_a_read_that_fails_for_a_while_loses_nothing_and_at_the_start_is_an_error(
     tmp_path: Path,
 ) -> None:
     rig = SpoolRig(tmp_path / "spool")
@@ -182,7 +182,7 @@ def test_a_last_file_that_the_disk_has_lost_keeps_no_sidecar_from_its_start(tmp_
     assert rig.segments[-1].stat().st_size == size
 
 
-def test_what_only_looks_like_a_file_of_the_spool_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_only_looks_like_one_of_the_spool_is_left_alone(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool")
     rig.spool_in([record("a")])
     (rig.folder / f"{0:020d}-{9:010d}-{'0' * 16}.segment").mkdir()
@@ -273,7 +273,7 @@ def test_a_frame_cut_anywhere_is_none() -> None:
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_a_frame_is_found_behind_whatever_stands_before_it(before: bytes, payload: bytes) -> None:
+def test_a_frame_is_found_after_any_bytes_before_it(before: bytes, payload: bytes) -> None:
     frame = frame_of(SALT, 3, payload)
     found = next_frame(SALT, before + frame, 0)
     assert found is not None
@@ -289,7 +289,7 @@ def test_a_frame_is_found_where_its_marker_begins_inside_of_what_looks_like_one(
     ]
 
 
-def test_a_head_tells_where_its_frame_ends_before_the_rest_is_there() -> None:
+def test_a_head_gives_the_end_of_its_frame_before_the_rest_is_there() -> None:
     frame = frame_of(SALT, 3, b"xyz")
     assert [frame_end(SALT, b"--" + frame[:there], 2) for there in (11, 12)] == [None, 2 + len(frame)]
     too_short = frame[:4] + (8).to_bytes(4, "big") + frame[8:]  # not even sequence and version
@@ -328,7 +328,7 @@ def holding(frame: bytes) -> ProducerRecord:
 
 
 def damage_before(path: Path, frame: bytes) -> None:
-    """Spoils the bytes around a frame that stands in a record's value, but not the frame."""
+    """Spoils the bytes around a frame inside a record's value, but not the frame."""
     data = bytearray(path.read_bytes())
     at = data.index(frame)
     data[at - 3] ^= 0xFF
@@ -366,7 +366,7 @@ def test_nor_is_one_that_was_made_for_an_earlier_file(rig: SpoolRig) -> None:
 
 
 def test_only_with_the_salt_of_its_file_it_would_be_one(rig: SpoolRig) -> None:
-    """What the two tests above rest upon: all else of the frame is as it has to be."""
+    """The two tests above rely on this: the rest of the frame is valid."""
     rig.spool_in([record("first")])
     rig = spoiled(rig, frame_of(salt_of(rig.segments[0]), 2, STOLEN))
     assert rig.sent.count("stolen") == 1
@@ -391,7 +391,7 @@ def test_a_frame_of_one_file_is_none_in_another_and_both_halves_of_the_salt_are_
         assert frame_at(bytes(other), frame_of(salt, 1, STOLEN), 0) is None
 
 
-def test_a_frame_in_a_value_is_not_put_back_from_what_was_set_aside(rig: SpoolRig) -> None:
+def test_requeueing_ignores_a_frame_inside_a_value(rig: SpoolRig) -> None:
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     frame = frame_of(bytes(SALT_BYTES), 1, STOLEN)
     rig.spool_in([holding(frame), record("second")])
@@ -408,15 +408,15 @@ def test_a_frame_in_a_value_is_not_put_back_from_what_was_set_aside(rig: SpoolRi
     assert left.sequence == 3
 
 
-def test_what_a_broker_says_is_kept_in_short(rig: SpoolRig) -> None:
+def test_a_brokers_message_is_kept_shortened(rig: SpoolRig) -> None:
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError("no" * 5_000))
     rig.spool_in([record(f"{n}") for n in range(3)])
     rig.wait_out()
-    assert rig.spool.aside.total_bytes < 1_500
+    assert rig.spool.dead_letters.total_bytes < 1_500
 
 
 def test_a_value_holds_no_heads_of_frames(rig: SpoolRig) -> None:
-    """Behind damage each head has all summed up that it promises: many that promise much would take hours."""
+    """After damage each head's bytes are summed up to its length: many large lengths would take hours."""
     rig.spool_in([record("first")])
     heads = b"\xf5PFS\x00\x0f\x00\x00" * 10_000
     rig.spool_in([ProducerRecord("orders", heads)])
@@ -424,7 +424,7 @@ def test_a_value_holds_no_heads_of_frames(rig: SpoolRig) -> None:
     assert data.count(salt_of(rig.segments[0])[: SALT_BYTES // 2]) == 2
 
 
-def test_no_log_tells_the_salt(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_contains_the_salt(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         rig.spool_in([record("first")])
         salt = salt_of(rig.segments[0])
@@ -437,11 +437,11 @@ def test_no_log_tells_the_salt(rig: SpoolRig, caplog: pytest.LogCaptureFixture) 
     assert salt.hex() not in caplog.text
 
 
-def test_however_many_records_and_topics_are_set_aside_they_lie_in_few_files(rig: SpoolRig) -> None:
+def test_however_many_records_and_topics_are_dead_lettered_they_are_in_few_files(rig: SpoolRig) -> None:
     topics = {f"topic-{number}": 1 for number in range(300)}
     rig.producer.set_topics(topics)
     rig.producer.outcome_of = lambda *_: failure(InvalidRecordError())
     rig.spool_in([record("x", topic) for topic in topics])
     rig.wait_out()
-    assert rig.spool.aside.records == 300
+    assert rig.spool.dead_letters.records == 300
     assert len(list((rig.folder / "aside").iterdir())) == 1

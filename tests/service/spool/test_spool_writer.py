@@ -1,4 +1,4 @@
-"""Records into the spool: one fsync for many, and what becomes of them when the disk fails."""
+"""Records into the spool: one fsync for many, and their outcome when the disk fails."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def undelivered(rig: SpoolRig) -> list[str]:
 def test_all_requests_that_wait_share_one_fsync(rig: SpoolRig) -> None:
     reported = [rig.submit([record(f"{n}")]) for n in range(5)]
     before = rig.disk.fsyncs
-    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nobody is told before it
+    assert (reported, rig.spool.entries) == ([[]] * 5, 0)  # nothing is reported before it
     rig.spool.writer.turn()
     assert rig.disk.fsyncs - before == 1
     assert (reported, rig.spool.entries) == ([[Spooled(n, 1)] for n in range(1, 6)], 5)
@@ -114,7 +114,7 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
     rig.disk.room_bytes, before = 100, rig.disk.fsyncs
     with caplog.at_level(logging.INFO):
         reported = refused(rig.spool_in(records(30)))
-        assert reported == SpoolFault("the spool could not take the records: the disk is full", "no")
+        assert reported == SpoolFault("the spool could not store the records: the disk is full", "no")
         assert (rig.segments[0].stat().st_size, rig.disk.fsyncs - before) == (
             size,
             1,
@@ -133,7 +133,7 @@ def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:
     assert "the disk is full" in refused(rig.spool_in([record("a")])).detail
     rig.disk.errno = errno.EIO
     fail(rig.disk, sync_folder=1)
-    said = "the spool could not take the records: begin a file: no sync_folder here"
+    said = "the spool could not store the records: begin a file: no sync_folder here"
     assert refused(rig.spool_in([record("b")])) == SpoolFault(said, "no")
     assert (rig.segments, rig.disk.open_files) == ([], 0)
     assert rig.spool_in([record("c")]) == Spooled(1, 1)
@@ -153,7 +153,7 @@ def test_the_spool_is_bounded_and_says_by_which_setting(tmp_path: Path) -> None:
     assert rig.spool.bytes <= 1024 * 1024
 
 
-def test_what_waits_for_a_disk_that_hangs_is_bounded_too(rig: SpoolRig) -> None:
+def test_records_that_wait_for_a_disk_that_hangs_are_bounded_too(rig: SpoolRig) -> None:
     large = record("x" * (QUEUE_BYTES // 4))
     for _ in range(3):
         rig.submit([large])
@@ -198,7 +198,7 @@ def test_each_request_wakes_the_writer_and_once_closed_it_takes_nothing(rig: Spo
         rig.submit([record("b")])
 
 
-def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is_unknown(
+def test_an_exception_ends_the_turn_and_its_group_gets_an_unknown_outcome(
     rig: SpoolRig,
 ) -> None:
     reported = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is
         rig.submit([record("x" * (QUEUE_BYTES // 2 - 200))])
 
 
-def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
+def test_results_are_reported_through_the_event_loop(rig: SpoolRig) -> None:
     calls: Queue[Callable[[], None]] = Queue()
     rig.spool.start(calls.put)
     reported = rig.submit(records(1))
@@ -226,7 +226,7 @@ def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
     rig.spool.close(10_000)
 
 
-def test_what_is_left_is_logged_at_the_start_and_at_the_end(
+def test_remaining_records_are_logged_at_the_start_and_at_the_end(
     rig: SpoolRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "service.spool.spool")
@@ -256,7 +256,7 @@ def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytes
     reported = rig.submit([record("b")])
     rig.spool.writer.turn()
     assert reported == [Spooled(2, 1)]
-    assert "telling of a request failed" in caplog.text
+    assert "a request's callback failed" in caplog.text
 
 
 def test_two_never_share_a_folder_and_one_that_can_not_be_made_is_named_with_the_remedy(

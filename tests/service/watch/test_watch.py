@@ -1,4 +1,4 @@
-"""GET /v1/watch as an event stream and as a poll: what is told, resuming, rights, limits, and its end."""
+"""GET /v1/watch as an event stream and as a poll: its events, resuming, rights, limits, and its end."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def leaders(change: ServerSentEvent) -> list[tuple[int, int | None, int | None]]
     return [(p["partition"], p["leader"], p["previous_leader"]) for p in change.data["partitions"]]
 
 
-# -- what is told --------------------------------------------------------------------------------------------
+# -- events --------------------------------------------------------------------------------------------------
 
 
 async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web: HttpApp) -> None:
@@ -100,10 +100,10 @@ async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web:
         Snapshot.model_validate(snapshot.data, strict=True)
 
 
-async def test_a_leader_that_changes_is_told_with_the_one_before(web: HttpApp) -> None:
+async def test_a_changed_leader_is_sent_with_the_one_before(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
-        web.producer.set_topics([described("orders", [1, 2]), PAYMENTS])  # changes nothing, and tells nothing
+        web.producer.set_topics([described("orders", [1, 2]), PAYMENTS])  # changes nothing, and sends nothing
         web.producer.set_topics([described("orders", [1, 1], 1), PAYMENTS])
         change = await watch.next("leader")
         assert (change.last_id, change.data["topic"]) == (version(web, 2), "orders")
@@ -112,14 +112,14 @@ async def test_a_leader_that_changes_is_told_with_the_one_before(web: HttpApp) -
         PartitionsChanged.model_validate(change.data, strict=True)
 
 
-async def test_a_leader_that_a_produce_answer_names_is_told_at_once(web: HttpApp) -> None:
+async def test_a_leader_that_a_produce_answer_names_is_sent_at_once(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.name_leader("orders", 1, leader_id=3, epoch=5)
         assert leaders(await watch.next("leader")) == [(1, 3, 2)]
 
 
-async def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: HttpApp) -> None:
+async def test_in_sync_replicas_that_change_are_distinguished_from_leaders(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.set_topics([described("orders", [1, 2], isr=[1]), PAYMENTS])
@@ -128,7 +128,7 @@ async def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: Htt
         assert leaders(change) == [(0, 1, 1), (1, 2, 2)]
 
 
-async def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpApp) -> None:
+async def test_topics_that_appear_grow_are_recreated_and_go_are_sent(web: HttpApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         known = [described("orders", [1, 2]), PAYMENTS]
@@ -156,7 +156,7 @@ async def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpAp
         assert (gone.data["partition_count"], gone.data["previous_partition_count"]) == (None, 1)
 
 
-async def test_brokers_that_join_move_and_leave_are_told(web: HttpApp) -> None:
+async def test_brokers_that_join_move_and_leave_are_sent(web: HttpApp) -> None:
     topics = [described("orders", [1, 2]), PAYMENTS]
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
@@ -199,7 +199,7 @@ async def test_a_watch_of_some_topics_hears_of_no_others(web: HttpApp) -> None:
         assert change.last_id == version(web, 3)
 
 
-async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_told_when_it_appears() -> None:
+async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_sent_when_it_appears() -> None:
     web = HttpApp(watch_look_up_ms=100)
     web.producer.set_topics([described("orders", [1, 2])])
     async with watching(web.app, "/v1/watch?topics=nope,orders") as watch:
@@ -366,7 +366,7 @@ def number(event: ServerSentEvent) -> int:
 # -- limits --------------------------------------------------------------------------------------------------
 
 
-async def test_a_watcher_that_falls_behind_is_dropped_and_told_why_and_can_come_again() -> None:
+async def test_a_watcher_that_falls_behind_is_dropped_with_the_reason_and_can_come_again() -> None:
     web = of_orders(watch_queue_events=2)
     async with watching(web.app, "/v1/watch") as slow, watching(web.app, "/v1/watch") as quick:
         await slow.next("snapshot")
@@ -553,12 +553,12 @@ async def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: HttpApp
     answer = (await waiting).json()
     ChangesAnswer.model_validate(answer, strict=True)
     assert (answer["version"], answer["reset"]) == (version(web, 2), False)
-    (told,) = answer["changes"]
-    assert (told["id"], told["event"]) == (version(web, 2), "leader")
-    assert told["data"]["partitions"][0]["leader"] == 2
+    (event,) = answer["changes"]
+    assert (event["id"], event["event"]) == (version(web, 2), "leader")
+    assert event["data"]["partitions"][0]["leader"] == 2
     # And with one that came before it, at once.
     for query in (f"min_version={version(web, 2)}", f"last_event_id={version(web, 1)}"):
-        assert (await poll(web, query)).json()["changes"] == [told]
+        assert (await poll(web, query)).json()["changes"] == [event]
 
 
 async def test_a_poll_without_a_change_answers_with_none_when_its_time_is_over(web: HttpApp) -> None:
@@ -573,7 +573,7 @@ async def test_a_number_beyond_the_next_is_waited_for_and_what_comes_before_it_i
     waiting = await waiting_poll(web, f"min_version={version(web, 3)}")
     for epoch in (1, 2):
         await change(web, epoch + 1, changed(orders=epoch))
-    assert [told["id"] for told in (await waiting).json()["changes"]] == [version(web, 3)]
+    assert [event["id"] for event in (await waiting).json()["changes"]] == [version(web, 3)]
 
 
 async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: HttpApp) -> None:
@@ -582,7 +582,7 @@ async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: Http
     assert not waiting.done()
     web.producer.set_topics(changed(orders=1, payments=1))
     answer = (await waiting).json()
-    assert [told["data"]["topic"] for told in answer["changes"]] == ["payments"]
+    assert [event["data"]["topic"] for event in answer["changes"]] == ["payments"]
     assert answer["version"] == version(web, 3)
 
 

@@ -1,4 +1,4 @@
-"""What differs between two snapshots, as events; and snapshots in pieces."""
+"""The differences of two snapshots as events; and snapshots in pieces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_snapshot_differs_from_itself_in_nothing() -> None:
     assert reported(after, after) == []
 
 
-def test_many_partitions_of_a_topic_are_told_in_events_of_bounded_size() -> None:
+def test_many_partitions_of_a_topic_are_sent_in_events_of_bounded_size() -> None:
     before, after = two(topics(1, 1_250), topics(1, 1_250, leader=2, epoch=1))
     events = reported(before, after)
     assert {event for event, _ in events} == {"leader"}
@@ -151,7 +151,7 @@ def test_a_topic_in_pieces_is_one_json_object() -> None:
         assert b"".join(TopicTexts().of(table)) == b"".join(topic_pieces(table))
 
 
-def test_a_topics_text_is_made_once_for_all_who_watch_until_it_changes() -> None:
+def test_a_topics_text_is_made_once_for_all_watchers_until_it_changes() -> None:
     producer = FakeProducer()
     producer.set_topics(topics(2, 2))
     texts = TopicTexts()
@@ -188,7 +188,7 @@ partitions = st.lists(
     ),
     max_size=4,
 )
-#: A topic by what it has, and by which of the topics of its name it is.
+#: A topic by its partitions, and by its number among the topics of its name.
 described_topics = st.dictionaries(
     st.sampled_from(["a", "b", "c"]), st.tuples(st.integers(1, 2), partitions), max_size=3
 )

@@ -52,7 +52,7 @@ def test_a_refresh_is_posted_once_however_much_it_changes() -> None:
     assert len(posted) == 2, "what comes after the loop took notice is posted again"
 
 
-def test_events_of_other_kinds_are_not_posted_and_nothing_is_while_nobody_watches() -> None:
+def test_events_of_other_kinds_are_not_posted_and_none_is_without_watchers() -> None:
     posted: list[Callable[[], None]] = []
     notice = SnapshotNotice()
     notice.emit(REFRESHED)
@@ -111,7 +111,7 @@ async def test_a_watcher_that_comes_in_the_middle_of_a_round_begins_after_it() -
             assert (await second.next("topic")).data["change"] == "shrank"
 
 
-async def test_what_changes_in_the_middle_of_a_round_is_told_behind_it() -> None:
+async def test_a_change_in_the_middle_of_a_round_is_sent_after_it() -> None:
     web = HttpApp()
     web.producer.set_topics(topics(2, 5_000))
     async with watching(web.app, "/v1/watch?topics=late") as watch:
@@ -128,7 +128,7 @@ async def test_what_changes_in_the_middle_of_a_round_is_told_behind_it() -> None
         assert (await watch.next("topic")).data["change"] == "appeared"
 
 
-async def test_a_watcher_begins_with_what_the_client_knows_even_if_nobody_told_of_it() -> None:
+async def test_a_watcher_begins_with_what_the_client_knows_even_before_any_notification() -> None:
     web = HttpApp()
     web.producer.set_topics(topics(1, 1))
     async with watching(web.app, "/v1/watch") as first:
@@ -141,7 +141,7 @@ async def test_a_watcher_begins_with_what_the_client_knows_even_if_nobody_told_o
             assert (await first.next("leader")).last_id == snapshot.last_id
 
 
-def test_a_hundred_watchers_are_told_the_same_bytes() -> None:
+def test_a_hundred_watchers_get_the_same_bytes() -> None:
     web = HttpApp()
     web.producer.set_topics(topics(20, 50))
 
@@ -182,7 +182,7 @@ def test_a_feed_that_rests_holds_nothing_and_wakes_up_on_another_loop() -> None:
     assert web.app.sidecar.feed.log.number == 2
 
 
-async def test_a_watcher_who_comes_before_the_feed_rests_is_told_of_changes() -> None:
+async def test_a_watcher_who_comes_before_the_feed_rests_receives_changes() -> None:
     web = HttpApp(watch_linger_ms=0)
     web.producer.set_topics(topics(1, 1))
     feed = web.app.sidecar.feed
@@ -269,7 +269,7 @@ def test_a_watcher_that_takes_nothing_is_cut_off_and_others_go_on(loop: str) -> 
     on_loop(loop, scenario())
 
 
-def test_a_watcher_that_takes_too_little_is_told_so_and_resumes_where_it_was(loop: str) -> None:
+def test_a_watcher_that_takes_too_little_gets_the_reason_and_resumes_where_it_was(loop: str) -> None:
     web = HttpApp(watch_queue_events=3)
     web.producer.set_topics(large())
 

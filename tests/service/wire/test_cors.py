@@ -1,4 +1,4 @@
-"""Cross-origin requests: what a page of an allowed origin may send and read, and what any other may not."""
+"""Cross-origin requests: what a page of an allowed origin may send and read, and what others may not."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_refusals_may_be_read_too(web: HttpApp) -> None:
 def test_an_answer_that_says_too_many_may_be_read_with_its_retry_after() -> None:
     app = HttpApp(allowed_origins=ORIGIN, max_waiting_requests=1)
     headers = {"origin": ORIGIN, "content-type": "application/json"}
-    with app.app.sidecar.room.enter(0):
+    with app.app.sidecar.admission.acquire(0):
         answer = app.post(PRODUCE, content=RECORDS, headers=headers)
     assert answer.status_code == 429
     assert answer.headers["access-control-allow-origin"] == ORIGIN
@@ -305,8 +305,8 @@ async def test_a_watch_may_be_read_from_its_first_event_on() -> None:
                 break
 
 
-async def test_what_is_no_request_is_refused_so_that_an_allowed_page_can_read_it() -> None:
-    """Of that which is no HTTP at all no origin is known: it says that answers vary."""
+async def test_an_invalid_request_is_refused_so_that_an_allowed_page_can_read_it() -> None:
+    """The origin of a request that is no HTTP is unknown: the answer says that answers vary."""
     head = b" HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n"
     async with Served(_never, cors=Cors([ORIGIN])) as served:
         for sent, status in {
@@ -336,7 +336,9 @@ async def _never(_scope: Scope, _receive: Receive, _send: Send) -> None:
     "entry", ["*", "null", "ops.example", "https://ops.example/", "https://ops.example/x", "https://", "a b"]
 )
 def test_an_entry_that_is_no_origin_is_refused_with_its_remedy(entry: str) -> None:
-    with pytest.raises(SettingsError, match=r"allowed_origins: .* is no origin; write scheme, host and port"):
+    with pytest.raises(
+        SettingsError, match=r"allowed_origins: .* is not an origin; write scheme, host and port"
+    ):
         HttpApp(allowed_origins=entry)
 
 

@@ -103,7 +103,7 @@ def test_a_problem_leaves_out_what_does_not_apply() -> None:
     }
 
 
-def test_retry_after_stands_where_trying_again_is_harmless_and_one_that_is_known_is_kept() -> None:
+def test_retry_after_is_sent_where_trying_again_is_harmless_and_a_known_one_is_kept() -> None:
     statuses = (429, 503, 504, 404)
     headers = {status: dict(Problem(status, "no").all_headers()) for status in statuses}
     assert [status for status in statuses if b"retry-after" in headers[status]] == [429, 503]

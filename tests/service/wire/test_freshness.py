@@ -16,7 +16,7 @@ def test_if_none_match_is_compared_weakly() -> None:
     assert [etag for etag in sent if matches(etag, b'"x"')] == [*sent[:5]]
 
 
-def test_age_is_in_whole_seconds_never_negative_and_not_told_before_the_first_refresh() -> None:
+def test_age_is_in_whole_seconds_never_negative_and_absent_before_the_first_refresh() -> None:
     assert (b"age", b"1") in freshness_headers(b"v", 1_000, None, 2_999)
     assert (b"age", b"0") in freshness_headers(b"v", 5_000, None, 4_000)
     assert freshness_headers(b"v", None, None, 5) == [(b"pilotfish-metadata-version", b"v")]

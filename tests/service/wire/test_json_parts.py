@@ -156,7 +156,7 @@ def test_a_fault_says_where_its_part_begins() -> None:
         items_of_body(body, BodyLimits(1_000_000, _PLENTY))
 
 
-def test_what_stands_behind_a_large_array_is_refused() -> None:
+def test_text_after_a_large_array_is_refused() -> None:
     body = b"[" + b"12345," * 40_000 + b"1] 2"
     with pytest.raises(BodyError) as e:
         items_of_body(body, BodyLimits(1_000_000, _PLENTY))

@@ -1,4 +1,4 @@
-"""Long answers are made in slices and sent in pieces: no turn of the event loop is long, no byte another."""
+"""Long answers are made in slices and sent in pieces: no turn of the loop is long, and no byte differs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ LOOKUPS: Final = json.dumps({"lookups": [{"topic": "big", "partition": n} for n 
 
 @pytest.fixture(scope="module", autouse=True)
 def _little_to_collect() -> None:
-    """What is there already is kept from the collector: it comes before each measured scenario, and walks
-    through all that a process of the tests holds, which takes longer than the scenario.
+    """Keeps existing objects from the collector. It runs before each measured scenario, and a walk over all
+    objects of a test process takes longer than the scenario.
     """
     gc.collect()
     gc.freeze()
@@ -175,7 +175,7 @@ def test_many_leaders_in_one_request_take_the_event_loop_for_no_longer() -> None
     in_short_turns(asked)
 
 
-def test_many_who_want_long_lists_at_a_time_share_each_turn() -> None:
+def test_many_callers_of_long_lists_share_each_turn() -> None:
     async def scenario(web: HttpApp) -> list[Got]:
         return await asyncio.gather(*(ask(web, "/topics/big/partitions") for _ in range(4)))
 
@@ -216,7 +216,7 @@ def test_the_answer_about_a_long_topic_is_spelled_as_that_about_a_short_one_and_
     assert web.ask("HEAD", "/v1/topics/long").headers["etag"] == web.get("/v1/topics/long").headers["etag"]
 
 
-async def test_a_long_topic_is_built_once_for_all_who_ask_and_for_who_stays() -> None:
+async def test_a_long_topic_is_built_once_for_all_callers_though_the_first_leaves() -> None:
     web = of_many_partitions()
     table = web.app.sidecar.table
     first, *others = (asyncio.ensure_future(table.topic("big")) for _ in range(5))
@@ -227,7 +227,7 @@ async def test_a_long_topic_is_built_once_for_all_who_ask_and_for_who_stays() ->
     assert first.cancelled()
 
 
-async def test_a_long_topic_that_changes_while_it_is_built_is_told_as_old_as_it_is() -> None:
+async def test_a_long_topic_that_changes_while_it_is_built_has_the_age_of_its_snapshot() -> None:
     web = of_many_partitions()
     table, producer = web.app.sidecar.table, web.producer
     building = asyncio.ensure_future(table.topic("big"))

@@ -1,4 +1,4 @@
-"""JSON taken exactly as it was meant, or refused with its place."""
+"""JSON is read exactly, or refused with the place of the fault."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_brackets_in_strings_and_beside_each_other_do_not_deceive(value: object,
 
 
 def test_the_depth_of_a_large_body_costs_no_step_for_each_bracket() -> None:
-    """It took five seconds for these, within which nobody else had a turn."""
+    """These once took five seconds, in which no other request had a turn."""
     for unit in (b"[],", b'{"a":1},', b'"a",[],', b"[[[[[[[]]]]]]],", b'"[",{},'):
         text = b"[" + unit * (400_000 // len(unit)) + b"0]"
         assert python_lines(partial(too_deep, text)) < len(text), unit
@@ -127,7 +127,7 @@ def test_what_is_no_text_is_said_of_large_bodies_too() -> None:
         assert message in refusal(b'"' + b"x" * SEARCHED_BYTES + b'"' + unfit)[2]
 
 
-def test_a_member_that_stands_twice_is_found_with_its_place() -> None:
+def test_a_duplicate_member_is_found_with_its_place() -> None:
     places = {
         b'{"a": 1, "a": 1}': "a",
         b'{"records": [{"value": 1}, {"value": 1, "value": 2}]}': "records[1].value",

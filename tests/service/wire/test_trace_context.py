@@ -12,13 +12,13 @@ SPAN = b"b7ad6b7169203331"
 PARENT = b"00-%s-%s-01" % (TRACE, SPAN)
 
 
-def test_a_traceparent_tells_trace_span_and_flags() -> None:
+def test_a_traceparent_has_trace_span_and_flags() -> None:
     context = trace_context(PARENT)
     assert context == TraceContext(PARENT)
     assert (context.trace_id, context.span_id, context.flags) == (TRACE.decode(), SPAN.decode(), 1)
 
 
-def test_what_is_no_traceparent_is_as_if_it_were_not_there() -> None:
+def test_an_invalid_traceparent_is_ignored() -> None:
     for parent in (
         *(b"", b"hello", PARENT[:-1], PARENT + b"0", PARENT.upper(), PARENT.replace(b"-", b"_")),
         *(b"0" + PARENT, b"ff" + PARENT[2:], b"0g" + PARENT[2:], PARENT + b", " + PARENT, PARENT + b"\n"),
@@ -73,7 +73,7 @@ def test_whatever_comes_what_is_passed_on_is_short_and_of_one_line(parent: bytes
             assert (context.parent + context.state).decode("ascii").isprintable()
 
 
-def test_a_header_that_stands_twice_is_no_traceparent_and_a_list_of_states() -> None:
+def test_a_duplicate_header_is_no_traceparent_and_a_list_of_states() -> None:
     def scope(*headers: tuple[bytes, bytes]) -> dict[str, object]:
         return {"headers": list(headers)}
 

@@ -1,4 +1,4 @@
-"""Parked requests, and names that nobody knows."""
+"""Parked requests, and unknown topics."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_ticket_that_ends_at_once_costs_no_wait() -> None:
     assert run(wait_for_result(take, stays)) is result
 
 
-async def test_a_caller_who_leaves_ends_the_wait_and_a_result_after_that_is_nobodys() -> None:
+async def test_a_caller_who_leaves_ends_the_wait_and_a_later_result_is_dropped() -> None:
     parked = Parked()
     with pytest.raises(CallerGoneError):
         await wait_for_result(parked.take, leaves)

@@ -1,1 +1,1 @@
-"""What the fake cluster (client_core.testing) does only for the tests of this project."""
+"""Parts of the fake cluster (client_core.testing) that only the tests of this project use."""

@@ -4,11 +4,11 @@
     ... a client that must survive ...
     cluster.disturb(None)
 
-What becomes of the n-th answer of a broker depends on the seed, the broker and n alone. A hostile broker
-applies what it is asked and then lies about it. With `lasting` False it spares what outlives the hostility
-by Kafka's own rules: a throttle that is longer than a moment, a refusal after which an idempotent producer
-does not try again. Leader epochs are not spared: who has believed in 2^31 - 1 believes no smaller one of that
-topic. With `addresses` no answer names others: for clients that no test stands between and the machine.
+The n-th answer of a broker depends on the seed, the broker and n alone. A hostile broker applies a request
+and then lies about it. With `lasting` False it makes no lie whose effect outlives the hostility by Kafka's
+own rules: a throttle that is longer than a moment, a refusal after which an idempotent producer does not try
+again. Leader epochs are lied about all the same: a client that has seen 2^31 - 1 accepts no smaller one of
+that topic. With `addresses` no answer names others: for clients that use the real network.
 
     python -m tests.support.fake_cluster.hostile --seeds 1000
 
@@ -62,7 +62,7 @@ _RESPONSES: Final[dict[ApiKey, Any]] = {
 
 
 class Hostility:
-    """Decides answer by answer. Not thread-safe: guarded by who asks it."""
+    """Decides answer by answer. Not thread-safe: the caller guards it."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class HostileAnswer(Reaction):
         return sending
 
     def _spares(self, lie: Any) -> bool:
-        """Whether this lie is not told."""
+        """Whether this lie is left out."""
         if not self.lasting and outlasts(lie):
             return True
         return self.addresses is not None and not addresses_of(lie) <= self.addresses

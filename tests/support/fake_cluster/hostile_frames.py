@@ -1,10 +1,10 @@
-"""What a hostile broker does to the bytes of an answer: one way to spoil a frame, chosen by chance.
+"""A hostile broker's changes to the bytes of an answer: one way to spoil a frame, chosen at random.
 
     int32 size, int32 correlation id, the rest of the answer
 
-Flipped, removed, repeated and truncated bytes; lengths that promise what is not there; another question's
-answer, two answers, answers that nobody asked for; sizes of nothing, less than nothing and two gigabytes; a
-byte at a time, half of it, none of it. Pure: the same Random does the same to the same frame. Who calls:
+Bytes are flipped, removed, repeated or truncated. Lengths are larger than the data. The answer is that of
+another request, comes twice, or was not requested. Its size is zero, negative or two gigabytes. It comes a
+byte at a time, by half, or not at all. Pure: the same Random does the same to the same frame. Called by
 hostile.py.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SIZE: Final = struct.Struct(">i")
 _HEAD: Final = 8
-#: Lengths as they stand in a message: int32, int16, and what a compact length looks like at its largest.
+#: Lengths as written in a message: int32, int16, and the largest compact length.
 _LENGTHS: Final = (
     *(n.to_bytes(4, signed=True) for n in (-1, -2, 0, 0x7FFFFFFF, -0x80000000, 0x10000000)),
     *(n.to_bytes(2, signed=True) for n in (-1, -2, 0x7FFF, -0x8000)),

@@ -1,10 +1,10 @@
-"""Absurd values in honest answers: fields of a message changed, and most of the time it can still be encoded.
+"""Absurd values in honest answers: changed fields of a message, which can mostly still be encoded.
 
     mutated(MetadataResponse(...), Random(7))      a leader nobody knows, no brokers, an epoch of 2^31 - 1
 
-What a field can hold is read from the generated classes: `Int32`, `str | None`, tuples of structs. A value
-that the version in use can't carry comes out at `encode`, and is then the caller's to leave out. Pure: the
-same Random makes the same message. Who calls: hostile.py, on the cluster's loop or in a test's thread.
+The possible values of a field are read from the generated classes: `Int32`, `str | None`, tuples of structs.
+A value that the version can't carry raises at `encode`, and the caller leaves it out. Pure: the same Random
+makes the same message. Called by hostile.py, on the cluster's loop or in a test's thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _M = TypeVar("_M")
 
 _CODES: Final = (*(error.code for error in Errors), 9_999, 32_767, -32_768)
-#: Names that fail where they are resolved or before, some without asking anybody: a test must not reach DNS.
+#: Names that fail when they are resolved or before, because a test must not reach DNS.
 _TEXTS: Final = (
     *("", "\0", "nul\0within", "..", "x" * 300, "y" * 32_000, "z" * 32_000, "\U0001f525" * 70),
     *("\u202e\n\x1b[2J", "[::1]", "-1"),

@@ -1,11 +1,11 @@
-"""The fake cluster without sockets: a request's bytes in, and what a broker sends back out.
+"""The fake cluster without sockets: a request's bytes in, a broker's answer out.
 
     brokers = InProcessBrokers(3)
     brokers.state.controller.create_topic("orders", partitions=3)
     sending = brokers.answer(1, payload)            None where nothing is answered (acks=0)
 
 For volume: thousands of answers a second, in a test's own thread and time. The same modules answer as in
-cluster.py, and the same hostility may spoil what they say; there are no orders and nobody dies here.
+cluster.py, and the same hostility may spoil their answers. Reactions and the death of brokers are left out.
 """
 
 from __future__ import annotations

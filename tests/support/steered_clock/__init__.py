@@ -11,7 +11,7 @@ clocks and the times of files stay true, as they do when a real clock is set. Wh
 (datetime.now, the validity of certificates), the time is true, too; the product has no
 datetime.now. Any thread.
 
-libfaketime is no way: its waits by a monotonic clock fail with EINVAL in threads of CPython 3.11.
+libfaketime does not work: its waits by a monotonic clock fail with EINVAL in threads of CPython 3.11.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 _HERE: Final = Path(__file__).resolve().parent
-#: What tells the process where the file is.
+#: The variable with the path of the file.
 DIFFERENCE_VARIABLE: Final = "STEERED_CLOCK_DIFFERENCE"
 
 

@@ -1,4 +1,4 @@
-"""What host names lead to in another Python process, as a test says while it runs.
+"""The addresses of host names in another Python process, which a test sets while it runs.
 
     dns = SteeredDns(folder)
     dns.answer("kafka.test", ["127.0.0.1"])
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _HERE: Final = Path(__file__).resolve().parent
-#: What tells the process where the file is.
+#: The variable with the path of the file.
 ANSWERS_VARIABLE: Final = "STEERED_DNS_ANSWERS"
 
 

@@ -1,4 +1,4 @@
-"""`pilotfish inject` as people call it: what it prints, writes, says, refuses, and how it ends."""
+"""`pilotfish inject` as people call it: its output, files, messages, refusals, and exit codes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ KINDS = [
 ]
 
 
-# -- what is printed -----------------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------------------
 
 
 def test_lines_are_added_and_none_is_changed() -> None:
@@ -151,7 +151,7 @@ def test_a_kind_of_another_group_and_pods_for_windows_are_left_and_said() -> Non
         (knative, "document 1 (Service/k), line 1: left as it is: it holds containers"),
         (
             DEPLOYMENT.replace("apps/v1", "example.com/v1"),
-            "its apiVersion is example.com/v1; known is apps/… or extensions/…",
+            "its apiVersion is example.com/v1; supported: apps/… or extensions/…",
         ),
         (windows, "its pods run on Windows"),
     ):
@@ -229,11 +229,11 @@ def test_an_app_may_share_a_secret_with_its_sidecar() -> None:
     ]
 
 
-def test_a_fault_beside_a_sidecar_is_told_with_the_line_that_it_has_now() -> None:
+def test_a_fault_beside_a_sidecar_is_reported_with_its_present_line() -> None:
     for words in ((), ("--legacy",)):
         text = injected(DEPLOYMENT, *words).replace("containerPort: 8080", "containerPort: 8085")
         line = text.splitlines().index("            - containerPort: 8085") + 1
-        said = f"document 1 (Deployment/web), line {line}: container web has port 8085"
+        said = f"document 1 (Deployment/web), line {line}: container web uses port 8085"
         assert said in refused(text, *words)
 
 
@@ -291,7 +291,7 @@ def test_a_folder_with_a_wrong_file_is_left_as_it_is_and_one_without_manifests_r
     tmp_path: Path,
 ) -> None:
     done = run("-f", str(tmp_path), *BROKERS)
-    said = "is a folder without files of .yaml, .yml, .json; folders in it are not looked into"
+    said = "is a folder without files of .yaml, .yml, .json; its subfolders are not searched"
     assert (done.exit_code, said in done.stderr) == (2, True)
     (tmp_path / "a.yaml").write_text(DEPLOYMENT)
     (tmp_path / "b.yaml").write_text("kind: Pod\napiVersion: v1\n")
@@ -316,10 +316,10 @@ def test_a_wrong_call_ends_with_2_and_its_remedy() -> None:
         ("-f", "nowhere.yaml"): "-f nowhere.yaml: there is no such file or folder",
         ("-f", url): f"curl -fsS {url} | pilotfish inject -f -",
         ("-f", "-", "-f", "-"): "-f -: is given twice",
-        ("-f", "-", "-i"): "--in-place: standard input has no place",
-        ("-f", "-", "-i", "-o", "x"): "--output writes one; give one of them",
+        ("-f", "-", "-i"): "--in-place: can't be used with standard input",
+        ("-f", "-", "-i", "-o", "x"): "--in-place and --output: exclude each other",
         ("-f", "-", "--only", "web"): "--only web: must be KIND/NAME, such as Deployment/web",
-        ("-f", "-", "--uninject", "--image", "a"): "--image: has no meaning beside --uninject",
+        ("-f", "-", "--uninject", "--image", "a"): "--image: has no effect with --uninject",
     }
     for words, wanted in said.items():
         done = run(*words, *(() if "--uninject" in words else BROKERS), stdin=DEPLOYMENT)
@@ -336,47 +336,47 @@ def test_a_file_without_its_option_is_said_with_it_and_anything_else_is_not_show
     assert "hunter2" not in done.stderr
 
 
-# -- what is wrong with manifests ----------------------------------------------------------------------------
+# -- wrong manifests -----------------------------------------------------------------------------------------
 
 
-def test_what_can_t_be_read_is_refused_with_its_place_and_a_remedy() -> None:
+def test_an_unreadable_manifest_is_refused_with_its_place_and_a_remedy() -> None:
     tabs = "kind: Pod\nmetadata:\n\tname: a\n"
     head = "apiVersion: v1\nkind: Pod\n"
-    control = "is no YAML: has a character that YAML does not allow"
+    control = "is not YAML: has a character that YAML does not allow"
     for text, said in (
-        ("", "standard input: holds no object of Kubernetes"),
-        ("# nothing\n---\n", "standard input: holds no object of Kubernetes"),
-        ("a: b\n---\nhello\n", "standard input, document 2, line 3: is no object of Kubernetes but a text"),
-        ("- kind: Pod\n", "document 1, line 1: is no object of Kubernetes but a list"),
-        ("kind: Pod\n---\na: [\n", "document 2, line 4: is no YAML"),
-        ("a: b: c\n", "document 1, line 1: is no YAML: mapping values are not allowed here"),
+        ("", "standard input: has no Kubernetes object"),
+        ("# nothing\n---\n", "standard input: has no Kubernetes object"),
+        ("a: b\n---\nhello\n", "standard input, document 2, line 3: is not a Kubernetes object but a text"),
+        ("- kind: Pod\n", "document 1, line 1: is not a Kubernetes object but a list"),
+        ("kind: Pod\n---\na: [\n", "document 2, line 4: is not YAML"),
+        ("a: b: c\n", "document 1, line 1: is not YAML: mapping values are not allowed here"),
         ("{{- if .Values.web }}\nkind: Pod\n", "looks like a template: render it first, helm template"),
-        (tabs, "line 3: is no YAML: found character '\\t' that cannot start"),
+        (tabs, "line 3: is not YAML: found character '\\t' that cannot start"),
         (tabs, "it has tabs, and YAML is indented with spaces"),
         (
             "kind: Pod\n---\na: \x01\n",
             f"standard input, line 3: {control}",
         ),
-        ("kind: Pod\nspec: *nowhere\n", "line 2: is no YAML: names the anchor nowhere, which is nowhere"),
-        (f"{head}kind: Pod\n", "(Pod/(no name)), line 3: has the key kind twice; leave one"),
+        ("kind: Pod\nspec: *nowhere\n", "line 2: is not YAML: uses the anchor nowhere, which is not defined"),
+        (f"{head}kind: Pod\n", "(Pod/(no name)), line 3: has the key kind twice; keep one"),
         (f"{head}spec: &a {{b: *a}}\n", "an alias is inside its own anchor"),
         (f"{head}x: " + "[" * 200 + "]" * 200, "nests deeper than 100 levels"),
-        ("%YAML 1.9\n---\nkind: Pod\n", "is no YAML: can't be read"),
+        ("%YAML 1.9\n---\nkind: Pod\n", "is not YAML: can't be read"),
         # The reader of YAML would be at it for long.
-        ("a: " + "[" * 20_000, "is no YAML: nests deeper than 1000 levels"),
+        ("a: " + "[" * 20_000, "is not YAML: nests deeper than 1000 levels"),
     ):
         assert said in refused(text), text[:80]
 
 
-def test_what_is_no_utf_8_is_refused_with_its_line() -> None:
+def test_a_text_that_is_no_utf_8_is_refused_with_its_line() -> None:
     done = run("-f", "-", *BROKERS, stdin=b"kind: Pod\n# \xe4\n")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "standard input, line 2: is not UTF-8" in done.stderr
 
 
 def test_a_pod_that_must_not_get_it_is_named_with_document_and_line() -> None:
-    port = "which is that of the sidecar's"
-    mounts = "which the sidecar would have and this call does not add"
+    port = "that of the sidecar's"
+    mounts = "which this call does not add"
     ours = "a container is named pilotfish already, and inject did not put it there; rename it"
     grace = "terminationGracePeriodSeconds must be a whole number of seconds, 0 or more"
     of_a = "spec:\n  containers:\n  - name: a\n"
@@ -385,10 +385,10 @@ def test_a_pod_that_must_not_get_it_is_named_with_document_and_line() -> None:
         ("spec:\n", 4, "its pods have no spec"),
         ("spec: {containers: []}\n", 4, "its pods have no containers"),
         ("spec:\n  volumes:\n  containers:\n", 5, "its pods have no containers"),
-        ("spec:\n  containers:\n  - image: a\n", 6, "containers[0] has no name that is a text"),
+        ("spec:\n  containers:\n  - image: a\n", 6, "containers[0] has no string as its name"),
         (f"{of_a}  volumes: x\n", 7, "volumes must be a list"),
         (f"{of_a}  - name: pilotfish\n", 7, ours),
-        (f"{of_a}    ports:\n    - containerPort: 9464\n", 8, f"container a has port 9464, {port} probes"),
+        (f"{of_a}    ports:\n    - containerPort: 9464\n", 8, f"container a uses port 9464, {port} probes"),
         (
             f"{of_a}    ports:\n    - name: x\n    - containerPort: 8085\n",
             9,
@@ -412,7 +412,7 @@ def test_a_pod_that_must_not_get_it_is_named_with_document_and_line() -> None:
         assert said in message, spec
 
 
-def test_every_fault_of_every_document_is_told_at_once() -> None:
+def test_every_fault_of_every_document_is_reported_at_once() -> None:
     wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n"
     message = refused(f"{wrong}---\n{DEPLOYMENT}---\n{wrong}")
     assert message.count("its pods have no containers") == 2
@@ -438,10 +438,10 @@ def test_a_legacy_job_must_have_a_way_to_end_its_sidecar() -> None:
     assert "Warning: standard input, document 1 (Job/a), line 1: the job must end its sidecar" in done.stderr
 
 
-# -- what is said --------------------------------------------------------------------------------------------
+# -- messages ------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_tells_of_each_object_on_standard_error() -> None:
+def test_a_summary_lists_each_object_on_standard_error() -> None:
     done = run("-f", "-", *BROKERS, "--summary", stdin=DEPLOYMENT + SERVICE)
     assert done.stderr.splitlines() == [
         "standard input, document 1 (Deployment/web), line 2: injected",
@@ -477,10 +477,10 @@ def test_what_should_be_known_is_a_warning() -> None:
         assert said in done.stderr
 
 
-def test_what_is_seldom_meant_is_a_warning() -> None:
+def test_a_likely_mistake_is_a_warning() -> None:
     localhost = "localhost:9092"
     for servers, setting, said in (
-        (localhost, "api_port=8085", "a broker on localhost is one in the pod itself"),
+        (localhost, "api_port=8085", "in a pod, localhost is the pod itself"),
         ("a:1", "api_host=0.0.0.0", "with api_host the API can be reached from outside of the pod"),
         ("a:1", "events_folder=/data", "events_folder /data must be a volume that you add"),
         ("a:1", "events_folder=/tmpfoo", "events_folder /tmpfoo must be a volume that you add"),
@@ -557,7 +557,7 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     done = run("-f", "-", *BROKERS, "--output", str(pipe), stdin=DEPLOYMENT)
     assert done.exit_code == 1
-    assert f"{pipe}: can't be written: it is no file; name another file, or redirect" in done.stderr
+    assert f"{pipe}: can't be written: it is not a file; name another file, or redirect" in done.stderr
     assert pipe.is_fifo()
 
 
@@ -584,7 +584,7 @@ def test_a_file_that_is_given_twice_by_two_names_is_refused(tmp_path: Path) -> N
     for other in (f"{tmp_path}/./d.yaml", f"{tmp_path}/link.yaml"):
         done = run("-f", str(path), "-f", other, *BROKERS)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert f"-f {other}: is given twice, as {path} too; leave one" in done.stderr
+        assert f"-f {other}: is given twice, as {path} too; give it once" in done.stderr
 
 
 # -- manifests -----------------------------------------------------------------------------------------------
@@ -604,14 +604,14 @@ def deep(levels: int) -> str:
     return text
 
 
-def test_what_holds_itself_or_too_much_is_refused_by_its_line() -> None:
+def test_a_document_that_contains_itself_or_too_much_is_refused_by_its_line() -> None:
     merge = "kind: Pod\napiVersion: v1\nmetadata: &a {<<: {<<: *a}}\nspec:\n  containers:\n  - name: a\n"
-    lists = ": its Lists nest deeper than 50 levels, or hold themselves"
+    lists = ": its Lists nest deeper than 50 levels, or contain themselves"
     bomb = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
     for text, said in (
         ("&a\nkind: List\napiVersion: v1\nitems:\n- *a\n", lists),
         (deep(400), lists),
-        (deep(1_500), "is no YAML: nests deeper than 1000 levels"),  # before they are read
+        (deep(1_500), "is not YAML: nests deeper than 1000 levels"),  # before they are read
         (merge, "line 3: an alias is inside its own anchor"),
         (f"kind: Pod\napiVersion: v1\na0: &a0 [x]\n{bomb}", "aliases expand to more than"),
     ):
@@ -620,11 +620,11 @@ def test_what_holds_itself_or_too_much_is_refused_by_its_line() -> None:
 
 def test_a_port_whose_protocol_is_null_is_one_of_tcp() -> None:
     text = DEPLOYMENT.replace("containerPort: 8080", "containerPort: 8085\n              protocol: null")
-    assert "has port 8085, which is that of the sidecar's API" in refused(text)
+    assert "uses port 8085, that of the sidecar's API" in refused(text)
 
 
 def test_the_remedy_is_that_of_the_line_that_is_wrong() -> None:
     text = 'a: "{{x}}"\nb: "c\td"\n' + "c: 1\n" * 5 + "d: [\n"
     assert "correct it there, or just above" in refused(text)
-    old_mac = "its lines end with \\r alone; make that \\n: tr '\\r' '\\n'"
+    old_mac = "its lines end with \\r alone; convert them to \\n: tr '\\r' '\\n'"
     assert old_mac in refused(DEPLOYMENT.replace("\n", "\r"))

@@ -26,7 +26,7 @@ def refused(*words: str) -> str:
     return done.stderr
 
 
-# -- what is taken -------------------------------------------------------------------------------------------
+# -- accepted options ----------------------------------------------------------------------------------------
 
 
 def test_settings_become_variables_brokers_first_and_kafkas_last() -> None:
@@ -108,11 +108,11 @@ def test_images_are_taken_as_they_are_named() -> None:
         assert sidecar_in(injected(DEPLOYMENT, "--image", image))["image"] == image
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def test_what_can_t_be_meant_is_refused_with_its_remedy() -> None:
-    twice = "--bootstrap-servers: is given, and --kafka bootstrap.servers too"
+    twice = "--bootstrap-servers: --kafka bootstrap.servers is given, too"
     for words, said in (
         (("--set", "api_prt=1"), "--set api_prt: unknown setting; did you mean api_port?"),
         (("--set", "api-port=1"), "did you mean api_port?"),
@@ -120,19 +120,22 @@ def test_what_can_t_be_meant_is_refused_with_its_remedy() -> None:
         (("--set", "kafka=1"), "--set kafka: give Kafka's settings by --kafka"),
         (("--set", "api_port"), "--set api_port: must be NAME=VALUE"),
         (("--set", "=1"), "--set : must be NAME=VALUE"),
-        (("--set", "api_port=1", "--set", "api_port=2"), "--set api_port: is given twice; leave one"),
-        (("--set", "service_name=a\nb"), "--set service_name: has a line's end"),
-        (("--set", "admin_host=127.0.0.1"), "--set admin_host: probes come to the pod's address"),
-        (("--set", "admin_port=0"), "--set admin_port: 0 takes a free port, which the app can't know"),
+        (("--set", "api_port=1", "--set", "api_port=2"), "--set api_port: is given twice; give it once"),
+        (("--set", "service_name=a\nb"), "--set service_name: has a line break"),
+        (("--set", "admin_host=127.0.0.1"), "--set admin_host: probes use the pod's address"),
+        (("--set", "admin_port=0"), "--set admin_port: 0 chooses a free port, which the app can't know"),
         (("--set", "admin_port=8085"), "--set admin_port: 8085 is the API's port; give another"),
         (("--kafka", "linger.m=1"), "linger.m is not a setting of Kafka's producer; did you mean linger.ms?"),
         (("--kafka", "linger.ms=soon"), "--kafka Invalid value soon for configuration linger.ms"),
         (("--kafka", "bootstrap.servers=a:1"), twice),
         (("--kafka", "transactional.id=a"), "transactional.id is about transactions"),
-        (("--image", "Not An Image"), "--image 'Not An Image': is no image; write it as registry.example/"),
-        (("--config-map", "A b"), "--config-map 'A b': can be no ConfigMap's name"),
-        (("--secret", "Sasl=a"), "--secret Sasl: NAME becomes a folder and must be lower-case letters"),
-        (("--secret", "sasl=A b"), "--secret sasl: what follows can be no Secret's name"),
+        (
+            ("--image", "Not An Image"),
+            "--image 'Not An Image': is not an image; write it as registry.example/",
+        ),
+        (("--config-map", "A b"), "--config-map 'A b': is not a valid name of a ConfigMap"),
+        (("--secret", "Sasl=a"), "--secret Sasl: NAME becomes a folder: at most 40 lower-case letters"),
+        (("--secret", "sasl=A b"), "--secret sasl: the part after = is not a valid name of a Secret"),
         (("--app-grace-seconds", "-1"), "is not in the range"),
         (
             ("--set", "tokens_file=/etc/pilotfish/t.toml"),
@@ -146,9 +149,9 @@ def test_what_can_t_be_meant_is_refused_with_its_remedy() -> None:
 
 
 def test_brokers_must_be_named_by_their_addresses() -> None:
-    assert "--bootstrap-servers: name the brokers, as HOST:PORT with commas between" in refused()
+    assert "--bootstrap-servers: give the brokers as HOST:PORT, separated by commas" in refused()
     for brokers in ("kafka", "kafka:x", "kafka:99999", ",", "a:1;b:2"):
-        assert "write HOST:PORT, with commas between" in refused("--bootstrap-servers", brokers), brokers
+        assert "write HOST:PORT, separated by commas" in refused("--bootstrap-servers", brokers), brokers
 
 
 def test_a_secret_on_the_command_line_is_refused_and_not_shown() -> None:
@@ -249,7 +252,7 @@ def test_a_longer_drain_raises_and_a_shorter_one_gives_back_only_what_inject_add
     assert grace(take_out(with_sidecar(longer)).template) == 40
 
 
-def test_a_grace_period_that_somebody_set_since_is_theirs() -> None:
+def test_a_grace_period_that_was_set_since_is_kept() -> None:
     changed = with_sidecar(template(40))
     changed["spec"] = {**changed["spec"], "terminationGracePeriodSeconds": 500}  # type: ignore[dict-item]
     again = with_sidecar(changed)
@@ -266,7 +269,7 @@ def test_one_that_is_too_short_beside_a_sidecar_is_raised_once() -> None:
     assert grace(with_sidecar(again)) == 55
 
 
-# -- what was there ------------------------------------------------------------------------------------------
+# -- earlier parts -------------------------------------------------------------------------------------------
 
 
 def test_a_default_container_of_the_users_stays_theirs() -> None:
@@ -312,14 +315,14 @@ def _metadata(of: Object) -> Object:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def test_a_container_of_the_name_without_the_label_is_somebody_elses() -> None:
+def test_a_container_of_the_name_without_the_label_is_foreign() -> None:
     spec: Object = {"containers": [{"name": "pilotfish"}, {"name": "app"}]}
     assert not take_out({"spec": spec}).had_sidecar
     assert not take_out({"metadata": {"labels": {"pilotfish-sidecar": "false"}}, "spec": spec}).had_sidecar
     assert take_out({"metadata": {"labels": {"pilotfish-sidecar": "true"}}, "spec": spec}).had_sidecar
 
 
-def test_a_note_that_nobody_can_read_is_taken_for_none() -> None:
+def test_an_unreadable_note_counts_as_none() -> None:
     made = with_sidecar(template(40))
     made["metadata"] = {"labels": {"pilotfish-sidecar": "true"}, "annotations": {NOTE: "grace=-1 x=->"}}
     assert grace(take_out(made).template) == 65

@@ -1,4 +1,4 @@
-"""Text to text: what a document shall mean, and every byte that comes of it; and drawn manifests."""
+"""Text to text: the values of a document, and every byte of the result; and random manifests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[Any], object]
 
 
 def changed(text: str, change: Change) -> str:
-    """A text whose only document means what a change of its values makes of them."""
+    """The text after a change of the values of its only document."""
     (document,) = parse(text)
     wanted: Any = data(document.root)
     change(wanted)
@@ -58,7 +58,7 @@ def test_what_goes_takes_its_lines_and_leaves_comments_that_are_not_its_own() ->
         assert changed(without_end, lambda document: [document.pop("b"), document.pop("c")]) == "a: 1"
 
 
-def test_items_with_a_name_are_changed_where_they_stand() -> None:
+def test_items_with_a_name_are_changed_in_place() -> None:
     def change(document: Any) -> None:
         document["l"][1]["v"] = 3
         document["l"].insert(0, {"name": "c"})
@@ -139,12 +139,12 @@ BY_LINES: dict[str, tuple[str, Change, str]] = {
 }
 
 
-def test_what_is_new_is_written_as_its_neighbours_are() -> None:
+def test_new_parts_are_written_in_the_style_of_their_neighbours() -> None:
     made = {name: changed(before, change) for name, (before, change, _) in BY_LINES.items()}
     assert made == {name: after for name, (_, _, after) in BY_LINES.items()}
 
 
-def test_what_stands_in_brackets_is_changed_in_them() -> None:
+def test_values_in_brackets_are_changed_in_them() -> None:
     numbers = '{"l": [1, 2, 3]}'
     cases: list[tuple[str, Change, str]] = [
         ("l: [a]\n", first({"k": "yes"}), 'l: [{"k": "yes"}, a]\n'),
@@ -180,7 +180,7 @@ def test_what_can_t_be_said_without_saying_more_is_refused() -> None:
     assert caught.value.document == 1
 
 
-# -- what values mean ----------------------------------------------------------------------------------------
+# -- values --------------------------------------------------------------------------------------------------
 
 
 def test_a_value_is_what_every_version_of_yaml_takes_it_for_or_kept_as_it_is() -> None:
@@ -208,7 +208,7 @@ def test_a_text_that_yaml_reads_otherwise_is_escaped() -> None:
         assert data(parse(made)[0].root) == {"a": 1, "b": text}
 
 
-def test_a_text_that_is_no_yaml_is_told_by_document_and_line() -> None:
+def test_a_text_that_is_no_yaml_is_reported_by_document_and_line() -> None:
     for text, document, line in (("a: [", 1, 0), ("a: 1\n---\n- b\nc: 1\n", 2, 3), ("a: *x\n", 1, 0)):
         with pytest.raises(NotYamlError) as caught:
             parse(text)
@@ -310,7 +310,7 @@ def test_whatever_a_manifest_looks_like_the_sidecar_goes_in_and_out_and_nothing_
 
 
 def assert_no_line_goes(text: str, made: str) -> None:
-    """And none moves, but for those that are written anew: the grace period, and what was empty."""
+    """And none moves, except those that are written anew: the grace period, and empty ones."""
     if "!!int" in text or "{" in text.replace("{}", "") or "[" in text.replace("[]", ""):
         return
     anew = ("terminationGracePeriodSeconds", "{}", "[]")

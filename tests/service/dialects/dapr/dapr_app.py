@@ -1,4 +1,4 @@
-"""What the tests of the Dapr dialect share: an app that speaks nothing else, and how its answers are read."""
+"""Shared by the tests of the Dapr dialect: an app with no other dialect, and the reading of its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dapr's publish: what is written, what is refused in Dapr's words, and what SDKs ask before they publish."""
+"""Dapr's publish: written records, refusals in Dapr's words, and calls that SDKs make before they publish."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record_of(app: HttpApp, answer: httpx.Response) -> ProducerRecord:
     return record
 
 
-# -- what is written -----------------------------------------------------------------------------------------
+# -- written records -----------------------------------------------------------------------------------------
 
 
 def test_a_body_is_wrapped_and_answered_204() -> None:
@@ -125,7 +125,7 @@ def test_the_trace_context_of_the_request_is_in_the_envelope() -> None:
 
 
 def test_the_app_id_is_the_source() -> None:
-    app = web(dapr_app_id="checkout")
+    app = web(service_name="checkout")
     assert envelope(record_of(app, publish(app)))["source"] == "checkout"
 
 
@@ -137,7 +137,7 @@ def test_every_event_has_an_id_of_its_own() -> None:
 # -- where to ------------------------------------------------------------------------------------------------
 
 
-#: Paths that lack a part, or that lead to what there is not.
+#: Paths that lack a part, or that don't exist.
 NO_PATHS = {
     **dict.fromkeys(("/v1.0/publish", "/v1.0/publish/", "/v1.0/publish//orders"), "ERR_PUBSUB_EMPTY"),
     **dict.fromkeys(("/v1.0/publish/pubsub", "/v1.0/publish/pubsub/"), "ERR_TOPIC_NAME_EMPTY"),
@@ -155,7 +155,7 @@ def test_a_path_that_lacks_a_part_is_404_and_says_which() -> None:
         assert {path: refusal(app, answer, 404) for path, answer in answers.items()} == NO_PATHS
 
 
-def test_other_methods_are_told_the_right_ones() -> None:
+def test_other_methods_get_the_list_of_allowed_ones() -> None:
     app = web()
     answer = app.get(PUBLISH)
     assert refusal(app, answer, 405) == "ERR_METHOD_NOT_ALLOWED"
@@ -188,7 +188,7 @@ def test_a_pubsubs_name_that_is_not_utf_8_and_an_encoded_slash_are_refused_in_da
     assert refusal(app, answer, 400) == "ERR_BAD_REQUEST"
 
 
-# -- what can't be used --------------------------------------------------------------------------------------
+# -- unusable requests ---------------------------------------------------------------------------------------
 
 
 def test_metadata_that_can_not_be_used_is_400() -> None:
@@ -218,7 +218,7 @@ def test_an_encoded_body_and_an_odd_content_type_are_refused() -> None:
     refusal(app, answer, 400)
 
 
-# -- what Kafka says -----------------------------------------------------------------------------------------
+# -- errors of Kafka -----------------------------------------------------------------------------------------
 
 
 def fail_with(app: HttpApp, error: KafkaError, written: Written = Written.NO) -> None:
@@ -226,7 +226,7 @@ def fail_with(app: HttpApp, error: KafkaError, written: Written = Written.NO) ->
     app.producer.outcome_of = lambda index, record: failure
 
 
-def test_what_was_not_delivered_is_500_and_details_tell_what_a_retry_would_do() -> None:
+def test_a_failed_delivery_is_500_and_details_say_what_a_retry_would_do() -> None:
     app = web()
     cases: list[tuple[KafkaError, Written, str]] = [
         (UnknownTopicOrPartitionError("no such topic"), Written.NO, "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -287,7 +287,7 @@ def test_an_unknown_topic_or_partition_is_waited_for_as_dialects_do() -> None:
 # -- the request's place -------------------------------------------------------------------------------------
 
 
-def test_while_it_drains_nothing_is_taken_on() -> None:
+def test_while_it_drains_nothing_is_accepted() -> None:
     app = web()
     app.app.sidecar.drain.begun = True
     assert refusal(app, publish(app), 503) == "ERR_HEALTH_NOT_READY"
@@ -336,7 +336,7 @@ def test_the_token_is_taken_from_daprs_header_or_from_the_usual_one(
         assert guarded.get("/v1.0/metadata", headers=headers).status_code == 200
 
 
-def test_what_the_token_may_not_is_403_in_daprs_words(guarded: HttpApp, tokens: TokensFile) -> None:
+def test_a_right_that_the_token_lacks_is_403_in_daprs_words(guarded: HttpApp, tokens: TokensFile) -> None:
     for name, path, body in (
         ("reader", PUBLISH, b"[]"),
         ("reader", BULK, b"[]"),
@@ -373,13 +373,13 @@ def test_health_is_open_as_it_is_in_dapr(guarded: HttpApp) -> None:
     assert guarded.post("/v1.0/healthz").status_code == 401
 
 
-def test_the_token_stands_in_no_record(guarded: HttpApp, tokens: TokensFile) -> None:
+def test_the_token_is_in_no_record(guarded: HttpApp, tokens: TokensFile) -> None:
     (record,) = taken(guarded, publish_as(guarded, dapr(tokens, "shop")))
     assert tokens.token("shop") not in str(record)
     assert envelope(record)["data"] == "1"
 
 
-# -- what the SDKs ask before they publish -------------------------------------------------------------------
+# -- calls of SDKs before they publish -----------------------------------------------------------------------
 
 
 def test_metadata_is_what_the_javascript_sdk_declares_it_to_be() -> None:
@@ -394,7 +394,7 @@ def test_metadata_is_what_the_javascript_sdk_declares_it_to_be() -> None:
 
 
 def test_metadata_names_the_pubsubs_that_can_be_published_to() -> None:
-    app = web(dapr_pubsub_names="a,b", dapr_app_id="checkout")
+    app = web(dapr_pubsub_names="a,b", service_name="checkout")
     said = app.get("/v1.0/metadata").json()
     assert ([component["name"] for component in said["components"]], said["id"]) == (["a", "b"], "checkout")
 
@@ -476,6 +476,6 @@ def test_a_sidecar_that_ends_and_a_client_that_has_failed_are_not_healthy() -> N
 
 
 def test_health_can_be_asked_of_one_app() -> None:
-    app = web(dapr_app_id="checkout")
+    app = web(service_name="checkout")
     assert app.get("/v1.0/healthz?appid=checkout").status_code == 204
     assert refusal(app, app.get("/v1.0/healthz?appid=other"), 500) == "ERR_HEALTH_APPID_NOT_MATCH"

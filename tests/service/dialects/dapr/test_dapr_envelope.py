@@ -54,7 +54,7 @@ def test_the_ttl_of_the_request_holds_over_the_expiration_that_the_callers_own_e
     assert complete(event, ttl_ms=1_000)["expiration"] == "2023-11-14T22:13:21Z"
 
 
-#: A content type and data, and the member that stands for it.
+#: A content type and data, and the member that holds it.
 DATA: dict[tuple[str, bytes], tuple[str, object]] = {
     ("application/json", b'{"status": "completed"}'): ("data", {"status": "completed"}),
     ("application/json; charset=utf-8", b"[1]"): ("data", [1]),
@@ -81,7 +81,7 @@ DATA: dict[tuple[str, bytes], tuple[str, object]] = {
 }
 
 
-def test_the_content_type_decides_how_data_stands_in_the_envelope() -> None:
+def test_the_content_type_decides_how_data_is_written_in_the_envelope() -> None:
     assert {(content_type, data): wrap(data, content_type) for content_type, data in DATA} == {
         given: {**WRAPPED, "datacontenttype": given[0], member: value}
         for given, (member, value) in DATA.items()
@@ -137,7 +137,7 @@ def test_the_callers_own_event_passes_and_gets_its_topic_and_pubsub() -> None:
     assert complete(given) == {**event, "topic": "orders", "pubsubname": "pubsub"}
 
 
-def test_what_the_callers_own_event_lacks_is_filled_in() -> None:
+def test_missing_members_of_the_callers_own_event_are_filled_in() -> None:
     assert complete(b'{"data": 1.10}') == {**WRAPPED, "data": 1.1}
     nulls = b'{"id":null,"source":null,"type":null,"specversion":null,"time":null}'
     assert complete(nulls) == {**WRAPPED, "time": None}
@@ -160,7 +160,7 @@ def test_an_event_of_the_callers_own_that_is_none_is_refused() -> None:
     assert [event for event in events if is_taken(event)] == []
 
 
-def test_members_stand_in_the_order_of_their_names_as_go_writes_them() -> None:
+def test_members_are_in_the_order_of_their_names_as_go_writes_them() -> None:
     for envelope in (wrap(b"1", "application/json", TRACED, 1), complete(b'{"z":1,"a":2}', TRACED, 1)):
         assert list(envelope) == sorted(envelope)
 

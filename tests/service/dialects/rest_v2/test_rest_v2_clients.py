@@ -1,8 +1,8 @@
-"""What others' documentation and tests send to a v2 proxy, sent literally.
+"""Requests to a v2 proxy from the documentation and tests of others, sent literally.
 
-Each request is as it stands there, headers and spacing included: Confluent's API reference, the quick start
-of Strimzi's bridge and its tests, and the tests of Karapace's proxy. Where the three want different things of
-one request, docs/rest-v2.md says which of them is followed.
+Each request is copied literally, headers and spacing included. Sources: Confluent's API reference, the quick
+start of Strimzi's bridge and its tests, and the tests of Karapace's proxy. Where the three want different
+things of one request, docs/rest-v2.md says which of them is followed.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def web() -> HttpApp:
     return app
 
 
-def test_what_others_produce_is_understood_as_they_mean_it(web: HttpApp) -> None:
+def test_requests_of_other_clients_are_read_as_they_mean_them(web: HttpApp) -> None:
     for name, sent in PRODUCED.items():
         answer = web.post(sent.path, content=sent.body.encode(), headers=sent.headers)
         assert (answer.status_code, answer.headers["content-type"]) == (200, V2), name
@@ -181,7 +181,7 @@ def test_what_others_produce_is_understood_as_they_mean_it(web: HttpApp) -> None
         web.producer.submitted.clear()
 
 
-def test_what_others_refuse_is_refused_as_they_do_it(web: HttpApp) -> None:
+def test_requests_that_other_proxies_refuse_are_refused_alike(web: HttpApp) -> None:
     of_no_type = [({"Content-Type": name}, '{"records":[{"value":"Zm9v"}]}', 415) for name in NO_TYPES]
     for headers, body, status in (*((*sent, 422) for sent in MALFORMED), *of_no_type):
         for path in ("/topics/test", "/topics/test/partitions/0"):

@@ -1,4 +1,4 @@
-"""Looking up in REST Proxy v2 over HTTP: topics, partitions, brokers, and what they cost."""
+"""Look-ups in REST Proxy v2 over HTTP: topics, partitions, brokers, and their cost."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def refusal(web: HttpApp, path: str, **headers: str) -> tuple[int, int]:
     return code_of(web.get(path, headers=headers))
 
 
-# -- what is told --------------------------------------------------------------------------------------------
+# -- answers -------------------------------------------------------------------------------------------------
 
 
 def test_answers_have_confluents_shape_to_the_letter(web: HttpApp) -> None:
@@ -113,7 +113,7 @@ def test_a_look_up_keeps_the_topic_from_being_forgotten(web: HttpApp) -> None:
     assert use.touched
 
 
-# -- what is not there ---------------------------------------------------------------------------------------
+# -- missing resources ---------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_is_not_there_is_40403_and_is_not_created() -> None:
@@ -130,7 +130,7 @@ def test_a_partition_that_is_not_there_is_40402(web: HttpApp) -> None:
         assert refusal(web, f"/topics/orders/partitions/{number}") == (404, 40402), number
 
 
-def test_a_path_that_nobody_serves_is_404_in_this_dialects_shape_unless_it_is_none_of_it(
+def test_an_unknown_path_is_404_in_this_dialects_shape_unless_it_belongs_to_another(
     web: HttpApp,
 ) -> None:
     for path in (

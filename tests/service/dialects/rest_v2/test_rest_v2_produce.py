@@ -1,4 +1,4 @@
-"""Producing in REST Proxy v2 over HTTP: what is written, how each end is told, and how long it may take."""
+"""Producing in REST Proxy v2 over HTTP: what is written, how outcomes are reported, and the time limits."""
 
 from __future__ import annotations
 
@@ -81,20 +81,20 @@ def produced(web: HttpApp) -> dict[str, float]:
     return {o: web.app.sidecar.http.produced(o).count for o in ("success", "partial", "error")}
 
 
-def told(partition: int, offset: int | None) -> dict[str, object]:
-    """What is told of a record that was acknowledged."""
+def acknowledged(partition: int, offset: int | None) -> dict[str, object]:
+    """The result of an acknowledged record."""
     return {"partition": partition, "offset": offset, "error_code": None, "error": None}
 
 
 # -- acknowledged --------------------------------------------------------------------------------------------
 
 
-def test_acknowledged_records_are_told_in_order_and_in_confluents_shape(web: HttpApp) -> None:
+def test_acknowledged_records_are_reported_in_order_and_in_confluents_shape(web: HttpApp) -> None:
     answer = post(web, THREE)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == V2
     assert int(answer.headers["content-length"]) == len(answer.content)
-    offsets = [told(0, 100 + n) for n in range(3)]
+    offsets = [acknowledged(0, 100 + n) for n in range(3)]
     assert answer.json() == {"offsets": offsets, "key_schema_id": None, "value_schema_id": None}
     assert len(web.producer.submitted) == 1  # one ticket, whatever the number of records
 
@@ -116,7 +116,7 @@ def test_null_is_a_tombstone_and_no_false_value_becomes_one(web: HttpApp) -> Non
 def test_an_offset_that_the_broker_did_not_say_is_null(web: HttpApp) -> None:
     web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
     answer = post(web, ONE)
-    assert (answer.status_code, answer.json()["offsets"]) == (200, [told(2, None)])
+    assert (answer.status_code, answer.json()["offsets"]) == (200, [acknowledged(2, None)])
 
 
 # -- some of them --------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_a_partial_failure_is_200_and_says_which_record_failed_and_why(
     assert answer.status_code == 200
     body = answer.json()
     first, outcomes, third = body["offsets"]
-    assert (first, third) == (told(1, 100), told(1, 102))
+    assert (first, third) == (acknowledged(1, 100), acknowledged(1, 102))
     assert set(outcomes) == {"partition", "offset", "error_code", "error", "message"}
     assert (outcomes["partition"], outcomes["offset"], outcomes["error_code"]) == (None, None, code)
     assert outcomes["error"] == outcomes["message"]
@@ -155,7 +155,7 @@ def test_a_partial_failure_is_200_and_says_which_record_failed_and_why(
 def test_a_record_that_may_have_been_written_says_so(web: HttpApp) -> None:
     fail_with(web, timed_out(Written.UNKNOWN), timed_out(Written.NO), None)
     unknown, not_written, _ = post(web, THREE).json()["offsets"]
-    assert unknown["error"] == "too late; it may have been written all the same"
+    assert unknown["error"] == "too late; it may still have been written"
     assert not_written["error"] == "too late"
 
 
@@ -234,7 +234,7 @@ REFUSED: list[tuple[str, dict[str, str], tuple[int, int]]] = [
 ]
 
 
-def test_what_can_not_be_served_is_refused_whole(web: HttpApp) -> None:
+def test_a_request_that_can_not_be_served_is_refused_whole(web: HttpApp) -> None:
     for body, headers, said in REFUSED:
         answer = post(web, body, headers={**JSON, **headers})
         assert (code_of(answer), set(answer.json())) == (said, {"error_code", "message"}), (body, headers)
@@ -356,7 +356,7 @@ def test_a_topic_that_the_caller_may_not_use_is_403_whether_or_not_it_exists(tmp
     assert len(web.producer.submitted) == 1
 
 
-# -- leaving, and what is left -------------------------------------------------------------------------------
+# -- callers who leave ---------------------------------------------------------------------------------------
 
 
 def test_every_end_is_counted_once(web: HttpApp) -> None:
@@ -370,10 +370,10 @@ def test_every_end_is_counted_once(web: HttpApp) -> None:
     assert produced(web) == {"success": 1, "partial": 1, "error": 3}
 
 
-def test_a_request_that_failed_as_a_whole_is_told_for_each_record(web: HttpApp) -> None:
+def test_a_request_that_failed_as_a_whole_has_a_result_for_each_record(web: HttpApp) -> None:
     web.producer.holds_records = True
     closed = FakeResult(error=TimeoutError("closed"))
     sent = {"content": THREE, "headers": JSON}
     answer = web.post("/topics/orders", ends=lambda ticket: web.producer.finish(ticket, closed), **sent)
     assert code_of(answer) == (500, 50003)
-    assert answer.json()["message"] == "closed; it may have been written all the same"
+    assert answer.json()["message"] == "closed; it may still have been written"

@@ -1,4 +1,4 @@
-"""Bodies of REST Proxy v2: what becomes of each member, how each fault is told, and which types are read."""
+"""Bodies of REST Proxy v2: how each member is read, the error of each fault, and which types are read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_json_goes_on_the_wire_compacted_and_text_and_binary_take_strings_and_on
         assert {written: record.value for written, record in records.items()} == wire
 
 
-def test_what_is_left_out_is_null_as_in_confluents_proxy() -> None:
+def test_a_missing_member_is_null_as_in_confluents_proxy() -> None:
     nulls = '{"partition":null,"timestamp":null,"headers":null}'
     for form in Format:
         assert [one("{}", form), one(nulls, form)] == [ProducerRecord("orders", None)] * 2
@@ -151,12 +151,12 @@ def test_two_partitions_that_contradict_each_other_are_refused() -> None:
     assert message == "records[1].partition: the path names partition 2, the record 1"
 
 
-def test_the_greatest_partition_is_told() -> None:
+def test_the_greatest_partition_is_returned() -> None:
     body = parse('{"records":[{"partition":3},{},{"partition":7},{"partition":0}]}')
     assert body.greatest_partition == 7
 
 
-def test_a_partition_may_stand_in_quotes_as_confluent_and_karapace_have_it() -> None:
+def test_a_partition_may_be_quoted_as_confluent_and_karapace_have_it() -> None:
     assert parse('{"records":[{"partition":"7"}]}').records[0].partition == 7
     for member in (
         '"partition":"7","partition":"7"',
@@ -203,7 +203,7 @@ def test_headers_that_are_none_are_refused_by_their_place() -> None:
 def test_schemas_are_harmless_as_null_and_else_refused() -> None:
     for name in ("key_schema", "key_schema_id", "value_schema", "value_schema_id"):
         assert len(parse(f'{{"{name}":null,"records":[{{"value":1}}]}}').records) == 1
-        message = f"{name}: must be null: this proxy knows no schema registry"
+        message = f"{name}: must be null: a schema registry is not supported"
         for written in ("1", '"{}"', "{}", "0", '""'):
             found = fault(f'{{"records":[{{"value":1}}],"{name}":{written}}}')
             assert found == (422, 42205, message), written
@@ -219,7 +219,7 @@ def test_all_members_at_once_in_any_order_and_any_white_space_are_understood() -
     ]
 
 
-# -- what is no such body ------------------------------------------------------------------------------------
+# -- other bodies --------------------------------------------------------------------------------------------
 
 
 UNKNOWN_MEMBERS = {
@@ -247,7 +247,7 @@ OTHER_SHAPES = {
 }
 
 
-def test_without_records_or_with_a_member_that_nobody_knows_it_is_422_and_in_another_shape_400() -> None:
+def test_without_records_or_with_an_unknown_member_it_is_422_and_in_another_shape_400() -> None:
     for body in ("", " \r\n", "null", "{}", '{"records":[]}', '{"records":null}'):
         assert fault(body)[:2] == (422, 422), body
     assert {body: fault(body) for body in UNKNOWN_MEMBERS} == {
@@ -281,7 +281,7 @@ def test_a_large_body_without_records_or_with_a_member_twice_is_refused() -> Non
     assert fault(twice, max_records=10 * _MANY)[2] == "value_schema: duplicate field"
 
 
-def test_the_greatest_partition_of_a_large_body_is_told() -> None:
+def test_the_greatest_partition_of_a_large_body_is_returned() -> None:
     for pair in ((5, 2), (2, 5), (5, None), (None, 5), (0, None), (None, None)):
         first, last = (json.dumps({} if number is None else {"partition": number}) for number in pair)
         parsed = parse(f'{{"records":[{first},{"{}," * _MANY}{last}]}}', max_records=10 * _MANY)
@@ -320,7 +320,7 @@ def test_too_many_records_are_refused_as_too_large() -> None:
     assert len(parse(ten, max_records=10).records) == 10
     status, code, message = fault(ten, max_records=9)
     assert (status, code) == (413, 413)
-    assert message == "records: more than 9 records (max_records_per_request)"
+    assert message == "records: more than 9 records"
 
 
 def test_objects_within_a_value_are_not_counted_as_records() -> None:
@@ -340,7 +340,7 @@ def test_any_json_comes_through_and_means_the_same(value: object) -> None:
     assert value is None if record.value is None else json.loads(record.value) == value
 
 
-# -- which bodies are read, and for whom is answered ---------------------------------------------------------
+# -- content types and Accept --------------------------------------------------------------------------------
 
 
 def refused(read: Callable[..., object], *given: bytes | None) -> tuple[int, str]:
@@ -382,13 +382,13 @@ def test_a_format_that_needs_a_registry_and_an_encoded_body_are_refused() -> Non
         media_type = f"application/vnd.kafka.{name}.v2+json"
         assert refused(format_of, f"{media_type}; charset=utf-8".encode(), None) == (
             415,
-            f"{media_type} needs a schema registry, and this proxy knows none; "
+            f"{media_type} needs a schema registry, which is not supported; "
             "its formats are json, binary and text",
         )
     assert refused(format_of, b"application/vnd.kafka.json.v2+json", b"gzip")[0] == 415
 
 
-def test_who_can_read_json_is_answered() -> None:
+def test_a_caller_that_can_read_json_is_answered() -> None:
     for accept in (
         *(None, b"", b"*/*", b"application/*", b"application/json", b"application/json; charset=utf-8"),
         *(b"application/vnd.kafka.v2+json", b"APPLICATION/VND.KAFKA.V2+JSON", b"application/vnd.kafka+json"),
@@ -401,7 +401,7 @@ def test_who_can_read_json_is_answered() -> None:
         assert refused(check_accept, accept) == (0, ""), accept
 
 
-def test_who_can_not_is_told_what_there_is() -> None:
+def test_a_caller_that_can_not_is_answered_with_the_available_types() -> None:
     for accept in (
         *(b"text/plain", b"text/*", b"application/xml", b"application/octet-stream", b",", b"nonsense"),
         *(b"application/vnd.kafka.v1+json", b"application/vnd.kafka.v3+json", b"*/*;q=0"),

@@ -1,4 +1,4 @@
-"""POST …/records:batch of REST Proxy v3: up to ten entries, each told of by its id."""
+"""POST …/records:batch of REST Proxy v3: up to ten entries, each answered by its id."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def text(value: object) -> dict[str, Any]:
     return {"type": "STRING", "data": value}
 
 
-def test_entries_are_one_submit_and_told_of_by_their_ids(http: HttpApp) -> None:
+def test_entries_are_one_submit_and_answered_by_their_ids(http: HttpApp) -> None:
     successes, failures = post(
         http,
         {"id": "b", "key": text("k"), "value": text("v"), "timestamp": "2021-02-05T19:14:42.5Z"},
@@ -102,7 +102,7 @@ def test_ten_entries_and_ids_of_eighty_characters_are_taken(http: HttpApp) -> No
     assert [s["id"] for s in successes] == [str(n) * 80 for n in range(10)]
 
 
-def test_entries_that_cannot_be_told_apart_are_42208(http: HttpApp) -> None:
+def test_entries_that_cannot_be_distinguished_are_42208(http: HttpApp) -> None:
     several: list[list[dict[str, Any]]] = [
         [],
         [{"id": str(n)} for n in range(11)],
@@ -120,12 +120,12 @@ def test_a_batch_that_is_none_says_what_is_wrong(http: HttpApp) -> None:
     messages = {
         b"": "Request body is empty. Data is required.",
         b"{}": "entries: at least one entry is needed",
-        b'{"entries":[]}': "entries: there must be 1 to 10 of them, and there are none",
-        eleven: "entries: there must be 1 to 10 of them, and there are more",
+        b'{"entries":[]}': "entries: must have 1 to 10 entries, and has none",
+        eleven: "entries: must have 1 to 10 entries, and has more",
         b'{"entries":[{"id":"1"},{"id":"1"}]}': "entries: their ids must be distinct",
         b'{"entries":[{"id":"1"},{}]}': f"entries[1].id: {name}",
         b'{"entries":{}}': "entries: must be an array of entries",
-        b'{"entries":[],"acks":1}': "acks: unknown member; there is entries",
+        b'{"entries":[],"acks":1}': "acks: unknown member; the only one is entries",
     }
     answers = {body: http.post(PATH, content=body, headers=JSON).json() for body in messages}
     assert {body: answer["message"] for body, answer in answers.items()} == messages

@@ -1,4 +1,4 @@
-"""Records that follow each other in a stream, told apart however the stream is cut."""
+"""Records that follow each other in a stream are separated, however the stream is cut."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def cut(stream: bytes, at: Iterable[int]) -> list[bytes]:
 
 
 @given(st.lists(st.tuples(_OBJECTS, _SPACE, st.booleans())))
-def test_what_was_put_together_comes_apart_again(parts: list[tuple[object, str, bool]]) -> None:
+def test_concatenated_records_are_separated_again(parts: list[tuple[object, str, bool]]) -> None:
     written = [json.dumps(value, ensure_ascii=ascii_only).encode() for value, _, ascii_only in parts]
     spaces = [space.encode() for _, space, _ in parts]
     stream = b"".join(text + space for text, space in zip(written, spaces, strict=True))
@@ -84,7 +84,7 @@ def test_brackets_and_quotes_in_strings_are_text() -> None:
     assert split([record * 2]) == [record, record]
 
 
-def test_what_stands_within_matching_brackets_is_for_others_to_judge() -> None:
+def test_text_within_matching_brackets_is_not_judged_here() -> None:
     for text in (b'{"a":nonsense}', b"{a}", b"{,}", b"{[1 2]}", b'{"a":1}'):
         assert split([text + b"{}"]) == [text, b"{}"]
 
@@ -94,7 +94,7 @@ def test_words_between_records_and_a_byte_order_mark_are_answered_once_and_passe
     assert statuses(b"\xef\xbb\xbf{}") == [400, b"{}"]
 
 
-def test_where_nothing_tells_how_to_go_on_the_stream_ends() -> None:
+def test_where_no_next_record_can_be_found_the_stream_ends() -> None:
     for bad in (b"[{}]", b"]", b"}", b'"{}"', b'{"a":[}]', b'{"a":"line\n{}"}', b'{"a":"\\\n"'):
         records = ConcatenatedJson(MAX_BYTES)
         first, fault = records.feed(b"{}" + bad + b'{"more":1}')
@@ -107,10 +107,10 @@ def test_where_nothing_tells_how_to_go_on_the_stream_ends() -> None:
         assert records.end() == [], bad
 
 
-def test_a_fault_says_at_which_byte_of_the_stream_it_stands() -> None:
+def test_a_fault_names_the_byte_of_the_stream_that_it_is_at() -> None:
     assert split([b"{} ", b"{", b"]"]) == [
         b"{}",
-        (400, "not JSON: ']' closes nothing that is open (byte 4); the stream ends"),
+        (400, "not JSON: unexpected ']': nothing is open (byte 4); the stream ends"),
     ]
     assert split([b"  ", b" x"]) == [(400, "not JSON: no record begins at byte 3")]
 
@@ -131,7 +131,7 @@ def test_a_record_that_is_too_large_is_answered_before_its_end_comes() -> None:
     (fault,) = records.feed(b'{"a":"' + b"x" * MAX_BYTES)
     assert isinstance(fault, BodyError)
     assert fault.status == 413
-    assert "stream_max_line_bytes" in fault.message
+    assert f"larger than {MAX_BYTES} bytes" in fault.message
     assert records.held_bytes == 0
     assert records.feed(b"x" * 1000) == []
     assert records.feed(b'"}{}') == [b"{}"]
@@ -152,7 +152,7 @@ def test_passing_over_between_records_passes_over_nothing() -> None:
     assert records.feed(b"{}") == [b"{}"]
 
 
-def test_a_nesting_that_nobody_means_ends_the_stream() -> None:
+def test_an_absurd_nesting_ends_the_stream() -> None:
     assert statuses(b'{"a":' + b"[" * 2_000, 10**6) == [400]
     deep = b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"
     assert statuses(deep, 10**6) == [deep]
@@ -163,7 +163,7 @@ def test_a_nesting_that_nobody_means_ends_the_stream() -> None:
     [b'{"a":"' + b"\\\\" * 20_000, b'{"' + b'":"' * 12_000, b"{}" * 6_000, b"[" * 40_000, b"x" * 40_000],
 )
 def test_hostile_streams_cost_linear_time(stream: bytes) -> None:
-    """Twice the stream is twice the lines. What else were quadratic would take minutes."""
+    """Twice the stream takes twice the lines. Quadratic work would take minutes."""
 
     def read(stream: bytes) -> None:
         records = ConcatenatedJson(2 * 10**6)

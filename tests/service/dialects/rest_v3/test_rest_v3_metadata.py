@@ -1,4 +1,4 @@
-"""Metadata reads of REST Proxy v3: every shape, its links, its freshness, and what is answered instead."""
+"""Metadata reads of REST Proxy v3: every shape, its links, its freshness, and its refusals."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ TOPIC = {
 P0, P1 = (f"{C}/topics/orders/partitions/{n}" for n in (0, 1))
 
 
-def told_of_partition(url: str, number: int, leader: object) -> dict[str, Any]:
+def partition_resource(url: str, number: int, leader: object) -> dict[str, Any]:
     return {
         "kind": "KafkaPartition",
         "metadata": {"self": url, "resource_name": f"crn:///kafka=cluster/topic=orders/partition={number}"},
@@ -118,8 +118,8 @@ def told_of_partition(url: str, number: int, leader: object) -> dict[str, Any]:
     }
 
 
-PARTITION = told_of_partition(P0, 0, {"related": f"{P0}/replicas/2"})
-LEADERLESS = told_of_partition(P1, 1, None)
+PARTITION = partition_resource(P0, 0, {"related": f"{P0}/replicas/2"})
+LEADERLESS = partition_resource(P1, 1, None)
 
 
 def replica(partition_url: str, number: int, broker_id: int, *, leads: bool, in_sync: bool) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_a_list_longer_than_one_go_is_whole(http: HttpApp) -> None:
     assert names == sorted(http.producer.on_brokers)
 
 
-def test_an_internal_topic_is_told_of_by_its_name(http: HttpApp) -> None:
+def test_an_internal_topic_is_returned_by_its_name(http: HttpApp) -> None:
     assert get(http, f"{C}/topics/__consumer_offsets")["is_internal"] is True
 
 
@@ -262,7 +262,7 @@ def test_answers_go_on_while_the_brokers_are_away(http: HttpApp) -> None:
         assert http.get(url).headers["age"] == "3600"
 
 
-# -- what is not there ---------------------------------------------------------------------------------------
+# -- missing resources ---------------------------------------------------------------------------------------
 
 
 #: Of them nothing is there, in the cluster and below it.
@@ -334,7 +334,7 @@ def test_parameters_and_other_methods_and_what_the_guards_refuse_is_refused_in_t
     assert error(http, "/v3/clusters/a%2Fb") == (400, 400)
 
 
-# -- who may read --------------------------------------------------------------------------------------------
+# -- rights --------------------------------------------------------------------------------------------------
 
 
 def test_a_caller_sees_its_own_topics_only(http: HttpApp) -> None:

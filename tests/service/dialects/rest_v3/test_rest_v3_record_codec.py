@@ -1,4 +1,4 @@
-"""One record of REST Proxy v3: what it becomes, and what it is refused for."""
+"""One record of REST Proxy v3: how it is read, and why it is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refusal(text: bytes | str) -> tuple[int, str]:
 
 
 def refusals(form: str, *written: str) -> dict[str, tuple[int, str]]:
-    """Those of what stands in the place of %s."""
+    """The refusal of each text when it replaces %s in the form."""
     return {one: refusal(form.replace("%s", one)) for one in written}
 
 
@@ -148,7 +148,7 @@ def test_a_bad_header_is_named_by_its_place() -> None:
     assert refusals('{"headers":%s}', *places) == {text: (400, place) for text, place in places.items()}
 
 
-def test_what_is_not_meant_for_a_record_is_refused() -> None:
+def test_members_that_are_not_for_a_record_are_refused() -> None:
     places = {
         '{"records":{"subject":"foobar"}}': "records",
         '{"value":{"type":"JSON","data":1,"dta":2}}': "value.dta",
@@ -163,7 +163,7 @@ def test_what_is_not_meant_for_a_record_is_refused() -> None:
     assert refusals("%s", *places) == {text: (400, place) for text, place in places.items()}
 
 
-def test_what_is_no_sound_json_is_refused() -> None:
+def test_invalid_json_is_refused() -> None:
     for text in (
         b'{"value":{"type":"STRING","data":"\xff"}}',
         b'{"value":{"type":"STRING","data":"\\ud800"}}',
@@ -201,7 +201,7 @@ NO_TIMES = {
         *("2021-02-05T19:14:42.Z", "2021-02-05T19:14:42+0100", "2021-02-05T19:14:42Z\n"),
         *("٢٠٢١-02-05T19:14:42Z", "1612552482"),
     ),
-    "no time that there is": (
+    "not a valid time": (
         *("2021-02-30T00:00:00Z", "2021-02-05T24:00:00Z", "2021-02-05T23:59:60Z", "0000-01-01T00:00:00Z"),
         *("2021-02-05T19:14:42+24:00", "2021-02-05T19:14:42+01:60"),
     ),
@@ -236,5 +236,5 @@ def test_a_time_is_written_without_zero_milliseconds() -> None:
 
 
 @given(st.integers(min_value=0, max_value=LAST_MS))
-def test_what_is_written_is_read_again(at_ms: int) -> None:
+def test_written_values_are_read_again(at_ms: int) -> None:
     assert ms_of_rfc3339(text_of_ms(at_ms)) == at_ms

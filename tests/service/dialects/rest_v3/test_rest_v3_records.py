@@ -1,4 +1,4 @@
-"""POST …/records of REST Proxy v3: one record or many in a body of known length; what HTTP itself refuses."""
+"""POST …/records of REST Proxy v3: one record or many in a body of known length; refusals by HTTP itself."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_record_is_reported_with_confluents_members_in_their_order(http: HttpA
     ]
 
 
-def test_a_null_has_minus_one_for_a_size_and_what_has_no_type_is_not_told_of(http: HttpApp) -> None:
+def test_a_null_has_size_minus_one_and_a_missing_type_is_not_reported(http: HttpApp) -> None:
     typed, untyped = post(http, b'{"key":{"type":"STRING"},"value":{"type":"JSON","data":null}} {}')
     assert typed["key"] == {"type": "STRING", "size": -1}
     assert typed["value"] == {"type": "JSON", "size": -1}
@@ -100,7 +100,7 @@ def test_a_null_has_minus_one_for_a_size_and_what_has_no_type_is_not_told_of(htt
     assert [(record.key, record.value) for record in sent(http)] == [(None, None)] * 2
 
 
-def test_an_offset_that_nobody_said_is_left_out(http: HttpApp) -> None:
+def test_a_missing_offset_is_left_out(http: HttpApp) -> None:
     http.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 1, None, -1)
     (report,) = post(http, b"{}")
     assert report == {"error_code": 200, "cluster_id": "cluster", "topic_name": "orders", "partition_id": 1}
@@ -210,13 +210,13 @@ def test_a_record_that_is_too_large_fails_alone(http: HttpApp) -> None:
     body = records(*(f'{{"value":{{"type":"STRING","data":"{text}"}}}}' for text in written))
     assert codes(http, body) == [200, 413, 200, 413]
     assert [record.value for record in sent(http)] == [b"a", b"b"]
-    assert http.app.sidecar.room.bytes == 0
+    assert http.app.sidecar.admission.bytes == 0
 
 
-def test_where_the_client_takes_nothing_each_record_says_so(http: HttpApp) -> None:
+def test_where_the_client_refuses_everything_each_record_says_so(http: HttpApp) -> None:
     http.producer.state = "closed"
     assert set(codes(http, b"{}{}{bad}")) == {50302, 400}
-    assert http.app.sidecar.room.bytes == 0
+    assert http.app.sidecar.admission.bytes == 0
 
 
 def test_a_partition_that_the_topic_lacks_is_40402_and_not_waited_for_as_long_as_memory(
@@ -241,7 +241,7 @@ def test_a_topic_that_is_not_known_is_waited_for_a_second_and_40401(http: HttpAp
     assert asked["create"] is False
 
 
-# -- what HTTP refuses ---------------------------------------------------------------------------------------
+# -- refusals by HTTP ----------------------------------------------------------------------------------------
 
 
 #: A media type, None for none at all, the body, what follows the cluster in the path, and what is said.
@@ -265,7 +265,7 @@ REFUSED: list[tuple[str | None, bytes | None, str, tuple[int, int]]] = [
 ]
 
 
-def test_what_is_no_request_for_records_is_refused(http: HttpApp) -> None:
+def test_a_body_that_is_no_request_for_records_is_refused(http: HttpApp) -> None:
     for media_type, body, path, said in REFUSED:
         headers = {} if media_type is None else {"content_type": media_type}
         found = refused(http, body, f"/v3/clusters/cluster{path}", **headers)
@@ -274,7 +274,7 @@ def test_what_is_no_request_for_records_is_refused(http: HttpApp) -> None:
     assert http.producer.submitted == []
 
 
-def test_what_is_written_in_a_charset_is_read_in_it(http: HttpApp) -> None:
+def test_a_body_in_another_charset_is_read_in_it(http: HttpApp) -> None:
     for media_type, written in {
         "application/json; charset=utf-8": "ü".encode(),
         'Application/JSON ;q=1; Charset="UTF-8"': "ü".encode(),
@@ -304,7 +304,7 @@ def test_a_record_that_is_longer_than_the_limit_is_413_in_its_place() -> None:
     assert codes(http, b'{}{"value":{"type":"STRING","data":"%s"}}{}' % (b"x" * 50)) == [200, 413, 200]
 
 
-def test_in_a_shutdown_nothing_is_taken_on(http: HttpApp) -> None:
+def test_in_a_shutdown_nothing_is_accepted(http: HttpApp) -> None:
     http.app.sidecar.drain.begin()
     assert refused(http, b"{}", content_type="application/json") == (503, 503)
 

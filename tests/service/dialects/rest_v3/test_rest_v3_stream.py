@@ -1,4 +1,4 @@
-"""POST …/records of REST Proxy v3 as a stream: answered while it is read, and ended in good order."""
+"""POST …/records of REST Proxy v3 as a stream: answered while it is read, and ended in an orderly way."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def codes(reports: Sequence[dict[str, Any]]) -> list[int]:
     return [report["error_code"] for report in reports]
 
 
-async def told(stream: StreamCaller, body: bytes) -> int:
+async def code_of(stream: StreamCaller, body: bytes) -> int:
     """The code of the report of what is sent now."""
     stream.send(body)
     return int((await stream.line())["error_code"])
@@ -57,7 +57,7 @@ async def refusal(stream: StreamCaller) -> tuple[int | None, int]:
 
 def nothing_is_left(http: HttpApp) -> bool:
     sidecar = http.app.sidecar
-    return (sidecar.streams.open_now, sidecar.room.requests, sidecar.room.bytes) == (0, 0, 0)
+    return (sidecar.streams.open_now, sidecar.admission.requests, sidecar.admission.bytes) == (0, 0, 0)
 
 
 async def one_shot(http: HttpApp, *pieces: bytes) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ async def test_a_bad_record_is_answered_and_the_stream_goes_on(http: HttpApp) ->
             (b"words\n", 400),
             (value(2), 200),
         ):
-            assert await told(stream, body) == code, body
+            assert await code_of(stream, body) == code, body
         stream.end()
         assert await stream.rest() == []
 
@@ -137,7 +137,7 @@ async def test_a_charset_of_single_bytes_is_read_piece_by_piece(http: HttpApp) -
     assert http.producer.submitted[0][0].value == "äü".encode()
 
 
-async def test_what_comes_in_one_read_is_one_submit(http: HttpApp) -> None:
+async def test_records_of_one_read_are_one_submit(http: HttpApp) -> None:
     reports = await one_shot(http, b"".join(map(value, range(50))))
     assert codes(reports) == [200] * 50
     assert [len(submitted) for submitted in http.producer.submitted] == [50]
@@ -188,21 +188,21 @@ async def test_unacknowledged_records_of_a_stream_are_bounded() -> None:
         assert codes(await stream.rest()) == [200] * 20
 
 
-async def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_goes_on() -> None:
+async def test_where_admission_control_stays_full_records_are_429_and_the_stream_goes_on() -> None:
     http = app(kafka={"max.block.ms": "0"})
     async with caller(http) as stream:
-        assert await told(stream, value(0)) == 200
-        with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
-            assert await told(stream, value(1)) == 429
-        assert await told(stream, value(2)) == 200
+        assert await code_of(stream, value(0)) == 200
+        with http.app.sidecar.admission.acquire(http.settings.max_waiting_bytes):
+            assert await code_of(stream, value(1)) == 429
+        assert await code_of(stream, value(2)) == 200
 
 
 async def test_a_long_record_that_finds_no_room_is_429_in_its_place_and_the_stream_goes_on() -> None:
     http = app(kafka={"max.block.ms": "0"})
     async with caller(http) as stream:
-        with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
-            assert await told(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 70_000) == 429
-        assert await told(stream, b'"}}' + value(1)) == 200
+        with http.app.sidecar.admission.acquire(http.settings.max_waiting_bytes):
+            assert await code_of(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 70_000) == 429
+        assert await code_of(stream, b'"}}' + value(1)) == 200
         stream.end()
         assert await stream.rest() == []
     assert nothing_is_left(http)
@@ -210,14 +210,14 @@ async def test_a_long_record_that_finds_no_room_is_429_in_its_place_and_the_stre
 
 async def test_a_record_that_is_too_long_is_413_and_the_stream_goes_on() -> None:
     async with caller(app(stream_max_line_bytes=60)) as stream:
-        assert await told(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 60) == 413
-        assert await told(stream, b'"}}' + value(1)) == 200
+        assert await code_of(stream, b'{"value":{"type":"STRING","data":"' + b"x" * 60) == 413
+        assert await code_of(stream, b'"}}' + value(1)) == 200
 
 
 async def test_more_streams_than_may_be_open_are_429() -> None:
     http = app(max_streams=1)
     async with caller(http) as first:
-        assert await told(first, value(0)) == 200
+        assert await code_of(first, value(0)) == 200
         async with caller(http) as second:
             second.end(value(1))
             assert await refusal(second) == (429, 429)
@@ -263,7 +263,9 @@ async def test_a_stream_that_brings_nothing_for_too_long_ends_with_408() -> None
     assert http.app.sidecar.streams.open_now == 0
 
 
-async def test_in_a_shutdown_what_was_taken_is_told_and_the_last_object_says_why(http: HttpApp) -> None:
+async def test_in_a_shutdown_what_was_accepted_is_reported_and_the_last_object_says_why(
+    http: HttpApp,
+) -> None:
     http.producer.holds_records = True
     async with caller(http) as stream:
         stream.send(value(0))
@@ -294,7 +296,7 @@ async def test_a_caller_that_leaves_frees_its_stream(http: HttpApp) -> None:
             assert http.app.sidecar.streams.open_now == 0, begun
         for ticket in list(http.producer.waiting):
             http.producer.acknowledge(ticket)
-        assert http.app.sidecar.room.requests == 0, begun
+        assert http.app.sidecar.admission.requests == 0, begun
 
 
 async def test_a_topic_that_is_not_known_fails_record_by_record_each_in_its_own_second(http: HttpApp) -> None:
