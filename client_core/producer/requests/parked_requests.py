@@ -10,8 +10,8 @@ first waiting queue. A deadline touches only the request that is due. Nothing he
 number of parked requests.
 
 Other waits of a produce: the HTTP caller in `service/wire/waiting.py`, a blocking `send` in
-`metadata_wait.py` and `buffer_pool.py`. After the append a record waits in `record_accumulator.py`, then in flight
-(`batch_settlement.py`). I/O thread only, except `waits_for`, `topic_waits`, `not_appended` and the two
+`metadata_wait.py` and `buffer_pool.py`. After the append a record waits in `record_accumulator.py`, then in
+flight (`batch_settlement.py`). I/O thread only, except `waits_for`, `topic_waits`, `not_appended` and the two
 counts. Source: KafkaProducer.doSend, Kafka 4.3, as seen by a caller (PROD-01..05, BUF-02, BUF-03).
 """
 
