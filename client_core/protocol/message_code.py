@@ -147,7 +147,10 @@ def _message_class(message: MessageDefinition, reader: ReaderCode, writer: Write
         "def encode(self, version: int) -> bytes:",
         *indented(
             [
-                '"""Its bytes at a version; UnsupportedVersionError for a value that this can\'t carry."""',
+                '"""Returns the message\'s bytes at a version.',
+                "",
+                "Raises UnsupportedVersionError for a value that this version can't carry.",
+                '"""',
                 *check,
                 f"writer = {chosen('Writer', '')}",
                 "try:",

@@ -1,13 +1,15 @@
 """`pilotfish produce`: values from the command line, or lines of a file or standard input.
 
-    values   one request, a table with a row per record
-    lines    a request per chunk, a line of output for each; failed lines go to stderr
+    values   a request for each LINES_PER_REQUEST values, and a table with a row per record. No value is sent
+             if one is invalid
+    lines    a request and a line of output per chunk; failed lines are reported on stderr
 
-It stops at the first chunk without any acknowledged record, and reports the remaining lines. Exit code 0 when
-every record was acknowledged, 1 when not, 130 when interrupted.
+It stops at the first request of which no record was acknowledged. For lines, it then reports how many records
+before that chunk were acknowledged, and that none after it were. The exit code is 0 if every record was
+acknowledged, 1 if not, 130 if the user interrupted it.
 
 A chunk is the available input, limited in lines and bytes. So a slow writer's line does not wait for others,
-and a fast writer's lines fill requests. Blocking; no HTTP.
+and a fast writer's lines fill requests. Blocking. `sidecar.py` does the HTTP.
 """
 
 from __future__ import annotations
@@ -74,7 +76,10 @@ class LineTooLongError(Exception):
 
 
 def chunks(source: ByteStream) -> Iterator[Chunk]:
-    """Yields every line of the source, in order. Raises LineTooLongError before it fills the memory."""
+    """Yields every line of the source, in order.
+
+    Raises LineTooLongError before a long line can fill the memory.
+    """
     first = 1
     for ready in _ready_lines(source):
         while ready:
@@ -175,10 +180,13 @@ def produce(
         times={"max_block_ms": max_block_ms, "timeout_ms": timeout_ms},
         as_json=as_json,
     )
-    if values:
-        run.values(values)
-    else:
-        run.lines(_standard_input() if source is None else cast("ByteStream", source))
+    try:
+        if values:
+            run.values(values)
+        else:
+            run.lines(_standard_input() if source is None else cast("ByteStream", source))
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedByUserError(run.progress()) from interrupt
 
 
 class _Form:
@@ -231,37 +239,44 @@ class _Run:
         self._as_json = as_json
         self._acknowledged = 0
         self._failed = 0
+        #: The lines or values of the request that is not answered yet.
+        self._under_way: str | None = None
 
     def values(self, values: Sequence[str]) -> None:
-        """Produces the values of the command line."""
-        for start in range(0, len(values), LINES_PER_REQUEST):
-            some = values[start : start + LINES_PER_REQUEST]
-            try:
-                body = self._form.body(some, [f"value {start + n}" for n in range(1, len(some) + 1)])
-            except ValueError as error:
-                raise SidecarFailedError(f"{error}; none of it was sent") from error
+        """Produces the values of the command line; sends none of them if one is invalid."""
+        starts = range(0, len(values), LINES_PER_REQUEST)
+        try:
+            bodies = [self._body_from(values, start) for start in starts]
+        except ValueError as error:
+            raise SidecarFailedError(f"{error}; no value was sent") from error
+        for start, body in zip(starts, bodies, strict=True):
+            last = min(start + LINES_PER_REQUEST, len(values))
+            self._under_way = f"value {last}" if last == start + 1 else f"values {start + 1}-{last}"
             results = self._post(body)
+            self._under_way = None
             if not self._as_json:
                 click.echo(render(_HEAD, map(_row, results), with_head=start == 0))
         self._end()
 
+    def _body_from(self, values: Sequence[str], start: int) -> bytes:
+        some = values[start : start + LINES_PER_REQUEST]
+        return self._form.body(some, [f"value {start + n}" for n in range(1, len(some) + 1)])
+
     def lines(self, source: ByteStream) -> None:
         """Produces a stream, chunk by chunk."""
-        under_way: Chunk | None = None
-        try:
-            for chunk in _named_chunks(source):
-                body = self._body_of(chunk)
-                under_way = chunk
-                self._report(chunk, self._post_chunk(chunk, body))
-                under_way = None
-        except KeyboardInterrupt as interrupt:
-            perhaps = f"; {under_way.name} may be written too" if under_way else ""
-            raise InterruptedByUserError(
-                f"interrupted: {self._acknowledged} records were acknowledged{perhaps}"
-            ) from interrupt
+        for chunk in _named_chunks(source):
+            body = self._body_of(chunk)
+            self._under_way = chunk.name
+            self._report(chunk, self._post_chunk(chunk, body))
+            self._under_way = None
         if not self._as_json:
             click.echo(_sum(self._acknowledged, self._failed), err=True)
         self._end()
+
+    def progress(self) -> str:
+        """Returns what is known of the records when the user interrupts the command."""
+        perhaps = f"; {self._under_way} may be written too" if self._under_way else ""
+        return f"interrupted: {self._acknowledged} records were acknowledged{perhaps}"
 
     def _body_of(self, chunk: Chunk) -> bytes:
         numbers = range(chunk.first, chunk.first + len(chunk.lines))
@@ -334,7 +349,10 @@ def _decoded(number: int, line: bytes) -> str:
 
 
 def _json(value: str) -> msgspec.Raw:
-    """Returns the text unchanged, once checked to be one JSON value: its digits must not change."""
+    """Checks that the text is one JSON value, and returns it unchanged.
+
+    Parsing and encoding it again could change the digits of its numbers.
+    """
     try:
         json.loads(value)
     except (ValueError, RecursionError) as error:

@@ -24,7 +24,10 @@ class ApiVersionsRequest(NamedTuple):
     client_software_version: str = ""  # v3-4
 
     def encode(self, version: int) -> bytes:
-        """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
+        """Returns the message's bytes at a version.
+
+        Raises UnsupportedVersionError for a value that this version can't carry.
+        """
         if not MIN_VERSION <= version <= MAX_VERSION:
             raise no_such_version("ApiVersionsRequest", version, MIN_VERSION, MAX_VERSION)
         writer = FlexibleWriter() if version >= 3 else Writer()

@@ -25,7 +25,10 @@ class DescribeClusterRequest(NamedTuple):
     include_fenced_brokers: bool = False  # v2
 
     def encode(self, version: int) -> bytes:
-        """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
+        """Returns the message's bytes at a version.
+
+        Raises UnsupportedVersionError for a value that this version can't carry.
+        """
         if not MIN_VERSION <= version <= MAX_VERSION:
             raise no_such_version("DescribeClusterRequest", version, MIN_VERSION, MAX_VERSION)
         writer = FlexibleWriter()

@@ -33,7 +33,10 @@ class DescribeConfigsRequest(NamedTuple):
     include_documentation: bool = False  # v3-4
 
     def encode(self, version: int) -> bytes:
-        """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
+        """Returns the message's bytes at a version.
+
+        Raises UnsupportedVersionError for a value that this version can't carry.
+        """
         if not MIN_VERSION <= version <= MAX_VERSION:
             raise no_such_version("DescribeConfigsRequest", version, MIN_VERSION, MAX_VERSION)
         writer = FlexibleWriter() if version >= 4 else Writer()

@@ -36,7 +36,10 @@ class InitProducerIdResponse(NamedTuple):
     producer_epoch: Int16 = 0
 
     def encode(self, version: int) -> bytes:
-        """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
+        """Returns the message's bytes at a version.
+
+        Raises UnsupportedVersionError for a value that this version can't carry.
+        """
         if not MIN_VERSION <= version <= MAX_VERSION:
             raise no_such_version("InitProducerIdResponse", version, MIN_VERSION, MAX_VERSION)
         writer = FlexibleWriter() if version >= 2 else Writer()

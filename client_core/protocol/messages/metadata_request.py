@@ -39,7 +39,10 @@ class MetadataRequest(NamedTuple):
     include_topic_authorized_operations: bool = False  # v8-13
 
     def encode(self, version: int) -> bytes:
-        """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
+        """Returns the message's bytes at a version.
+
+        Raises UnsupportedVersionError for a value that this version can't carry.
+        """
         if not MIN_VERSION <= version <= MAX_VERSION:
             raise no_such_version("MetadataRequest", version, MIN_VERSION, MAX_VERSION)
         writer = FlexibleWriter() if version >= 9 else Writer()

@@ -254,6 +254,14 @@ def test_a_line_that_can_not_be_sent_is_named_with_what_went_before_it(cli: Cli)
     assert said.startswith("value 2 is not JSON: Expecting property name")
 
 
+def test_values_are_all_checked_before_the_first_is_sent(cli: Cli, cluster: EmbeddedCluster) -> None:
+    before = len(cluster.kafka.records(DEMO_TOPIC))
+    said = cli.refused("produce", DEMO_TOPIC, "--json-values", *["1"] * 549, "{bad")
+    assert said.startswith("value 550 is not JSON: Expecting property name")
+    assert said.endswith("; no value was sent")
+    assert len(cluster.kafka.records(DEMO_TOPIC)) == before
+
+
 def test_a_record_that_is_too_large_is_said_with_its_line(cli: Cli) -> None:
     result = cli("produce", DEMO_TOPIC, stdin="x" * (MAX_REQUEST_SIZE + 1))
     assert result.exit_code == 1
@@ -324,6 +332,26 @@ def test_an_interrupt_says_what_is_known(monkeypatch: pytest.MonkeyPatch, cli: C
 
     monkeypatch.setattr("service.cli.produce._standard_input", lambda: Interrupted(b"a\n" * 600))
     assert cli.refused("produce", DEMO_TOPIC, code=130) == "interrupted: 600 records were acknowledged"
+
+
+def test_an_interrupt_while_values_are_sent_says_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    posts: list[bytes] = []
+    post = asking.Sidecar.post
+
+    def interrupted(sidecar: asking.Sidecar, *words: Any, body: bytes, **times: Any) -> Any:
+        if posts:
+            raise KeyboardInterrupt
+        posts.append(body)
+        return post(sidecar, *words, body=body, **times)
+
+    monkeypatch.setattr(asking.Sidecar, "post", interrupted)
+    result = cli("produce", DEMO_TOPIC, *["x"] * 600)
+    assert result.stderr == (
+        "Error: interrupted: 500 records were acknowledged; values 501-600 may be written too\n"
+    )
+    assert result.exit_code == 130
 
 
 def test_healthcheck_and_wait_pass_on_a_running_sidecar_and_wait_gives_up_without(cli: Cli) -> None:
