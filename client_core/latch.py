@@ -10,7 +10,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import Final
 
-#: A wait is split into pieces of this length: a signal just before a piece is handled after it.
+#: A wait is split into pieces of this length. A signal that arrives just before a piece begins is handled
+#: when the piece ends.
 _LONGEST_PIECE_S: Final = 0.5
 
 

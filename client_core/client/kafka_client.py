@@ -76,7 +76,9 @@ class ClientResponse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeastLoadedNode:
-    """The chosen node, if any, and whether any connection is ready, maybe busy (NET-20, NET-21, UPD-11)."""
+    """The chosen node, if any, and whether a node is available or any connection is ready, even if it is busy
+    (NET-20, NET-21, UPD-11).
+    """
 
     node: Node | None
     has_node_available_or_connection_ready: bool
@@ -86,11 +88,14 @@ class KafkaClient(Protocol):
     """Sends requests to nodes; `poll` calls back with the responses."""
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Returns whether a request may be sent now; never while a metadata update is due (NET-02)."""
+        """Returns whether a request may be sent now; False while a metadata update is due (NET-02)."""
         ...
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Returns as is_ready; if not ready, starts to connect if the backoff allows it (NET-03)."""
+        """Returns the same as `is_ready`.
+
+        If the node is not ready, this starts to connect to it, if the backoff allows that (NET-03).
+        """
         ...
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
@@ -98,7 +103,7 @@ class KafkaClient(Protocol):
         ...
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
-        """Returns as connection_delay_ms, with throttling (CONN-05)."""
+        """Returns the same as `connection_delay_ms`, but counts throttling, too (CONN-05)."""
         ...
 
     def connection_failed(self, node: Node) -> bool: ...

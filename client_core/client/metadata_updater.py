@@ -1,11 +1,12 @@
 """Sends Metadata requests when due, and handles their responses and failures.
 
-`NetworkClient` calls `maybe_update` in each turn and passes itself as `MetadataClient`, so that neither holds
-the other. `DefaultMetadataUpdater` keeps at most one request in flight. First it waits until an update is due
-and the backoff is over. Then it waits for the response, at most request.timeout.ms. Otherwise it waits for a
-connection or an available node, reconnect.backoff.ms at a time. `metadata/refresh_schedule.py` decides when
-an update is due, `metadata/` interprets responses. I/O thread only. Source: MetadataUpdater,
-ManualMetadataUpdater, NetworkClient.DefaultMetadataUpdater, Kafka 4.3.
+`NetworkClient` calls `maybe_update` in each turn and passes itself as `MetadataClient`, so that the updater
+does not hold the client. `DefaultMetadataUpdater` keeps at most one request in flight. First it waits until
+an update is due and the backoff is over. Then it sends the request, and waits for the response, at most
+request.timeout.ms. If it can't send a due request, it waits for a connection or an available node,
+reconnect.backoff.ms at a time. `metadata/refresh_schedule.py` decides when an update is due, `metadata/`
+interprets responses. I/O thread only. Source: MetadataUpdater, ManualMetadataUpdater,
+NetworkClient.DefaultMetadataUpdater, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -202,8 +203,8 @@ class DefaultMetadataUpdater:
     def _choose_again(self, now_ms: int, client: MetadataClient) -> LeastLoadedNode:
         """Starts again from bootstrap.servers: no node is usable and no connection is up (UPD-11).
 
-        If only these are known, there is nothing to forget. Java still does it, and logs it, at every turn of
-        an outage.
+        If only the bootstrap servers are known, there is nothing to forget. Java starts again even then, and
+        logs that, at every turn of an outage.
         """
         self._log_limiter.no_node(now_ms)
         if self._metadata.fetch().is_bootstrap_configured:
@@ -304,7 +305,10 @@ class DefaultMetadataUpdater:
     # -- rebootstrap -----------------------------------------------------------------------------------------
 
     def needs_rebootstrap(self, now_ms: int) -> bool:
-        """Returns whether no update succeeded for too long (UPD-12), or a broker requested it (UPD-13)."""
+        """Returns whether to start again from bootstrap.servers.
+
+        That is so if it is too long since an update succeeded (UPD-12), or if a broker requested it (UPD-13).
+        """
         if self._broker_asks_for_rebootstrap:
             return True
         start_ms = self._attempt_start_ms

@@ -1,4 +1,4 @@
-"""All sockets of one client, and the only module that waits for the operating system.
+"""Owns all sockets of one client. No other module waits for the operating system.
 
 `poll` serves each ready channel once: finish its connect, continue handshake and authentication, read at most
 one frame (SEL-05), write. Four collections hold the results until the next poll. Large responses that arrive
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A day. epoll takes an int of milliseconds; an early end of a select is harmless.
+#: A day. epoll's timeout is an int of milliseconds, so a longer one could overflow. It is harmless if a
+#: select ends too early.
 _LONGEST_SELECT_MS: Final = 86_400_000
 
 #: How often a channel that awaits a token checks for it; a connecting client polls as often anyway.
@@ -62,7 +63,8 @@ _T = TypeVar("_T")
 OpenSocket = Callable[[tuple[str, int], int, int], tuple[socket.socket, bool]]
 
 
-#: connections.max.idle.ms of Kafka's clients: a minute less than the broker's ten, so that the client closes.
+#: The default connections.max.idle.ms of Kafka's clients. The broker's default is ten minutes; this is one
+#: minute less, so that the client closes first.
 DEFAULT_CONNECTIONS_MAX_IDLE_MS: Final = 540_000
 
 #: Java's clients have no limit. We have one, because a peer with another protocol announces gigabytes: "HTTP"
@@ -136,13 +138,14 @@ class Selector:
             else IdleExpiry(config.connections_max_idle_ms, clock.now_ms())
         )
         self._channels: dict[int, KafkaChannel] = {}
-        # Channels that get a turn without an event: with a frame buffered, a new send, or connected at once.
+        # Channels that get a turn without an event: they have a buffered frame or a new send, or were
+        # connected at once.
         self._due: dict[int, KafkaChannel] = {}
         # Channels that wait for a credential, for which there is no event: each poll gives them a turn.
         self._awaiting_credentials: dict[int, KafkaChannel] = {}
         # Disconnects outside of a poll, or in an interrupted one: the next poll reports them.
         self._unreported: dict[int, ChannelState] = {}
-        # Channels of the completed receives, which hold their memory until the next poll.
+        # Channels whose receives are completed. Each keeps the memory of its receive until the next poll.
         self._delivered: list[KafkaChannel] = []
         # Results of the last poll, valid until the next.
         self.completed_sends: list[CompletedSend] = []
@@ -156,8 +159,8 @@ class Selector:
         self._selector.register(self._wakeup, EVENT_READ)
         self._is_woken = False
         self._is_closed = False
-        # Of this poll: bytes to decode, and whether they left channels unread. Then the next poll begins with
-        # another channel.
+        # The bytes to decode in this poll, and whether there were so many that some channels were not read.
+        # If so, the next poll begins with another channel.
         self._turn_bytes = 0
         self._left_unread = False
         self._begins_at = 0
@@ -221,7 +224,10 @@ class Selector:
         return channel is not None and channel.ready
 
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
-        """Returns the credentials of its creation or last re-authentication; None without a connection."""
+        """Returns the version of the credentials with which the connection was last authenticated.
+
+        None if there is no connection.
+        """
         channel = self._channels.get(node_id)
         return None if channel is None else channel.credentials
 
@@ -265,8 +271,9 @@ class Selector:
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         """Does the possible I/O, waiting at most timeout_ms for it; returns now_ms afterwards.
 
-        The collections hold the results until the next poll (SEL-04). Without `writes_end_it` a poll that
-        could only write continues to wait: its caller has nothing to do before the next event.
+        The collections hold the results until the next poll (SEL-04). If `writes_end_it` is False, a
+        poll that did nothing but write goes on waiting, because its caller has nothing to do before the next
+        event.
 
         Raises IllegalArgumentError for a negative timeout.
         """
@@ -291,7 +298,7 @@ class Selector:
         return self._clock.now_ms()
 
     def _write_new_sends(self) -> None:
-        """Gives channels that can only write their turn without a select first."""
+        """Gives a turn, without a select before it, to each channel that can do nothing but write."""
         now_ms = self._clock.now_ms()
         for node_id, channel in tuple(self._due.items()):
             if channel.has_new_send and not (channel.has_bytes_buffered or channel.awaits_memory):
@@ -411,7 +418,8 @@ class Selector:
     def _read(self, channel: KafkaChannel) -> None:
         came_bytes = channel.read()
         payload = channel.maybe_complete_receive()
-        # A whole frame is decoded at once, whenever its first bytes came; one in pieces as they come.
+        # A whole frame counts completely in the poll that decodes it, even if its first bytes came earlier. A
+        # frame that is read in pieces counts as the pieces come.
         self._turn_bytes += came_bytes if payload is None else max(came_bytes, len(payload))
         self._deliver(channel, payload)
 
@@ -441,7 +449,10 @@ class Selector:
     # -- book-keeping ----------------------------------------------------------------------------------------
 
     def _watch(self, channel: KafkaChannel) -> None:
-        """Registers the channel's interest with the system, only if it changed: a system call (SEL-06)."""
+        """Registers the channel's interest with the system, but only if it changed (SEL-06).
+
+        The registration is a system call.
+        """
         interest = channel.interest
         if interest == channel.registered_interest:
             return

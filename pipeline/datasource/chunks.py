@@ -6,8 +6,8 @@ keys:
     spark-<write id>-<task's partition>-<chunk>.<resend>-<first 16 hex digits of the body's SHA-256>
 
 The write id is made once per job, or is the streaming query's id and batch number, which are the same after a
-restart from the checkpoint. The digest makes a request with other rows a different request: a retried task
-with rows in another order writes them again, and is not refused.
+restart from the checkpoint. Because of the digest, a request with other rows has another key. So if a
+retried task has its rows in another order, it is not refused, but writes them again.
 
 A write has the columns of Spark's own Kafka sink:
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-#: Limit of buffered bytes, in full chunks, for rows of mixed topics; then all open chunks are sent.
+#: Rows of mixed topics fill several chunks at once. When the open chunks have as many bytes as this number of
+#: full chunks, all of them are sent.
 _OPEN_CHUNKS: Final = 8
 
 
@@ -95,7 +96,7 @@ def columns_of(schema: StructType, topic: str | None) -> Columns:
     if "value" not in places:
         raise InvalidOptionError(f"there is no column value; the columns are {', '.join(kinds) or 'none'}")
     if topic is None and "topic" not in places:
-        raise InvalidOptionError("where to? Give the option topic, or the rows a column topic")
+        raise InvalidOptionError("no topic is given; set the option topic, or add a column topic to the rows")
     at = {name: places.get(name, -1) for name in _TYPES}
     return Columns(**at, value_format=_format(kinds["value"]), key_format=_format(kinds.get("key", "string")))
 
@@ -141,8 +142,8 @@ def _plain(batch: pa.RecordBatch, place: int, name: str, first_row: int) -> Sequ
         plain: Sequence[Any] = column.to_pylist()
     except UnicodeDecodeError as error:
         raise DeliveryFailedError(
-            f"column {name}, among rows {first_row} to {first_row + batch.num_rows - 1} of the task: a "
-            f"string is no UTF-8 ({error.reason}); cast the column to binary, and its bytes go as they are"
+            f"column {name}: a string in rows {first_row} to {first_row + batch.num_rows - 1} of the task is "
+            f"not valid UTF-8 ({error.reason}); cast the column to binary, and its bytes are sent unchanged"
         ) from error
     return plain
 
@@ -225,7 +226,7 @@ def chunks_of(records: Iterable[Record], max_records: int, max_bytes: int) -> It
     for row, (topic, record) in enumerate(records):
         if not topic:
             raise DeliveryFailedError(
-                f"row {row} of the task names no topic; fill its column, or give the option"
+                f"row {row} of the task has no topic; fill the row's column topic, or set the option topic"
             )
         open_chunk = filling.get(topic)
         if open_chunk is not None and open_chunk.bytes + len(record) > max_bytes:

@@ -36,9 +36,9 @@ def latency(view: ClusterView, prefix: str) -> Section:
     """Returns the section with latencies by topic and broker, and over time."""
     title = "Produce latency"
     how = (
-        "p99 from the first record of a batch to its acknowledgement, as the sidecars measured it: in a"
-        " typical hour, weighted by records. Percentiles of different hours can't be added up, so none of"
-        " these is “the p99 of all”."
+        "The p99 of the time from a batch's first record to the batch's acknowledgement, as the sidecars"
+        " measured it. It is that of a typical hour, weighted by records. Percentiles of different hours"
+        " can't be added up, so none of these is “the p99 of all”."
     )
     by_topic = typical_hour(view.produce, ["topic", "broker"], "p99_us")
     if by_topic.empty:
@@ -135,9 +135,9 @@ def skew(view: ClusterView, prefix: str) -> Section:
     """Returns the section with each broker's leaders and records."""
     title = "Balance"
     how = (
-        "What each broker leads now, and what it took of the records, against an equal share. Leaders can"
-        " be balanced by an election of preferred leaders; records only by where partitions lie and how"
-        " keys are spread."
+        "Each broker's share of the leaders now, and its share of the records, compared to an equal share."
+        " Leaders can be balanced by an election of preferred leaders; records only by where partitions lie"
+        " and how keys are spread."
     )
     if view.skew.empty or view.skew["leaders"].sum() == 0:
         return Section("skew", title, how, nothing("No broker leads a partition."))

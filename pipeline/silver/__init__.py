@@ -1,4 +1,7 @@
-"""The silver tables: facts that merge. In SILVER each table comes after its source."""
+"""The silver tables. Their rows are facts; rows with the same key can be merged into one.
+
+In SILVER each table comes after its source.
+"""
 
 from __future__ import annotations
 

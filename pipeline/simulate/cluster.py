@@ -1,10 +1,12 @@
 """Simulates the cluster: brokers fail and return, leaders move, replicas fall behind, topics change.
 
-It behaves as a KRaft cluster. A broker that fails is fenced 9 s later (broker.session.timeout.ms). Each of
-its partitions gets its first in-sync replica as leader, and a new epoch. The last replica in sync stays in
-the ISR and leaves the partition without a leader. A broker that is back joins the ISR when it has caught up.
-It gets its leaders back at the next check for preferred ones (leader.imbalance.check.interval.seconds, 300).
-A change of the ISR alone does not raise the epoch (metadata version 3.6 and later).
+It behaves as a KRaft cluster. A broker that fails is fenced 9 s later (broker.session.timeout.ms), or
+after half the length of the failure if that is shorter. It then leaves the ISR of each of its partitions.
+Each partition that it led gets the first of the partition's other in-sync replicas as leader, and a new epoch. If the broker
+was the last replica in sync, it stays in the ISR, and the partition has no leader. A broker that is back
+joins the ISR when it has caught up. It leads its partitions again after the next check for preferred leaders
+(leader.imbalance.check.interval.seconds, 300). A change of the ISR alone does not raise the epoch (metadata
+version 3.6 and later).
 
 Names and ids look as in a real fleet and depend only on the seed.
 """
@@ -38,7 +40,8 @@ _SHAKY_SHARE: Final = 0.6
 _MOST_FLAPS: Final = 12
 _FLAP_EVERY_US: Final = 90 * SECOND_US
 _LAGS_AN_HOUR: Final = 6
-#: The bounds of the time after which a replica of the busiest partition leaves its ISR or returns.
+#: The shortest and the longest time, in seconds, until a replica of the busiest partition leaves its ISR, or
+#: returns to it.
 _HOT_PERIODS_S: Final = (20, 600)
 
 
@@ -151,7 +154,10 @@ class _Model:
         return life
 
     def _plan_failures(self) -> None:
-        """Schedules one failure in each equal part of the time, so that it is over before the next."""
+        """Divides the time into equal parts, and schedules one failure in each part.
+
+        So each failure is over before the next one.
+        """
         plan = self.plan
         count = max(round(plan.churn * plan.hours), 1)
         part_us = (plan.end_us - plan.start_us) // count

@@ -1,7 +1,7 @@
 """Generates all events of one sidecar, in order and numbered: sightings, with produce windows in between.
 
-The number of events is exactly the member's. The sightings (sightings.py) are counted first; windows fill the
-rest, evenly over the time in which it is awake.
+The number of events is exactly the member's. The sightings (sightings.py) are counted first. Windows fill the
+rest, evenly over the time in which the sidecar is awake.
 """
 
 from __future__ import annotations
@@ -81,13 +81,16 @@ class Sidecar:
         windows = member.events - sum(map(len, heard))
         if windows < 0:
             raise PlanError(
-                f"Sidecar {member.sidecar_id} alone has {sum(map(len, heard)):,} things to say beside its"
-                f" produces, and a share of {member.events:,} events: ask for more events, fewer sidecars,"
-                " topics or partitions, a shorter time or less churn."
+                f"Sidecar {member.sidecar_id} has {sum(map(len, heard)):,} events besides its produce"
+                f" windows, but its share is only {member.events:,} events: ask for more events; for fewer"
+                " sidecars, topics or partitions; or for a shorter time or less churn."
             )
         ticks_so_far, total = 0, sum(map(len, ticks))
         if windows and not total:
-            raise PlanError(f"Sidecar {member.sidecar_id} lives too short for a window of 10 s: more hours.")
+            raise PlanError(
+                f"Sidecar {member.sidecar_id} does not run long enough for a window of 10 s:"
+                " ask for more hours."
+            )
         for boot, items, times in zip(member.boots, heard, ticks, strict=True):
             before = windows * ticks_so_far // max(total, 1)
             ticks_so_far += len(times)
@@ -228,7 +231,11 @@ class _Speaking:
         return said
 
     def _partitions_to_choose_from(self, count: int) -> list[int]:
-        """Returns the partitions that it follows, without the busiest one, which has its own share."""
+        """Returns the partitions that the sidecar follows.
+
+        If the plan has skew, the busiest one is left out, because it has its own share. Raises PlanError if
+        there are fewer than `count`.
+        """
         if self._is_active_stale:
             skewed = self._scene.plan.skew > 0
             self._active = [s for s in self._order if s in self._leaders and not (skewed and s == 0)]

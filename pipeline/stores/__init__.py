@@ -1,1 +1,4 @@
-"""Stores the tables: as Parquet, computed again from bronze, or as Delta, merged in place."""
+"""Stores the tables as Parquet or as Delta.
+
+Parquet tables are computed again from bronze; Delta tables are merged in place.
+"""

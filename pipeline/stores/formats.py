@@ -10,10 +10,10 @@ A table is written to another folder and then renamed. A reader sees the old tab
 the instant between two renames. A Parquet file cannot be changed, so `merge` writes the whole table again,
 and it is better to compute silver again from bronze.
 
-Delta merges a batch into silver in place, and readers see whole versions. The log of a table identifies a
-batch of bronze by the query's name and its number (Delta's txnAppId and txnVersion, given as options of each
-write, because all streams of a session share its settings, see delta-io/delta#1421). Silver needs no such
-guard: merging the same rows again changes nothing.
+Delta merges a batch into silver in place, and readers see whole versions. A table's log identifies a batch
+of bronze by the query's name and the batch's number (Delta's txnAppId and txnVersion). They are options of
+each write, not settings of the session, because all streams of a session share its settings
+(delta-io/delta#1421). Silver needs no such guard: merging the same rows again changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 #: A file of a table's log after its first commit. Before that, Delta makes the folder and others within it.
-#: If a driver is killed then, they remain: this is no table yet.
+#: If a driver is killed at that moment, the folders remain, but are not a table yet.
 _COMMITTED: Final = re.compile(r"\d{20}\.(json|checkpoint\..+)")
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 

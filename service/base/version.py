@@ -20,7 +20,10 @@ def pilotfish_version(checkout: Path = _CHECKOUT) -> str:
 
 
 def version_of_the_checkout(checkout: Path) -> str:
-    """Returns the version in a folder's pyproject.toml; "unknown" if it has none of this project."""
+    """Returns the version in a folder's pyproject.toml.
+
+    "unknown" if the folder has no pyproject.toml of this project.
+    """
     try:
         project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         if project["name"] == _NAME:

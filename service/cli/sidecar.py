@@ -1,4 +1,4 @@
-"""Calls a running sidecar over HTTP; reports each failure as one sentence with a remedy.
+"""Calls a running sidecar over HTTP; reports each failure as a short text, with a remedy if one is known.
 
 Uses TCP, or the Unix domain socket if one is given. The standard library's client is enough: a command makes
 one connection and a few requests. A health check runs this every half minute, so pydantic is not loaded here.
@@ -30,16 +30,20 @@ PORT: Final = click.IntRange(1, 65535)
 #: A produce may wait for max.block.ms (60 s) and delivery.timeout.ms (120 s) before the answer.
 _PATIENCE_S: Final = 190.0
 
-#: Addresses for listening everywhere can't be connected to; loopback is among them.
+#: One can listen at these addresses, but not connect to them. A server that listens there also listens at
+#: loopback.
 _LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - asked, not bound
 
 
 class SidecarFailedError(click.ClickException):
-    """The sidecar refused, or did not answer. Exit code 1, the sentence on standard error."""
+    """The sidecar refused, or did not answer. Exit code 1, the text on standard error."""
 
 
 class InterruptedByUserError(click.ClickException):
-    """Ctrl-C, with the known progress. The exit code is a shell's for SIGINT."""
+    """The user pressed Ctrl-C; the message has the known progress.
+
+    The exit code is the one that shells use for SIGINT.
+    """
 
     exit_code = 130
 
@@ -99,14 +103,14 @@ class Sidecar:
             return response.status, response.read()
         except TimeoutError as error:
             raise SidecarFailedError(
-                f"{self.address} accepted the request and has not answered for {self.timeout_s:g} s. "
-                f"Is that Pilotfish? Name its {self._where_else()}."
+                f"{self.address} accepted the request, but has not answered for {self.timeout_s:g} s. "
+                f"{self._if_not_pilotfish()}"
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            sent = f" of {len(body)} bytes (max_body_bytes is the sidecar's limit)" if body else ""
+            limit = "the sidecar's limit is max_body_bytes"
+            size = f"The request had {len(body)} bytes ({limit}). " if body else ""
             raise SidecarFailedError(
-                f"{self.address} closed the connection{sent}: {_reason(error)}. "
-                f"Is that Pilotfish? Name its {self._where_else()}."
+                f"{self.address} closed the connection: {_reason(error)}. {size}{self._if_not_pilotfish()}"
             ) from error
         finally:
             connection.close()
@@ -129,6 +133,9 @@ class Sidecar:
             return _UnixConnection(self.socket_path, self.timeout_s)
         host = _LOOPBACK_OF.get(self.host, self.host)
         return http.client.HTTPConnection(host, self.port, timeout=self.timeout_s)
+
+    def _if_not_pilotfish(self) -> str:
+        return f"If this is not Pilotfish, give Pilotfish's {self._where_else()}."
 
     def _where_else(self) -> str:
         """Returns the option for another address."""

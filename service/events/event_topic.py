@@ -2,8 +2,9 @@
 
 Records have the sidecar's id as key, so that the events of one sidecar stay in order in one partition. The
 unacknowledged bytes are bounded. A line that could not be sent goes back to the outbox, and sending pauses.
-Such a line may be in the topic nevertheless: readers must use each number of a boot only once. The producer's
-own events are not logged, or each event would cause others.
+Such a line may be in the topic nevertheless, and then be in it twice. So readers must ignore a line whose
+boot and number they have already read. The producer's own events are not logged, or each event would cause
+others.
 
 Event log's thread, except `_done`, which the producer's I/O thread calls.
 """
@@ -62,7 +63,11 @@ _HOPELESS: Final = (RecordTooLargeError, InvalidRecordError)
 
 
 def events_config(settings: Settings) -> ProducerConfig:
-    """Returns the configuration of the event producer: the sidecar's, but smaller. Raises ConfigError."""
+    """Returns the configuration of the event producer.
+
+    It is the sidecar's, with its own linger.ms, its own client.id and the differences in `_OF_EVENTS`.
+    Raises ConfigError.
+    """
     own = settings.producer_config()
     linger_ms = min(_LINGER_MS, max(own.delivery_timeout_ms - own.request_timeout_ms, 0))
     return ProducerConfig.from_mapping(
@@ -197,7 +202,7 @@ class EventTopic:
         outbox.lose(lines)
         if not self._refused:
             _log.warning(
-                "events_topic %s: an event was refused and is lost; similar ones will be, too: %s",
+                "events_topic %s: an event was refused and is lost: %s. Similar events will also be lost",
                 self._topic,
                 why,
             )
@@ -231,7 +236,8 @@ def make_event_topic(settings: Settings, key: str, call: Callable[[], None]) -> 
     try:
         config = events_config(settings)
     except ConfigError as error:
-        raise ConfigError(f"{error.message} (of the producer of events)", name=error.name) from error
+        message = f"{error.message} (in the configuration of the producer of events)"
+        raise ConfigError(message, name=error.name) from error
     return EventTopic(
         KafkaProducer(config, resolves_later=True, keeps_metrics=False),
         settings.events_topic,

@@ -3,7 +3,8 @@
 A partition is reported when it is first seen, and whenever it differs from what was reported. Unchanged
 tables are the same objects, so an unchanged snapshot costs one comparison of identities per topic. A snapshot
 of another cluster is compared with nothing: the topics of the first one are forgotten. The iterator yields
-None to pause, at least once per PIECE. Event log's thread.
+None to pause, at least once per PIECE. Topics that ended, or were forgotten with another cluster, are not
+counted: they yield one event each, without a pause. Event log's thread.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from service.events.event_v1 import Event, PartitionEvent, TopicChange, TopicEve
 from service.events.inbox import SnapshotNotice
 from service.lookup.answers import topic_id_text
 
-#: Partitions compared or reported, or topics skipped, between two pauses: about 2 ms.
+#: How many partitions are compared or reported, or unchanged topics skipped, between two pauses. They take
+#: about 2 ms.
 PIECE: Final = 250
 
 #: The reason of changes that came with a produce response (KIP-951).
@@ -89,7 +91,7 @@ class _Reporting:
         self._broker = None if refreshed is None else refreshed.node_id
 
     def is_pause_due(self, work: int) -> bool:
-        """Adds to the work since the last pause; returns whether it is a PIECE."""
+        """Adds to the work since the last pause; returns whether that work has reached PIECE."""
         self._work += work
         if self._work < PIECE:
             return False
@@ -129,7 +131,10 @@ class _Reporting:
     def of_partition(
         self, earlier: TopicTable | None, table: TopicTable, number: int, topic_id: str | None
     ) -> PartitionEvent | None:
-        """Returns None if no reported field differs; its error, for example, is not reported."""
+        """Returns the event, or None if no reported field differs.
+
+        The partition's error, for example, is not a reported field.
+        """
         found = table.metadata(number)
         was = None if earlier is None else earlier.metadata(number)
         if found is None or (was is not None and was[1:] == found[1:]):

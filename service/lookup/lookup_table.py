@@ -1,9 +1,10 @@
 """Keeps answers of metadata look-ups ready as bytes: path → Entry.
 
 An entry is built when its path is first requested, and kept while its content is unchanged. The content is
-the topic's table (the same object in each snapshot until its bytes or overlay change) and the brokers'
-addresses. A new snapshot or a new second replaces the stamp, which makes all entries stale at once. The next
-look-up of an entry compares two identities and renews its headers. So a new snapshot costs nothing, however
+the topic's table and the brokers' addresses. Each snapshot has the same table object until the table's bytes,
+or the new leaders laid over it, change. Only the cluster's entry has no table, and is built again. A new
+snapshot or a new second replaces the stamp, which makes all entries stale at once. The next look-up of an
+entry compares two identities and renews its headers. So a new snapshot costs nothing, however
 many entries there are, and a look-up costs one dictionary access and one comparison. Freshness headers are
 encoded once a second per entry, not per request.
 

@@ -1,7 +1,7 @@
 """Routes that look up the cluster, brokers, topics, partitions and leaders.
 
-They are the slow paths of `lookup_table.py`'s prepared answers, and the look-ups by key. Each waits as its
-query demands, then answers with the table's bytes. No controller is reported: a KRaft broker names a random
+They answer what `lookup_table.py` has not prepared, and look-ups by key. Each waits as its query demands,
+then answers with the table's bytes. No controller is reported: a KRaft broker names a random
 broker as controller. Event loop only.
 """
 
@@ -100,7 +100,10 @@ class MetadataRoutes:
         return of_long(request, body, freshness)
 
     async def topics(self, request: Request, query: Annotated[ListQuery, Query()]) -> Response:
-        """All topics that the caller may read, from a list of its own, fetched only when somebody asks."""
+        """All topics that the caller may read.
+
+        They come from a separate list of topics, which is fetched only when somebody asks for it.
+        """
         listed = await self._listing.current(query.demands())
         self._table.find(b"/v1/cluster")
         freshness = freshness_headers(
@@ -159,9 +162,9 @@ class MetadataRoutes:
 
 
 def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
-    """The key's bytes, from query or header; None for a partition.
+    """Returns the key's bytes, from the query or the header; None if a partition number is given.
 
-    Raises ProblemError unless exactly one of them is given.
+    Raises ProblemError unless exactly one of partition, key and header is given.
     """
     in_header = header_values(request.scope, b"pilotfish-key")
     given = (query.partition is not None) + (query.key is not None) + len(in_header)

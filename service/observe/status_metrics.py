@@ -82,19 +82,24 @@ class StatusCollector(Collector):
         )
         yield gauge(
             "poll_loop_age_seconds",
-            "Since the poll loop last turned; an idle one sleeps for up to poll_loop_max_sleep_seconds.",
+            "Seconds since the poll loop last turned. "
+            "An idle loop sleeps for up to poll_loop_max_sleep_seconds.",
             status.loop_age_ms / 1000,
         )
         yield gauge(
             "poll_loop_last_iteration_timestamp_seconds",
-            "When the poll loop last turned; an idle one sleeps for long.",
+            "The Unix time at which the poll loop last turned. "
+            "An idle loop may sleep for up to poll_loop_max_sleep_seconds.",
             time.time() - status.loop_age_ms / 1000,
         )
         yield from _broker_gauges([node for node in status.nodes if not self._has_left(node.id)])
 
 
 def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
-    """Yields the client's own histogram of loop turns, so that a turn needs no event."""
+    """Yields the histogram of loop turns.
+
+    The client itself keeps it, so that a turn need not emit an event.
+    """
     bounds = [*(str(bound_ms / 1000) for bound_ms in work.bounds_ms), "+Inf"]
     yield HistogramMetricFamily(
         "pilotfish_poll_loop_iteration_duration_seconds",

@@ -7,8 +7,8 @@
                  "computed_at": "2026-11-21T10:00:00Z", "ttl_ms": 604800000,
                  "evidence": {...}}]}                       for people; not read
 
-Unknown members are ignored. Of other services' entries only `cluster_id` and `service` are read, so that
-other errors in them do no harm. All entries of this service must be valid, or none is used. Pure.
+Unknown members are ignored. Only `cluster_id` and `service` of other services' entries are read, so
+errors in their other members do no harm. All entries of this service must be valid, or none is used. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_TOPICS: Final = 1_000
 
 #: How far in the future the advice may be. The pipeline accepts events up to an hour ahead of its clock, and
-#: the time of the latest event is the time of the advice. The rest is for our own clock.
+#: the time of the latest event is the time of the advice. The second hour allows for an error of our own
+#: clock.
 AHEAD_MS: Final = 2 * 3_600_000
 
 _T = TypeVar("_T")
@@ -79,8 +80,8 @@ class Advice:
                 f"{self.place}: computed at {rfc3339(self.computed_ms)}, which is in the future",
             )
         if self.computed_ms + self.ttl_ms < now_wall_ms:
-            until = f"{rfc3339(self.computed_ms)}, for {self.ttl_ms / 3_600_000:g} hours"
-            raise AdviceIgnoredError(Outcome.STALE, f"{self.place}: stale, computed at {until}")
+            until = f"{rfc3339(self.computed_ms)}, and was valid for {self.ttl_ms / 3_600_000:g} hours"
+            raise AdviceIgnoredError(Outcome.STALE, f"{self.place}: stale: it was computed at {until}")
 
 
 class _Head(msgspec.Struct):
@@ -123,7 +124,7 @@ def parse_advice(content: bytes, service: str) -> Mapping[str, Advice]:
             )
         found[whose.cluster_id] = _advice(_decoded(raw, _Entry, place), place)
     if not found:
-        raise AdviceIgnoredError(Outcome.OTHER_SERVICE, f"advice: has none for service {service!r}")
+        raise AdviceIgnoredError(Outcome.OTHER_SERVICE, f"advice: there is no entry for service {service!r}")
     return found
 
 

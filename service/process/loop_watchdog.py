@@ -1,9 +1,10 @@
-"""Detects stalled loops, and logs the stacks of all threads once per stall.
+"""Detects stalled loops, and logs the stacks of the other threads, at most MAX_THREADS, once per stall.
 
     turning ──no turn in time──▶ stalled: logged, counted ──turned──▶ turning: logged, ready again
 
 Probes and the sidecar's own watch keep checking a stalled loop, and the kubelet restarts the container after
-some failed probes. The log then has one dump of the stacks, from its beginning. Admin thread only.
+some failed probes. By then the log has one dump of the stacks, taken when the stall was first noticed. Admin
+thread only.
 
 A dump has file, line and function of each call, but no values and no source lines. No file is opened for it,
 because a hanging disk may be the cause of the stall. Any thread may call `stacks`, which never blocks.
@@ -74,7 +75,10 @@ class LoopWatchdog(Collector):
         self._count = {POLL_LOOP: 0, EVENT_LOOP: 0}
 
     def judged(self, *, turned: Iterable[str], stalled: Iterable[str], after_ms: int) -> None:
-        """Logs and counts changes: `turned` have turned, and `stalled` have not within `after_ms`."""
+        """Logs and counts changes.
+
+        The loops in `turned` have turned; those in `stalled` have not turned within `after_ms`.
+        """
         for loop in turned:
             if loop in self._stalled:
                 self._stalled.discard(loop)
@@ -99,7 +103,7 @@ class LoopWatchdog(Collector):
         """Yields the counter for Prometheus."""
         family = CounterMetricFamily(
             "pilotfish_loop_standstills",
-            "Times that a loop stalled; the log has the stacks of all threads.",
+            f"Times that a loop stalled; the log has the stacks of at most {MAX_THREADS} threads.",
             labels=("loop",),
         )
         for loop, count in self._count.items():

@@ -33,7 +33,7 @@ from service.wire.strict_json import MAX_INT32, BodyError, compact, misfit, refu
 #: int64, as on the wire.
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
 
-#: So many headers of a record are kept encoded as on the wire, not each as an object.
+#: A record with at least this many headers keeps them encoded as on the wire, not as one object each.
 _MANY_HEADERS: Final = 32
 
 #: Headers of one record. Kafka limits only the record's size, which a million empty ones would not reach.
@@ -110,7 +110,7 @@ def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> li
 
 
 def _parse_parts(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRecord]:
-    """Does the same for a large body, part by part, so that each parser call is short."""
+    """Parses a large body as `parse_records` does, but part by part, so that each parser call is short."""
     around, parts = _LIST.split(body, limits)
     envelope = _envelope(around)
     if not parts:
@@ -155,7 +155,7 @@ class LineCodec:
     def parse(self, lines: Sequence[bytes], first: int) -> list[ProducerRecord | BodyError]:
         """Returns a record or its fault for each line, in order; the first one is `records[first]`."""
         try:
-            # Usually all lines are valid, and cost little together.
+            # Usually all lines are valid, and it is cheaper to parse them together.
             return list(self._parse(lines, first))
         except BodyError:
             return [self._one(line, index) for index, line in enumerate(lines, first)]
@@ -167,7 +167,8 @@ class LineCodec:
             place = e.place
             if not place.startswith("records["):
                 place = f"records[{index}].{place}" if place else f"records[{index}]"
-            return BodyError(e.status, place, e.message)  # a new one, which holds no frame
+            # A new error without a traceback, so that it keeps no stack frame in memory.
+            return BodyError(e.status, place, e.message)
 
     def _parse(self, lines: Sequence[bytes], first: int) -> list[ProducerRecord]:
         texts = [compact(line) for line in lines]

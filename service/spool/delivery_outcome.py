@@ -1,17 +1,19 @@
 """Decides whether a record that was not delivered is retried, or becomes a dead letter.
 
-    retry                           it may pass by itself, or after an operator repairs the whole sidecar: no
-                                    broker, no leader, too few replicas, credentials refused, idempotence not
-                                    permitted, brokers of an unsupported version
+    retry                           the fault may end by itself, or when an operator repairs something that
+                                    concerns the whole sidecar: no broker, no leader, too few replicas,
+                                    credentials refused, idempotence not permitted, brokers of an unsupported
+                                    version
     topic_gone, forbidden           applies to the whole topic; the record is not the cause
     partition_gone                  the topic has no partition of this number
     too_large, invalid              another record of the same batch may be the cause: the request is halved
                                     until the record is alone
     refused                         any other error that is not retriable, after MOST_ATTEMPTS
 
-All but `retry` end in the dead letters once they have lasted for spool_topic_wait_ms (lanes.py), because
-people change a topic's permissions and limits. A record becomes a dead letter at once if no such change would
-help: the client does not accept it, or it has already waited that long for its topic or partition.
+For all outcomes but `retry`, the record becomes a dead letter when the fault has lasted for
+spool_topic_wait_ms (lanes.py). It waits that long because people may meanwhile change the topic's permissions
+or limits. A record becomes a dead letter at once in two cases: the client does not accept it, so that no such
+change would help; or it has already waited that long for its topic or partition.
 
 Pure.
 """

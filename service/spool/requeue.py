@@ -87,7 +87,10 @@ class Requeue:
             raise
 
     def give_up(self, fault: str) -> None:
-        """Ends the requeue: requeued records stay so, the others stay dead letters."""
+        """Ends the requeue. Records that were requeued stay requeued; the others stay dead letters.
+
+        If a chunk is being written at that moment, its records may be both.
+        """
         self._end(fault)
 
     def _begin_chunk(self) -> None:

@@ -1,9 +1,10 @@
 """Watching by long polling: one request, answered after a change, for callers without event streams.
 
     neither id nor min_version    the snapshot, at once
-    min_version=<boot>-<n>        the changes from number n on, when there is one that the caller may read;
-                                  another boot is 412
-    last_event_id=<boot>-<n>      the same from n + 1 on
+    min_version=<boot>-<n>        the changes from number n on, as soon as there is one that the caller may
+                                  read. The answer is 412 if the version is of another boot
+    last_event_id=<boot>-<n>      the changes from number n + 1 on, in the same way. But if the id is of
+                                  another boot, or malformed, the answer has `reset` and a snapshot
 
 The last two wait at most `max_block_ms`, and then answer without changes. If the changes in between are no
 longer kept, the answer has `reset` and a snapshot. Event loop only.
@@ -37,7 +38,10 @@ class LongPoll:
         self._problems = problems
 
     async def snapshot(self) -> Sequence[bytes]:
-        """Returns the present state of the watched topics, in pieces, as do the other answers here."""
+        """Returns the present state of the watched topics, in pieces.
+
+        The other answers here are in pieces, too.
+        """
         return await self._body_of(await self._begin())
 
     async def since(self, last_id: str, max_block_ms: int) -> Sequence[bytes]:

@@ -2,12 +2,12 @@
 
     preflight       answered before the token check, since browsers send no token with it: 204 with the
                     methods, and each requested header by name (`*` would not cover Authorization). A public
-                    page may also request this machine's network (Access-Control-Request-Private-Network):
-                    the operator listed its origin
+                    page may also reach this machine's private network
+                    (Access-Control-Request-Private-Network), because the operator listed the page's origin
     every answer    `Vary: Origin`; for an allowed origin also `Access-Control-Allow-Origin` with that origin
                     alone, and the headers its page may read. Refusals and broken requests have them too
-    forms           of another origin are refused, even of an allowed one: a form can do nothing that `fetch`
-                    can't, sends no token, and navigates away from the page
+    forms           a form from another origin is refused, even if that origin is allowed. `fetch` can do
+                    everything that a form can; a form sends no token, and navigates away from the page
 
 No credentials: the page sets the token as a header, and there are no cookies. Without `allowed_origins` none
 of this applies, and `guards.py` refuses requests from other origins. Pure; event loop only. Source: WHATWG
@@ -104,7 +104,10 @@ class Cors:
         return [_VARY, (b"access-control-allow-origin", origin), self._exposed]
 
     def headers_within(self, headers: HeaderPairs) -> HeaderPairs:
-        """Returns the same, from a request's headers, complete or partly received."""
+        """Returns the CORS headers as `headers_for` does, for a request's headers.
+
+        The request may be only partly received.
+        """
         origins = [value for name, value in headers if name == b"origin"]
         return self.headers_for(origins[0] if len(origins) == 1 else None)
 
@@ -152,7 +155,10 @@ def preflight_headers(scope: Scope) -> HeaderPairs:
 
 
 def is_form(scope: Scope) -> bool:
-    """Returns whether a page submits a form: by its content type, or since the answer replaces the page."""
+    """Returns whether the request is a form that a page submits.
+
+    Signs are the content type, or that the browser will replace the page with the answer.
+    """
     media_type = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     return media_type in _FORM_TYPES or (
         scope["method"] not in ("GET", "HEAD") and header(scope, b"sec-fetch-mode") == b"navigate"

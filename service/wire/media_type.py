@@ -20,11 +20,11 @@ def media_type_of(content_type: bytes | None) -> bytes:
 
 
 def check_media_type(content_type: bytes | None, encoding: bytes | None, allowed: bytes = JSON) -> None:
-    """Raises a 415 for another type, a charset other than UTF-8, or any content encoding."""
+    """Raises a 415 for another type, another parameter than `charset=utf-8`, or a compressed body."""
     if content_type != allowed:
         parameters = (content_type or b"").partition(b";")[2].strip().lower().replace(b'"', b"")
         if media_type_of(content_type) != allowed or parameters not in (b"", b"charset=utf-8"):
-            raise refused(415, f"Content-Type must be {allowed.decode()}, in UTF-8")
+            raise refused(415, f"Content-Type must be {allowed.decode()}, with charset=utf-8 or no parameter")
     check_encoding(encoding)
 
 

@@ -230,7 +230,7 @@ def test_chunks_hold_every_row_once_in_order_within_their_bounds(
 
 
 def test_a_row_without_a_topic_is_an_error() -> None:
-    with pytest.raises(DeliveryFailedError, match="row 1 of the task names no topic"):
+    with pytest.raises(DeliveryFailedError, match="row 1 of the task has no topic"):
         list(chunks_of([Record("a", b"{}"), Record(None, b"{}")], 10, 10))
 
 

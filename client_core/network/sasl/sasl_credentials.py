@@ -3,8 +3,9 @@
 A secret may be a file that changes while the client runs. Its current content is used for the next connection
 and the next re-authentication. After an invalid change the last credentials stay in use (`secret.py`).
 
-Called by `sasl_authenticators.py` once, then by the thread that authenticates or logs in. One owner. Source:
-JaasContext, PlainLoginModule, ScramLoginModule, ConfigOrJaas, Kafka 4.3.
+`sasl_authenticators.py` calls this once. After that, only the thread that authenticates or logs in calls it:
+an object belongs to one thread at a time. Source: JaasContext, PlainLoginModule, ScramLoginModule,
+ConfigOrJaas, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -124,7 +125,10 @@ class PasswordLogin:
 
 
 def _sendable(value: str | None, where: str, mechanism: str) -> str:
-    """Returns the value if a token can carry it. Raises ConfigError, which does not show it."""
+    """Returns the value if a SASL token can carry it.
+
+    Otherwise raises a ConfigError whose text does not contain the value.
+    """
     setting = where.partition(":")[0]
     if not value:
         remedy = f"set {JAAS_CONFIG}, or {_USERNAME} and {_PASSWORD}"

@@ -124,10 +124,10 @@ class ServerFinalMessage:
 def auth_message(
     client_first: ClientFirstMessage, server_first: ServerFirstMessage, client_final: ClientFinalMessage
 ) -> bytes:
-    """Returns the exchange that both proofs sign.
+    """Returns the text of the exchange over which the client's proof and the server's signature are computed.
 
-    Java rebuilds the broker's message from its parsed fields, which loses extensions; RFC 5802 requires the
-    received text. Kafka's brokers send none.
+    Java rebuilds the broker's message from its parsed fields, which loses extensions. RFC 5802 requires the
+    received text. Kafka's brokers send no extensions.
     """
     return f"{client_first.bare},{server_first.text},{client_final.without_proof}".encode()
 

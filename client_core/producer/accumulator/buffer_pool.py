@@ -129,8 +129,8 @@ class BufferPool:
         """Queues a caller that does not block. Raises as `try_allocate` does.
 
         `on_granted` is called once, when all of the memory is granted: by the thread that freed it, or before
-        this returns if it was free. It is not called after `cancel`, nor once the pool is closed: the parked
-        request's owner ends it.
+        this returns if it was free. It is not called after a `cancel` that returned True, nor after the
+        pool is closed. Then the owner of the parked request ends the request.
         """
         waiter = PoolWaiter(self, size_bytes, self._clock.now_ms(), on_granted=on_granted)
         with self._lock:
@@ -142,7 +142,10 @@ class BufferPool:
         return waiter
 
     def deallocate(self, size_bytes: int) -> None:
-        """Returns memory to the pool, and grants it to waiters. Hold no lock: their on_granted is called."""
+        """Returns memory to the pool, and grants it to waiters.
+
+        The caller must hold no lock, because this calls the waiters' `on_granted`.
+        """
         with self._lock:
             self._available_bytes += size_bytes
             granted = self._serve() if self._waiters else ()

@@ -1,13 +1,15 @@
 """Produce requests that wait for metadata or memory, and every request's deadline.
 
 A request that can't be appended at once is parked here, so that no thread waits for it. Each topic has one
-FIFO queue, so a caller's records keep their order. Only a request for a partition that does not exist (yet)
-is passed by others: otherwise one wrong number would block its topic until its deadline. Parked requests
-continue while the producer closes (ORD-03).
+FIFO queue, so a caller's records keep their order. Other requests may overtake only a request for a partition
+that does not exist (yet). Otherwise one wrong partition number would block the topic until the request's
+deadline. Parked requests continue while the producer closes (ORD-03).
 
 A metadata change checks each waiting topic once, however many requests wait for it. Freed memory goes to the
-first waiting queue. A deadline touches only the request that is due. Nothing here is proportional to the
-number of parked requests.
+first waiting queue. A deadline touches only the request that is due. So these common cases do not cost more
+if more requests are parked. Rare ones walk all requests of a topic: a partition count that changed, a topic
+that is refused, and the failures of all requests. So do the readers `topic_waits` and `not_appended`.
+
 
 Other waits of a produce: the HTTP caller in `service/wire/waiting.py`, a blocking `send` in
 `metadata_wait.py` and `buffer_pool.py`. After the append a record waits in `record_accumulator.py`, then in
@@ -114,7 +116,7 @@ class ParkedRequests:
 
     @property
     def next_deadline_ms(self) -> int:
-        """Returns the next deadline, whose request may have ended before; FOREVER_MS without any."""
+        """Returns the next deadline, or FOREVER_MS if there is none. Its request may have ended already."""
         return min(self._block_deadlines.next_ms, self._deadlines.next_ms)
 
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
@@ -129,7 +131,8 @@ class ParkedRequests:
         self._block_deadlines.add(request.block_deadline_ms, request)
         request.parked_ms = now_ms
         unblocked = self._unblocked.get(request.topic)
-        if unblocked is not None:  # the request may be for a new partition, as these are
+        if unblocked is not None:
+            # The new request may also be for a partition that does not exist yet, like those in `unblocked`.
             self._try_partitions(request.topic, unblocked, now_ms, wall_ms)
         self._join_queue(request, now_ms, wall_ms)
 
@@ -221,7 +224,10 @@ class ParkedRequests:
             elif went.needed_bytes is not None:
                 request.has_waited = True
                 self._set_phase(queue, Phase.BUFFER, now_ms)
-                self._release(request)  # it got too little; keeping it could block its own new request
+                # The memory granted is too little. If the request kept it, its own new wait for memory could
+                # block.
+                self._release(request)
+
                 try:
                     request.waiter = self._pool.wait_for(
                         went.needed_bytes, partial(self._on_granted, request)
@@ -318,7 +324,7 @@ class ParkedRequests:
         self._deadlines.discard(request.deadline_ms, request)
 
     def _let_next_go_on(self, topics: set[str], now_ms: int, wall_ms: int) -> None:
-        """Queues the next request of each topic for memory, where the first left the pool's queue."""
+        """Queues each topic's next request for memory, if the first request left the pool's queue."""
         for topic in topics:
             queue = self._queues.get(topic)
             if queue is None or queue.continues:
@@ -331,7 +337,10 @@ class ParkedRequests:
         self._deadlines.discard(request.deadline_ms, request)
 
     def fail_waiting_for_metadata(self, error: KafkaError, now_ms: int) -> None:
-        """Fails the waits for metadata: there will be none (authentication, unsupported version)."""
+        """Fails the waits for metadata, because no metadata will arrive.
+
+        Authentication failed, or the brokers' version is unsupported.
+        """
         for queue in tuple(self._queues.values()):
             if queue.phase is Phase.METADATA:
                 for request in tuple(queue.requests):
@@ -378,7 +387,8 @@ class ParkedRequests:
     def _end_for_bug(self, request: PendingRequest, bug: BaseException, now_ms: int) -> None:
         """Fails the one request that raised; else it would raise each time and block its queue.
 
-        Its progress is unknown. Appended records are delivered, and settle it; the rest never are.
+        Its progress is unknown. Records that were appended are delivered, and their outcomes complete the
+        request. The other records are never delivered.
         """
         self._unpark(request, "error", now_ms)
         error = KafkaError(

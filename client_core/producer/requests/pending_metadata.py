@@ -1,7 +1,8 @@
 """Look-ups that wait for metadata: topics by name, a newer snapshot, or all topics.
 
-No thread waits. The I/O thread checks only the look-ups that a change concerns. Waits are indexed by topic:
-five thousand waits for one missing topic cost one check. Java has no such calls: its look-ups block.
+No thread waits. Look-ups are indexed by topic. When metadata changes, the I/O thread checks each awaited
+topic once, however many look-ups wait for it. It goes through the look-ups of a topic only if brokers report
+the topic missing, or if the topic is known or refused. Java has no such calls: its look-ups block.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ class PendingLookups:
 
     def _take_update(self, lookup: PendingLookup, now_ms: int) -> None:
         if lookup.min_version is None and lookup.not_before_ms is None:
-            # A refresh was requested: a full response, and not one to an earlier request.
+            # The caller requested a refresh. Only a full response counts, and only to a request sent after
+            # this one.
             lookup.after_request, _ = self._metadata.full_requests
         cache = self._metadata.answered_cache
         if self._is_new_enough(lookup, cache):
@@ -162,7 +164,10 @@ class PendingLookups:
             self._metadata.request_update(False, "manual")
 
     def _look_at_missing(self, topic: str, lookups: dict[PendingLookup, None], now_ms: int) -> None:
-        """Settles a topic that is confirmed missing, except for waits until it appears."""
+        """Ends the look-ups of a topic that is confirmed missing.
+
+        Look-ups that wait until it appears (`settle` is False) continue.
+        """
         answers = self._answers_without(topic)
         settled = self._metadata.is_missing(topic) and [
             lookup for lookup in lookups if lookup.settle and answers != lookup.answers_before[topic]
@@ -216,8 +221,8 @@ class PendingLookups:
     def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends the list request if callers wait; returns ms until the next try.
 
-        None if there is nothing to send. One request serves all callers that wait when it is built. A later
-        caller may know of newer topics, so it gets the next request.
+        None if there is nothing to send, or if the request was sent just now. One request serves all callers
+        that wait when it is built. A later caller may know of newer topics, so it gets the next request.
         """
         if not self._listings or self._listing_call.is_under_way:
             return None

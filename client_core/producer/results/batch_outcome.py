@@ -1,9 +1,9 @@
 """The outcome of a batch's records, and the owners to report it to.
 
-A RecordOwner is a request of one record or of ten thousand. A batch keeps no future per record but spans: an
-owner, its record indices, and their position in the batch. All spans of a batch share one outcome. Offsets,
-timestamps and errors are computed on demand. Immutable; made by the I/O thread, read by any. Source:
-ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
+A RecordOwner is a request of one record or of ten thousand. A batch keeps spans, not one future per record. A
+span is an owner, the indices of its records, and their position in the batch. All spans of a batch share one
+outcome. Offsets, timestamps and errors are computed on demand. Immutable; made by the I/O thread, read by any
+thread. Source: ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class RecordOwner(Protocol):
         ...
 
 
-#: The records at these indices of an owner's request, one after the other from `first_in_batch` on.
+#: An owner, indices of records in its request, and the position of the first of them in the batch. The others
+#: follow it.
 Span = tuple[RecordOwner, Sequence[int], int]
 
 
@@ -116,7 +117,9 @@ _MOVES: Final[Mapping[tuple[FinalState | None, FinalState], bool]] = {
 
 
 def may_end(before: FinalState | None, after: FinalState) -> bool:
-    """Returns whether a batch may go from `before` (None: open) to `after`; False is ignored (BAT-01).
+    """Returns whether a batch may go from `before` (None: open) to `after`.
+
+    If False, the caller ignores the change (BAT-01).
 
     Raises IllegalStateError for a transition that must never happen.
     """
@@ -128,7 +131,10 @@ def may_end(before: FinalState | None, after: FinalState) -> bool:
 
 
 def spans_between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
-    """Returns the parts of spans that lie at the positions first..end, counted from `first` on."""
+    """Returns the parts of the spans at the positions from `first` to before `end`.
+
+    The new positions are counted from `first`.
+    """
     parts = []
     for owner, indices, start in spans:
         low, high = max(start, first), min(start + len(indices), end)

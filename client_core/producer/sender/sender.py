@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-#: An estimate: too short to be noticed, a hundred times longer than a turn.
+#: The shortest pause of the poll while something must be retried. An estimate: nobody notices it, and it is
+#: about a hundred times as long as a turn.
 _SHORTEST_PAUSE_MS: Final = 10
 
 
@@ -77,9 +78,11 @@ class Sender:
         self._clock = clock
         self._events = events
         self._transaction_manager = transaction_manager
-        #: Returns the longest sleep of a poll, given now_ms. IoThread sets it: others wait for it too.
+        #: Returns the longest sleep of a poll, given now_ms. IoThread sets this, because others also wait for
+        #: the I/O thread.
         self.poll_limit_ms: Callable[[int], int] | None = None
-        # The longest sleep of a poll by default: retry.backoff.ms may be 0, and must not make it spin.
+        # The longest sleep of a poll by default. retry.backoff.ms may be 0, which must not make the loop
+        # spin.
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
         self._lost_leaders = accumulator.lost_leaders
         self._undrained = accumulator.undrained
@@ -153,10 +156,11 @@ class Sender:
             self._keep_away_from_lost_leaders(cache, now_ms)
         ready = self._accumulator.ready(cache, now_ms)
         if ready.unknown_leader_topics:
-            # An election is pending, or the topic expired meanwhile: it must be held to be requested
-            # (ACC-07).
+            # An election is pending, or the topic has expired from the metadata. The metadata must contain a
+            # topic, or it is not requested (ACC-07).
             for topic in ready.unknown_leader_topics:
-                self._metadata.add(topic, now_ms, may_create=False)  # a held topic keeps its permission
+                # A topic that is already in the metadata keeps its permission to be created.
+                self._metadata.add(topic, now_ms, may_create=False)
             _log.debug("Requesting metadata for topics without leader: %s", ready.unknown_leader_topics)
             self._metadata.request_update(False, "leader_error")
         able: list[Node] = []
@@ -175,22 +179,27 @@ class Sender:
         more_waits = bool(self._undrained)
         lost_changed = self._lost_leaders.node_ids is not lost_before
         if (sent and more_waits) or expired or unbuildable or lost_changed:
-            # There may be more for these nodes, or blocked batches may continue. If nothing is left, the poll
-            # that writes the requests waits for their answers; Java does one more turn in between.
+            # There may be more for these nodes, or blocked batches may continue. If nothing is left, one poll
+            # writes the requests and waits for their answers. Java does one more turn between the two.
             return 0
-        # What `ready` saw linger may have left with others: then there is nothing to check again.
+        # Batches that lingered when `ready` looked may have been sent with others. Then there is nothing to
+        # check again.
         next_check_ms = ready.next_ready_check_delay_ms if more_waits else FOREVER_MS
         timeout_ms = min(next_check_ms, not_ready_ms, self._until_next_expiry(now_ms))
         if lost_before:
             timeout_ms = min(timeout_ms, max(self._lost_leaders.next_probe_ms - now_ms, 0))
         if able and more_waits:
-            # Their batches wait for their turn in the sequence, or for a backoff that `ready` did not check
-            # once it had the node. An answer wakes the poll; Java would spin.
+            # The batches of these nodes wait for their turn in the sequence, or for a backoff. `ready` did
+            # not check that backoff, because it already knew that the node is ready. An answer wakes the
+            # poll; Java would spin.
             timeout_ms = min(timeout_ms, self._pause_ms)
         return timeout_ms
 
     def _drain_to(self, able: Sequence[Node], cache: MetadataCache, now_ms: int) -> tuple[bool, bool]:
-        """Sends to the nodes what they accept. Returns whether something was sent, and whether one failed."""
+        """Sends to the nodes what they accept.
+
+        Returns whether any request was sent, and whether any batch could not be built.
+        """
         sent = False
         by_node = self._accumulator.drain(cache, able, self._config.max_request_bytes, now_ms)
         for node_id, batches in by_node.items():
@@ -211,7 +220,7 @@ class Sender:
                 lost.found(node_id)
             elif self._undrained:
                 # Records wait for another leader: metadata is requested as often as this broker is tried.
-                # Java lets the pauses between equal answers grow to retry.backoff.max.ms.
+                # In Java, the pause grows up to retry.backoff.max.ms while the answers stay the same.
                 self._metadata.request_update(True, "leader_error")
         if lost.node_ids:
             self._accumulator.leave_lost_leaders(cache)
@@ -283,7 +292,8 @@ class Sender:
         if node is None:
             return self._pause_ms
         if not self._client.ready(node, now_ms):
-            # While it connects, the connection wakes the poll; due metadata is requested first.
+            # While the node connects, its connection wakes the poll. If metadata is due, it is requested
+            # before the producer id.
             return min(max(self._client.poll_delay_ms(node, now_ms), 1), self._pause_ms)
         request = self._client.new_client_request(
             node.id,
@@ -311,7 +321,7 @@ class Sender:
         elif body.error_code:
             manager.init_failed(error_for(body.error_code), now_ms)
         elif body.producer_id < 0 or body.producer_epoch < 0:
-            # No batch can carry it: Java accepts it, and fails at every drain.
+            # No batch can carry such an id. Java accepts it, and fails at every drain.
             said = f"producer id {body.producer_id} with epoch {body.producer_epoch}"
             message = f"Node {response.destination} gave {said}, which can't be used"
             manager.init_failed(error_for(Errors.NETWORK_EXCEPTION.code, message), now_ms)
@@ -357,8 +367,9 @@ class Sender:
             batch, error, adjust_sequences=False, deallocate=not is_in_flight, now_ms=now_ms
         )
         if self._transaction_manager is not None and batch.base_sequence is not None:
-            # It was sent: nothing new for its partition until the fate of its sequences is known. Java checks
-            # only batches that were retried, and gets a gap after the others.
+            # The batch was sent, so nothing new is sent to its partition until the outcome of its sequences
+            # is known. Java does this only for batches that were retried. After the other batches, its
+            # sequence has a gap.
             self._transaction_manager.mark_sequence_unresolved(batch)
 
     # -- answers ---------------------------------------------------------------------------------------------
@@ -412,7 +423,8 @@ class Sender:
             message = f"Node {node_id} did not answer for partition {topic_partition}"
             self._settlement.settle(batch, failure(Errors.NETWORK_EXCEPTION, message), node_id, now_ms)
         if leaders:
-            # Only these are useful, and a broker could invent any number: Java accepts them all.
+            # Only the addresses of the new leaders are useful, and a broker could invent any number of
+            # others. Java accepts all of them.
             leader_ids = {leader.leader_id for leader in leaders.values()}
             nodes = [node for node in leader_nodes(body) if node.id in leader_ids]
             updated = self._metadata.update_partition_leadership(leaders, nodes)

@@ -1,11 +1,11 @@
 """The media types of REST Proxy v2, for request bodies and for Accept.
 
     in    application/vnd.kafka.{json,binary,text}.v2+json    the format of keys and values
-    out   application/vnd.kafka.v2+json                       if Accept allows that, or JSON
+    out   application/vnd.kafka.v2+json                       always; Accept must allow this type or JSON
 
 A type without a format (`application/json`, `application/vnd.kafka.v2+json`, none) is refused, as in
-Confluent's proxy. Of its peers one reads it as base64, another as JSON; a wrong guess would write wrong data.
-Parameters such as charset are ignored; a body is UTF-8 or refused. Pure.
+Confluent's proxy. Other proxies guess: one reads such a body as base64, another as JSON. A wrong guess would
+write wrong data. Parameters such as charset are ignored; a body is UTF-8 or refused. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def format_of(content_type: bytes | None, encoding: bytes | None) -> Format:
         return form
     if media_type in _OF_SCHEMAS:
         detail = f"{media_type} needs a schema registry, which is not supported"
-        raise refused(415, f"{detail}; its formats are json, binary and text")
+        raise refused(415, f"{detail}; the supported formats are json, binary and text")
     raise refused(415, f"Content-Type must be one of: {', '.join(FORMATS)}")
 
 

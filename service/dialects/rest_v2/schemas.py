@@ -46,7 +46,7 @@ class Offset(BaseModel):
     offset: int | None
     error_code: int | None
     error: str | None
-    message: str | None = Field(None, description="The same text as `error`; only with it.")
+    message: str | None = Field(None, description="The same text as `error`; present only if `error` is.")
 
 
 class ProduceAnswerV2(BaseModel):
@@ -74,9 +74,9 @@ errors: Final = error_answers(
         406: "Accept names nothing that is served.",
         408: "The body did not arrive in time.",
         413: "The body, a record or the number of records is too large.",
-        415: "The Content-Type is none of the three, or the body is encoded.",
-        422: "422: no records, an unknown member or parameter; 42205: a schema; 42206: a payload of the "
-        "wrong kind; 42207: one that can't be serialized.",
+        415: "The Content-Type is none of the three, or the body has a Content-Encoding.",
+        422: "422: there are no records, or a member or parameter is unknown; 42205: the body names a "
+        "schema; 42206: a key or value is of the wrong kind; 42207: a key or value can't be serialized.",
         429: "42901: too many requests or bytes wait already; nothing was written.",
         500: "50002: Kafka refused; 50003: time ran out, and the records may have been written.",
         503: "50302: no broker or leader in time, memory was full, or a shutdown; nothing was written.",
@@ -93,7 +93,7 @@ NO_OFFSETS: Final[dict[int | str, dict[str, Any]]] = {
 # -- the body of a produce request ---------------------------------------------------------------------------
 
 _PAYLOADS: Final[dict[Format, dict[str, Any]]] = {
-    Format.JSON: {"description": "Any JSON; null, or left out, for none."},
+    Format.JSON: {"description": "Any JSON. Null, or an absent member, means no key or no value."},
     Format.TEXT: {"type": ["string", "null"]},
     Format.BASE64: {"type": ["string", "null"], "contentEncoding": "base64"},
 }
@@ -154,8 +154,8 @@ PRODUCE_REQUEST: Final[dict[str, Any]] = {
             "name": "async",
             "in": "query",
             "required": False,
-            "description": "Strimzi's: with `true` the answer is 204, without offsets, if all records were "
-            "acknowledged. It is not sent any sooner.",
+            "description": "A parameter of Strimzi's bridge. With `true`, the answer is 204 without "
+            "offsets if all records were acknowledged. The answer is not sent any sooner.",
             "schema": {"type": "boolean"},
         }
     ],

@@ -208,7 +208,7 @@ def test_a_server_that_takes_a_request_and_says_nothing_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         said = Cli(port, port).refused("healthcheck", "--timeout", "0.05")
-        assert f"127.0.0.1:{port} accepted the request and has not answered for 0.05 s" in said
+        assert f"127.0.0.1:{port} accepted the request, but has not answered for 0.05 s" in said
 
 
 def test_listening_everywhere_is_asked_on_loopback() -> None:

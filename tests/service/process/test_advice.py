@@ -194,14 +194,14 @@ def test_the_interval_is_lowered_within_bounds_and_never_raised(tmp_path: Path) 
         (
             document(entry(service="search")),
             "other_service",
-            "{path}: advice: has none for service 'billing'",
+            "{path}: advice: there is no entry for service 'billing'",
         ),
         (
             document(entry(cluster_id="west")),
             "other_cluster",
             "{path}: advice: is for cluster west, but this is",
         ),
-        (document(entry(ttl_ms=1)), "stale", "{path}: advice[0]: stale, computed at 2023-11-14T22:00"),
+        (document(entry(ttl_ms=1)), "stale", "{path}: advice[0]: stale: it was computed at 2023-11-14T22:00"),
         (
             document(entry(computed_at="2031-01-01T00:00:00Z")),
             "ahead",
@@ -385,7 +385,7 @@ def test_advice_for_other_services_is_none() -> None:
     for content in (document(), b'{"version":1,"advice":[]}'):
         assert ignored(content, "search") == (
             Outcome.OTHER_SERVICE,
-            "advice: has none for service 'search'",
+            "advice: there is no entry for service 'search'",
         ), content
 
 

@@ -383,7 +383,7 @@ def test_a_format_that_needs_a_registry_and_an_encoded_body_are_refused() -> Non
         assert refused(format_of, f"{media_type}; charset=utf-8".encode(), None) == (
             415,
             f"{media_type} needs a schema registry, which is not supported; "
-            "its formats are json, binary and text",
+            "the supported formats are json, binary and text",
         )
     assert refused(format_of, b"application/vnd.kafka.json.v2+json", b"gzip")[0] == 415
 
