@@ -1,12 +1,12 @@
 """Simulates the cluster: brokers fail and return, leaders move, replicas fall behind, topics change.
 
-It behaves as a KRaft cluster. A broker that fails is fenced 9 s later (broker.session.timeout.ms), or
-after half the length of the failure if that is shorter. It then leaves the ISR of each of its partitions.
-Each partition that it led gets the first of the partition's other in-sync replicas as leader, and a new epoch. If the broker
-was the last replica in sync, it stays in the ISR, and the partition has no leader. A broker that is back
-joins the ISR when it has caught up. It leads its partitions again after the next check for preferred leaders
-(leader.imbalance.check.interval.seconds, 300). A change of the ISR alone does not raise the epoch (metadata
-version 3.6 and later).
+It behaves as a KRaft cluster. A broker that fails is fenced 9 s later (broker.session.timeout.ms), or after
+half the length of the failure if that is shorter. It then leaves the ISR of each of its partitions. Each
+partition that it led gets the first of the partition's other in-sync replicas as leader, and a new epoch. If
+the broker was the last replica in sync, it stays in the ISR, and the partition has no leader. A broker that
+is back joins the ISR when it has caught up. It leads its partitions again after the next check for preferred
+leaders (leader.imbalance.check.interval.seconds, 300). A change of the ISR alone does not raise the epoch
+(metadata version 3.6 and later).
 
 Names and ids look as in a real fleet and depend only on the seed.
 """

@@ -4,9 +4,9 @@ An entry is built when its path is first requested, and kept while its content i
 the topic's table and the brokers' addresses. Each snapshot has the same table object until the table's bytes,
 or the new leaders laid over it, change. Only the cluster's entry has no table, and is built again. A new
 snapshot or a new second replaces the stamp, which makes all entries stale at once. The next look-up of an
-entry compares two identities and renews its headers. So a new snapshot costs nothing, however
-many entries there are, and a look-up costs one dictionary access and one comparison. Freshness headers are
-encoded once a second per entry, not per request.
+entry compares two identities and renews its headers. So a new snapshot costs nothing, however many entries
+there are, and a look-up costs one dictionary access and one comparison. Freshness headers are encoded once a
+second per entry, not per request.
 
 Keys are raw paths, with `?partition=3` for a leader. Other queries, encoded names and unknown topics go to
 FastAPI's routes, which use these entries too. So does a topic with more than LONG_PARTITIONS partitions: its
