@@ -125,7 +125,7 @@ class Sidecar:
         except ValueError as error:  # no JSON, or not the model's; pydantic's error is a ValueError
             raise SidecarFailedError(
                 f"{self.address} answers with status {status}, but not as Pilotfish's API does. "
-                f"Name its {self._where_else()}."
+                f"Give Pilotfish's {self._where_else()}."
             ) from error
 
     def _connection(self) -> http.client.HTTPConnection:

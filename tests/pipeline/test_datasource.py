@@ -158,7 +158,7 @@ def test_an_option_that_makes_no_sense_is_refused_before_any_request(source: Spa
         frame = source.range(1).selectExpr("cast(id as string) value")
         wrong = [
             (frame.selectExpr("value payload"), {"topic": "t"}, "column payload is none of value, key"),
-            (frame, {}, "Give the option topic, or the rows a column topic"),
+            (frame, {}, "set the option topic, or add a column topic to the rows"),
             (frame, {"topic": "t", "batch_size": "5"}, "a write has no option batch_size; it has url"),
         ]
         for rows, options, sentence in wrong:

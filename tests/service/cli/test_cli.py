@@ -192,7 +192,7 @@ def test_without_a_sidecar_the_address_and_a_remedy_are_said() -> None:
 
 def test_the_port_of_the_probes_is_not_that_of_the_api(sidecar: Sidecar) -> None:
     wrong = Cli(sidecar.admin_port, sidecar.api_port)
-    assert wrong.refused("topics").endswith("Name its port with --api-port.")
+    assert wrong.refused("topics").endswith("Give Pilotfish's port with --api-port.")
     said = "has no /livez. Name the port of Pilotfish's probes with --admin-port."
     assert said in wrong.refused("healthcheck")
 
