@@ -202,7 +202,9 @@ def test_a_row_becomes_the_json_that_the_http_api_takes() -> None:
 
 def test_a_string_that_is_no_utf8_is_reported_with_its_place() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"\xff"]).view(pa.string())], names=["value"])
-    with pytest.raises(DeliveryFailedError, match=r"column value: a string in rows 10 to 11 .* cast the column"):
+    with pytest.raises(
+        DeliveryFailedError, match=r"column value: a string in rows 10 to 11 .* cast the column"
+    ):
         list(records_of(COLUMNS, "orders", batch, 10))
 
 
