@@ -54,7 +54,7 @@ SPEED: Final = (
         "HTTP produce, 1 x 1 connections, p50 against the bare producer",
         "HTTP produce, one request at a time, median",
         " ms",
-        "a bare Python producer without retries or checks",
+        "a minimal Python producer, with no retries and no checks",
     ),
     ("start to ready against one second", "start until ready", " s", "the goal"),
     ("RSS with 1k partitions against 70 MB", "resident memory, 1,000 partitions known", " MB", "the goal"),

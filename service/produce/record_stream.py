@@ -198,9 +198,7 @@ class RecordStream:
         permit: Permit | Problem | None = None
         if records:
             permit = await self._wait_for_permit(lambda: self._permit.part(body_bytes), since_ms)
-        if self.ended is not None:
-            if isinstance(permit, Permit):
-                permit.release_bytes()
+        if self.ended is not None:  # then there is no permit
             raise StreamEndedError(self.ended)
         chunk = _Chunk(self.records, items, body_bytes, since_s)
         self._chunks.append(chunk)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from client_core.client import refresh_log_limiter
+from client_core.producer.results.producer_metrics import MOST_NAMED
 from client_core.producer.sender.transaction_manager import MOST_LEFT
 from service.observe.http_metrics import METHODS
 from service.observe.slowness.collector import LEADER_CHANGES
@@ -55,6 +56,12 @@ _OUTSIDE: Final[Mapping[str, Allowance]] = {
 #: Of types and containers with a bound, by the end of their names.
 _BOUNDED: Final[Mapping[str, Allowance]] = {
     "RefreshLogLimiter._reported_topics": Allowance(refresh_log_limiter.MOST_TOPICS),
+    # The metrics of topics, four each, of which each keeps two windows of four numbers.
+    "producer_metrics.ProducerMetrics._topics": Allowance(MOST_NAMED),
+    "producer_metrics._Group": Allowance(MOST_NAMED),
+    "producer_metrics._Group.sampled": Allowance(4 * MOST_NAMED),
+    "producer_metrics._Sampled": Allowance(4 * MOST_NAMED),
+    "producer_metrics._Sampled.windows": Allowance(2 * 4 * MOST_NAMED),
     "events.LeaderChange": Allowance(LEADER_CHANGES),
     "collector.LeaderMove": Allowance(LEADER_CHANGES),
     "Slowness._leader_moves": Allowance(LEADER_CHANGES),
@@ -72,7 +79,7 @@ _BOUNDED: Final[Mapping[str, Allowance]] = {
     "ConfigsOfTopics._kept": Allowance(_MOST_CONFIGS),
     "topic_configs._Kept": Allowance(_MOST_CONFIGS),
     # Routes and statuses are met one by one.
-    "http_metrics.RouteTally": Allowance(20 * len(METHODS)),
+    "http_metrics.RouteCounters": Allowance(20 * len(METHODS)),
     # The bytes of the last request's head, of each connection that is kept.
     "http_protocol.ApiProtocol._head": Allowance(4_000),
     # Events that wait for the next send to their topic, each record in some pieces.

@@ -31,7 +31,7 @@ _Name = TypeVar("_Name", int, str)
 _WINDOW_MS: Final = 30_000
 _WINDOWS: Final = 2
 #: Topics and nodes with their own values; the one that was idle longest is removed first.
-_MOST_NAMED: Final = 1_000
+MOST_NAMED: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -208,7 +208,7 @@ def _named(groups: dict[_Name, _Group], name: _Name) -> _Group:
     group = groups.pop(name, None)
     if group is None:
         group = _Group()
-        if len(groups) >= _MOST_NAMED:
+        if len(groups) >= MOST_NAMED:
             del groups[next(iter(groups))]
     groups[name] = group
     return group

@@ -144,7 +144,7 @@ SETUP_TIMEOUT_MAX_MS: Final = Option(
     LONG,
     "30000",
     None,
-    "How long any later try to connect may take.",
+    "The longest such time; it grows with each failed try.",
 )
 CONNECTIONS_MAX_IDLE_MS: Final = Option(
     "connections.max.idle.ms",
@@ -191,7 +191,7 @@ AVAILABILITY_TIMEOUT_MS: Final = Option(
     LONG,
     "0",
     at_least(0),
-    "After how long a broker that accepts no requests gets no records without a key; 0: never.",
+    "If a broker accepts no requests for this time, records without a key go to others; 0: never.",
 )
 LOST_LEADER_PROBE_INTERVAL_MS: Final = Option(
     "partitioner.lost.leader.probe.interval.ms",
@@ -231,7 +231,7 @@ COMPRESSION_LZ4_LEVEL: Final = Option(
     INT,
     "9",
     between(1, 17),
-    "lz4's level: 9 is fast; other levels compress more, the higher the more.",
+    "lz4's level: 9 is the fast one. The others compress more, and a higher level more than a lower one.",
 )
 COMPRESSION_ZSTD_LEVEL: Final = Option(
     "compression.zstd.level",

@@ -307,7 +307,7 @@ ASSERTION_PASSPHRASE: Final = Option(
     PASSWORD,
     None,
     None,
-    "What that key is encrypted with, if it is.",
+    "The passphrase of that key, if it is encrypted.",
     may_be_file=True,
 )
 ASSERTION_TEMPLATE_FILE: Final = Option(
@@ -332,7 +332,7 @@ ASSERTION_ISS: Final = Option(
     STRING,
     None,
     None,
-    "An assertion's issuer. With client credentials it is what makes assertions be signed here.",
+    "An assertion's issuer. With client credentials, the key is used only if this is set.",
 )
 ASSERTION_SUB: Final = Option(
     "sasl.oauthbearer.assertion.claim.sub", STRING, None, None, "An assertion's subject."
@@ -349,7 +349,7 @@ ASSERTION_NBF_S: Final = Option(
     INT,
     "60",
     between(0, 3600),
-    "How long before now it becomes valid, for clocks that differ.",
+    "An assertion is valid from this many seconds before now, so that clocks may differ.",
 )
 ASSERTION_JTI: Final = Option(
     "sasl.oauthbearer.assertion.claim.jti.include",
@@ -413,7 +413,7 @@ LOGIN_REFRESH_WINDOW_FACTOR: Final = Option(
     DOUBLE,
     "0.8",
     between(0.5, 1.0),
-    "The part of its lifetime after which a token is renewed.",
+    "A token is renewed after this part of its lifetime (0.8: after 80 %).",
 )
 LOGIN_REFRESH_WINDOW_JITTER: Final = Option(
     "sasl.login.refresh.window.jitter",
