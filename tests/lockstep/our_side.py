@@ -274,13 +274,18 @@ class OurSide:
             self.manager.init_succeeded(ProducerIdAndEpoch(*settings["producer"]))
         self.pool = BufferPool(config.buffer_memory, config.batch_size, self.clock, events)
         self.accumulator = RecordAccumulator(
-            accumulator_config(config), self.pool, backoff, self.random, self.manager, DrainOrder(int)
+            accumulator_config(config, whole_requests=False),
+            self.pool,
+            backoff,
+            self.random,
+            self.manager,
+            DrainOrder(int),
         )
         self.sender = Sender(
             self.client,
             self.metadata,
             self.accumulator,
-            sender_config(config),
+            sender_config(config, whole_requests=False),
             self.clock,
             events,
             self.manager,
@@ -292,7 +297,7 @@ class OurSide:
             most_bytes=config.max_request_size,
             ignore_keys=False,
         )
-        self._codec = accumulator_config(config).compression.codec
+        self._codec = accumulator_config(config, whole_requests=False).compression.codec
         self.turns = 0
         self.outcomes: list[tuple[int, int, str | None]] = []
         self.appended: list[tuple[int, int, str | None]] = []

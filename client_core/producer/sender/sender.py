@@ -285,6 +285,10 @@ class Sender:
             return self._config.request_timeout_ms  # the answer wakes the poll
         if manager.init_was_refused and not self._accumulator.has_incomplete:
             return FOREVER_MS  # no id is needed now: send no request
+        if self._metadata.cache.is_bootstrap:
+            # The first metadata response wakes the poll. Asking an address of bootstrap.servers would leave
+            # the client without a connection to a broker when that address is left.
+            return FOREVER_MS
         delay_ms = manager.init_delay_ms(now_ms)
         if delay_ms > 0:
             return delay_ms
