@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 
-from client_core import Errors, KafkaError, MetadataResult, Written
+from client_core import Errors, KafkaError, MetadataResult, TimeoutError, Written
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import (
     Delay,
@@ -219,8 +219,8 @@ def test_a_broker_that_is_silent_for_ever_fails_the_records_at_the_delivery_time
         cluster.react_next(ApiKey.PRODUCE, Silence(), times=1_000)
         # Of one request, and so of one age: of younger batches some would be sent in the last moment.
         failures = submit(producer, "orders", [alone(n) for n in range(10)]).failures()
-        for failure in failures:
-            assert "ms has passed since batch creation" in failure.error.message
+        # Its last request may time out in the very turn in which the records do: then that is the reason.
+        assert {type(failure.error) for failure in failures} == {TimeoutError}
         assert [each.written for each in failures] == [Written.UNKNOWN] * 5 + [Written.NO] * 5
 
 
