@@ -170,9 +170,11 @@ def test_a_callable_that_hangs_ends_the_connection_by_its_timeout_and_close_does
     secured_kafka: SecuredKraft,
 ) -> None:
     over = threading.Event()
+    returned: list[str] = []
 
     def hangs() -> str:
         over.wait(patient(60))
+        returned.append("")
         return ""
 
     events = RecordedEvents()
@@ -185,11 +187,9 @@ def test_a_callable_that_hangs_ends_the_connection_by_its_timeout_and_close_does
     bootstrap = secured_kafka.bootstrap("SASL_PLAINTEXT")
     with live_producer(bootstrap, settings, events=events) as producer:
         wait_until(lambda: len(events.of(NodeDisconnected)) >= 2, what="two connections that ended")
-        began_s = time.monotonic()
         producer.close(PATIENCE_MS)
-        took_s = time.monotonic() - began_s
+        assert not returned, "close waited for the callable"
     over.set()
-    assert took_s < _AT_ONCE_S, f"it took {took_s:.1f} s"
     reasons = {str(event) for event in events.of(NodeDisconnected)}
     assert all("timed out" in reason or "timeout" in reason for reason in reasons), reasons
 

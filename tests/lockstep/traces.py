@@ -193,7 +193,7 @@ class Trace:
     # -- events ----------------------------------------------------------------------------------------------
 
     def _act(self, event: Event, ours: list[list[Any]], theirs: list[list[Any]]) -> None:
-        """Turns an event into what each side is told; nothing, if it does not apply."""
+        """Adds an event to the input of each side, unless it does not apply."""
         kind = event[0]
         if kind == "answer":
             self._answer(event, ours, theirs)

@@ -179,7 +179,7 @@ def _ensure_installed() -> None:
     except ImportError as error:
         raise ConfigError(
             f"{PRIVATE_KEY_FILE} needs PyJWT and cryptography ({error.name} is not there):"
-            " pip install 'pilotfish[oauth]', or 'pilotfish-client[oauth]' for the library alone",
+            " install this package with its extra oauth, as pip install 'dist/NAME.whl[oauth]'",
             name=PRIVATE_KEY_FILE,
         ) from None
 

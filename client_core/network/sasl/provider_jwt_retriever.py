@@ -154,7 +154,7 @@ def _missing(place: str, module_name: str, missing: str) -> ConfigError:
     remedy = (
         "install it"
         if extra is None
-        else f"pip install 'pilotfish[{extra}]', or 'pilotfish-client[{extra}]' for the library alone"
+        else f"install this package with its extra {extra}, as pip install 'dist/NAME.whl[{extra}]'"
     )
     return _refused(place, f"{module_name} needs the module {missing}, which is not there; {remedy}")
 

@@ -207,6 +207,15 @@ class OneAtATime(MockClient):
 
 
 @pytest.mark.behaviour("IDM-01")
+def test_no_address_of_bootstrap_servers_is_asked_for_an_id() -> None:
+    """The client leaves it when brokers are known, and would have no connection to any of them."""
+    rig = waiting_rig()
+    rig.metadata.bootstrap([("localhost", 9092)])
+    rig.turn(3)  # one of them brings metadata
+    assert [request.destination for request in rig.client.requests] == [rig.node.id]
+
+
+@pytest.mark.behaviour("IDM-01")
 @pytest.mark.java("SenderTest.IdempotentInitProducerIdWithMaxInFlightOne")
 def test_an_id_is_asked_for_when_the_only_node_has_answered_about_metadata() -> None:
     rig = SenderRig(idempotent=True, has_producer_id=False, client_type=OneAtATime)
