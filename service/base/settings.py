@@ -1,7 +1,8 @@
-"""The sidecar's own settings with defaults, limits and descriptions, and Kafka's settings.
+"""The sidecar's own settings with defaults, limits and descriptions.
 
 `Settings(...)` reads nothing but its arguments; `settings_sources.py` reads flags, environment and files.
-`make docs` writes them into docs/settings.md and the chart's schema; CONTRIBUTING.md has the recipe.
+`make docs` writes them into docs/settings.md and the chart's schema; CONTRIBUTING.md has the recipe. Kafka's
+settings are defined in `client_core/producer/settings/config_options.py` and documented in the same way.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""docs/modules.md: every module by its package, the sidecar's with the first words of their docstrings.
+"""docs/modules.md: every module of the product by its package, with the first words of its docstring.
 
     python -m tests.structure.module_list            writes it
     python -m tests.structure.module_list --check    exits 1 where it is out of date
 
-Left out are the messages of Kafka's protocol, which are generated, and files of tests, whose names say what
-is in them. Modules of the pipeline, the charts, benchmarks and helpers of tests are named only.
+Left out are the messages of Kafka's protocol, which are generated. Modules of the pipeline and the charts are
+named only. Of tests and benchmarks only the packages are listed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,16 @@ ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "docs" / "modules.md"
 _TOPS: Final = ("client_core", "service", "pipeline", "helm", "benchmarks", "tests")
 _GENERATED: Final = "client_core/protocol/messages"
-_WORDS: Final = 10
+_WORDS: Final = 12
+#: Words after a comma that begin a qualification, or a second verb or object.
+_QUALIFYING: Final = (
+    "(?:and|apart|as|at|behind|by|checked|each|for|from|if|in|of|on|once|or|passed|reusing|so|such|through|to"
+    "|until|validated|versions|which|while|with|without)"
+)
 #: Their modules are listed by name only.
-_NAMED_ONLY: Final = ("benchmarks", "helm", "pipeline", "tests")
+_NAMED_ONLY: Final = ("helm", "pipeline")
+#: Only their packages are listed.
+_PACKAGES_ONLY: Final = ("benchmarks", "tests")
 _COLUMNS: Final = 128
 _HEAD: Final = """# Modules
 
@@ -38,7 +45,10 @@ this page. [DESIGN.md](../DESIGN.md) shows how the packages depend on each other
 
 def module_list() -> str:
     """The text of the file."""
-    return _HEAD + "".join(_package(folder) for folder in _folders())
+    folders = list(_folders())
+    packages = "".join(_package(folder) for folder in folders if _top(folder) not in _PACKAGES_ONLY)
+    lines = "".join(_line(folder) for folder in folders if _top(folder) in _PACKAGES_ONLY)
+    return f"{_HEAD}{packages}\n## Tests and benchmarks\n\n{lines}"
 
 
 def _folders() -> Iterator[Path]:
@@ -46,6 +56,17 @@ def _folders() -> Iterator[Path]:
         for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
             if not folder.relative_to(ROOT).as_posix().startswith(_GENERATED):
                 yield folder
+
+
+def _top(folder: Path) -> str:
+    return folder.relative_to(ROOT).parts[0]
+
+
+def _line(folder: Path) -> str:
+    """A package in one line; empty without a docstring."""
+    init = folder / "__init__.py"
+    about = summary(init) if init.exists() else ""
+    return f"- `{folder.relative_to(ROOT).as_posix()}/`: {about}\n" if about else ""
 
 
 def _package(folder: Path) -> str:
@@ -58,7 +79,7 @@ def _package(folder: Path) -> str:
     about = summary(init) if init.exists() else ""
     if not modules:
         return ""
-    if folder.relative_to(ROOT).parts[0] in _NAMED_ONLY:
+    if _top(folder) in _NAMED_ONLY:
         lines = _wrapped(", ".join(f"`{path.name}`" for path in modules))
     else:
         lines = "".join(f"- `{path.name}`: {summary(path)}\n" for path in modules)
@@ -87,13 +108,13 @@ def first_line(path: Path) -> str:
 
 
 def summary(path: Path) -> str:
-    """The first sentence of a module's docstring, cut to 10 words, at a mark where there is one."""
-    words = first_sentence(docstring(path)).split()
-    if len(words) <= _WORDS:
-        return " ".join(words)
-    kept = words[:_WORDS]
-    ends = [count for count, word in enumerate(kept, 1) if word[-1] in ":;," and count >= 4]
-    return " ".join(kept[: ends[-1]]).rstrip(":;,") + "." if ends else " ".join(kept) + " …"
+    """The first clause of a module's docstring: at most 12 words, without what qualifies it after a comma."""
+    sentence = first_sentence(docstring(path))
+    clause = re.split(r"(?<=\S{3})[:;]\s", sentence, maxsplit=1)[0]
+    clause = clause if len(clause.split()) >= 3 else sentence
+    unqualified = re.split(rf",\s(?={_QUALIFYING}\b)", clause, maxsplit=1)[0]
+    words = (unqualified if len(unqualified.split()) >= 4 else clause).rstrip(".").split()
+    return " ".join(words[:_WORDS]) + (" …" if len(words) > _WORDS else ".") if words else ""
 
 
 def first_sentence(text: str) -> str:
