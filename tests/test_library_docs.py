@@ -53,7 +53,6 @@ PRINTED: Final = {
     "Keys and values of other types": r"^orders \d None$",
     "Without blocking, for other event loops": r"^0\n1$",
     "Settings": r"^$",
-    "OAUTHBEARER tokens from your code": r"^$",
 }
 
 

@@ -9,8 +9,8 @@ def inputs_tried_table(run: Run | None = None) -> str:
     """A row for each part of the run: what was tried, how much was read and refused, what was found."""
     run = Run.read() if run is None else run
     lines = [
-        "| part | tried | read | refused as documented | faults | besides |",
-        "|---|--:|--:|--:|--:|---|",
+        "| part | tried | read | refused as documented | faults |",
+        "|---|--:|--:|--:|--:|",
     ]
     lines += [_row(part) for part in run.parts]
     lines += [
@@ -21,14 +21,12 @@ def inputs_tried_table(run: Run | None = None) -> str:
 
 
 def _row(part: Part) -> str:
-    besides = ", ".join(f"{_number(count)} {name}" for name, count in part.notes.items())
     cells = (
         part.name,
         f"{_number(part.inputs)} {part.unit}",
         _number(part.read),
         _number(part.refused),
         str(len(part.faults)),
-        besides,
     )
     return f"| {' | '.join(cells)} |"
 

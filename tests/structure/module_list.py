@@ -1,10 +1,10 @@
-"""docs/modules.md: every module of the product by its package, with the first words of its docstring.
+"""docs/modules.md: every module of the sidecar by its package, with the first words of its docstring.
 
     python -m tests.structure.module_list            writes it
     python -m tests.structure.module_list --check    exits 1 where it is out of date
 
-Left out are the messages of Kafka's protocol, which are generated. Modules of the pipeline and the charts are
-named only. Of tests and benchmarks only the packages are listed.
+Left out are the generated messages of Kafka's protocol. Of the pipeline, the charts, benchmarks and
+tests only the packages are listed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import ast
 import inspect
 import re
 import sys
-import textwrap
 import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,11 +30,8 @@ _QUALIFYING: Final = (
     "(?:and|apart|as|at|behind|by|checked|each|for|from|if|in|of|on|once|or|passed|reusing|so|such|through|to"
     "|until|validated|versions|which|while|with|without)"
 )
-#: Their modules are listed by name only.
-_NAMED_ONLY: Final = ("helm", "pipeline")
 #: Only their packages are listed.
-_PACKAGES_ONLY: Final = ("benchmarks", "tests")
-_COLUMNS: Final = 128
+_PACKAGES_ONLY: Final = ("pipeline", "helm", "benchmarks", "tests")
 _HEAD: Final = """# Modules
 
 Find the file that holds a behaviour. The rest is in its docstring. `make docs` writes
@@ -48,7 +44,7 @@ def module_list() -> str:
     folders = list(_folders())
     packages = "".join(_package(folder) for folder in folders if _top(folder) not in _PACKAGES_ONLY)
     lines = "".join(_line(folder) for folder in folders if _top(folder) in _PACKAGES_ONLY)
-    return f"{_HEAD}{packages}\n## Tests and benchmarks\n\n{lines}"
+    return f"{_HEAD}{packages}\n## Pipeline, charts, benchmarks and tests\n\n{lines}"
 
 
 def _folders() -> Iterator[Path]:
@@ -79,16 +75,9 @@ def _package(folder: Path) -> str:
     about = summary(init) if init.exists() else ""
     if not modules:
         return ""
-    if _top(folder) in _NAMED_ONLY:
-        lines = _wrapped(", ".join(f"`{path.name}`" for path in modules))
-    else:
-        lines = "".join(f"- `{path.name}`: {summary(path)}\n" for path in modules)
+    lines = "".join(f"- `{path.name}`: {summary(path)}\n" for path in modules)
     head = f"\n## `{folder.relative_to(ROOT).as_posix()}/`\n\n"
     return head + (f"{about}\n\n" if about else "") + lines
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _COLUMNS, break_long_words=False, break_on_hyphens=False) + ".\n"
 
 
 def docstring(path: Path) -> str:
