@@ -227,3 +227,17 @@ def test_the_pages_look_ups_name_the_new_leader_after_a_stop(rig: Rig, shared: S
 def test_every_program_that_the_page_links_is_run() -> None:
     linked = re.findall(r"\(\.\./examples/send/([\w.]+)\)", _PAGE.read_text(encoding="utf-8"))
     assert sorted(linked) == sorted(_RUN) == sorted(path.name for path in _FOLDER.iterdir())
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_the_shell_listing_does_what_the_page_says(rig: Rig, shared: SharedSidecar, case: str) -> None:
+    _CASES[case](rig, "send.sh", shared.running())
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("case", _CASES)
+@pytest.mark.parametrize("listing", sorted(set(_RUN) - {"send.sh"}))
+def test_a_listing_in_a_language_of_debian_does_what_the_page_says(
+    rig: Rig, shared: SharedSidecar, listing: str, case: str
+) -> None:
+    _CASES[case](rig, listing, shared.running())

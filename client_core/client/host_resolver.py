@@ -138,7 +138,7 @@ def start_thread(run: Callable[[], None]) -> None:
     try:
         threading.Thread(target=run, name=THREAD_NAME, daemon=True).start()
     except RuntimeError as error:
-        raise OSError(f"no thread for the look-up: {error}") from error
+        raise OSError(f"no thread could be started for the look-up: {error}") from error
 
 
 class BackgroundResolver:

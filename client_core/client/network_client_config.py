@@ -13,8 +13,8 @@ Metadata lists the other brokers. A malicious broker could make the client conne
 cloud's metadata service (169.254.169.254), or a loopback port. With this setting,
 
     an address is allowed     if an entry contains it
-    a name is allowed         if an entry equals or matches it, or no entry is a name; its resolved address
-                              must be in an entry too, unless no entry is an address
+    a name is allowed         if it matches an entry that is a name (or there is none), and its resolved
+                              address is in an entry that is an address or range (or there is none)
 
 Hosts of bootstrap.servers are always allowed, at any address: the client's operator chose them. Ports are not
 checked. Without the setting every host is allowed, as in Java, which has no such setting.

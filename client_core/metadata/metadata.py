@@ -110,7 +110,7 @@ class MetadataRequestAndVersion(NamedTuple):
 
 
 class UpdateSummary(NamedTuple):
-    """The snapshot after an update, in numbers."""
+    """Counts of the snapshot after an update, for events and logs."""
 
     update_version: int
     topics: int

@@ -154,7 +154,7 @@ def locate_partitions(
     if count == 0:
         return LocatedPartitions(range(0), range(0), 0, first - start)
     if to_come and count * (_skip_partition(buf, first, layout, to_come) - first) > len(buf) - first:
-        raise TruncatedError(f"{_WHAT}: {count} partitions are not all here yet")  # if they are of one size
+        raise TruncatedError(f"{_WHAT}: {count} partitions are not complete yet")  # if they are of one size
     stride = _stride(buf, first, count, layout)
     if stride is None:
         return _walk(buf, first, count, layout, start, to_come)

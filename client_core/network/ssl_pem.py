@@ -148,6 +148,6 @@ def _what_there_is(blocks: list[PemBlock]) -> str:
     if blocks:
         return f"it has: {', '.join(sorted({block.label.lower() for block in blocks}))}"
     return (
-        "it must be PEM, -----BEGIN ...----- and the rest (a JKS or PKCS#12 store has to be converted, and a"
-        " path belongs into the setting that ends in .location)"
+        "it must be PEM text, which begins with -----BEGIN ...-----; convert a JKS or PKCS#12 store; give a"
+        " path by the setting that ends in .location"
     )

@@ -167,7 +167,7 @@ class Reader:
     def byte_array(self) -> bytes:
         value = self.nullable_byte_array()
         if value is None:
-            raise self.wrong("null bytes where none are allowed")
+            raise self.wrong("null where bytes are required")
         return value
 
     def nullable_byte_array(self) -> bytes | None:

@@ -85,7 +85,7 @@ class FakeCluster:
         `requests()`; None keeps all.
         """
         if ports and len(ports) != brokers:
-            raise ValueError(f"{brokers} brokers need as many ports, not {len(ports)}")
+            raise ValueError(f"{brokers} brokers need {brokers} ports, not {len(ports)}")
         random = Random(seed)  # noqa: S311 - ids of a fake
         self._tls = tls
         self._changed = threading.Condition(threading.RLock())

@@ -73,7 +73,7 @@ class Sidecar:
         self.boots: Final[list[BootTruth]] = []
 
     def speak(self) -> Iterator[Said]:
-        """Yields its lines. Raises PlanError if its share of events is too small, or can't be filled."""
+        """Yields the sidecar's lines. Raises PlanError if the plan's number of events cannot be met."""
         member = self._member
         views = self._scene.views_of(member)
         heard = [sightings(self._random, views, member, boot) for boot in member.boots]

@@ -144,7 +144,7 @@ def _faults(entry: object) -> Iterator[str]:
         return
     for member in entry:
         if member not in _MEMBERS:
-            yield f"{member}: unknown member; there are {', '.join(_MEMBERS)}"
+            yield f"{member}: unknown member; known are {', '.join(_MEMBERS)}"
     for member in _REQUIRED:
         if not isinstance(entry.get(member), str):
             yield f"{member}: must be given, as a string"

@@ -303,8 +303,8 @@ class Settings(BaseSettings):
     def _advice_is_a_file(cls, value: str) -> str:
         if value.startswith("topic:"):
             raise ValueError(
-                "a sidecar only writes to topics and can't read advice from one; have it in a file, which "
-                "`pilotfish-pipeline advise --out FILE` or a consumer of that topic writes (docs/advice.md)"
+                "a sidecar can't read advice from a topic; name a file, which `pilotfish-pipeline advise "
+                "--out FILE` or a consumer of that topic writes (docs/advice.md)"
             )
         return value
 

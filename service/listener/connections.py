@@ -82,7 +82,7 @@ class Connection(Protocol):
         """Since when it has had no complete request; None while it serves one."""
 
     def close(self) -> None:
-        """Closes it; it has no request."""
+        """Closes the connection, which serves no request."""
 
     def end_with_answer(self) -> None:
         """Makes its pending answer, if any, announce that it is the last."""

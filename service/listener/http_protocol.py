@@ -258,7 +258,10 @@ class ApiProtocol(HttpToolsProtocol):
         self._has_moved = True
 
     def _linger_behind(self) -> None:
-        """Makes the last answer linger, as it may come before the body. An upgrade offer is no request."""
+        """Delays the close after the last answer, because the answer may come before the request's body.
+
+        Not for an upgrade offer, which is no request.
+        """
         cycle = self._last
         if cycle is not None and cycle.scope is self.scope:
             lingering = LingeringTransport(self.transport, self._end_of_answers)

@@ -79,7 +79,7 @@ class Health:
             if not stalled:
                 return None
             if is_late:
-                return f"the {' and the '.join(stalled)} did not turn within {within_ms} ms"
+                return f"the {' and the '.join(stalled)} did not complete a turn within {within_ms} ms"
             await asyncio.sleep(_LOOK_S)
 
     async def watch(self, every_s: float = _WATCH_S) -> Never:

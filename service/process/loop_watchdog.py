@@ -82,7 +82,7 @@ class LoopWatchdog(Collector):
         for loop in turned:
             if loop in self._stalled:
                 self._stalled.discard(loop)
-                _log.warning("the %s turns again", loop)
+                _log.warning("the %s completes turns again", loop)
         new = [loop for loop in stalled if loop not in self._stalled]
         if not new:
             return
@@ -91,7 +91,7 @@ class LoopWatchdog(Collector):
             self._count[loop] += 1
         dump = self._stacks()
         _log.error(
-            "the %s did not turn within %d ms; the stacks of %d threads follow:",
+            "the %s did not complete a turn within %d ms; the stacks of %d threads follow:",
             " and the ".join(new),
             after_ms,
             len(dump),

@@ -123,7 +123,7 @@ def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
         if name not in _TIMES and name not in more:
             *all_but_last, last = _TIMES + more
             known = f"{', '.join(all_but_last)} and {last}"
-            raise refused(422, f"unknown parameter; there are {known}", place=f"query.{name}")
+            raise refused(422, f"unknown parameter; known are {known}", place=f"query.{name}")
         if name in given:
             raise refused(400, "is given twice", place=f"query.{name}")
         given[name] = value

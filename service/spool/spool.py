@@ -198,7 +198,7 @@ def spool_config(settings: Settings) -> ProducerConfig:
             return config
         return ProducerConfig.from_mapping({**kafka, "max.in.flight.requests.per.connection": "1"})
     except ConfigError as e:
-        raise ConfigError(f"{e.message} (of the producer of the spool)", name=e.name) from e
+        raise ConfigError(f"{e.message} (the spool's producer)", name=e.name) from e
 
 
 def make_spool(settings: Settings, clock: Clock) -> Spool:

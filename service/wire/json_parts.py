@@ -302,4 +302,4 @@ def _after_space(body: bytes, at: int) -> int:
 
 
 def _not_json(at: int) -> BodyError:
-    return BodyError(400, "", f"not JSON: an array is not continued or not closed at byte {at}")
+    return BodyError(400, "", f"not JSON: expected ',' or ']' at byte {at}")

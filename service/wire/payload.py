@@ -48,7 +48,7 @@ def bytes_of_text(raw: bytes) -> bytes | None:
     if raw == _NULL:
         return None
     if raw[:1] != b'"':
-        raise ValueError("must be a string or null in text format; for other JSON say format json")
+        raise ValueError("must be a string or null in text format; use format json for other JSON")
     if _BACKSLASH not in raw:
         return raw[1:-1]
     return _STRING.decode(raw).encode()

@@ -303,7 +303,7 @@ def test_a_canonical_host_leads_to_the_addresses_of_its_canonical_names_or_is_an
 
 def test_where_no_thread_can_be_had_that_is_the_error() -> None:
     def no_thread(_: Callable[[], None]) -> None:
-        raise OSError("no thread for the look-up: can't start new thread")
+        raise OSError("no thread could be started for the look-up: can't start new thread")
 
     resolver = BackgroundResolver(MockResolver("10.0.0.1"), lambda: None, start=no_thread)
     with pytest.raises(OSError, match="no thread"):

@@ -54,7 +54,7 @@ def test_pem_is_what_openssl_reads() -> None:
 def test_a_text_without_a_certificate_says_what_it_has_instead() -> None:
     for text, said in (
         ("", "it must be PEM"),
-        ("/etc/kafka/ca.pem", r"a path belongs into the setting that ends in \.location"),
+        ("/etc/kafka/ca.pem", r"give a path by the setting that ends in \.location"),
         (IDENTITY.key, "it has: private key"),
         (CERTIFICATE[:-40], "it must be PEM"),
     ):

@@ -115,7 +115,7 @@ def test_both_forms_come_back(
         (Reader.string, "ffff", "a null string where none is allowed"),
         (Reader.string, "fffe", "the negative length -2"),
         (Reader.string, "00056162", "5 bytes expected, 2 left at byte 2 of 4"),
-        (Reader.byte_array, "ffffffff", "null bytes where none are allowed"),
+        (Reader.byte_array, "ffffffff", "null where bytes are required"),
         (Reader.byte_array, "7fffffff61", "2147483647 bytes expected, 1 left"),
         (Reader.byte_array, "80000000", "the negative length -2147483648"),
         (Reader.int32_array, "7fffffff00000001", "an array of 2147483647 elements, 4 bytes left"),

@@ -148,7 +148,7 @@ class SignedAssertions:
             self._signed(signer)
         except (TypeError, ValueError, _jwt_error()):
             raise ConfigError(
-                f"{_TEMPLATE_FILE}: no assertion can have these headers and claims: kid and iss are texts",
+                f"{_TEMPLATE_FILE}: no assertion can have these headers and claims: kid and iss must be text",
                 name=_TEMPLATE_FILE,
             ) from None
         return signer

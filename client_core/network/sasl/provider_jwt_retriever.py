@@ -48,7 +48,7 @@ class ProviderJwtRetriever:
     setting: Final = TOKEN_PROVIDER
 
     def __init__(self, provider: TokenProvider) -> None:
-        """Imports the callable. Raises ConfigError when there is none at its place."""
+        """Imports the callable. Raises ConfigError if `module:attribute` names no callable."""
         self._function = _imported(provider.place) if provider.function is None else provider.function
         self._place = provider.place
         self.shown = f"{TOKEN_PROVIDER} {provider.place}"
@@ -156,7 +156,7 @@ def _missing(place: str, module_name: str, missing: str) -> ConfigError:
         if extra is None
         else f"install this package with its extra {extra}, as pip install 'dist/NAME.whl[{extra}]'"
     )
-    return _refused(place, f"{module_name} needs the module {missing}, which is not there; {remedy}")
+    return _refused(place, f"{module_name} needs the module {missing}, which is not installed; {remedy}")
 
 
 def _refused(place: str, what: str) -> ConfigError:

@@ -245,7 +245,7 @@ class SaslClientAuthenticator:
     def _first_token(self) -> Sequence[bytes]:
         token = self._evaluate(b"")
         if token is None:
-            raise IllegalStateError(f"{self._mechanism} has no token to begin with")
+            raise IllegalStateError(f"{self._mechanism} returned no first token")
         return self._send_token(token)
 
     def _next_token(self, challenge: bytes, now_ms: int) -> Sequence[bytes] | None:

@@ -393,7 +393,7 @@ class ProducerBatch:
 
     def _move_to(self, final_state: FinalState) -> bool:
         if not may_end(self.final_state, final_state):
-            _logger.debug("Ignored %s for %r: it had ended", final_state.name, self)
+            _logger.debug("Ignored %s for %r: the batch has already ended", final_state.name, self)
             return False
         self.final_state = final_state
         return True

@@ -56,8 +56,10 @@ def _check_topic(topic: str) -> None:
 
 
 def check_arguments(record: ProducerRecord) -> None:
-    """Raises IllegalArgumentError as Java's ProducerRecord does, SerializationError for values that are not
-    bytes. check_topics and brokers check a topic's name.
+    """Checks a record's fields, except the topic's name, which `check_topics` and the brokers check.
+
+    Raises IllegalArgumentError as Java's ProducerRecord does, SerializationError if a key or
+    value is not bytes.
     """
     _, value, key, partition, timestamp_ms, headers = record
     if timestamp_ms is not None and not (

@@ -134,7 +134,7 @@ def _parse_url(name: str, value: object) -> str:
     except ValueError as error:
         raise invalid_value(name, HIDDEN, "Not a URL") from error
     if has_user:
-        raise invalid_value(name, HIDDEN, "Must hold no user and password: they are settings of their own")
+        raise invalid_value(name, HIDDEN, "Must not contain user and password: they have their own settings")
     return url
 
 

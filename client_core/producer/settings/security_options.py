@@ -62,7 +62,7 @@ def _enabled_protocols_complaint(values: tuple[str, ...]) -> str | None:
 def _endpoint_complaint(value: str) -> str | None:
     if value == "" or value.lower() == "https":
         return None
-    return "Must be https, or empty to have no host name verified"
+    return "Must be https, or empty to verify no host names"
 
 
 def _mechanism_complaint(value: str) -> str | None:
@@ -71,8 +71,8 @@ def _mechanism_complaint(value: str) -> str | None:
     known = ", ".join(MECHANISMS)
     if value == "GSSAPI":
         return (
-            "Kerberos is not supported by this client; have the brokers enable one of "
-            f"{known} beside it (sasl.enabled.mechanisms) and name that"
+            f"Kerberos is not supported by this client; enable one of {known} at the brokers "
+            "(sasl.enabled.mechanisms), and name it here"
         )
     return f"String must be one of: {known}"
 
@@ -98,7 +98,7 @@ def _retriever_complaint(value: str) -> str | None:
     if value in _RETRIEVERS:
         return None
     return (
-        f"Java's classes can't be loaded; what these do is built in: {', '.join(_RETRIEVERS)}. "
+        f"Java's classes can't be loaded; these are built in: {', '.join(_RETRIEVERS)}. "
         f"{TOKEN_PROVIDER.name} takes a Python callable"
     )
 

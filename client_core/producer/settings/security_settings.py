@@ -137,8 +137,8 @@ def _oauth_bearer(given: GivenSettings) -> SaslConfig:
         return SaslConfig(options.OAUTHBEARER, given.secret(options.JAAS_CONFIG), oauth_bearer=login)
     if url is None:
         raise ConfigError(
-            f"{options.TOKEN_ENDPOINT_URL.name} must be given {where}: where to ask for a token, or "
-            f"file:// and the path of a file that holds one; or {options.TOKEN_PROVIDER.name}",
+            f"{options.TOKEN_ENDPOINT_URL.name} must be given {where}: the URL of a token endpoint, or "
+            f"file:// and the path of a token file; or set {options.TOKEN_PROVIDER.name}",
             name=options.TOKEN_ENDPOINT_URL.name,
         )
     retriever = _retriever(given, url)

@@ -190,12 +190,12 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
 
     @router.get("/topics/{topic}", response_model=TopicV2, responses=_LOOKUP_ERRORS)
     async def get_topic(request: Request, topic: str, _: NoParameters) -> Response:
-        """A topic: its configs, and who leads and holds its partitions."""
+        """A topic: its configs, and its partitions with leaders and replicas."""
         return await metadata.topic(request, topic)
 
     @router.get("/topics/{topic}/partitions", response_model=list[PartitionV2], responses=_LOOKUP_ERRORS)
     async def list_partitions(request: Request, topic: str, _: NoParameters) -> Response:
-        """Who leads and holds the partitions of a topic."""
+        """A topic's partitions, with their leaders and replicas."""
         return await metadata.partitions(request, topic)
 
     @router.get(
@@ -204,7 +204,7 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
     async def get_partition(
         request: Request, topic: str, partition: PartitionPath, _: NoParameters
     ) -> Response:
-        """Who leads and holds one partition."""
+        """One partition, with its leader and replicas."""
         return await metadata.partition(request, topic, partition)
 
     @router.get("/brokers", response_model=BrokersV2, responses=errors(406, 422, 429, 503))

@@ -48,7 +48,7 @@ def parse_batch(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list
         items = _items_of_envelope(_envelope(compact(body)))
     if not 0 < len(items) <= MAX_ENTRIES:
         many = "none" if not items else "more"
-        raise _no_batch(f"entries: must have 1 to {MAX_ENTRIES} entries, and has {many}")
+        raise _no_batch(f"entries: must have 1 to {MAX_ENTRIES} items, not {many}")
     entries = [_entry(topic, bytes(item), f"entries[{index}]") for index, item in enumerate(items)]
     if len({entry.id for entry in entries}) != len(entries):
         raise _no_batch("entries: their ids must be distinct")

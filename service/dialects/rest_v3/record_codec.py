@@ -90,7 +90,7 @@ def text_of_ms(at_ms: int) -> str:
 
 def _zone(sign: str, hours: int, minutes: int) -> timezone:
     if minutes > 59:
-        raise ValueError("an hour has 60 minutes")
+        raise ValueError("the minutes of its offset must be 0 to 59")
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if sign == "-" else offset)
 
@@ -221,4 +221,4 @@ def _header(text: bytes, place: str) -> tuple[str, bytes | None]:
 def _refuse_unknown(members: Mapping[str, Raw], known: frozenset[str], place: str) -> None:
     for name in members:
         if name not in known:
-            raise BodyError(400, within(place, name), f"unknown member; there are {', '.join(sorted(known))}")
+            raise BodyError(400, within(place, name), f"unknown member; known are {', '.join(sorted(known))}")

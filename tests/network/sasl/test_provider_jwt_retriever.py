@@ -161,7 +161,7 @@ def test_a_callable_is_found_at_its_place(module: Callable[[str], str]) -> None:
         ("class A: pass", "A.token", "has no A.token; name one that is there"),
         ("token = 'hunter2'", "token", "token is a str; name a callable"),
         ("async def token(): pass", "token", "token is async; name a plain function, which may block"),
-        ("import not_there_at_all", "token", "needs the module not_there_at_all, which is not there"),
+        ("import not_there_at_all", "token", "needs the module not_there_at_all, which is not installed"),
         ("raise RuntimeError('hunter2')", "token", "can't be imported (RuntimeError); python -c 'import "),
         ("def token(:", "token", "can't be imported (SyntaxError); python -c 'import "),
     ],

@@ -405,7 +405,7 @@ SASL_REFUSED = [
         "sasl.mechanism must be given where security.protocol has SASL: one of PLAIN, SCRAM-SHA-256, "
         "SCRAM-SHA-512, OAUTHBEARER. Kafka's default, GSSAPI (Kerberos), is not supported",
     ),
-    ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "have the brokers enable one of PLAIN,"),
+    ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "enable one of PLAIN,"),
     ({"sasl.mechanism": "scram-sha-512"}, "sasl.mechanism", "String must be one of: PLAIN,"),
     (
         SCRAM,
@@ -445,7 +445,7 @@ SASL_REFUSED = [
     (
         {**OAUTH, RETRIEVER: "com.example.Retriever"},
         RETRIEVER,
-        f"Java's classes can't be loaded; what these do is built in: {JAVAS}.DefaultJwtRetriever, ",
+        f"Java's classes can't be loaded; these are built in: {JAVAS}.DefaultJwtRetriever, ",
     ),
     ({**OAUTH, PROVIDED: "a:b"}, PROVIDED, f"{ENDPOINT} and {PROVIDED} are both given; choose one"),
     (OAUTH, f"{CREDENTIALS}.client.id", "needs credentials for"),
@@ -455,7 +455,7 @@ SASL_REFUSED = [
     (
         {**OAUTH, ENDPOINT: f"https://me:{PASSWORD}@idp.example/token"},
         ENDPOINT,
-        "Must hold no user and password",
+        "Must not contain user and password",
     ),
     # No address, which is shown without what may be a password.
     ({**OAUTH, ENDPOINT: f"me:{PASSWORD}@idp.example/token"}, ENDPOINT, ""),

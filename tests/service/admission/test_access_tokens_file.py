@@ -69,7 +69,7 @@ def test_digits_of_a_hash_may_be_in_capitals() -> None:
 
 def test_a_wrong_entry_is_reported_with_its_place_and_a_remedy() -> None:
     for text, said in (
-        (entry(raed='["a"]'), ": token 'billing': raed: unknown member; there are name, sha256, read,"),
+        (entry(raed='["a"]'), ": token 'billing': raed: unknown member; known are name, sha256, read,"),
         (entry(name=None), ": token 1: name: must be given, as a string"),
         (entry(name='"a b"'), ": token 1: name: a name has 1 to 64 letters"),
         (entry(name='"' + "a" * 65 + '"'), ": token 1: name: a name has 1 to 64 letters"),

@@ -52,7 +52,7 @@ def test_it_lives_without_kafka() -> None:
 def test_a_poll_loop_that_does_not_turn_when_woken_is_dead(web: HttpApp) -> None:
     web.producer.turns_when_woken = False
     answer = ask(web, "/livez")
-    assert (answer.status_code, answer.text) == (503, "the poll loop did not turn within 50 ms\n")
+    assert (answer.status_code, answer.text) == (503, "the poll loop did not complete a turn within 50 ms\n")
 
 
 async def test_an_event_loop_that_does_not_turn_is_dead(web: HttpApp) -> None:
@@ -60,7 +60,7 @@ async def test_an_event_loop_that_does_not_turn_is_dead(web: HttpApp) -> None:
     try:
         assert (
             await Health(web.app.sidecar, stuck, lambda: True).fault_of_life()
-            == "the event loop did not turn within 50 ms"
+            == "the event loop did not complete a turn within 50 ms"
         )
     finally:
         stuck.close()

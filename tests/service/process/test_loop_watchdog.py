@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from service.wire.asgi import Message, Receive, Scope, Send
 
 THREADS = [ThreadStack("pilotfish-admin", "a.py:1 in look"), ThreadStack("pilotfish-io", "b.py:2 in resolve")]
-HEAD = "did not turn within 50 ms; the stacks of 2 threads follow:"
+HEAD = "did not complete a turn within 50 ms; the stacks of 2 threads follow:"
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ class Probed:
 def test_the_stacks_of_a_stall_are_logged_once_however_often_it_is_probed(logged: list[str]) -> None:
     probed = Probed()
     for _ in range(3):
-        assert probed.probe(poll=False) == "the poll loop did not turn within 50 ms"
+        assert probed.probe(poll=False) == "the poll loop did not complete a turn within 50 ms"
     assert logged == [
         f"the poll loop {HEAD}",
         "thread pilotfish-admin is at\na.py:1 in look",
@@ -94,11 +94,11 @@ def test_the_end_of_a_stall_is_logged_and_the_next_stall_is_logged_anew(logged: 
     probed = Probed()
     probed.probe(poll=False)
     assert probed.probe(poll=True) is None
-    assert logged[-1] == "the poll loop turns again"
+    assert logged[-1] == "the poll loop completes turns again"
     assert probed.probe(poll=True) is None
     probed.probe(poll=False)
     assert logged.count(f"the poll loop {HEAD}") == 2
-    assert logged.count("the poll loop turns again") == 1
+    assert logged.count("the poll loop completes turns again") == 1
     assert probed.counted() == {"poll": 2, "event": 0}
 
 
@@ -106,13 +106,13 @@ def test_each_loop_has_stalls_of_its_own(logged: list[str]) -> None:
     probed = Probed()
     probed.probe(poll=True, event=False)
     assert probed.probe(poll=False, event=False) == (
-        "the poll loop and the event loop did not turn within 50 ms"
+        "the poll loop and the event loop did not complete a turn within 50 ms"
     )
     probed.probe(poll=False, event=True)
     assert [line for line in logged if not line.startswith("thread ")] == [
         f"the event loop {HEAD}",
         f"the poll loop {HEAD}",
-        "the event loop turns again",
+        "the event loop completes turns again",
     ]
     assert probed.counted() == {"poll": 1, "event": 1}
 
@@ -129,7 +129,7 @@ def test_a_client_that_closes_is_not_said_to_turn_again(logged: list[str]) -> No
     probed.probe(poll=False)
     probed.web.app.sidecar.drain.begun = True
     assert probed.probe(poll=False) is None
-    assert "the poll loop turns again" not in logged
+    assert "the poll loop completes turns again" not in logged
 
 
 def test_without_a_stall_no_stack_is_taken() -> None:
@@ -147,7 +147,7 @@ async def test_without_probes_the_sidecar_watches_its_loops_itself(logged: list[
     watch = asyncio.create_task(health.watch(every_s=0.001))
     await until(lambda: probed.counted() == {"poll": 1, "event": 0})
     probed.web.producer.turns_when_woken = True
-    await until(lambda: logged[-1] == "the poll loop turns again")
+    await until(lambda: logged[-1] == "the poll loop completes turns again")
     watch.cancel()
     assert logged[0] == f"the poll loop {HEAD}"
 
@@ -170,7 +170,7 @@ async def test_a_bug_does_not_end_the_watch(logged: list[str], caplog: pytest.Lo
     await until(lambda: bool(logged))
     watch.cancel()
     assert caplog.text.count("Uncaught error in the watch over both loops\n") == 1
-    assert logged == ["the poll loop turns again"]
+    assert logged == ["the poll loop completes turns again"]
 
 
 # -- the thread that answers probes --------------------------------------------------------------------------

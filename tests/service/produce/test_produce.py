@@ -202,8 +202,8 @@ QUERIES = {
         for written in ("120001", "-1", "", "1.5", "%C2%B2", "0" * 20, "x")
     },
     **{f"max_block_ms={written}": (422, _BLOCK) for written in ("3600001", "1s")},
-    "timeout=1": (422, "query.timeout: unknown parameter; there are max_block_ms, timeout_ms and delivery"),
-    "x=1": (422, "query.x: unknown parameter; there are max_block_ms, timeout_ms and delivery"),
+    "timeout=1": (422, "query.timeout: unknown parameter; known are max_block_ms, timeout_ms and delivery"),
+    "x=1": (422, "query.x: unknown parameter; known are max_block_ms, timeout_ms and delivery"),
     "timeout_ms=1&timeout_ms=2": (400, "query.timeout_ms: is given twice"),
     "timeout_ms=1&timeout_ms=1": (400, "query.timeout_ms: is given twice"),
     "timeout_ms=%FF": (400, "query: invalid UTF-8"),

@@ -120,8 +120,8 @@ def test_a_batch_that_is_none_says_what_is_wrong(http: HttpApp) -> None:
     messages = {
         b"": "Request body is empty. Data is required.",
         b"{}": "entries: at least one entry is needed",
-        b'{"entries":[]}': "entries: must have 1 to 10 entries, and has none",
-        eleven: "entries: must have 1 to 10 entries, and has more",
+        b'{"entries":[]}': "entries: must have 1 to 10 items, not none",
+        eleven: "entries: must have 1 to 10 items, not more",
         b'{"entries":[{"id":"1"},{"id":"1"}]}': "entries: their ids must be distinct",
         b'{"entries":[{"id":"1"},{}]}': f"entries[1].id: {name}",
         b'{"entries":{}}': "entries: must be an array of entries",
