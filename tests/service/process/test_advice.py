@@ -245,9 +245,7 @@ def test_without_the_setting_nothing_is_read_and_nothing_logged(log: pytest.LogC
 
 
 def test_advice_from_a_topic_is_refused_with_the_remedy() -> None:
-    with pytest.raises(
-        SettingsError, match=r"^advice: .*can't read advice from a topic.*--out.*'topic:x'"
-    ):
+    with pytest.raises(SettingsError, match=r"^advice: .*can't read advice from a topic.*--out.*'topic:x'"):
         load_settings({"advice": "topic:x"}, ("bootstrap.servers=localhost:9092",))
 
 
