@@ -178,7 +178,7 @@ def _ensure_installed() -> None:
         import jwt  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"{PRIVATE_KEY_FILE} needs PyJWT and cryptography ({error.name} is not there):"
+            f"{PRIVATE_KEY_FILE} needs PyJWT and cryptography ({error.name} is not installed):"
             " install this package with its extra oauth, as pip install 'dist/NAME.whl[oauth]'",
             name=PRIVATE_KEY_FILE,
         ) from None

@@ -281,7 +281,7 @@ def test_without_the_extra_it_is_a_config_error_that_says_what_to_install(
     with pytest.raises(ConfigError) as caught:
         files.signed(pem(rsa_key()))
     assert caught.value.message == (
-        f"{KEY_FILE} needs PyJWT and cryptography ({module} is not there): install this package with its"
+        f"{KEY_FILE} needs PyJWT and cryptography ({module} is not installed): install this package with its"
         " extra oauth, as pip install 'dist/NAME.whl[oauth]'"
     )
 

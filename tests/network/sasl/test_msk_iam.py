@@ -79,5 +79,5 @@ def test_without_the_extra_it_is_a_config_error_that_says_what_to_install(
         ProviderJwtRetriever(TokenProvider(PLACE))
     assert caught.value.message == (
         f"{SETTING}={PLACE}: client_core.msk_iam needs the module aws_msk_iam_sasl_signer, which is not"
-        " there; install this package with its extra msk-iam, as pip install 'dist/NAME.whl[msk-iam]'"
+        " installed; install this package with its extra msk-iam, as pip install 'dist/NAME.whl[msk-iam]'"
     )
