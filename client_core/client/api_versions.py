@@ -152,8 +152,6 @@ class ApiVersionsRequestBuilder:
         try:
             response = ApiVersionsResponse.decode(body, likely)
         except SchemaError:
-            if version == 0:
-                raise
             response = ApiVersionsResponse.decode(body, other)
         return response._replace(throttle_time_ms=0) if is_refusal else response
 

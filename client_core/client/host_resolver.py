@@ -133,10 +133,12 @@ class _LookUp:
         self.is_wanted = True
 
 
-def start_thread(run: Callable[[], None]) -> None:
+def start_thread(
+    run: Callable[[], None], new_thread: Callable[..., threading.Thread] = threading.Thread
+) -> None:
     """Runs it on a daemon thread. Raises OSError when no thread can start."""
     try:
-        threading.Thread(target=run, name=THREAD_NAME, daemon=True).start()
+        new_thread(target=run, name=THREAD_NAME, daemon=True).start()
     except RuntimeError as error:
         raise OSError(f"no thread could be started for the look-up: {error}") from error
 

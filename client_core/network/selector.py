@@ -346,8 +346,7 @@ class Selector:
             while due:
                 self._take_turn(due.popitem()[1], 0, now_ms)
         finally:
-            if due:  # an exception or a signal interrupted this poll: keep the remaining sends
-                self._due.update(due)
+            self._due.update(due)  # an exception or a signal interrupted this poll: keep the remaining sends
         return now_ms
 
     def _from_another(self, turns: list[_T]) -> list[_T]:

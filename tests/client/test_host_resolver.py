@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections import deque
+from functools import partial
 from random import Random
 from threading import Event, Thread, current_thread
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from client_core.client.host_resolver import (
     DefaultHostResolver,
     filter_preferred_addresses,
     resolve,
+    start_thread,
 )
 from client_core.client.kafka_client import LeastLoadedNode
 from client_core.client.node_connection_state import ConnectionState
@@ -302,11 +304,13 @@ def test_a_canonical_host_leads_to_the_addresses_of_its_canonical_names_or_is_an
 
 
 def test_where_no_thread_can_be_had_that_is_the_error() -> None:
-    def no_thread(_: Callable[[], None]) -> None:
-        raise OSError("no thread could be started for the look-up: can't start new thread")
+    class TooMany(Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
 
-    resolver = BackgroundResolver(MockResolver("10.0.0.1"), lambda: None, start=no_thread)
-    with pytest.raises(OSError, match="no thread"):
+    start = partial(start_thread, new_thread=TooMany)
+    resolver = BackgroundResolver(MockResolver("10.0.0.1"), lambda: None, start=start)
+    with pytest.raises(OSError, match="no thread could be started for the look-up: can't start"):
         resolver.resolve("broker-1")
 
 

@@ -232,6 +232,10 @@ def test_a_request_that_can_not_be_written_is_a_bug_and_no_mismatch(bench: Bench
         bench.client.send(request, bench.now_ms)
 
 
+def test_no_request_is_silent_before_one_is_sent() -> None:
+    assert not make_sender().take_silent()
+
+
 # -- from a frame to its message (NET-11) --------------------------------------------------------------------
 
 
@@ -284,6 +288,14 @@ def test_an_answer_in_pieces_is_one_and_what_is_wrong_with_it_names_its_request(
     assert parse_response(b"", waiting) == (len(body), body)
     with pytest.raises(SchemaError, match=r"^unreadable response to Metadata v12 request 5: there is a mark"):
         waiting.feed(b"!", len(payload))
+
+
+def test_the_first_piece_is_read_once_it_has_a_header_of_any_size() -> None:
+    waiting = make_in_flight(1, 5, version=12, builder=PlainBuilder(ApiKey.METADATA))
+    header = encode_response_header(ApiKey.METADATA, 12, 5)
+    waiting.feed(header + bytes(1_023 - len(header)), 5_000)
+    with pytest.raises(IllegalStateError, match="Metadata v12 request 5 is not read in chunks"):
+        waiting.feed(b"x", 5_000)
 
 
 def test_an_answer_in_pieces_that_is_another_requests_is_no_answer() -> None:

@@ -103,6 +103,7 @@ def test_it_waits_until_an_update_is_due_and_for_the_answer_of_the_request_under
     updater, client = DefaultMetadataUpdater(known_metadata(now_ms=0), TEST_CONFIG), OneClient()
     assert not updater.is_update_due(1_000)
     assert updater.maybe_update(1_000, client) == 4_000
+    assert updater.maybe_update(4_999, client) == 1
     assert client.choices == 0
     assert updater.is_update_due(5_000)
     updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()

@@ -628,6 +628,8 @@ def test_a_closing_client_refuses_to_send_and_to_poll_and_wakes_a_poll_that_wait
         bench.poll()
     with pytest.raises(DisconnectError, match=message):
         bench.client.send(make_request(NODE.id), bench.now_ms)
+    with pytest.raises(DisconnectError, match=message):
+        bench.client.send_internal_metadata_request(PlainBuilder(), NODE.id, bench.now_ms)
     before_ms = bench.now_ms
     bench.selector.poll(500)
     assert bench.now_ms == before_ms

@@ -1,7 +1,8 @@
 """Tries mutants, each in a fork of its own, until a test fails.
 
 A fault is found where a test fails with it, or takes too long, and passes without it. A test that fails
-without it is left out from then on.
+without it is left out from then on. If the time is over after some tests, a new fork goes on with the test
+that it ended in: on a busy machine many quick tests take long together.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class _Child:
     def __init__(self, run: Callable[[Callable[[int], None]], bool], timeout_s: float) -> None:
         self._at = mmap.mmap(-1, mmap.PAGESIZE)
         self._deadline_s = time.monotonic() + timeout_s
+        #: Whether it was killed because its time was over.
+        self.is_late = False
         self._pid = os.fork()
         if self._pid == 0:
             passed = False
@@ -64,6 +67,7 @@ class _Child:
         if not pid and time.monotonic() < self._deadline_s:
             return None
         self.kill(is_reaped=bool(pid))
+        self.is_late = not pid
         return bool(pid) and os.waitstatus_to_exitcode(status) == 0
 
     def kill(self, *, is_reaped: bool = False) -> None:
@@ -112,7 +116,9 @@ def try_trials(
                     continue
                 running.remove(entry)
                 failing = tests[child.at] if tests else ""
-                if is_planted and not passed and tests and failing not in sound:
+                if child.is_late and child.at:
+                    start(trial, tests[child.at :], is_planted=is_planted)
+                elif is_planted and not passed and tests and failing not in sound:
                     start(trial, [failing], is_planted=False)
                 elif is_planted:
                     say(trial, "alive" if passed else "found")

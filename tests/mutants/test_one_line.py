@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import tomllib
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import coverage
 
 from tests.mutants.one_line import Mutant, mutants
 from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS, reaching_tests
 from tests.mutants.one_line_session import replaced_code
+from tests.mutants.one_line_trials import Trial, try_trials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -116,3 +121,18 @@ def test_each_room_has_files_and_tests() -> None:
         assert all(any(_ROOT.glob(source)) for source in room.sources), name
         for tests in (room.tests, *room.others):
             assert any((_ROOT / tests).rglob("test_*.py")) or (_ROOT / tests).is_file(), tests
+
+
+def test_tests_that_take_long_together_do_not_find_a_fault() -> None:
+    """The first fork never ends, the one that goes on with its second test does."""
+    trial = Trial(Mutant("a.py", 1, 0, 0, "", "", ""), ["quick", "next"])
+    results: list[str] = []
+
+    def run(_planted: Trial | None, tests: Sequence[str], note: Callable[[int], None]) -> bool:
+        if len(tests) > 1:
+            note(1)
+            signal.pause()
+        return True
+
+    try_trials([trial], run, lambda _trial, result: results.append(result), processes=1, timeout_s=0.1)
+    assert results == ["alive"]

@@ -148,6 +148,15 @@ def test_two_gigabytes_promised_and_ten_bytes_sent_cost_ten_bytes() -> None:
     assert least_peak_bytes(promise, 4096) < 4096
 
 
+def test_a_frame_that_comes_whole_is_not_copied() -> None:
+    whole = frame(bytes(1_000_000))
+
+    def feed() -> None:
+        NetworkReceive(None).feed(whole)
+
+    assert least_peak_bytes(feed, 10_000) < 10_000
+
+
 def test_many_small_pieces_of_a_large_frame_do_not_cost_more_than_the_frame() -> None:
     def feed() -> None:
         receive = NetworkReceive(None)
@@ -255,10 +264,11 @@ def test_every_way_to_take_the_bytes_in_parts_writes_the_same_frame(
 def test_a_frame_beyond_int32_is_refused_before_a_byte_is_written() -> None:
     class TwoGigabytes(bytes):
         def __len__(self) -> int:
-            return 1 << 31
+            return (1 << 31) - 1
 
+    assert NetworkSend(2, [TwoGigabytes()]).size_bytes == (1 << 31) + 3
     with pytest.raises(ValueError, match="2147483648 bytes has no int32 size"):
-        NetworkSend(2, [TwoGigabytes()])
+        NetworkSend(2, [TwoGigabytes(), b"x"])
 
 
 # -- MemoryPool ----------------------------------------------------------------------------------------------

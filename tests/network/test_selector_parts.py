@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client_core import forks
 from client_core.clock import SystemClock
 from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.kafka_channel import TURN_BYTES
@@ -311,6 +312,13 @@ def test_threads_that_wake_at_once_leave_one_byte(wakeup: Wakeup) -> None:
     for thread in threads:
         thread.join()
     assert wakeup.clear() == 1
+
+
+def test_a_forked_child_closes_its_copies_of_both_ends() -> None:
+    reader, writer = socket.socketpair()
+    made = Wakeup(reader, writer)
+    assert {reader, writer} <= set(forks._descriptors)
+    made.close()
 
 
 def test_a_wakeup_after_close_does_nothing() -> None:

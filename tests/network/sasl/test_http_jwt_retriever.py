@@ -152,7 +152,7 @@ def test_a_lasting_failure_is_a_refusal(ask: Ask) -> None:
 def test_a_passing_failure_is_temporary(ask: Ask) -> None:
     half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
     troubles = {half: "can't be reached: the connection ended within the answer"}
-    for status in (408, 425, 429, 500, 502, 503, 504):
+    for status in (202, 299, 408, 425, 429, 500, 502, 503, 504):
         troubles[answer(f"{status} Later", b"<html>")] = f"answered {status}"
     for literal, said in troubles.items():
         error, _, where = ask(literal)
@@ -221,6 +221,37 @@ def test_cancel_ends_a_question_that_is_not_answered() -> None:
             asking.retrieve()
 
 
+def test_cancel_ends_a_tls_handshake_that_is_not_answered() -> None:
+    arrived = threading.Event()
+
+    def script(connection: socket.socket) -> None:
+        connection.recv(65536)  # the ClientHello; then nothing
+        arrived.set()
+        stay_silent(connection)
+
+    with ScriptedPeer(script) as peer:
+        asking = retriever(f"https://127.0.0.1:{peer.address[1]}")
+        errors: list[KafkaError] = []
+
+        def ask_once() -> None:
+            with pytest.raises(DisconnectError) as caught:
+                asking.retrieve()
+            errors.append(caught.value)
+
+        thread = threading.Thread(target=ask_once)
+        thread.start()
+        assert arrived.wait(patient(30))
+        assert is_daemon("pilotfish-oauthbearer-deadline")  # a process that ends does not wait for it
+        asking.cancel()
+        thread.join(patient(30))
+        assert "can't be reached" in errors[0].message  # not by its deadline
+
+
+def is_daemon(name: str) -> bool:
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == name]
+    return thread.daemon
+
+
 def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it() -> None:
     for url, said in {
         "": "must begin with https://",
@@ -230,6 +261,7 @@ def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it() -> No
         "https://[::1/": "is not a URL",
         "https://a..b/": "is not a URL",
         "https://user:hunter2@host/": "contains a user name",
+        "https://hunter2@host/": "contains a user name",
         "https://host/a b": "has invalid characters",
     }.items():
         with pytest.raises(ConfigError) as caught:

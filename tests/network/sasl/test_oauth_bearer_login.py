@@ -366,6 +366,7 @@ def test_there_is_no_token_before_the_first_answer_nor_after_it_expired_and_no_c
 def test_the_thread_begins_when_a_token_is_first_asked_for_and_close_ends_it_while_it_asks() -> None:
     it = Rig(asks=False)
     assert not it.login._thread.is_alive()
+    assert it.login._thread.daemon  # a process that ends does not wait for it
     assert it.login.token() is None
     assert it.step() == ASKS
     it.login.close()
