@@ -24,12 +24,23 @@ from service.base.environment import PREFIX
 from service.base.topic_names import fault_of_topic_name
 
 #: Kafka settings with another default in the sidecar. Batches form while requests are in flight, so a single
-#: record need not linger. A record without a key need not wait for a broker that died.
+#: record need not linger. A record without a key need not wait for a broker that died. The records of a large
+#: request come together, so they need not be cut into small batches, unless batch.size is given.
 SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {
     "idempotence.restart.enable": "true",
     "linger.ms": "0",
     "partitioner.lost.leader.probe.interval.ms": "300",
+    "submit.batch.size": "131072",
 }
+
+
+def with_sidecar_defaults(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Returns Kafka's settings with the sidecar's defaults for those that are not given."""
+    defaults = dict(SIDECAR_DEFAULTS)
+    if "batch.size" in kafka:
+        del defaults["submit.batch.size"]
+    return {**defaults, **kafka}
+
 
 #: Settings of the client library that a sidecar refuses, with the reason.
 NOT_IN_A_SIDECAR: Final[Mapping[str, str]] = {
@@ -330,7 +341,7 @@ class Settings(BaseSettings):
         for name, reason in NOT_IN_A_SIDECAR.items():
             if name in self.kafka:
                 raise ConfigError(f"{name}: is no longer a setting, {reason}; remove it", name=name)
-        return ProducerConfig.from_mapping({**SIDECAR_DEFAULTS, **self.kafka})
+        return ProducerConfig.from_mapping(with_sidecar_defaults(self.kafka))
 
     @property
     def stream_line_bytes(self) -> int:

@@ -31,7 +31,7 @@ from client_core import (
     UnknownTopicOrPartitionError,
 )
 from service.base.producer_protocol import Producer
-from service.base.settings import SIDECAR_DEFAULTS, Settings
+from service.base.settings import Settings, with_sidecar_defaults
 from service.events.outbox import Line, Outbox
 
 _log: Final = logging.getLogger(__name__)
@@ -72,8 +72,7 @@ def events_config(settings: Settings) -> ProducerConfig:
     linger_ms = min(_LINGER_MS, max(own.delivery_timeout_ms - own.request_timeout_ms, 0))
     return ProducerConfig.from_mapping(
         {
-            **SIDECAR_DEFAULTS,
-            **settings.kafka,
+            **with_sidecar_defaults(settings.kafka),
             **_OF_EVENTS,
             "linger.ms": str(linger_ms),
             "client.id": f"{own.client_id}-events",

@@ -13,7 +13,7 @@ from typing import Any, Final
 from client_core import Clock, ConfigError, KafkaProducer, ProducerConfig, ProducerRecord
 from service.base.disk import Disk
 from service.base.producer_protocol import Producer
-from service.base.settings import SIDECAR_DEFAULTS, Settings
+from service.base.settings import Settings, with_sidecar_defaults
 from service.base.settings_sources import SettingsError
 from service.spool.dead_letters import DeadLetterFolder
 from service.spool.delivery import Delivery
@@ -182,8 +182,7 @@ def spool_config(settings: Settings) -> ProducerConfig:
     """
     own = settings.producer_config()
     kafka = {
-        **SIDECAR_DEFAULTS,
-        **settings.kafka,
+        **with_sidecar_defaults(settings.kafka),
         "acks": "all",
         "retries": str(_MOST),
         "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, own.request_timeout_ms)),

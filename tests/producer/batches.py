@@ -170,6 +170,7 @@ class Bench:
         self,
         *,
         batch_bytes: int = 1024,
+        submit_batch_bytes: int = 0,
         linger_ms: int = 0,
         total_bytes: int = 2**20,
         delivery_timeout_ms: int = 120_000,
@@ -191,6 +192,7 @@ class Bench:
         self.accumulator = RecordAccumulator(
             AccumulatorConfig(
                 batch_bytes=batch_bytes,
+                submit_batch_bytes=submit_batch_bytes,
                 linger_ms=linger_ms,
                 delivery_timeout_ms=delivery_timeout_ms,
                 compression=compression,

@@ -79,6 +79,7 @@ class BatchAppender:
         pool: BufferPool,
         *,
         batch_bytes: int,
+        submit_batch_bytes: int = 0,
         compression: Compression,
         ratios: CompressionRatioEstimator,
         spreads: bool = True,
@@ -86,6 +87,7 @@ class BatchAppender:
     ) -> None:
         """`spreads`: each batch of one call's keyless records goes to a partition without a queue, if it can.
 
+        `submit_batch_bytes`: a call's batch may be so large if its records are, and the memory is free.
         `whole_requests`: no batch is ever too full for the next record of a call.
         """
         self._spreads = spreads
@@ -97,6 +99,7 @@ class BatchAppender:
         self._incomplete = incomplete
         self._pool = pool
         self._batch_bytes = batch_bytes
+        self._submit_batch_bytes = min(submit_batch_bytes, pool.total_bytes)
         self._compression = compression
         self._ratios = ratios
 
@@ -170,12 +173,19 @@ class BatchAppender:
         batch: ProducerBatch,
         sticky: BuiltInPartitioner | None,
         counted_from: int | None = None,
+        made_for_bytes: int = 0,
     ) -> None:
-        """Appends what fits into the batch. `counted_from`: size that the partitioner has counted."""
+        """Appends what fits into the batch. `counted_from`: size that the partitioner has counted.
+
+        `made_for_bytes`: the size of a batch that was made for several records of this call. They stay on its
+        partition, though it then has more than twice its share.
+        """
         if sticky is None:
             batch.keyless_only = False
         before = batch.estimated_size_bytes if counted_from is None else counted_from
-        stop_at = NO_LIMIT if sticky is None else before + sticky.bytes_before_forced_switch
+        stop_at = (
+            NO_LIMIT if sticky is None else max(before + sticky.bytes_before_forced_switch, made_for_bytes)
+        )
         append.appended += batch.append_many(
             append.records,
             append.indices,
@@ -198,10 +208,16 @@ class BatchAppender:
         record = append.records[append.indices[append.appended]]
         upper_bound = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
         size_bytes = max(self._batch_bytes, upper_bound)
-        if append.reserved_bytes >= size_bytes:
-            append.reserved_bytes -= size_bytes
-        elif not self._pool.try_allocate(size_bytes):
-            return size_bytes
+        # An estimate: as if the others were as large as the first. To add up all would cost each record.
+        made_for_bytes = min(self._submit_batch_bytes, upper_bound * (len(append.indices) - append.appended))
+        if made_for_bytes > size_bytes and self._pool.try_allocate(made_for_bytes):
+            size_bytes = made_for_bytes
+        else:
+            made_for_bytes = 0
+            if append.reserved_bytes >= size_bytes:
+                append.reserved_bytes -= size_bytes
+            elif not self._pool.try_allocate(size_bytes):
+                return size_bytes
         builder = MemoryRecordsBuilder(
             NO_LIMIT if self._whole_requests else size_bytes,
             compression=self._compression,
@@ -219,7 +235,7 @@ class BatchAppender:
         batch.keyless_only = sticky is not None
         self._queues.insert(queue, len(queue.batches), batch)
         try:
-            self._fill(append, queue, batch, sticky, counted_from=0)
+            self._fill(append, queue, batch, sticky, counted_from=0, made_for_bytes=made_for_bytes)
         except Exception:
             if batch.record_count:  # these were appended before a later one failed
                 self._incomplete.add(batch)

@@ -62,6 +62,7 @@ class AccumulatorConfig:
     """
 
     batch_bytes: int = 16384
+    submit_batch_bytes: int = 0  # not Kafka's: submit.batch.size
     linger_ms: int = 5
     delivery_timeout_ms: int = 120_000
     compression: Compression = NO_COMPRESSION
@@ -105,6 +106,7 @@ class RecordAccumulator:
             self._incomplete,
             pool,
             batch_bytes=config.batch_bytes,
+            submit_batch_bytes=config.submit_batch_bytes,
             compression=config.compression,
             ratios=self._ratios,
             spreads=config.adaptive_partitioning,

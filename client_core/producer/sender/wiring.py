@@ -166,6 +166,7 @@ def metadata_config(config: ProducerConfig) -> MetadataConfig:
 def accumulator_config(config: ProducerConfig, *, whole_requests: bool) -> AccumulatorConfig:
     return AccumulatorConfig(
         batch_bytes=config.batch_size,
+        submit_batch_bytes=min(config.submit_batch_size, config.max_request_size),
         linger_ms=config.linger_ms,
         delivery_timeout_ms=config.delivery_timeout_ms,
         compression=compression_of(

@@ -53,6 +53,7 @@ class ProducerConfig:
     retries: int
     max_in_flight_requests_per_connection: int
     batch_size: int
+    submit_batch_size: int
     linger_ms: int
     buffer_memory: int
     max_request_size: int
@@ -108,6 +109,9 @@ class ProducerConfig:
             max_in_flight_requests_per_connection=given.value(options.MAX_IN_FLIGHT),
             # batch.size=0 means no batching, which in practice is batches of one record.
             batch_size=max(1, given.value(options.BATCH_SIZE)),
+            submit_batch_size=given.value(options.SUBMIT_BATCH_SIZE)
+            if given.value(options.BATCH_SIZE)
+            else 0,
             linger_ms=min(linger_ms, INT_MAX),
             buffer_memory=given.value(options.BUFFER_MEMORY),
             max_request_size=given.value(options.MAX_REQUEST_SIZE),

@@ -96,6 +96,14 @@ MAX_IN_FLIGHT: Final = Option(
 BATCH_SIZE: Final = Option(
     "batch.size", INT, "16384", at_least(0), "The largest batch of a partition, in bytes."
 )
+SUBMIT_BATCH_SIZE: Final = Option(
+    "submit.batch.size",
+    INT,
+    "0",
+    at_least(0),
+    "The largest batch for the records of one request; 0: batch.size.",
+    is_ours=True,
+)
 LINGER_MS: Final = Option("linger.ms", LONG, "5", at_least(0), "How long a batch waits to be filled.")
 BUFFER_MEMORY: Final = Option(
     "buffer.memory", LONG, "33554432", at_least(0), "Bytes of records that may wait to be acknowledged."
@@ -254,6 +262,7 @@ PRODUCER_OPTIONS: Final = (
     RETRIES,
     MAX_IN_FLIGHT,
     BATCH_SIZE,
+    SUBMIT_BATCH_SIZE,
     LINGER_MS,
     BUFFER_MEMORY,
     MAX_REQUEST_SIZE,

@@ -61,6 +61,7 @@
 - retries
 - max.in.flight.requests.per.connection
 - batch.size
+- submit.batch.size
 - linger.ms
 - buffer.memory
 - max.request.size

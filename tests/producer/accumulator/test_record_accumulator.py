@@ -71,6 +71,56 @@ def test_many_records_at_once_fill_the_same_batches_as_one_by_one() -> None:
     assert at_once.pool.available_bytes == one_by_one.pool.available_bytes
 
 
+def test_records_of_one_call_have_a_batch_that_is_made_for_them() -> None:
+    ten_bytes = size_of(*numbered(10))
+    bench = Bench(batch_bytes=ten_bytes, submit_batch_bytes=10 * ten_bytes)
+    bench.append(numbered(55))
+    assert queued(bench, 0) == [55]
+    assert 10 * ten_bytes >= 2**20 - bench.pool.available_bytes > 5 * ten_bytes
+    bench = Bench(batch_bytes=ten_bytes, submit_batch_bytes=3 * ten_bytes)
+    bench.append(numbered(85))
+    assert queued(bench, 0) == [40, 40, 5]  # a header less for each ten
+    assert all(batch.estimated_size_bytes <= 3 * ten_bytes for batch in bench.accumulator.batches_of(tp(0)))
+    bench.drain_and_finish_all()
+    assert bench.pool.available_bytes == 2**20
+
+
+def test_the_last_records_of_a_call_and_a_single_one_have_a_batch_of_the_usual_size() -> None:
+    ten_bytes = size_of(*numbered(10))
+    bench = Bench(batch_bytes=ten_bytes, submit_batch_bytes=10 * ten_bytes)
+    for n in range(25):
+        bench.append(numbered(1, n))
+    assert queued(bench, 0) == [10, 10, 5]
+    assert bench.pool.available_bytes == 2**20 - 3 * ten_bytes
+
+
+def test_a_batch_that_is_made_for_a_call_takes_no_memory_that_others_wait_for() -> None:
+    ten_bytes = size_of(*numbered(10))
+
+    def bench_of() -> Bench:
+        return Bench(total_bytes=20 * ten_bytes, batch_bytes=ten_bytes, submit_batch_bytes=10 * ten_bytes)
+
+    bench = bench_of()
+    assert bench.pool.try_allocate(17 * ten_bytes)
+    result = bench.append(numbered(45))
+    assert queued(bench, 0) == [10, 10, 10]  # not one that has to wait
+    assert (result.appended, result.needed_bytes) == (30, ten_bytes)
+    bench = bench_of()
+    assert bench.pool.try_allocate(2 * ten_bytes)
+    result = bench.append(numbered(20), reserved_bytes=2 * ten_bytes)
+    assert result.reserved_left == 2 * ten_bytes  # what was made came from the pool: all of it is given back
+
+
+def test_keyless_records_of_one_call_stay_together_and_the_next_ones_go_elsewhere() -> None:
+    ten_bytes = size_of(*numbered(10))
+    bench = Bench(batch_bytes=ten_bytes, submit_batch_bytes=10 * ten_bytes)
+    bench.append(numbered(55), partition=None)
+    assert sorted(queued(bench, partition) for partition in range(3)) == [[], [], [55]]
+    for n in range(1, 12):
+        bench.append(numbered(55, 55 * n), partition=None)
+    assert all(queued(bench, partition) for partition in range(3))
+
+
 def test_a_batch_size_of_zero_sends_each_record_alone_and_nothing_to_append_is_nothing_to_do() -> None:
     bench = Bench(batch_bytes=0)
     result = bench.append([])

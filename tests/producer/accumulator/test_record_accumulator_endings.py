@@ -662,9 +662,13 @@ def test_a_batch_that_a_cancel_has_emptied_is_not_given_up_by_a_close_at_the_sam
 BATCH_BYTES = 500
 
 
-def rig_of(*, whole_requests: bool, codec: str = "none") -> ProducerRig:
+def rig_of(*, whole_requests: bool, codec: str = "none", submit_batch_bytes: int = 0) -> ProducerRig:
     return ProducerRig(
-        topics={"orders": 1}, whole_requests=whole_requests, batch_size=BATCH_BYTES, compression_type=codec
+        topics={"orders": 1},
+        whole_requests=whole_requests,
+        batch_size=BATCH_BYTES,
+        submit_batch_size=submit_batch_bytes,
+        compression_type=codec,
     )
 
 
@@ -673,15 +677,17 @@ def keyed(count: int) -> list[ProducerRecord]:
 
 
 def test_the_records_of_a_request_for_a_partition_are_one_batch_or_as_many_as_it_takes() -> None:
-    for whole_requests, codec, offsets in (
-        (True, "none", [[*range(7, 47)]]),
-        (True, "gzip", [[*range(7, 47)]]),
-        (False, "none", []),  # not all is answered
+    for whole_requests, codec, submit_batch_bytes, offsets in (
+        (True, "none", 0, [[*range(7, 47)]]),
+        (True, "gzip", 0, [[*range(7, 47)]]),
+        (False, "none", 0, []),  # not all is answered
+        (False, "none", 10 * BATCH_BYTES, [[*range(7, 47)]]),
+        (False, "none", 8 * BATCH_BYTES, []),
     ):
-        rig = rig_of(whole_requests=whole_requests, codec=codec)
+        rig = rig_of(whole_requests=whole_requests, codec=codec, submit_batch_bytes=submit_batch_bytes)
         result = rig.submit("orders", *keyed(40), turns=1)
         rig.answer(produced(ORDERS_0, offset=7))
-        assert [result.offsets for _ in result.reported] == offsets, (whole_requests, codec)
+        assert [result.offsets for _ in result.reported] == offsets, (codec, submit_batch_bytes)
 
 
 def test_a_batch_that_is_too_large_is_refused_whole_or_sent_again_in_parts() -> None:
@@ -691,7 +697,11 @@ def test_a_batch_that_is_too_large_is_refused_whole_or_sent_again_in_parts() -> 
     assert [failure.error.error for failure in result.failures] == [Errors.MESSAGE_TOO_LARGE] * 4
     assert not rig.client.requests
 
-    rig = rig_of(whole_requests=False)
+    for submit_batch_bytes in (0, 10 * BATCH_BYTES):
+        assert_is_sent_again_in_parts(rig_of(whole_requests=False, submit_batch_bytes=submit_batch_bytes))
+
+
+def assert_is_sent_again_in_parts(rig: ProducerRig) -> None:
     result = rig.submit("orders", *keyed(2), turns=1)
     rig.respond(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
     for offset in (7, 8):

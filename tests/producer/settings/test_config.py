@@ -104,6 +104,7 @@ def test_options_that_kafka_does_not_have_are_these() -> None:
         "idempotence.restart.enable": ("BOOLEAN", "false", None),
         "exit.flush.timeout.ms": ("LONG", "5000", "[0,...]"),
         "partitioner.lost.leader.probe.interval.ms": ("LONG", "0", "[0,...]"),
+        "submit.batch.size": ("INT", "0", "[0,...]"),
         "sasl.username": ("STRING", "null", None),
         "sasl.password": ("PASSWORD", "null", None),
         "sasl.oauthbearer.token.provider": ("STRING", "null", None),

@@ -173,6 +173,20 @@ def test_the_sidecar_changes_one_default_of_kafkas(monkeypatch: pytest.MonkeyPat
     assert load(monkeypatch, kafka=(*BOOTSTRAP, "linger.ms=5")).producer_config().linger_ms == 5
 
 
+def test_requests_of_many_records_have_larger_batches_unless_batch_size_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for given, expected in (
+        ((), (16_384, 131_072)),
+        (("batch.size=1024",), (1_024, 0)),
+        (("batch.size=1024", "submit.batch.size=5000"), (1_024, 5_000)),
+        (("submit.batch.size=0",), (16_384, 0)),
+        (("batch.size=0", "submit.batch.size=5000"), (1, 0)),  # no batches at all
+    ):
+        config = load(monkeypatch, kafka=(*BOOTSTRAP, *given)).producer_config()
+        assert (config.batch_size, config.submit_batch_size) == expected, given
+
+
 def test_what_kubernetes_puts_there_for_a_service_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     links = {
         "PILOTFISH_SERVICE_HOST": "10.0.0.1",
