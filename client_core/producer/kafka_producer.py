@@ -425,8 +425,7 @@ class KafkaProducer(Generic[K, V]):
             self._blocking_calls.send(record, future)
         except ApiError as error:
             _log.debug("A record for topic %s was not appended: %s", record.topic, error)
-            self._accumulator.failed.add(record.topic, None, 1)
-            if self.io_thread.is_over:  # too late for close's report, so the record was never accepted
+            if not self._accumulator.failed.add_if_open(record.topic):  # so it was never accepted
                 raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
             future.fail(error)
 
@@ -491,7 +490,7 @@ class KafkaProducer(Generic[K, V]):
         Parked records are sent too (ORD-03). A blocked `send` raises ProducerClosedError. Later records are
         refused. A second call returns the same report. In a callback it does not wait, since the I/O thread
         can't wait for itself: its report lists open records, some of which this turn may still acknowledge
-        (PROD-09).
+        (PROD-09), and none that other threads are sending just then.
         """
         if timeout_ms < 0:
             raise IllegalArgumentError("The timeout cannot be negative.")

@@ -420,7 +420,7 @@ def test_an_interrupt_as_a_condition_is_entered_leaves_no_lock_taken() -> None:
         metadata.request_update_for_new_topics,
         lambda: rig.producer.send(a_record()._replace(topic="orders")),
         lambda: future.exception(0.01),
-        rig.producer._blocking_calls._wait_for_a_turn,
+        rig.producer._blocking_calls._wait_for_results,
         lambda: rig.producer.close(0),
     ):
         before = sys.gettrace()

@@ -72,12 +72,16 @@ class ModelBrokers:
 
     # -- metadata and leaders --------------------------------------------------------------------------------
 
-    def metadata(self) -> bytes:
-        """The metadata that any broker returns now."""
+    def metadata(self, partitions: int | None = None) -> bytes:
+        """The metadata that any broker returns now; with `partitions`, while the topic has only so many."""
         states = [
             partition(number, leader=leader.node_id, epoch=leader.epoch, replicas=NODES)
             for number, leader in self._leaders.items()
+            if partitions is None or number < partitions
         ]
+        if not states:
+            missing = topic(TOPIC, (), error=Errors.UNKNOWN_TOPIC_OR_PARTITION.code)
+            return metadata_response([node(node_id) for node_id in NODES], [missing])
         described = topic(TOPIC, states, topic_id=topic_id_of(TOPIC))
         return metadata_response([node(node_id) for node_id in NODES], [described])
 

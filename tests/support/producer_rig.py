@@ -102,6 +102,8 @@ class ProducerRig:
         topics: Mapping[str, int] | None = None,
         wake_soon: WakeSoon = wake_now,
         whole_requests: bool = False,
+        clock: MockClock | None = None,
+        client_type: type[MockClient] = MockClient,
         **settings: object,
     ) -> None:
         self.settings: dict[str, object] = {
@@ -113,13 +115,13 @@ class ProducerRig:
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
         config = ProducerConfig.from_mapping(self.settings)
-        self.clock = MockClock(now_ms=1_000_000)
+        self.clock = MockClock(now_ms=1_000_000) if clock is None else clock
         self.events = RecordedEvents()
         self.posts = CountedPosts()
         random = Random(3)
         self.metadata = ProducerMetadata(metadata_config(config), random, self.clock, self.events)
         self.metadata.bootstrap([("localhost", 9092)])
-        self.client = MockClient(self.clock, self.metadata)
+        self.client = client_type(self.clock, self.metadata)
         self.producer = KafkaProducer(
             config,
             clock=self.clock,

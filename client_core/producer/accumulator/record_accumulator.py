@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from client_core.producer.results.producer_record import ProducerRecord
     from client_core.record.compression import Compression
 
+    #: Spans of records by their owners.
+    TakenOut = list[tuple[RecordOwner, Sequence[int]]]
+
 _logger = logging.getLogger(__name__)
 
 
@@ -354,14 +357,17 @@ class RecordAccumulator:
         else:
             self.complete_and_deallocate_batch(batch)
 
-    def cancel(self, owners: Iterable[RecordOwner]) -> list[tuple[RecordOwner, Sequence[int]]]:
+    def cancel(
+        self, owners: Iterable[RecordOwner], notify: Callable[[TakenOut], None] = lambda taken_out: None
+    ) -> TakenOut:
         """Removes these owners' records from undrained batches, without notifying the owners. Any thread.
 
-        Returns each span that was taken out. The others' records in the same batches stay; the batch is
-        encoded anew when it is drained, or when half of it was taken out.
+        Returns each span that was taken out. `notify` gets them first: before a flush ends that waited for
+        them. The others' records in the same batches stay; the batch is encoded anew when it is drained, or
+        when half of it was taken out.
         """
         ids = frozenset(map(id, owners))
-        taken_out: list[tuple[RecordOwner, Sequence[int]]] = []
+        taken_out: TakenOut = []
         emptied: list[ProducerBatch] = []
         for queue in tuple(self._queues.waiting.values()):
             with queue.lock:
@@ -374,6 +380,7 @@ class RecordAccumulator:
                         batch.abort(KafkaError("cancelled"))  # no owner is left
                         self._queues.remove(queue, batch)
                         emptied.append(batch)
+        notify(taken_out)
         for batch in emptied:
             self.complete_and_deallocate_batch(batch)
         return taken_out

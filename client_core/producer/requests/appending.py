@@ -122,30 +122,34 @@ def _append_groups(
     beyond: list[PartitionGroup] = []
     wakes = False
     needed_bytes: int | None = None
-    while todo and needed_bytes is None:
-        partition, indices = todo[0]
-        if partition is not None and partition >= partition_count:
-            beyond.append(todo.popleft())
-            continue
-        result = accumulator.append_many(
-            request.topic,
-            partition,
-            request.records,
-            indices,
-            request,
-            cache.cluster,
-            now_ms,
-            wall_ms,
-            reserved_bytes=request.reserved_bytes,
-            was_parked=was_parked,
-        )
-        request.reserved_bytes = result.reserved_left
-        wakes = wakes or result.batch_is_full or result.new_batch_created
-        needed_bytes = result.needed_bytes
-        if result.appended == len(indices):
-            todo.popleft()
-        else:
-            todo[0] = PartitionGroup(partition, indices[result.appended :])
+    try:
+        while todo and needed_bytes is None:
+            partition, indices = todo[0]
+            if partition is not None and partition >= partition_count:
+                beyond.append(todo.popleft())
+                continue
+            result = accumulator.append_many(
+                request.topic,
+                partition,
+                request.records,
+                indices,
+                request,
+                cache.cluster,
+                now_ms,
+                wall_ms,
+                reserved_bytes=request.reserved_bytes,
+                was_parked=was_parked,
+            )
+            request.reserved_bytes = result.reserved_left
+            wakes = wakes or result.batch_is_full or result.new_batch_created
+            needed_bytes = result.needed_bytes
+            if result.appended == len(indices):
+                todo.popleft()
+            else:
+                todo[0] = PartitionGroup(partition, indices[result.appended :])
+    except BaseException:
+        todo.extendleft(reversed(beyond))  # the caller fails what is not appended: these, too
+        raise
     if needed_bytes is not None:
         todo.extendleft(reversed(beyond))  # before the next chunk's records for the same partitions
         return Appending(Appended.UP_TO_FULL_BUFFER, wakes, needed_bytes)

@@ -136,7 +136,7 @@ class BlockingCalls:
             self._gate.wait_for_parked(last_parked, self._clock)
             self._flush_appended()
         if not self._completions.is_reported:
-            self._wait_for_a_turn()
+            self._wait_for_results()
         self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - began_ms))
 
     def _flush_appended(self) -> None:
@@ -144,8 +144,9 @@ class BlockingCalls:
         self._io_thread.wakeup()
         flush.wait(self._clock, FOREVER_MS)
 
-    def _wait_for_a_turn(self) -> None:
-        """Waits for the end of a turn, which posts the results of acknowledged records."""
-        turned = Latch()
-        self._io_thread.do(lambda now_ms: turned.set())
-        turned.wait()
+    def _wait_for_results(self) -> None:
+        """Waits until the results of acknowledged records are posted: at the end of this turn or the next."""
+        posted = Latch()
+        self._completions.call_when_posted(posted.set)
+        self._io_thread.wakeup()
+        posted.wait()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.backlog import TopicWait
     from client_core.producer.accumulator.buffer_pool import BufferPool
-    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator, TakenOut
     from client_core.producer.results.ticket import Completions
 
 
@@ -184,12 +184,21 @@ class ParkedRequests:
             self._go_on(topic, queue, now_ms, wall_ms, answered=False)
 
     def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
-        """Appends from the queue's front as far as metadata and memory allow."""
+        """Appends from the queue's front as far as metadata and memory allow.
+
+        After the unblocked requests, if their partitions exist now: the turn has yet to look at new metadata.
+        """
+        unblocked = self._unblocked.get(topic)
+        count = self._metadata.cache.partition_count(topic)
+        if unblocked is not None and count not in (None, unblocked.partition_count):
+            self._resume(topic, unblocked, now_ms, wall_ms)
+            return
         while queue.requests:
             request = queue.first
             if request.is_finished:  # cancelled; the cancel command follows
                 self._unpark(request, "error", now_ms)
                 request.drop_not_appended()
+                self.gate.remove(request)
                 continue
             try:
                 went = append(
@@ -209,6 +218,7 @@ class ParkedRequests:
                 self._fail(request, went.error, Phase.METADATA, now_ms)
             elif went.so_far is Appended.ALL:
                 self._unpark(request, "success", now_ms)
+                self.gate.remove(request)
             elif went.so_far is Appended.CHUNK:
                 if request.block_deadline_ms <= now_ms < request.deadline_ms:
                     continue  # it waits for nothing, so its deadline must not end it
@@ -304,22 +314,28 @@ class ParkedRequests:
         """Removes undrained records. Drained ones continue; their response is too late for these requests."""
         if not requests:
             return
-        cancelled: dict[int, list[int]] = {}
-        for owner, indices in self._accumulator.cancel(requests):
-            cancelled.setdefault(id(owner), []).extend(indices)
-        for request in requests:
-            waited_ms = request.deadline_ms - request.submitted_ms
-            error = TimeoutError(
-                f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
-            )
-            failed = request.give_up(error, cancelled.get(id(request), ()), now_ms - request.submitted_ms)
-            self._accumulator.failed.add(request.topic, None, failed)
+
+        def give_up(taken_out: TakenOut) -> None:
+            cancelled: dict[int, list[int]] = {}
+            for owner, indices in taken_out:
+                cancelled.setdefault(id(owner), []).extend(indices)
+            for request in requests:
+                waited_ms = request.deadline_ms - request.submitted_ms
+                error = TimeoutError(
+                    f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
+                )
+                removed = cancelled.get(id(request), ())
+                failed = request.give_up(error, removed, now_ms - request.submitted_ms)
+                self._accumulator.failed.add(request.topic, None, failed)
+
+        self._accumulator.cancel(requests, give_up)
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Removes a cancelled request. Appended records are delivered."""
         if request.is_parked:
             self._unpark(request, "error", now_ms)
             request.drop_not_appended()
+            self.gate.remove(request)
             self._let_next_go_on({request.topic}, now_ms, wall_ms)
         self._deadlines.discard(request.deadline_ms, request)
 
@@ -383,6 +399,7 @@ class ParkedRequests:
         indices = request.drop_not_appended()
         self._accumulator.failed.add(request.topic, None, len(indices))
         request.fail(indices, failure)
+        self.gate.remove(request)
 
     def _end_for_bug(self, request: PendingRequest, bug: BaseException, now_ms: int) -> None:
         """Fails the one request that raised; else it would raise each time and block its queue.
@@ -397,11 +414,16 @@ class ParkedRequests:
         failed = request.give_up(error, (), now_ms - request.submitted_ms)
         self._accumulator.failed.add(request.topic, None, failed)
         request.drop_not_appended()
+        self.gate.remove(request)
 
     # -- leaving ---------------------------------------------------------------------------------------------
 
     def _unpark(self, request: PendingRequest, outcome: str, now_ms: int) -> None:
-        """Removes a waiting request, and reports how long it waited."""
+        """Removes a waiting request, and reports how long it waited.
+
+        The caller then ends it if it failed, and removes it from the gate last: a flush that finds it gone
+        waits for the results that are not posted.
+        """
         self._block_deadlines.discard(request.block_deadline_ms, request)
         queue = self._queues.get(request.topic)
         if not request.has_waited:
@@ -415,7 +437,6 @@ class ParkedRequests:
             phase = None
         had_place_in_pool = request.waiter is not None
         self._release(request)
-        self.gate.remove(request)
         if request.appended is not None:
             self._completions.add(request.appended, request.result(now_ms))
         # The pool itself reports the grants.

@@ -107,6 +107,7 @@ class FailedRecords:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._is_over = False
         self._earlier = 0
         self._records: Counter[tuple[str, int | None]] | None = None
 
@@ -115,10 +116,25 @@ class FailedRecords:
         if not records:
             return
         with self._lock:
-            if self._records is None:
-                self._earlier += records
-            else:
-                self._records[topic, partition] += records
+            self._add(topic, partition, records)
+
+    def _add(self, topic: str, partition: int | None, records: int) -> None:
+        if self._records is None:
+            self._earlier += records
+        else:
+            self._records[topic, partition] += records
+
+    def add_if_open(self, topic: str) -> bool:
+        """Counts a record that was not appended; False after `end`: it is too late for close's report."""
+        with self._lock:
+            if not self._is_over:
+                self._add(topic, None, 1)
+            return not self._is_over
+
+    def end(self) -> None:
+        """Makes `add_if_open` refuse: the report may be read now. Idempotent."""
+        with self._lock:
+            self._is_over = True
 
     def begin_close(self) -> None:
         """Counts failures as unacknowledged from now on. Idempotent."""

@@ -36,6 +36,8 @@ class Completions:
         self._sink = sink
         #: Results that wait to be posted.
         self.finished: Final[deque[tuple[Done, Result]]] = deque()
+        #: Called when these are posted.
+        self.waiting: Final[deque[Callable[[], None]]] = deque()
         self._nobody_posts = False
         self._is_posting = False
 
@@ -48,14 +50,26 @@ class Completions:
     def add(self, done: Done, result: Result) -> None:
         """Adds a finished ticket. Any thread, no lock held."""
         self.finished.append((done, result))
-        # Read after the append: post_from_now_on reads the deque after it has set this.
+        # Read after the append: post_from_now_on reads the deques after it has set this.
+        if self._nobody_posts:
+            self.post()
+
+    def call_when_posted(self, call: Callable[[], None]) -> None:
+        """Calls `call` when all results that are finished now are posted. Any thread; wake the I/O thread."""
+        self.waiting.append(call)
         if self._nobody_posts:
             self.post()
 
     def post(self) -> None:
         """Posts all finished results. A failing sink is logged and affects no other."""
-        if not self.finished:
-            return
+        waiting = len(self.waiting)
+        if self.finished:
+            self._post_finished()
+        with contextlib.suppress(IndexError):
+            for _ in range(waiting):
+                self.waiting.popleft()()
+
+    def _post_finished(self) -> None:
         finished: list[tuple[Done, Result]] = []
         self._is_posting = True
         try:
@@ -69,8 +83,13 @@ class Completions:
 
     def post_from_now_on(self) -> None:
         """Makes later results be posted by the thread that adds them: the I/O thread ends."""
+        self.post()  # before others may post, which would overtake it in `call_when_posted`
         self._nobody_posts = True
         self.post()
+
+    def post_later(self) -> None:
+        """Makes results wait for `post_from_now_on`: the adding thread holds a lock."""
+        self._nobody_posts = False
 
     def _post(self, finished: list[tuple[Done, Result]]) -> None:
         try:

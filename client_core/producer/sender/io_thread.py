@@ -171,7 +171,7 @@ class IoThread:
         #: The next deadline, as the last poll found it; and when to retry a call.
         self._deadline_ms = FOREVER_MS
         self._next_call_ms = FOREVER_MS
-        self.life_cycle = LifeCycle.STARTING
+        self._has_died = False
         #: Turns since the start, and the start of the last one: written by the I/O thread only.
         self.turns = 0
         self.last_turn_ms = clock.now_ms()
@@ -183,6 +183,17 @@ class IoThread:
 
     def __repr__(self) -> str:
         return f"<IoThread {self.life_cycle.name} turns={self.turns} failed_turns={self.failed_turns}>"
+
+    @property
+    def life_cycle(self) -> LifeCycle:
+        """The thread's state. Made of flags that are set once: threads that close at once can't undo it."""
+        if self._has_died:
+            return LifeCycle.FAILED
+        if self._over:
+            return LifeCycle.CLOSED
+        if not self._running:
+            return LifeCycle.CLOSING
+        return LifeCycle.RUNNING if self.was_started else LifeCycle.STARTING
 
     @property
     def failed_turns(self) -> int:
@@ -233,8 +244,6 @@ class IoThread:
         self._accumulator.close()
         self._parked.gate.close()
         self._running = False
-        if self.life_cycle in (LifeCycle.STARTING, LifeCycle.RUNNING):
-            self.life_cycle = LifeCycle.CLOSING
         self._client.wakeup()
 
     def force_close(self) -> None:
@@ -293,8 +302,6 @@ class IoThread:
 
     def _run(self) -> None:
         _log.info("The I/O thread has started")
-        if self.life_cycle is LifeCycle.STARTING:
-            self.life_cycle = LifeCycle.RUNNING
         try:
             while self._running and not self.is_inherited:
                 self._guarded_turn()
@@ -306,7 +313,7 @@ class IoThread:
             while not (self._forced or self.is_inherited) and self._has_work():
                 self._guarded_turn()
         except BaseException:  # noqa: BLE001 -- the outermost: only status and this line report it
-            self.life_cycle = LifeCycle.FAILED
+            self._has_died = True
             _log.critical("The I/O thread has died", exc_info=True)
         finally:
             if not self.is_inherited:
@@ -372,7 +379,7 @@ class IoThread:
                     self._next_call_ms = min(self._next_call_ms, now_ms + delay_ms)
         self._sender.run_once(now_ms)
         self._wakes_by_ms = _AWAKE
-        if self._completions.finished:
+        if self._completions.finished or self._completions.waiting:
             self._completions.post()
         self.turn_times.add(self._clock.now_ms() - now_ms - (self._client.waited_ms - waited_ms))
 
@@ -388,7 +395,14 @@ class IoThread:
         next_ms = min(self._deadline_ms, self._next_call_ms)
         # Before the mailboxes are read: other threads add first, and read this afterwards.
         self._wakes_by_ms = next_ms
-        if self._completions.finished or self._metadata_changed or self._requests or self._commands:
+        completions = self._completions
+        if (
+            completions.finished
+            or completions.waiting
+            or self._metadata_changed
+            or self._requests
+            or self._commands
+        ):
             self._wakes_by_ms = _AWAKE
             return 0
         return max(next_ms - now_ms, 0)
@@ -451,17 +465,20 @@ class IoThread:
         _attempt("give up batches", lambda: self._accumulator.abort_incomplete_batches(forced))
         _attempt("close the network client", self._client.close)
         _attempt("close the metadata", self._metadata.close)
-        if self.life_cycle is not LifeCycle.FAILED:
-            self.life_cycle = LifeCycle.CLOSED
+        # First, so that no other thread posts results that a flush may wait for.
+        self._completions.post_from_now_on()
+        self._accumulator.failed.end()
         # A thread that adds something later reads `_over` afterwards, and sweeps itself.
         self._over = True
         self._sweep_if_over()
-        self._completions.post_from_now_on()
         if self._report_end is not None:
             _attempt("report what was not delivered", self._report_end)
 
     def _sweep_if_over(self) -> None:
         """Fails late requests on the adding thread: the I/O thread has ended."""
-        if self._over:
-            with self._end_lock:
-                self._fail_waiting()
+        if not self._over:
+            return
+        with self._end_lock:
+            self._completions.post_later()  # a callback may come here again
+            self._fail_waiting()
+        self._completions.post_from_now_on()

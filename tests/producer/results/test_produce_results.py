@@ -223,6 +223,38 @@ def test_results_are_posted_together_and_in_order_and_after_the_end_by_the_addin
     assert sink.posted == [[first, second], [waiting], [late]]
 
 
+def test_a_call_that_waits_for_results_comes_after_those_that_were_there_even_at_the_end() -> None:
+    order: list[str] = []
+    completions: Completions
+
+    class Sink:
+        def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
+            # As another thread may call it now.
+            completions.call_when_posted(lambda: order.append("waited"))
+            order.append(f"posted {len(finished)}")
+
+    completions = Completions(Sink())
+    completions.call_when_posted(lambda: order.append("nothing to wait for"))
+    completions.post()
+    completions.add(ignore, ProduceResult(0, (), 0))
+    completions.post()
+    completions.post()
+    completions.add(ignore, ProduceResult(0, (), 0))
+    completions.post_from_now_on()
+    assert order == ["nothing to wait for", "posted 1", "waited", "posted 1", "waited"]
+
+
+def test_results_that_are_added_under_a_lock_are_posted_after_it() -> None:
+    sink = Posts()
+    completions = Completions(sink)
+    completions.post_from_now_on()
+    completions.post_later()
+    completions.add(ignore, ProduceResult(0, (), 0))
+    assert sink.posted == []
+    completions.post_from_now_on()
+    assert len(sink.posted) == 1
+
+
 def test_a_sink_that_fails_is_logged_and_no_more_and_calls_go_on_after_a_callback_that_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

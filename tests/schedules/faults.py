@@ -1,0 +1,229 @@
+"""Faults that schedules must find: changes of the producer's text, planted in a copy of the tree.
+
+The first ones are wrong in plain sight, if a schedule reaches them. Those that end with `-race` need a thread
+that is paused between two lines. Those of `FOUND` were defects of the producer that schedules found first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.mutants.behaviour.mutant import Change, Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_REQUESTS: Final = "client_core/producer/requests"
+_RESULTS: Final = "client_core/producer/results"
+_SENDER: Final = "client_core/producer/sender"
+_ACCUMULATOR: Final = "client_core/producer/accumulator"
+
+
+def _fault(name: str, fault: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, fault, [Change(file, old, new)])
+
+
+PLANTED: Final[Sequence[Mutant]] = (
+    _fault(
+        "send-overtakes",
+        "A send does not wait behind parked requests of its topic.",
+        f"{_REQUESTS}/blocking_calls.py",
+        "if record.topic in self._gate.topics:",
+        "if record.topic in self._gate.topics and self._io_thread.is_current:",
+    ),
+    _fault(
+        "submit-overtakes",
+        "A submit is appended although earlier requests for its topic are parked.",
+        f"{_REQUESTS}/submissions.py",
+        "self.parked.gate.is_blocked(request.topic)",
+        "self.parked.gate.has_callbacks(request.topic)",
+    ),
+    _fault(
+        "done-twice",
+        "A request that ended at its deadline is reported again when its batch comes back.",
+        f"{_REQUESTS}/pending_request.py",
+        """            # Cancelled, or given up at its deadline? The batch was delivered nevertheless.
+            ends, self._has_ended = not self._has_ended, True
+""",
+        """            ends, self._has_ended = True, True
+""",
+    ),
+    _fault(
+        "done-after-cancel",
+        "A cancelled request is reported when its records are acknowledged.",
+        f"{_REQUESTS}/pending_request.py",
+        "            was_running, self._has_ended = not self._has_ended, True\n",
+        "            was_running = not self._has_ended\n",
+    ),
+    _fault(
+        "callback-dropped",
+        "The callback of a send that was never appended is not called.",
+        f"{_RESULTS}/future_record_metadata.py",
+        """            self._outcome = error.with_traceback(None)
+            if self._listeners:
+                self._report()
+""",
+        """            self._outcome = error.with_traceback(None)
+""",
+    ),
+    _fault(
+        "settled-dropped",
+        "A request that is cancelled while it is parked is never settled.",
+        f"{_REQUESTS}/pending_request.py",
+        """            self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
+            return []
+""",
+        """            return []
+""",
+    ),
+    _fault(
+        "memory-leak",
+        "Memory that a send waited for, and then did not need, is not given back.",
+        f"{_REQUESTS}/appending.py",
+        """        if result.reserved_left:
+            pool.deallocate(result.reserved_left)
+""",
+        "",
+    ),
+    _fault(
+        "memory-leak-of-grants",
+        "Memory that is granted to a request as it leaves the queue is not given back.",
+        f"{_REQUESTS}/parked_requests.py",
+        """        if waiter is not None and not waiter.cancel():
+            request.reserved_bytes += waiter.size_bytes
+""",
+        """        if waiter is not None:
+            waiter.cancel()
+""",
+    ),
+    _fault(
+        "flush-early",
+        "A flush does not wait for parked requests.",
+        f"{_REQUESTS}/blocking_calls.py",
+        "            self._gate.wait_for_parked(last_parked, self._clock)\n",
+        "",
+    ),
+    _fault(
+        "flush-before-callbacks",
+        "A flush does not wait for the results to be posted.",
+        f"{_REQUESTS}/blocking_calls.py",
+        "        if not self._completions.is_reported:\n            self._wait_for_results()\n",
+        "",
+    ),
+    _fault(
+        "flushed-falsely",
+        "The report does not count the records of parked requests that fail.",
+        f"{_REQUESTS}/parked_requests.py",
+        """        indices = request.drop_not_appended()
+        self._accumulator.failed.add(request.topic, None, len(indices))
+        request.fail(indices, failure)
+""",
+        """        indices = request.drop_not_appended()
+        request.fail(indices, failure)
+""",
+    ),
+    _fault(
+        "not-flushed-falsely",
+        "The report counts a batch that is tried again as failed.",
+        f"{_SENDER}/batch_settlement.py",
+        "        self._accumulator.reenqueue(batch, now_ms)\n",
+        "        self._accumulator.reenqueue(batch, now_ms)\n"
+        "        self._accumulator.failed.add(*batch.topic_partition, batch.record_count)\n",
+    ),
+    _fault(
+        "cancelled-counted-falsely",
+        "The report counts cancelled records that were never appended, if the producer fails their request.",
+        f"{_REQUESTS}/pending_request.py",
+        """            self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
+            return []
+""",
+        """            self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
+""",
+    ),
+    _fault(
+        "wakeup-forgotten",
+        "A flush does not wake the I/O thread.",
+        f"{_REQUESTS}/blocking_calls.py",
+        """        flush = self._accumulator.begin_flush()
+        self._io_thread.wakeup()
+""",
+        """        flush = self._accumulator.begin_flush()
+""",
+    ),
+    _fault(
+        "notification-forgotten",
+        "A flush is not notified when the last parked request before it is gone.",
+        f"{_REQUESTS}/ordering_gate.py",
+        "                self._wake(self._flushes.popleft())\n",
+        "                self._flushes.popleft().may_go = True\n",
+    ),
+    _fault(
+        "close-before-submits-race",
+        "Close does not wait for requests that are being accepted.",
+        f"{_REQUESTS}/submissions.py",
+        "            self._taken.wait_for(lambda: all(ident == this_thread for ident in "
+        "self._threads_under_way()))\n",
+        "            assert this_thread\n",
+    ),
+    _fault(
+        "closed-read-too-early-race",
+        "A submit reads whether the producer is closed before it says that it is under way.",
+        f"{_REQUESTS}/submissions.py",
+        """        self._under_way[request] = get_ident()
+        try:
+            if self._closed:  # read after the line above is stored: `close` does the reverse
+                raise IllegalStateError(CLOSED)
+""",
+        """        if self._closed:
+            raise IllegalStateError(CLOSED)
+        self._under_way[request] = get_ident()
+        try:
+""",
+    ),
+    _fault(
+        "appends-not-awaited-race",
+        "The end does not wait for appends that began before it.",
+        f"{_ACCUMULATOR}/batch_appender.py",
+        "if self.closed and (self.ended or not append.was_parked):",
+        "if self.ended and not append.appended:",
+    ),
+    _fault(
+        "result-lost-at-the-end-race",
+        "A result that is added as the I/O thread ends is posted by nobody.",
+        f"{_RESULTS}/ticket.py",
+        """        # Read after the append: post_from_now_on reads the deques after it has set this.
+        if self._nobody_posts:
+            self.post()
+""",
+        "",
+    ),
+)
+
+FOUND: Final[Sequence[Mutant]] = (
+    _fault(
+        "gate-left-too-early-race",
+        "A failed request leaves the gate before its result is added: a flush returns before it is posted.",
+        f"{_REQUESTS}/parked_requests.py",
+        """        self._release(request)
+        if request.appended""",
+        """        self._release(request)
+        self.gate.remove(request)
+        if request.appended""",
+    ),
+    _fault(
+        "partition-came-unseen",
+        "A request with memory is appended before those that waited for a partition that exists now.",
+        f"{_REQUESTS}/parked_requests.py",
+        "        if unblocked is not None and count not in (None, unblocked.partition_count):\n",
+        "        if unblocked is not None and count in (None,):\n",
+    ),
+    _fault(
+        "posted-after-over-race",
+        "The I/O thread is over before its last results are posted, and a flush sees that.",
+        f"{_REQUESTS}/blocking_calls.py",
+        "        self._completions.call_when_posted(posted.set)\n",
+        "        self._io_thread.do(lambda now_ms: posted.set())\n",
+    ),
+)
+
+FAULTS: Final = (*PLANTED, *FOUND)
