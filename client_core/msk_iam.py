@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+from botocore.session import Session  # the signer's own dependency
 
 
 class AwsRegionMissing(Exception):
@@ -33,6 +34,8 @@ def token() -> tuple[str, int]:
         raise AwsRegionMissing
     try:
         signed, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
-    except AttributeError:  # the signer reads the access key of None
-        raise AwsCredentialsMissing from None
+    except AttributeError:
+        if Session().get_credentials() is None:  # then the signer reads the access key of None
+            raise AwsCredentialsMissing from None
+        raise
     return str(signed), int(expires_ms)

@@ -131,16 +131,6 @@ PLANTED: Final[Sequence[Mutant]] = (
         "        self._accumulator.failed.add(*batch.topic_partition, batch.record_count)\n",
     ),
     _fault(
-        "cancelled-counted-falsely",
-        "The report counts cancelled records that were never appended, if the producer fails their request.",
-        f"{_REQUESTS}/pending_request.py",
-        """            self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
-            return []
-""",
-        """            self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
-""",
-    ),
-    _fault(
         "wakeup-forgotten",
         "A flush does not wake the I/O thread.",
         f"{_REQUESTS}/blocking_calls.py",

@@ -22,15 +22,19 @@ EXPIRES_MS: Final = 1_780_000_000_000
 
 
 class Signer:
-    """What the signer's module has, as far as we use it."""
+    """What the signer's module has, as far as we use it, and botocore's session."""
 
     def __init__(self) -> None:
         self.regions: list[str] = []
+        self.credentials: object | None = None
         self.signs: Callable[[str], tuple[str, int]] = lambda region: (f"signed-for_{region}", EXPIRES_MS)
 
     def generate_auth_token(self, region: str, aws_debug_creds: bool = False) -> tuple[str, int]:
         self.regions.append(region)
         return self.signs(region)
+
+    def get_credentials(self) -> object | None:
+        return self.credentials
 
 
 @pytest.fixture
@@ -38,6 +42,10 @@ def signer(monkeypatch: pytest.MonkeyPatch) -> Signer:
     stand_in, module = Signer(), ModuleType("aws_msk_iam_sasl_signer")
     module.MSKAuthTokenProvider = stand_in  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    session = ModuleType("botocore.session")
+    session.Session = lambda: stand_in  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "botocore", ModuleType("botocore"))
+    monkeypatch.setitem(sys.modules, session.__name__, session)
     monkeypatch.delitem(sys.modules, "client_core.msk_iam", raising=False)
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
@@ -69,6 +77,18 @@ def test_what_is_missing_is_named_by_the_type_of_the_exception(
     monkeypatch.setenv("AWS_REGION", "ap-south-1")
     with pytest.raises(DisconnectError, match=f"{SETTING} {PLACE} raised AwsCredentialsMissing"):
         retriever.retrieve()
+
+
+def test_another_attribute_error_of_the_signer_is_not_taken_for_missing_credentials(
+    signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_a_bug(region: str) -> tuple[str, int]:
+        raise AttributeError("module 'botocore' has no attribute 'auth'")
+
+    signer.signs, signer.credentials = with_a_bug, object()
+    monkeypatch.setenv("AWS_REGION", "ap-south-1")
+    with pytest.raises(DisconnectError, match=f"{SETTING} {PLACE} raised AttributeError"):
+        ProviderJwtRetriever(TokenProvider(PLACE)).retrieve()
 
 
 def test_without_the_extra_it_is_a_config_error_that_says_what_to_install(
