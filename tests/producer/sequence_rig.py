@@ -109,6 +109,24 @@ def manager(*, ready: bool = True, epoch: int = 0, restarts: bool = False) -> Tr
     return made
 
 
+def next_sequence(of: TransactionManager, topic_partition: TopicPartition = ORDERS_0) -> int:
+    """The sequence of the next record drained to the partition. This and the next two: for all tests."""
+    return of._entry(topic_partition).next_sequence
+
+
+def first_in_flight_sequence(
+    of: TransactionManager, topic_partition: TopicPartition = ORDERS_0
+) -> int | None:
+    """The lowest unfinished sequence, which a retry must wait for (IDM-03); None without one."""
+    in_flight = of._entry(topic_partition).in_flight
+    return in_flight[0].base_sequence if in_flight else None
+
+
+def is_unresolved(of: TransactionManager, topic_partition: TopicPartition = ORDERS_0) -> bool:
+    """Whether a batch was given up after it was sent, so that it may or may not be in the log (IDM-05)."""
+    return topic_partition in of._unresolved
+
+
 def drain(
     to: TransactionManager, *, records: int = 1, topic_partition: TopicPartition = ORDERS_0
 ) -> ProducerBatch:

@@ -132,12 +132,12 @@ PLANTED: Final[Sequence[Mutant]] = (
     ),
     _fault(
         "wakeup-forgotten",
-        "A flush does not wake the I/O thread.",
-        f"{_REQUESTS}/blocking_calls.py",
-        """        flush = self._accumulator.begin_flush()
-        self._io_thread.wakeup()
+        "A command for the I/O thread, such as a grant of memory, does not wake it.",
+        f"{_SENDER}/io_thread.py",
+        """        self._commands.append(command)
+        self.wakeup()
 """,
-        """        flush = self._accumulator.begin_flush()
+        """        self._commands.append(command)
 """,
     ),
     _fault(

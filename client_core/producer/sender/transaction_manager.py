@@ -357,23 +357,8 @@ class TransactionManager:
         self._entry(batch.topic_partition).add_in_flight(batch)
         self._left.pop(batch.topic_partition, None)
 
-    def sequence_number(self, topic_partition: TopicPartition) -> int:
-        """Returns the sequence of the next record drained to the partition."""
-        return self._entry(topic_partition).next_sequence
-
     def has_in_flight_batches(self, topic_partition: TopicPartition) -> bool:
         return bool(self._entry(topic_partition).in_flight)
-
-    def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int | None:
-        """Returns the lowest unfinished sequence, which a retry must wait for (IDM-03); None without one."""
-        in_flight = self._entry(topic_partition).in_flight
-        return in_flight[0].base_sequence if in_flight else None
-
-    def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether a batch was given up after it was sent, so that it may or may not be in the log
-        (IDM-05).
-        """
-        return topic_partition in self._unresolved
 
     # -- outcomes of batches (Sender) ------------------------------------------------------------------------
 

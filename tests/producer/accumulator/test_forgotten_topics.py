@@ -17,7 +17,7 @@ from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.sender.transaction_manager import MOST_LEFT
 from tests.golden.adapters_producer import cluster_of
 from tests.producer.batches import RECORD, TOPIC, Bench, CountingSequences
-from tests.producer.sequence_rig import PRODUCER, drain, manager
+from tests.producer.sequence_rig import PRODUCER, drain, first_in_flight_sequence, manager
 from tests.soak.simulated import SimulatedSoak
 from tests.support.hostile_runs import without_log
 from tests.support.producer_rig import ProducerRig
@@ -147,7 +147,7 @@ def test_within_an_epoch_a_partition_that_comes_back_goes_on_with_its_numbers_an
     batch = drain(made, topic_partition=ORDERS_0)
     assert batch.base_sequence == 1
     new_epoch(made)
-    assert made.first_in_flight_sequence(ORDERS_0) == 1
+    assert first_in_flight_sequence(made, ORDERS_0) == 1
 
 
 LEFT: Final = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]

@@ -21,8 +21,11 @@ from tests.producer.sequence_rig import (
     acknowledged_rig,
     answer,
     epoch_of,
+    first_in_flight_sequence,
     in_flight,
+    is_unresolved,
     new_rig,
+    next_sequence,
     queued,
     send,
     send_and_acknowledge,
@@ -185,8 +188,8 @@ def test_out_of_order_right_behind_what_is_acknowledged_begins_a_new_epoch() -> 
     answer(rig, 2, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
     rig.turn()
     assert epoch_of(rig) == 1
-    assert rig.idempotence.sequence_number(ORDERS_0) == 1
-    assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 0
+    assert next_sequence(rig.idempotence, ORDERS_0) == 1
+    assert first_in_flight_sequence(rig.idempotence, ORDERS_0) == 0
 
 
 def is_stale(rig: SenderRig) -> bool:
@@ -261,7 +264,7 @@ def test_a_batch_under_the_old_epoch_is_retried_until_it_succeeds() -> None:
         assert not healthy.done()
         rig.answer(produced(ORDERS_1, error=error, offset=0), turns=2)
     assert healthy.result(0).offset == 0
-    assert rig.idempotence.sequence_number(ORDERS_1) == 1
+    assert next_sequence(rig.idempotence, ORDERS_1) == 1
 
 
 def refuse_both(rig: SenderRig) -> None:
@@ -291,7 +294,7 @@ def test_queued_records_go_on_under_a_new_id_after_the_last_epoch() -> None:
     assert not healthy.done()
     rig.answer(produced(ORDERS_1, offset=10))
     assert healthy.result(0).offset == 10
-    assert rig.idempotence.sequence_number(ORDERS_1) == 1
+    assert next_sequence(rig.idempotence, ORDERS_1) == 1
 
 
 @pytest.mark.behaviour("IDM-04")
@@ -306,7 +309,7 @@ def test_a_batch_is_retried_under_the_new_id() -> None:
     (batch,) = rig.sent()
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (PRODUCER_ID + 1, 0, 0)
     assert not future.done()
-    assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    assert next_sequence(rig.idempotence, ORDERS_0) == 1
 
 
 # -- a broker that forgot the producer -----------------------------------------------------------------------
@@ -398,13 +401,13 @@ def first_of_two_expired(answered: Errors) -> tuple[SenderRig, FutureRecordMetad
     rig.client.backoff(rig.node, 10)
     rig.turn()
     assert isinstance(first.exception(0), TimeoutError)
-    assert rig.idempotence.has_unresolved_sequence(ORDERS_0)
+    assert is_unresolved(rig.idempotence, ORDERS_0)
     assert rig.sender.in_flight_batches == 0
     return rig, second
 
 
 def unresolved(rig: SenderRig) -> bool:
-    return rig.idempotence.has_unresolved_sequence(ORDERS_0)
+    return is_unresolved(rig.idempotence, ORDERS_0)
 
 
 @pytest.mark.behaviour("IDM-05")
@@ -421,7 +424,7 @@ def test_a_success_behind_an_expired_batch_lets_the_next_go() -> None:
     answer(rig, 2, offset=2)
     assert second.result(0).offset == 2
     assert (queued(rig), in_flight(rig)) == ([None], 0)
-    assert rig.idempotence.sequence_number(ORDERS_0) == 3
+    assert next_sequence(rig.idempotence, ORDERS_0) == 3
     assert unresolved(rig)
     rig.turn()
     assert not unresolved(rig)
@@ -439,7 +442,7 @@ def test_a_gap_behind_an_expired_batch_begins_a_new_epoch() -> None:
     answer(rig, 2, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert len(queued(rig)) == 2
     rig.turn()
-    assert (epoch_of(rig), rig.idempotence.sequence_number(ORDERS_0), unresolved(rig)) == (1, 1, False)
+    assert (epoch_of(rig), next_sequence(rig.idempotence, ORDERS_0), unresolved(rig)) == (1, 1, False)
 
 
 @pytest.mark.behaviour("IDM-04", "IDM-05")
@@ -448,7 +451,7 @@ def test_when_all_that_was_sent_is_too_old_a_new_epoch_resolves_it() -> None:
     rig = new_rig()
     future = send(rig)
     answer(rig, 0, error=Errors.NOT_LEADER_OR_FOLLOWER)
-    assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    assert next_sequence(rig.idempotence, ORDERS_0) == 1
     rig.clock.advance(15_000)
     rig.client.disconnect(rig.node.id)
     rig.client.backoff(rig.node, 10)
@@ -467,21 +470,21 @@ def test_the_batch_after_one_that_expired_on_its_second_attempt_begins_a_new_epo
     request_timeout_ms, rest_ms = 5_000, 2_500
     rig = SenderRig(idempotent=True, retry_backoff_ms=0, delivery_timeout_ms=request_timeout_ms + rest_ms)
     first = send(rig)
-    assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    assert next_sequence(rig.idempotence, ORDERS_0) == 1
     rig.clock.advance(request_timeout_ms)
     for expected in (0, 1):  # it times out, and is sent again
         rig.turn()
         assert in_flight(rig) == expected
         assert rig.idempotence.has_in_flight_batches(ORDERS_0)
-        assert rig.idempotence.sequence_number(ORDERS_0) == 1
+        assert next_sequence(rig.idempotence, ORDERS_0) == 1
     rig.turn_after(rest_ms)
     assert "Expiring 1 record(s) for orders-0" in str(first.exception(0))
     assert in_flight(rig) == 1, "the request is still on its way"
     rig.turn()
-    assert (epoch_of(rig), rig.idempotence.sequence_number(ORDERS_0)) == (1, 0)
+    assert (epoch_of(rig), next_sequence(rig.idempotence, ORDERS_0)) == (1, 0)
     second = rig.send(turns=2)
-    assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 0
-    assert rig.idempotence.sequence_number(ORDERS_0) == 1
+    assert first_in_flight_sequence(rig.idempotence, ORDERS_0) == 0
+    assert next_sequence(rig.idempotence, ORDERS_0) == 1
     rig.turn_after(rest_ms)  # the first one's request times out, and takes the second with it
     assert rig.idempotence.has_in_flight_batches(ORDERS_0)
     assert not second.done()
@@ -499,7 +502,7 @@ def test_the_first_batch_of_a_partition_goes_alone_and_then_five_at_a_time() -> 
     rig.respond(produced(ORDERS_0, offset=0))
     for _ in range(9):
         rig.send(turns=2)
-    assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 1
+    assert first_in_flight_sequence(rig.idempotence, ORDERS_0) == 1
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) <= 5
 
 
@@ -582,7 +585,7 @@ def test_a_batch_that_packed_worse_than_expected_is_sent_in_parts_under_its_sequ
     rig.update_leaders(2, nodes=2)
     first, second = (rig.append(1, value=bytes(16_384 // 2)) for _ in range(2))
     rig.turn()
-    assert manager.sequence_number(ORDERS_1) == 2
+    assert next_sequence(manager, ORDERS_1) == 2
     assert [request.builder.api.name for request in rig.client.requests] == ["Produce"]
     (batch,) = rig.sender.in_flight_batches_of(ORDERS_1)
     assert is_in_flight(batch)
@@ -595,7 +598,7 @@ def test_a_batch_that_packed_worse_than_expected_is_sent_in_parts_under_its_sequ
         assert rig.sent_sequence(0) == (0, offset)
         rig.answer(produced(ORDERS_1, offset=offset))
         assert future.result(0).offset == offset
-        assert manager.sequence_number(ORDERS_1) == 2
+        assert next_sequence(manager, ORDERS_1) == 2
         assert manager._entry(ORDERS_1).last_acked_sequence == offset
     assert rig.accumulator.batches_of(ORDERS_1) == ()
     assert rig.events.of(BatchSplit) == [BatchSplit("orders", 1, 2)]

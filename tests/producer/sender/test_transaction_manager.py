@@ -26,7 +26,17 @@ from client_core.producer.accumulator.producer_batch import ProducerBatch, Produ
 from client_core.producer.sender.produce_request import ProduceRequestBuilder
 from client_core.producer.sender.transaction_manager import State, TransactionManager
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
-from tests.producer.sequence_rig import PRODUCER, acknowledged_rig, drain, in_flight, manager, sequence_of
+from tests.producer.sequence_rig import (
+    PRODUCER,
+    acknowledged_rig,
+    drain,
+    first_in_flight_sequence,
+    in_flight,
+    is_unresolved,
+    manager,
+    next_sequence,
+    sequence_of,
+)
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, together
 
 if TYPE_CHECKING:
@@ -140,7 +150,7 @@ def test_a_fatal_error_is_left_where_a_producer_restarts() -> None:
         assert made.init_delay_ms(1_000) > 0, "a broker that refuses every batch is not asked for each"
         made.init_sent()
         made.init_succeeded(PRODUCER._replace(producer_id=78))
-        assert made.sequence_number(ORDERS_0) == 0
+        assert next_sequence(made, ORDERS_0) == 0
 
 
 def test_an_unexpected_error_is_tried_again_after_growing_pauses() -> None:
@@ -173,16 +183,16 @@ def test_a_bug_of_ours_is_not_left_by_a_restart() -> None:
 )
 def test_sequences_begin_at_zero_count_records_and_overflow_to_zero() -> None:
     made = manager()
-    counted = [made.sequence_number(ORDERS_0)]
+    counted = [next_sequence(made, ORDERS_0)]
     for records in (3, 2**31 - 4, 100, 2**31 - 1):
         batch = ProducerBatch(ORDERS_0, MemoryRecordsBuilder(100), 0)
         batch.record_count = records
         made.assign_sequence(batch)
         made.handle_completed_batch(batch, 0)
         assert batch.base_sequence == counted[-1]
-        counted.append(made.sequence_number(ORDERS_0))
+        counted.append(next_sequence(made, ORDERS_0))
     assert counted == [0, 3, 2**31 - 1, 99, 98]
-    assert made.sequence_number(ORDERS_1) == 0
+    assert next_sequence(made, ORDERS_1) == 0
 
 
 def test_a_batch_without_sequence_is_not_tracked_and_resolves_nothing() -> None:
@@ -190,18 +200,18 @@ def test_a_batch_without_sequence_is_not_tracked_and_resolves_nothing() -> None:
     with pytest.raises(IllegalStateError, match="when sequence is not set"):
         made.add_in_flight_batch(batch)
     made.mark_sequence_unresolved(batch)
-    assert not made.has_unresolved_sequence(ORDERS_0)
+    assert not is_unresolved(made, ORDERS_0)
 
 
 @pytest.mark.behaviour("IDM-03")
 def test_the_lowest_unfinished_sequence_is_returned() -> None:  # IDM-03
     made = manager()
     first, second = drain(made), drain(made)
-    assert made.first_in_flight_sequence(ORDERS_0) == 0
+    assert first_in_flight_sequence(made, ORDERS_0) == 0
     made.handle_completed_batch(first, 0)
-    assert made.first_in_flight_sequence(ORDERS_0) == 1
+    assert first_in_flight_sequence(made, ORDERS_0) == 1
     made.handle_completed_batch(second, 1)
-    assert made.first_in_flight_sequence(ORDERS_0) is None
+    assert first_in_flight_sequence(made, ORDERS_0) is None
     assert not made.has_in_flight_batches(ORDERS_0)
 
 
@@ -211,11 +221,11 @@ def test_a_refused_batch_leaves_a_gap_and_so_bumps_the_epoch() -> None:
     first, second = drain(made, records=2), drain(made)
     made.handle_failed_batch(first, RecordTooLargeError(), adjust_sequences=True)
     assert epoch_of(made) == 0  # the one behind it may be in the log all the same
-    assert made.has_unresolved_sequence(ORDERS_0)
+    assert is_unresolved(made, ORDERS_0)
     assert made.can_retry(second, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, None)  # it is not
     assert epoch_of(made) == 1
     assert sequence_of(second) == (1, 0)  # the one behind it closes the gap
-    assert made.sequence_number(ORDERS_0) == 1
+    assert next_sequence(made, ORDERS_0) == 1
 
 
 def test_a_batch_behind_a_refused_one_that_is_in_the_log_closes_the_gap_without_a_new_epoch() -> None:
@@ -225,7 +235,7 @@ def test_a_batch_behind_a_refused_one_that_is_in_the_log_closes_the_gap_without_
     made.handle_completed_batch(second, 7)
     made.maybe_resolve_sequences()
     assert epoch_of(made) == 0
-    assert not made.has_unresolved_sequence(ORDERS_0)
+    assert not is_unresolved(made, ORDERS_0)
 
 
 def test_of_batches_given_up_around_it_one_that_nothing_precedes_any_more_shows_the_gap() -> None:
@@ -312,7 +322,7 @@ def last_acked(made: TransactionManager) -> int | None:
 
 
 def unresolved(made: TransactionManager) -> bool:
-    return made.has_unresolved_sequence(ORDERS_0)
+    return is_unresolved(made, ORDERS_0)
 
 
 @pytest.mark.behaviour("IDM-04")
@@ -320,7 +330,7 @@ def unresolved(made: TransactionManager) -> bool:
 def test_a_forgotten_producer_numbers_what_is_in_flight_from_zero_once() -> None:
     made = manager(epoch=1)
     first, *others = [drain(made) for _ in range(5)]
-    assert made.sequence_number(ORDERS_0) == 5
+    assert next_sequence(made, ORDERS_0) == 5
     first.complete(500, 0)
     made.handle_completed_batch(first, 500)
     assert made.can_retry(others[0], Errors.UNKNOWN_PRODUCER_ID, None)
@@ -339,14 +349,14 @@ def test_of_two_partitions_only_the_one_that_asked_for_it_begins_anew() -> None:
     for batch in acknowledged:
         made.handle_completed_batch(batch, None)
     second = {one: drain(made, topic_partition=one) for one in (ORDERS_0, ORDERS_1)}
-    assert [made.sequence_number(one) for one in second] == [2, 2]
+    assert [next_sequence(made, one) for one in second] == [2, 2]
     assert made.can_retry(acknowledged[0], Errors.UNKNOWN_PRODUCER_ID, 400)
     made.handle_completed_batch(acknowledged[1], None)
     made.bump_epoch_if_required()
     made.init_sent()  # its epochs are used up
     made.init_succeeded(ProducerIdAndEpoch(78, 0))
-    assert [made.sequence_number(one) for one in second] == [1, 2]
-    assert [made.first_in_flight_sequence(one) for one in second] == [0, 1]
+    assert [next_sequence(made, one) for one in second] == [1, 2]
+    assert [first_in_flight_sequence(made, one) for one in second] == [0, 1]
     assert [made._entry(one).in_flight for one in second] == [[batch] for batch in second.values()]
 
 
@@ -362,13 +372,13 @@ def test_a_partition_goes_on_under_its_old_id_until_all_is_answered() -> None:
     made.init_sent()
     made.init_succeeded(ProducerIdAndEpoch(78, 0))
     made.handle_completed_batch(first, 500)
-    assert (made.sequence_number(ORDERS_0), last_acked(made)) == (2, 0)
+    assert (next_sequence(made, ORDERS_0), last_acked(made)) == (2, 0)
     assert made._entry(ORDERS_0).in_flight == [second]
     assert sequence_of(second) == (LAST_EPOCH, 1)
     made.handle_completed_batch(second, 500)
     assert not made.has_in_flight_batches(ORDERS_0)
     assert drain(made).base_sequence == 0
-    assert (made.sequence_number(ORDERS_0), last_acked(made)) == (1, None)
+    assert (next_sequence(made, ORDERS_0), last_acked(made)) == (1, None)
 
 
 @pytest.mark.behaviour("IDM-04")
@@ -376,15 +386,15 @@ def test_a_partition_goes_on_under_its_old_id_until_all_is_answered() -> None:
 def test_a_new_id_sets_back_the_partition_that_asked_for_it() -> None:
     made = manager(epoch=LAST_EPOCH)
     for one in (ORDERS_0, ORDERS_1):
-        assert made.sequence_number(one) == 0
+        assert next_sequence(made, one) == 0
         made.handle_completed_batch(drain(made, records=3, topic_partition=one), 0)
-        assert made.sequence_number(one) == 3
+        assert next_sequence(made, one) == 3
     made.request_epoch_bump(ORDERS_0)
     made.bump_epoch_if_required()
     assert made.state is State.UNINITIALIZED
     made.init_sent()
     made.init_succeeded(ProducerIdAndEpoch(78, 0))
-    assert [made.sequence_number(one) for one in (ORDERS_0, ORDERS_1)] == [0, 3]
+    assert [next_sequence(made, one) for one in (ORDERS_0, ORDERS_1)] == [0, 3]
 
 
 def time_out(made: TransactionManager, batch: ProducerBatch) -> None:
@@ -405,14 +415,14 @@ def test_a_timeout_with_nothing_else_in_flight_begins_a_new_epoch() -> None:
     assert not unresolved(made)
 
     second = drain(made)
-    assert made.sequence_number(ORDERS_0) == 2
+    assert next_sequence(made, ORDERS_0) == 2
     made.mark_sequence_unresolved(second)
     time_out(made, second)
     assert unresolved(made)
     made.maybe_resolve_sequences()
     assert not unresolved(made)
     assert epoch_of(made) == 6
-    assert made.sequence_number(ORDERS_0) == 0
+    assert next_sequence(made, ORDERS_0) == 0
 
 
 @pytest.mark.behaviour("IDM-05")
@@ -420,19 +430,19 @@ def test_a_timeout_with_nothing_else_in_flight_begins_a_new_epoch() -> None:
 def test_a_success_behind_two_timeouts_needs_no_new_epoch() -> None:
     made = manager(epoch=5)
     first, second, third = (drain(made) for _ in range(3))
-    assert made.sequence_number(ORDERS_0) == 3
+    assert next_sequence(made, ORDERS_0) == 3
     made.mark_sequence_unresolved(first)
     for batch in (first, second):
         time_out(made, batch)
         made.maybe_resolve_sequences()
         assert epoch_of(made) == 5
         assert unresolved(made)
-        assert not made.has_unresolved_sequence(ORDERS_1)
+        assert not is_unresolved(made, ORDERS_1)
     made.handle_completed_batch(third, 500)  # so the expired ones are in the log, too
     made.maybe_resolve_sequences()
     assert epoch_of(made) == 5
     assert not unresolved(made)
-    assert made.sequence_number(ORDERS_0) == 3
+    assert next_sequence(made, ORDERS_0) == 3
 
 
 @pytest.mark.behaviour("IDM-04", "IDM-05")
@@ -513,10 +523,10 @@ def test_a_healthy_partition_retries_under_its_old_epoch_and_then_begins_the_new
     assert made.producer_id_and_epoch.epoch == 1
     assert [sequence_of(forgotten), sequence_of(behind)] == [(1, 0), (1, 1)]
     assert behind.sequence_has_been_reset
-    assert made.first_in_flight_sequence(ORDERS_0) == 0
+    assert first_in_flight_sequence(made, ORDERS_0) == 0
     assert sequence_of(healthy) == (0, 1)
     assert not healthy.sequence_has_been_reset
-    assert made.first_in_flight_sequence(ORDERS_1) == 1
+    assert first_in_flight_sequence(made, ORDERS_1) == 1
 
     rig.send(1)
     assert len(rig.accumulator.batches_of(ORDERS_1)) == 1, "not while the old epoch is in flight"
@@ -538,8 +548,8 @@ def test_a_healthy_partition_retries_under_its_old_epoch_and_then_begins_the_new
     (new,) = rig.sender.in_flight_batches_of(ORDERS_1)
     assert new is waiting
     assert sequence_of(new) == (1, 0)
-    assert made.sequence_number(ORDERS_1) == 1
+    assert next_sequence(made, ORDERS_1) == 1
     while in_flight(rig):
         rig.answer(together(produced(ORDERS_0, offset=1), produced(ORDERS_1, offset=1)), turns=2)
     assert not made.has_in_flight_batches(ORDERS_1)
-    assert made.sequence_number(ORDERS_1) == 1
+    assert next_sequence(made, ORDERS_1) == 1
