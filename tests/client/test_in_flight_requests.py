@@ -304,6 +304,7 @@ def test_an_answer_in_pieces_that_is_another_requests_is_no_answer() -> None:
         waiting.feed(encode_response_header(ApiKey.METADATA, 12, 4) + bytes(2_000), 2_010)
 
 
+@pytest.mark.java("SaslAuthenticatorTest.ConvertListOffsetResponseToSaslHandshakeResponse")
 def test_another_correlation_id_is_named_with_the_request_and_an_unexpected_frame_is_an_error() -> None:
     payload = frame_of(ApiKey.PRODUCE, 12, 4, ANSWER)
     with pytest.raises(CorrelationIdMismatchError) as caught:

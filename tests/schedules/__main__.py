@@ -112,7 +112,8 @@ def _play_faults(only: str) -> int:
 
 
 def _digest() -> str:
-    files = [*(_ROOT / "client_core").rglob("*.py"), *(_ROOT / "tests" / "schedules").glob("*.py")]
+    files = [*(_ROOT / "client_core").rglob("*.py")]
+    files += [_ROOT / "tests" / "schedules" / f"{name}.py" for name in ("schedule", "turns")]
     files += [_ROOT / "tests" / "support" / f"{name}.py" for name in ("model_brokers", "mock_client")]
     texts = [f"{path.relative_to(_ROOT)}\0{path.read_text(encoding='utf-8')}" for path in sorted(files)]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]

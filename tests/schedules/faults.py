@@ -132,13 +132,10 @@ PLANTED: Final[Sequence[Mutant]] = (
     ),
     _fault(
         "wakeup-forgotten",
-        "A command for the I/O thread, such as a grant of memory, does not wake it.",
+        "A submitted request does not wake the I/O thread.",
         f"{_SENDER}/io_thread.py",
-        """        self._commands.append(command)
-        self.wakeup()
-""",
-        """        self._commands.append(command)
-""",
+        "        if wake or request.deadline_ms < self._wakes_by_ms:\n",
+        "        if wake and request.deadline_ms < 0:\n",
     ),
     _fault(
         "notification-forgotten",

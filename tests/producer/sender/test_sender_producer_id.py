@@ -10,8 +10,10 @@ from client_core.client.kafka_client import LeastLoadedNode
 from client_core.error_codes import Errors
 from client_core.errors import ClusterAuthorizationError, TimeoutError, UnsupportedVersionError
 from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.sender.transaction_manager import State
 from tests.support.mock_client import MockClient
+from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import (
     DELIVERY_TIMEOUT_MS,
     ORDERS_0,
@@ -48,10 +50,23 @@ def waiting_rig() -> SenderRig:
     return SenderRig(idempotent=True, has_producer_id=False)
 
 
+@pytest.mark.java("TransactionManagerTest.FailIfNotReadyForSendIdempotentProducer")
+def test_a_send_is_not_refused_while_there_is_no_producer_id() -> None:
+    rig = ProducerRig(topics={"orders": 1}, enable_idempotence=True)
+    futures = []
+    for state in (State.UNINITIALIZED, State.INITIALIZING):
+        assert rig.producer._transaction_manager is not None
+        assert rig.producer._transaction_manager.state is state
+        futures.append(rig.producer.send(ProducerRecord("orders", b"v")))
+        rig.turn()
+    assert not any(future.done() for future in futures)
+    rig.answer(producer_id_given(), turns=2)
+    rig.answer(produced(ORDERS_0, offset=0))
+    assert [future.result(0).offset for future in futures] == [0, 1]
+
+
 @pytest.mark.behaviour("IDM-01")
-@pytest.mark.java(
-    "SenderTest.InitProducerIdRequest", "TransactionManagerTest.FailIfNotReadyForSendIdempotentProducer"
-)
+@pytest.mark.java("SenderTest.InitProducerIdRequest")
 def test_a_producer_id_is_asked_for_before_anything_is_drained() -> None:
     rig = waiting_rig()
     rig.send(turns=3)
@@ -106,6 +121,7 @@ def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
     "SenderTest.UnsupportedVersionInProduceRequest",
 )
 def test_a_broker_that_is_too_old_for_an_id_or_for_a_batch_fails_everything_from_now_on() -> None:
+    """Java's `send` itself raises then; ours fails the record in the next turn, with the same error."""
     for rig in (waiting_rig(), SenderRig(idempotent=True)):
         future = rig.append()
         rig.client.prepare_unsupported_version_response()
