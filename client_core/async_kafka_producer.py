@@ -145,6 +145,7 @@ class AsyncKafkaProducer(Generic[K, V]):
         self._resolved = _Resolved(self._producer.post_at_end_of_turn)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sends_in_a_row = 0
+        self._has_closed_interceptors = False
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._producer)[1:]}"
@@ -338,12 +339,17 @@ class AsyncKafkaProducer(Generic[K, V]):
     async def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
         """Sends accepted records for up to timeout_ms, fails the rest, and returns the report.
 
-        A cancelled close continues in its thread.
+        A cancelled close continues in its thread, and closes the interceptors when it is done.
         """
-        loop = asyncio.get_running_loop()
-        report = await loop.run_in_executor(None, self._producer.close, timeout_ms)
-        self._preparation.close()
-        return report
+        closing = asyncio.get_running_loop().run_in_executor(None, self._producer.close, timeout_ms)
+        closing.add_done_callback(self._close_interceptors)
+        return await asyncio.shield(closing)
+
+    def _close_interceptors(self, _: object) -> None:
+        """Once: `close` may be called again. Event loop."""
+        if not self._has_closed_interceptors:
+            self._has_closed_interceptors = True
+            self._preparation.close()
 
     def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()

@@ -195,6 +195,7 @@ class Schedule:
         self._weights = (random.choice((1, 3, 10)), random.choice((1, 3, 10, 30)), random.choice((1, 3, 10)))
         self._preempts = random.choice((0.0, 0.1, 0.3, 0.6))
         self._callers: list[Actor] = []
+        self._steps = 0
 
     # -- callers ---------------------------------------------------------------------------------------------
 
@@ -413,18 +414,14 @@ class Schedule:
 
     def run(self) -> Ran:
         """Raises Broken."""
-        steps = 0
         try:
             self._start()
-            while not all(actor.is_over for actor in self.turns.actors):
-                steps += 1
-                assert steps < _MOST_STEPS, f"not over: {self.turns.actors}"
-                self._choose()
+            self.turns.run(self._choose)
             self._check_end()
         except AssertionError as error:
-            raise Broken(f"seed {self.seed}, step {steps}: {error}") from error
+            raise Broken(f"seed {self.seed}, step {self._steps}: {error}") from error
         self.counts["preempted"] = self.turns.preempted
-        return Ran(self.seed, steps, self.counts)
+        return Ran(self.seed, self._steps, self.counts)
 
     def _start(self) -> None:
         random, turns = self.random, self.turns
@@ -436,30 +433,37 @@ class Schedule:
             self._callers.append(turns.start(f"caller {caller}", work))
         turns.start("closer", self._closer(Random(random.random())))
 
-    def _choose(self) -> None:
-        """Gives one actor a turn, or the brokers, or lets time pass."""
+    def _choose(self) -> tuple[Actor, int] | None:
+        """Lets brokers act and time pass; returns who goes on, and for how many lines. None: all is over."""
+        while not all(actor.is_over for actor in self.turns.actors):
+            self._steps += 1
+            assert self._steps < _MOST_STEPS, f"not over: {self.turns.actors}"
+            actor = self._draw()
+            if actor is None:
+                continue
+            if self.random.random() >= self._preempts:
+                return actor, 0
+            return actor, self.random.randrange(1, self.random.choice((4, 12, 40, 150, 400)))
+        return None
+
+    def _draw(self) -> Actor | None:
+        """One who can go on; or None, after brokers have acted or time has passed."""
         random, now_ms = self.random, self.clock._now_ms
         actors = self.turns.actors
         able = [actor for actor in actors if actor.can_run(now_ms)]
         of_callers, of_io, of_brokers = self._weights
         weights = [of_io if actor.name == "io" else of_callers for actor in able]
         total = sum(weights)
-        if random.random() * (total + of_brokers) >= total:
-            if not able and not (self.client.requests and random.random() < 0.8):
-                deadline_ms = min(
-                    (actor.deadline_ms for actor in actors if not actor.is_over), default=FOREVER_MS
-                )
-                if deadline_ms < FOREVER_MS:
-                    self.clock.advance(deadline_ms - now_ms)
-                    return
-                assert self.client.requests or not self._is_well, f"all wait for ever: {actors}"
-            self._step_of_brokers()
-            return
-        (actor,) = random.choices(able, weights)
-        lines = 0
-        if self._preempts and random.random() < self._preempts:
-            lines = random.randrange(1, random.choice((4, 12, 40, 150, 400)))
-        self.turns.give(actor, lines=lines)
+        if random.random() * (total + of_brokers) < total:
+            return random.choices(able, weights)[0]
+        if not able and not (self.client.requests and random.random() < 0.8):
+            deadline_ms = min((one.deadline_ms for one in actors if not one.is_over), default=FOREVER_MS)
+            if deadline_ms < FOREVER_MS:
+                self.clock.advance(deadline_ms - now_ms)
+                return None
+            assert self.client.requests or not self._is_well, f"all wait for ever: {actors}"
+        self._step_of_brokers()
+        return None
 
     # -- what must hold --------------------------------------------------------------------------------------
 

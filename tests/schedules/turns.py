@@ -3,6 +3,7 @@
     turns = Turns()                                    clock = TurnClock(turns)
     actor = turns.start("caller", work)                a thread that waits for its first turn
     turns.give(actor, lines=40)                        it runs until it pauses, or for 40 lines
+    turns.run(choose)                                  or: `choose` returns who goes on, each time, until None
 
 The threads are real, and so are the producer's locks. A thread pauses where it would block (a wait by the
 clock, a latch), where it calls `pause`, or after a number of lines in client_core/producer or /metadata. It
@@ -10,8 +11,9 @@ never pauses inside a `with` block of a lock, so no other thread finds one taken
 are where threads can interfere. A wait on a condition ends by its notification or at its deadline, and not
 before, so a notification that is forgotten is noticed.
 
-Nothing depends on wall-clock time: a run is repeated by the same choices. The chooser's thread owns all
-methods but `pause`, `adopt` and the clock's. Every actor is a daemon: a failed run leaves its threads paused.
+Nothing depends on wall-clock time: a run is repeated by the same choices. In `run` the thread that pauses
+chooses, so that one that goes on by itself costs no switch. Every actor is a daemon: a failed run leaves its
+threads paused.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
-#: A turn that takes longer hangs: a thread blocks on something that no pause stands for.
-_LONGEST_TURN_S: Final = patient(60.0)
+#: What takes longer hangs: a thread blocks on something that no pause stands for.
+_LONGEST_S: Final = patient(120.0)
 _CORE: Final = Path(client_core.__file__).parent
 _PAUSED_IN: Final = tuple(f"{_CORE / room}/" for room in ("producer", "metadata"))
 _LATCH_WAIT: Final[CodeType] = Latch.wait.__code__
@@ -45,8 +47,8 @@ _IO_THREAD_RUN: Final[CodeType] = IoThread._run.__code__
 
 @cache
 def _lines_under_locks() -> dict[str, frozenset[int]]:
-    """The lines of client_core inside `with` blocks of locks, by file."""
-    return {str(path): _of_file(path) for path in _CORE.rglob("*.py")}
+    """The lines inside `with` blocks of locks, by file."""
+    return {str(path): _of_file(path) for room in _PAUSED_IN for path in Path(room).rglob("*.py")}
 
 
 def _of_file(path: Path) -> frozenset[int]:
@@ -65,7 +67,7 @@ def _is_lock(item: ast.withitem) -> bool:
 class Actor:
     """One thread. Its fields change while it is paused, or by itself."""
 
-    __slots__ = ("_go", "deadline_ms", "error", "is_over", "is_ready", "lines_left", "name", "outermost")
+    __slots__ = ("_go", "deadline_ms", "is_over", "is_ready", "lines_left", "name", "outermost")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -74,7 +76,6 @@ class Actor:
         self.deadline_ms = FOREVER_MS
         self.lines_left = 0
         self.is_over = False
-        self.error: BaseException | None = None
         self.outermost: FrameType | None = None
         self._go = threading.Lock()
         self._go.acquire()
@@ -94,6 +95,8 @@ class Turns:
         #: How often a thread was paused between two lines of the producer.
         self.preempted = 0
         self._current: Actor | None = None
+        self._choose: Callable[[], tuple[Actor, int] | None] | None = None
+        self._error: BaseException | None = None
         self._back = threading.Lock()
         self._back.acquire()
         self._under_locks = _lines_under_locks()
@@ -109,18 +112,47 @@ class Turns:
 
     def give(self, actor: Actor, *, lines: int = 0) -> None:
         """Lets it run until it pauses. With `lines`: also after so many lines of the producer."""
-        actor.lines_left = lines
-        actor.is_ready, actor.deadline_ms = None, FOREVER_MS
-        self._current = actor
+        self._begin_turn(actor, lines)
         actor._go.release()
         self.wait_for_pause()
-        if actor.error is not None:
-            raise actor.error
+
+    def run(self, choose: Callable[[], tuple[Actor, int] | None]) -> None:
+        """Gives turns to the actors that `choose` returns, with a number of lines each, until None.
+
+        Raises what an actor or `choose` raises.
+        """
+        self._choose = choose
+        self._end_turn(None)
+        self.wait_for_pause()
 
     def wait_for_pause(self) -> None:
         """Waits until the running thread pauses, or a thread that was started elsewhere is adopted."""
-        if not self._back.acquire(timeout=_LONGEST_TURN_S):
+        if not self._back.acquire(timeout=_LONGEST_S):
             raise AssertionError(f"{self._current!r} hangs: it blocks on something that is no pause")
+        if self._error is not None:
+            raise self._error
+
+    def _begin_turn(self, actor: Actor, lines: int) -> None:
+        actor.lines_left = lines
+        actor.is_ready, actor.deadline_ms = None, FOREVER_MS
+        self._current = actor
+
+    def _end_turn(self, paused: Actor | None) -> None:
+        """Hands over to the next actor, or to the chooser's thread; returns in this one's next turn."""
+        chosen: Actor | None = None
+        if self._choose is not None and self._error is None:
+            try:
+                choice = self._choose()
+            except BaseException as error:  # noqa: BLE001 -- raised by `run`
+                self._error, choice = error, None
+            if choice is not None:
+                chosen, lines = choice
+                self._begin_turn(chosen, lines)
+        if chosen is not None and chosen is paused:
+            return
+        (self._back if chosen is None else chosen._go).release()
+        if paused is not None:
+            paused._go.acquire()
 
     # -- the actors ------------------------------------------------------------------------------------------
 
@@ -129,12 +161,12 @@ class Turns:
         sys.settrace(self._on_call)
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 -- raised by `give`
-            actor.error = error
+        except BaseException as error:  # noqa: BLE001 -- raised by `give` or `run`
+            self._error = error
         finally:
             sys.settrace(None)
             actor.is_over = True
-            self._back.release()
+            self._end_turn(None)
 
     def adopt(self, name: str) -> Actor:
         """Makes an actor of this thread: the producer's I/O thread, at its first reading of the clock.
@@ -159,9 +191,8 @@ class Turns:
         """Ends this thread's turn; the next one begins when it `is_ready`, or at the deadline."""
         actor = self._current
         assert actor is not None
-        actor.is_ready, actor.deadline_ms = is_ready, deadline_ms
-        self._back.release()
-        actor._go.acquire()
+        actor.is_ready, actor.deadline_ms, actor.lines_left = is_ready, deadline_ms, 0
+        self._end_turn(actor)
         self._trace_frames(actor)
 
     def wait_on(self, condition: threading.Condition, deadline_ms: int) -> None:
@@ -214,7 +245,7 @@ class Turns:
         elif event == "return" and frame is actor.outermost:
             sys.settrace(None)
             actor.outermost, actor.is_over = None, True
-            self._back.release()
+            self._end_turn(None)
         return self._on_line
 
     def _holds_lock(self, frame: FrameType) -> bool:

@@ -27,7 +27,7 @@ from tests.support.recorded_events import RecordedEvents
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from client_core.producer.results.ticket import Done, Result, Ticket
+    from client_core.producer.results.ticket import CompletionSink, Done, Result, Ticket
     from client_core.producer.sender.io_thread import WakeSoon
 
 
@@ -104,6 +104,7 @@ class ProducerRig:
         whole_requests: bool = False,
         clock: MockClock | None = None,
         client_type: type[MockClient] = MockClient,
+        completions: CompletionSink | None = None,
         **settings: object,
     ) -> None:
         self.settings: dict[str, object] = {
@@ -126,7 +127,7 @@ class ProducerRig:
             config,
             clock=self.clock,
             events=self.events,
-            completions=self.posts,
+            completions=self.posts if completions is None else completions,
             wake_soon=wake_soon,
             random=random,
             metadata=self.metadata,
