@@ -38,7 +38,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives lockstep mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives lockstep schedules mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -164,6 +164,9 @@ mutants: setup $(if $(filter gold,$(ROOM)),java pipeline-jars)  ## one-line faul
 
 lockstep: setup java kafka-jars  ## Kafka's own producer and ours by the same random steps: minutes. SEEDS=20, FIRST=0, LOCKSTEP="--mode default"
 	$(BIN)/python -m tests.lockstep $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(LOCKSTEP)
+
+schedules: setup  ## the producer's threads in orders that seeds draw: 2,000 take minutes; it resumes. SCHEDULES="--schedules 100000"
+	$(BIN)/python -m tests.schedules $(SCHEDULES)
 
 structure: setup  ## packages, imports between them, sizes of modules, and the code that one request runs
 	$(BIN)/python -m tests.structure

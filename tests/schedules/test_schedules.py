@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from tests.mutants.behaviour.mutant import Mutant
 
-_SHORT = range(32)
-_LONG = range(32, 1_032)
+_SHORT = range(24)
+_LONG = range(24, 1_024)
 
 
 @pytest.fixture(autouse=True)
