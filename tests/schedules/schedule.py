@@ -49,6 +49,8 @@ PARTITIONS: Final = 2
 _START_MS: Final = 1_000_000
 _REQUEST_TIMEOUT_MS: Final = 60
 _DELIVERY_MS: Final = 400
+#: The longest time in which nothing is due, although calls wait: more than backoffs and request timeouts.
+_LONGEST_SILENCE_MS: Final = 300
 #: Steps after which a schedule has to be over: hundreds are usual.
 _MOST_STEPS: Final = 20_000
 #: Who calls from a callback.
@@ -144,6 +146,7 @@ class TurnClient(MockClient):
 
     def close(self) -> None:
         self.open_at_close = len(self.requests) + len(self._responses)
+        self.turns.watch_end()
         super().close()
 
 
@@ -459,6 +462,7 @@ class Schedule:
         if not able and not (self.client.requests and random.random() < 0.8):
             deadline_ms = min((one.deadline_ms for one in actors if not one.is_over), default=FOREVER_MS)
             if deadline_ms < FOREVER_MS:
+                self._check_progress(deadline_ms - now_ms)
                 self.clock.advance(deadline_ms - now_ms)
                 return None
             assert self.client.requests or not self._is_well, f"all wait for ever: {actors}"
@@ -466,6 +470,12 @@ class Schedule:
         return None
 
     # -- what must hold --------------------------------------------------------------------------------------
+
+    def _check_progress(self, silence_ms: int) -> None:
+        """Well brokers, and every thread waits: no call may depend on a timeout then."""
+        if self._is_well and silence_ms > _LONGEST_SILENCE_MS:
+            waiting = [call for call in self.calls if not call.is_settled]
+            assert not waiting, f"nobody does anything about {waiting} for {silence_ms} ms"
 
     def _check_memory(self) -> None:
         pool = self.producer._pool

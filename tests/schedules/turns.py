@@ -67,7 +67,7 @@ def _is_lock(item: ast.withitem) -> bool:
 class Actor:
     """One thread. Its fields change while it is paused, or by itself."""
 
-    __slots__ = ("_go", "deadline_ms", "is_over", "is_ready", "lines_left", "name", "outermost")
+    __slots__ = ("_go", "deadline_ms", "is_over", "is_ready", "is_watched", "lines_left", "name", "outermost")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,6 +77,8 @@ class Actor:
         self.lines_left = 0
         self.is_over = False
         self.outermost: FrameType | None = None
+        #: Whether its calls are traced even without lines to count: for its latches, and its end.
+        self.is_watched = True
         self._go = threading.Lock()
         self._go.acquire()
 
@@ -171,7 +173,7 @@ class Turns:
     def adopt(self, name: str) -> Actor:
         """Makes an actor of this thread: the producer's I/O thread, at its first reading of the clock.
 
-        Its last turn ends when its outermost function returns.
+        Its last turn ends when its outermost function returns: call `watch_end` on it before.
         """
         actor = Actor(name)
         self.actors.append(actor)
@@ -182,10 +184,18 @@ class Turns:
         assert frame is not None, "not on the I/O thread"
         actor.outermost = frame
         frame.f_trace = self._on_line
+        actor.is_watched = False  # it waits for no latch
         self._back.release()
         actor._go.acquire()
         self._trace_frames(actor)
         return actor
+
+    def watch_end(self) -> None:
+        """Notices when the I/O thread ends. On that thread, when it is about to."""
+        actor = self._current
+        assert actor is not None
+        actor.is_watched = True
+        sys.settrace(self._on_call)
 
     def pause(self, is_ready: Callable[[], bool] | None = None, deadline_ms: int = FOREVER_MS) -> None:
         """Ends this thread's turn; the next one begins when it `is_ready`, or at the deadline."""
@@ -212,7 +222,10 @@ class Turns:
     def _trace_frames(self, actor: Actor) -> None:
         """Has the lines counted of the functions that this thread is in already."""
         if not actor.lines_left:
+            if not actor.is_watched:
+                sys.settrace(None)
             return
+        sys.settrace(self._on_call)
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename.startswith(_PAUSED_IN):
