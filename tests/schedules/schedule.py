@@ -30,16 +30,14 @@ from client_core.errors import IllegalStateError, ProducerClosedError
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.results.ticket import RecordFailure, Written
 from tests.producer.sender_machine import FATAL, LATE, RETRIABLE
-from tests.schedules.turns import TurnClock, Turns
+from tests.schedules.turns import TurnClient, TurnClock, Turns
 from tests.support.metadata_responses import node
-from tests.support.mock_client import MockClient
 from tests.support.model_brokers import NODES, TOPIC, ModelBrokers
 from tests.support.producer_rig import ProducerRig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from client_core.client.kafka_client import ClientResponse
     from client_core.producer.results.future_record_metadata import FutureRecordMetadata
     from client_core.producer.results.status import CloseReport
     from client_core.producer.results.ticket import Result, Ticket
@@ -106,48 +104,6 @@ class Call:
         results = self.results or self.settled
         failures = [o for result in results for o in result.outcomes if isinstance(o, RecordFailure)]
         return sum(not str(failure.error).startswith("The request was cancelled") for failure in failures)
-
-
-class TurnClient(MockClient):
-    """A network whose poll is a pause: until an answer, a wakeup or a timeout."""
-
-    #: Set by the schedule.
-    turns: Turns
-    metadata_now: Callable[[], bytes]
-    _is_woken = False
-    #: Requests without an answer when it was closed: their batches' memory is never returned.
-    open_at_close = 0
-    #: Whether the I/O thread is in `poll`, with nothing to do.
-    is_idle = False
-
-    def poll(self, timeout_ms: int, now_ms: int) -> Sequence[ClientResponse]:
-        deadline_ms = min(now_ms + timeout_ms, self._next_event_ms(now_ms), FOREVER_MS)
-        self.is_idle = True
-        self.turns.pause(self._has_news, deadline_ms)
-        self.is_idle = self._is_woken = False
-        return super().poll(0, self._clock.now_ms())
-
-    def _has_news(self) -> bool:
-        return self._is_woken or bool(self._responses)
-
-    def _next_event_ms(self, now_ms: int) -> int:
-        assert self._metadata is not None
-        times_out_ms = min((r.created_ms + r.request_timeout_ms for r in self.requests), default=FOREVER_MS)
-        return min(now_ms + self._metadata.time_to_next_update(now_ms), times_out_ms)
-
-    def _update_metadata_if_due(self, now_ms: int) -> None:
-        assert self._metadata is not None
-        due = self._metadata.time_to_next_update(now_ms) <= 0
-        if due and self.least_loaded_node(now_ms).node is not None:
-            self.update_metadata(self.metadata_now(), 13)
-
-    def wakeup(self) -> None:
-        self._is_woken = True
-
-    def close(self) -> None:
-        self.open_at_close = len(self.requests) + len(self._responses)
-        self.turns.watch_end()
-        super().close()
 
 
 class Schedule:

@@ -20,8 +20,8 @@ from client_core.producer.results.producer_record import ProducerRecord
 from tests.mutants.behaviour.mutant import ROOT, copied_tree, environment_of, mutated, planted
 from tests.schedules.__main__ import FOUND_A_FAULT
 from tests.schedules.faults import FAULTS
-from tests.schedules.schedule import Ran, TurnClient, run
-from tests.schedules.turns import TurnClock, Turns
+from tests.schedules.schedule import Ran, run
+from tests.schedules.turns import TurnClient, TurnClock, Turns
 from tests.support.producer_rig import ProducerRig
 
 if TYPE_CHECKING:

@@ -29,12 +29,15 @@ import client_core
 from client_core.clock import FOREVER_MS
 from client_core.latch import Latch
 from client_core.producer.sender.io_thread import IoThread
+from tests.support.mock_client import MockClient
 from tests.support.mock_clock import MockClock
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import CodeType, FrameType
+
+    from client_core.client.kafka_client import ClientResponse
 
 #: What takes longer hangs: a thread blocks on something that no pause stands for.
 _LONGEST_S: Final = patient(120.0)
@@ -322,3 +325,45 @@ class TurnClock(MockClock):
                 return False
             self._turns.wait_on(condition, deadline_ms)
         return True
+
+
+class TurnClient(MockClient):
+    """A network whose poll is a pause: until an answer, a wakeup or a timeout."""
+
+    #: Set by its user.
+    turns: Turns
+    metadata_now: Callable[[], bytes]
+    _is_woken = False
+    #: Requests without an answer when it was closed: their batches' memory is never returned.
+    open_at_close = 0
+    #: Whether the I/O thread is in `poll`, with nothing to do.
+    is_idle = False
+
+    def poll(self, timeout_ms: int, now_ms: int) -> Sequence[ClientResponse]:
+        deadline_ms = min(now_ms + timeout_ms, self._next_event_ms(now_ms), FOREVER_MS)
+        self.is_idle = True
+        self.turns.pause(self._has_news, deadline_ms)
+        self.is_idle = self._is_woken = False
+        return super().poll(0, self._clock.now_ms())
+
+    def _has_news(self) -> bool:
+        return self._is_woken or bool(self._responses)
+
+    def _next_event_ms(self, now_ms: int) -> int:
+        assert self._metadata is not None
+        times_out_ms = min((r.created_ms + r.request_timeout_ms for r in self.requests), default=FOREVER_MS)
+        return min(now_ms + self._metadata.time_to_next_update(now_ms), times_out_ms)
+
+    def _update_metadata_if_due(self, now_ms: int) -> None:
+        assert self._metadata is not None
+        due = self._metadata.time_to_next_update(now_ms) <= 0
+        if due and self.least_loaded_node(now_ms).node is not None:
+            self.update_metadata(self.metadata_now(), 13)
+
+    def wakeup(self) -> None:
+        self._is_woken = True
+
+    def close(self) -> None:
+        self.open_at_close = len(self.requests) + len(self._responses)
+        self.turns.watch_end()
+        super().close()
