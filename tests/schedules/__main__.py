@@ -1,6 +1,6 @@
 """Runs schedules of turns.py's threads, from where the last run ended, and prints what they reached.
 
-python -m tests.schedules --schedules 100000      so many in all, for the present code; 1 if one is broken
+python -m tests.schedules --schedules 100000      so many in all, for this code; 1 if one is broken
 python -m tests.schedules --seed 7 --trace        one, with its calls
 python -m tests.schedules --faults                the first schedule that finds each planted fault
 
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser(prog="python -m tests.schedules", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--schedules", type=int, default=2_000, help="in all; %(default)s")
+    parser.add_argument("--first", type=int, default=0, help="the first seed of a fresh run; %(default)s")
     parser.add_argument("--minutes", type=float, help="ends after so many minutes; a later run goes on")
     parser.add_argument("--seed", type=int, help="one schedule")
     parser.add_argument("--trace", action="store_true", help="print its calls")
@@ -57,18 +58,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _play_faults(options.only)
     if options.until_broken:
         return _until_broken()
-    return _go_on(options.schedules, options.minutes)
+    return _go_on(options.first, options.schedules, options.minutes)
 
 
-def _go_on(schedules: int, minutes: float | None) -> int:
-    state = _load()
+def _go_on(first: int, schedules: int, minutes: float | None) -> int:
+    state = _load(first)
     ends_s = None if minutes is None else time.monotonic() + 60 * minutes
     for seed in state["broken"]:
         run(seed)
     state["broken"] = []
     counts = Counter(state["counts"])
-    while state["next"] < schedules and (ends_s is None or time.monotonic() < ends_s):
-        for seed in range(state["next"], min(state["next"] + _PART, schedules)):
+    end = state["first"] + schedules
+    while state["next"] < end and (ends_s is None or time.monotonic() < ends_s):
+        for seed in range(state["next"], min(state["next"] + _PART, end)):
             try:
                 ran = run(seed)
             except Broken as error:
@@ -81,7 +83,7 @@ def _go_on(schedules: int, minutes: float | None) -> int:
             state["next"] = seed + 1
         state["counts"] = dict(counts)
         _save(state)
-        print(f"{state['next']} schedules, {dict(counts)}", flush=True)
+        print(f"{state['next'] - state['first']} schedules, {dict(counts)}", flush=True)
     return 0
 
 
@@ -121,8 +123,8 @@ def _digest() -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def _load() -> dict[str, Any]:
-    fresh = {"of": _digest(), "next": 0, "broken": [], "counts": {}}
+def _load(first: int) -> dict[str, Any]:
+    fresh = {"of": _digest(), "first": first, "next": first, "broken": [], "counts": {}}
     if not _STATE.exists():
         return fresh
     state: dict[str, Any] = json.loads(_STATE.read_text(encoding="utf-8"))

@@ -84,12 +84,16 @@ class Completions:
     def post_from_now_on(self) -> None:
         """Makes later results be posted by the thread that adds them: the I/O thread ends."""
         self.post()  # before others may post, which would overtake it in `call_when_posted`
-        self._nobody_posts = True
+        self.post_at_once()
         self.post()
 
     def post_later(self) -> None:
-        """Makes results wait for `post_from_now_on`: the adding thread holds a lock."""
+        """Makes results wait for a `post` after `post_at_once`: the adding thread holds a lock."""
         self._nobody_posts = False
+
+    def post_at_once(self) -> None:
+        """Makes each adding thread post."""
+        self._nobody_posts = True
 
     def _post(self, finished: list[tuple[Done, Result]]) -> None:
         try:

@@ -159,6 +159,7 @@ class IoThread:
         self._ended = Latch()
         self._running = True
         self._forced = False
+        self._is_ending = False
         self._over = False
         self._end_lock = threading.Lock()
         self._made_at = forks.count
@@ -288,7 +289,7 @@ class IoThread:
     def join(self, timeout_ms: int) -> bool:
         """Waits for the thread's end; returns whether it ended. Ends a thread that never started here."""
         if not self.was_started:
-            if not self._over:
+            if not self._is_ending:  # a callback of the end may close
                 self._end()
             return True
         # A Thread.join that KeyboardInterrupt ends marks the thread as dead (bpo-45274). So this waits for
@@ -458,6 +459,7 @@ class IoThread:
 
     def _end(self) -> None:
         """Notifies every waiter, and closes the client. Runs once, for any end of the thread."""
+        self._is_ending = True
         _attempt("end the accumulator", self._accumulator.end)
         _attempt("free blocked threads", self._parked.gate.close)
         self._fail_waiting()
@@ -481,4 +483,5 @@ class IoThread:
         with self._end_lock:
             self._completions.post_later()  # a callback may come here again
             self._fail_waiting()
-        self._completions.post_from_now_on()
+            self._completions.post_at_once()
+        self._completions.post()

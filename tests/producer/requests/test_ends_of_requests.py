@@ -142,6 +142,21 @@ def test_the_last_results_are_posted_before_the_thread_is_over() -> None:
     assert was_over == [False]
 
 
+def test_a_callback_that_closes_a_producer_that_was_never_started_ends_it_once() -> None:
+    rig = ProducerRig(topics={})
+    closed: list[str] = []
+    rig.client.close = lambda: closed.append("client")  # type: ignore[method-assign]
+    rig.producer.submit(
+        "orders",
+        [ProducerRecord("orders", b"a")],
+        block_deadline_ms=rig.clock.now_ms() + 1_000,
+        deadline_ms=rig.clock.now_ms() + 1_000,
+        done=lambda _: closed.append(f"flushed={rig.producer.close().flushed}"),
+    )
+    assert not rig.producer.close().flushed
+    assert closed == ["client", "flushed=False"]
+
+
 def test_a_callback_of_a_request_that_came_after_the_end_may_call_the_producer() -> None:
     """No lock is held over it: it would wait for itself."""
     rig = ProducerRig(topics={"orders": 1})

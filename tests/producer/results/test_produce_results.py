@@ -250,8 +250,9 @@ def test_results_that_are_added_under_a_lock_are_posted_after_it() -> None:
     completions.post_from_now_on()
     completions.post_later()
     completions.add(ignore, ProduceResult(0, (), 0))
+    completions.post_at_once()
     assert sink.posted == []
-    completions.post_from_now_on()
+    completions.post()
     assert len(sink.posted) == 1
 
 
