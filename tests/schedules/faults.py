@@ -1,7 +1,7 @@
 """Faults that schedules must find: changes of the producer's text, planted in a copy of the tree.
 
-The first ones are wrong in plain sight, if a schedule reaches them. Those that end with `-race` need a thread
-that is paused between two lines. Those of `FOUND` were defects of the producer that schedules found first.
+Those of `PLANTED` are wrong in plain sight, if a schedule reaches them. Those of `FOUND` were defects of the
+producer that schedules found first; `-race` needs a thread that is paused between two lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _REQUESTS: Final = "client_core/producer/requests"
 _RESULTS: Final = "client_core/producer/results"
 _SENDER: Final = "client_core/producer/sender"
-_ACCUMULATOR: Final = "client_core/producer/accumulator"
 
 
 def _fault(name: str, fault: str, file: str, old: str, new: str) -> Mutant:
@@ -143,46 +142,6 @@ PLANTED: Final[Sequence[Mutant]] = (
         f"{_REQUESTS}/ordering_gate.py",
         "                self._wake(self._flushes.popleft())\n",
         "                self._flushes.popleft().may_go = True\n",
-    ),
-    _fault(
-        "close-before-submits-race",
-        "Close does not wait for requests that are being accepted.",
-        f"{_REQUESTS}/submissions.py",
-        "            self._taken.wait_for(lambda: all(ident == this_thread for ident in "
-        "self._threads_under_way()))\n",
-        "            assert this_thread\n",
-    ),
-    _fault(
-        "closed-read-too-early-race",
-        "A submit reads whether the producer is closed before it says that it is under way.",
-        f"{_REQUESTS}/submissions.py",
-        """        self._under_way[request] = get_ident()
-        try:
-            if self._closed:  # read after the line above is stored: `close` does the reverse
-                raise IllegalStateError(CLOSED)
-""",
-        """        if self._closed:
-            raise IllegalStateError(CLOSED)
-        self._under_way[request] = get_ident()
-        try:
-""",
-    ),
-    _fault(
-        "appends-not-awaited-race",
-        "The end does not wait for appends that began before it.",
-        f"{_ACCUMULATOR}/batch_appender.py",
-        "if self.closed and (self.ended or not append.was_parked):",
-        "if self.ended and not append.appended:",
-    ),
-    _fault(
-        "result-lost-at-the-end-race",
-        "A result that is added as the I/O thread ends is posted by nobody.",
-        f"{_RESULTS}/ticket.py",
-        """        # Read after the append: post_from_now_on reads the deques after it has set this.
-        if self._nobody_posts:
-            self.post()
-""",
-        "",
     ),
 )
 
