@@ -1,6 +1,6 @@
 """Faults that schedules must find: changes of the producer's text, planted in a copy of the tree.
 
-Each is here because schedules have found it, the rarest after 2,573. The last one was a defect of the producer
+Each is here because schedules have found it, the rarest after 2,573. The last was a defect of the producer
 that they found first, and needs a thread that is paused between two lines. Defects that take longer to find
 have tests by hand: tests/producer/requests/test_ends_of_requests.py.
 """
