@@ -133,9 +133,7 @@ class _LookUp:
         self.is_wanted = True
 
 
-def start_thread(
-    run: Callable[[], None], new_thread: Callable[..., threading.Thread] = threading.Thread
-) -> None:
+def start_thread(run: Callable[[], None], new_thread: type[threading.Thread] = threading.Thread) -> None:
     """Runs it on a daemon thread. Raises OSError when no thread can start."""
     try:
         new_thread(target=run, name=THREAD_NAME, daemon=True).start()
