@@ -379,6 +379,15 @@ def test_the_longest_text_is_read_and_one_character_more_is_refused(
         read_metadata_response(metadata_response([brokers(longest + 1)], []), 13)
 
 
+def test_the_longest_cluster_id_is_read_and_one_character_more_is_refused() -> None:
+    assert (
+        read_metadata_response(metadata_response([], [], cluster_id="c" * 1_024), 13).cluster_id
+        == "c" * 1_024
+    )
+    with pytest.raises(SchemaError, match="1025 characters of a cluster id, more than 1024"):
+        read_metadata_response(metadata_response([], [], cluster_id="c" * 1_025), 13)
+
+
 def test_a_response_that_ends_early_is_refused() -> None:
     reader = MetadataReader(100, 13)
     with pytest.raises(SchemaError, match="the response is incomplete"):

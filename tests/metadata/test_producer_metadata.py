@@ -186,6 +186,9 @@ def test_request_update_for_topic(metadata: ProducerMetadata) -> None:
     assert is_update_requested(metadata)
     answer(metadata)
     assert not is_update_requested(metadata)
+    answer(metadata, ["topic-2"], errors={"topic-1": MISSING})
+    metadata.request_update_for_topic("topic-1")
+    assert metadata.refresh_reason == "topic_missing"
 
 
 @pytest.mark.behaviour("PMD-06")
@@ -335,6 +338,16 @@ def test_only_the_denial_of_a_topic_that_was_there_puts_it_in_doubt(metadata: Pr
     assert not metadata.is_in_doubt
     answer(metadata, [], errors={"t": 5, "u": MISSING})
     assert metadata.is_in_doubt
+
+
+def test_a_topic_that_is_forgotten_is_no_longer_in_doubt(metadata: ProducerMetadata) -> None:
+    metadata.add("t", 0)
+    answer(metadata)
+    answer(metadata, [], errors={"t": MISSING})
+    assert metadata.is_in_doubt
+    answer(metadata, [], now_ms=IDLE_MS + 1)
+    assert metadata.topics == frozenset()
+    assert not metadata.is_in_doubt
 
 
 def test_errors_of_topics_that_are_not_held_are_not_kept(metadata: ProducerMetadata) -> None:
