@@ -126,6 +126,7 @@ from client_core.events import (
 )
 from client_core.metadata.metadata_cache import (
     MetadataCache,
+    RefreshTime,
 )
 from client_core.metadata.topic_configs import (
     TopicConfig,
@@ -333,6 +334,7 @@ __all__ = [
     "RecordFailure",
     "RecordMetadata",
     "RecordTooLargeError",
+    "RefreshTime",
     "ReplicaNotAvailableError",
     "RequestCompleted",
     "Result",

@@ -25,7 +25,7 @@ LeadershipRow = tuple[int, tuple[int, ...], tuple[int, ...]]
 class MetadataRefreshed:
     """A metadata response was applied."""
 
-    reason: str  # initial, expired, topic_missing, leader_error, disconnect, bootstrap or manual
+    reason: str  # initial, expired, topic_missing, leader_error, disconnect, bootstrap, manual or age
     update_version: int
     request_version: int
     is_partial: bool

@@ -162,8 +162,6 @@ class DefaultMetadataUpdater:
         self._attempt_start_ms: int | None = None
         self._broker_asks_for_rebootstrap = False
         self._has_reported_no_node = False
-        #: The node whose last response is doubtful: another broker is asked next, if one is available.
-        self._doubted_node_id: int | None = None
         self._log_limiter = RefreshLogLimiter()
 
     def __repr__(self) -> str:
@@ -192,7 +190,7 @@ class DefaultMetadataUpdater:
             return wait_ms  # UPD-02
         if self._attempt_start_ms is None:
             self._attempt_start_ms = now_ms
-        least_loaded = client.least_loaded_node(now_ms, self._doubted_node_id)
+        least_loaded = client.least_loaded_node(now_ms, self._metadata.doubted_node_id)
         if self._config.rebootstraps and not least_loaded.has_node_available_or_connection_ready:
             least_loaded = self._choose_again(now_ms, client)
         if least_loaded.node is None:
@@ -247,7 +245,7 @@ class DefaultMetadataUpdater:
 
     def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
         """Requests an update, after a backoff: a connection ended, so metadata may be stale (UPD-08)."""
-        self._doubted_node_id = None
+        self._metadata.doubted_node_id = None
         if self.is_update_due(now_ms):
             self._metadata.failed_update(now_ms)
         if fatal is not None:
@@ -282,7 +280,6 @@ class DefaultMetadataUpdater:
             # A bootstrap address may belong to any broker.
             node_id = in_progress.node_id if in_progress.node_id >= 0 else None
             summary = self._metadata.update(request_version, response, is_partial, now_ms, node_id)
-            self._doubted_node_id = node_id if self._metadata.is_in_doubt else None
             self._attempt_start_ms = None
             self._log_limiter.refreshed(now_ms)
             self._events.emit(_refreshed(in_progress, summary, now_ms))

@@ -143,9 +143,13 @@ class Metadata:
         #: The current snapshot: read without the lock, swapped whole (META-21).
         self.cache = MetadataCache.empty()
         #: The last snapshot from a response, read like `cache`. A rebootstrap empties `cache`, which is not a
-        #: change of the cluster: readers still get this one, with its age.
+        #: change of the cluster: readers still get this one, with its age. It also keeps topics in doubt:
+        #: only one broker reports them missing (`producer_metadata.py`).
         self.answered_cache = self.cache
         self._bootstrap_addresses: tuple[tuple[str, int], ...] = ()
+        #: The node whose last response is doubtful: another broker is asked next, if one is available.
+        #: I/O thread.
+        self.doubted_node_id: int | None = None
         self._last_seen = LastSeenEpochs()
         self._update_version = 0
         self._errors = MetadataErrors()
@@ -283,19 +287,50 @@ class Metadata:
         (META-05).
         """
         with self._lock:
-            if self._is_closed:
-                raise IllegalStateError("Update requested after metadata close")
+            self._ensure_open()
             self._schedule.succeeded(request_version, is_partial, now_ms)
-            self._update_version += 1
-            before = self.answered_cache
-            self._errors_came(response, now_ms, node_id)
-            after = self._apply(response, is_partial, now_ms)
-            if self.cache.cluster_id != after.cluster_id:
-                _log.info("Cluster ID: %s", after.cluster_id)
-            self.cache = self.answered_cache = after
-            self._errors.answered(after.cluster.unauthorized_topics, after.cluster.invalid_topics)
+            before, after = self._swap(response, is_partial, now_ms, node_id)
             self._answered(response, is_partial, now_ms)
             self._changed.notify_all()
+        return self._updated(before, after, response)
+
+    def update_topics(
+        self, response: MetadataResponse, now_ms: int, node_id: int | None = None
+    ) -> UpdateSummary:
+        """Applies a response to a request outside the schedule, for some known topics (`topic_refreshes.py`).
+
+        No update that is due becomes unnecessary, and no backoff changes. I/O thread. Raises
+        IllegalStateError after close. Java's client has no such requests.
+        """
+        with self._lock:
+            self._ensure_open()
+            before, after = self._swap(response, True, now_ms, node_id)
+            self._changed.notify_all()
+        return self._updated(before, after, response)
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise IllegalStateError("Update requested after metadata close")
+
+    def _swap(
+        self, response: MetadataResponse, is_partial: bool, now_ms: int, node_id: int | None
+    ) -> tuple[MetadataCache, MetadataCache]:
+        """Replaces the snapshot; returns what readers had before, and what they have now. Lock held."""
+        self._update_version += 1
+        before = self.answered_cache
+        self._errors_came(response, now_ms, node_id)
+        self.doubted_node_id = node_id if self.is_in_doubt else None
+        after = self._apply(response, is_partial, now_ms)
+        if self.cache.cluster_id != after.cluster_id:
+            _log.info("Cluster ID: %s", after.cluster_id)
+        self.cache, self.answered_cache = after, self._with_doubtful_topics(before, after)
+        self._errors.answered(after.cluster.unauthorized_topics, after.cluster.invalid_topics)
+        return before, self.answered_cache
+
+    def _updated(
+        self, before: MetadataCache, after: MetadataCache, response: MetadataResponse
+    ) -> UpdateSummary:
+        """Reports an update, without the lock."""
         summary = UpdateSummary(
             after.update_version,
             len(after.topics),
@@ -345,6 +380,10 @@ class Metadata:
     def is_in_doubt(self) -> bool:
         """Whether the last response is doubtful, so that another broker must be asked."""
         return False
+
+    def _with_doubtful_topics(self, before: MetadataCache, after: MetadataCache) -> MetadataCache:
+        """Returns `after` with those topics of `before` whose absence is in doubt. Lock held."""
+        return after
 
     def _is_settled(self, topic: str) -> bool:
         """Returns whether a topic's error needs no early refresh. Lock held."""
@@ -476,6 +515,8 @@ class Metadata:
             after, updated = take_hints(before, self._last_seen, leaders, nodes)
             if after is before:
                 return updated
-            self.cache = self.answered_cache = after
-        self._announce(before, after, {})
+            read_before = self.answered_cache
+            read_after = self._with_doubtful_topics(read_before, after)
+            self.cache, self.answered_cache = after, read_after
+        self._announce(read_before, read_after, {})
         return updated

@@ -16,7 +16,7 @@ from client_core.cluster import Cluster, Node
 from client_core.metadata.topic_answers import TopicAnswers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from client_core.cluster import TopicPartition
@@ -61,6 +61,8 @@ class MetadataCache:
     #: When a response last contained each topic: one time for most, own times after partial responses.
     refreshed: RefreshTime | None = None
     refreshed_apart: Mapping[str, RefreshTime] = field(default_factory=lambda: _NOT_APART)
+    #: When the last response arrived, of any kind: each lists the brokers.
+    answered: RefreshTime | None = None
 
     @staticmethod
     def empty() -> MetadataCache:
@@ -107,6 +109,21 @@ class MetadataCache:
         cluster = replace(self.cluster, nodes_by_id=nodes, topic_partitions=topics)
         return replace(self, cluster=cluster, topics=topics)
 
+    def with_tables_of(self, earlier: MetadataCache, names: Collection[str]) -> MetadataCache:
+        """Returns the same snapshot with some tables of an earlier one, which are as old as they were."""
+        tables = {name: earlier.topics[name] for name in names}
+        times = {name: time for name in names if (time := earlier._refresh_time(name)) is not None}
+        ids = {name: table.topic_id for name, table in tables.items() if table.topic_id is not None}
+        topics = MappingProxyType({**self.topics, **tables})
+        topic_ids = MappingProxyType({**self.topic_ids, **ids})
+        return replace(
+            self,
+            cluster=replace(self.cluster, topic_partitions=topics, topic_ids=topic_ids),
+            topics=topics,
+            topic_names=MappingProxyType({topic_id: name for name, topic_id in topic_ids.items()}),
+            refreshed_apart=MappingProxyType({**self.refreshed_apart, **times}),
+        )
+
     def _with(
         self,
         answer: ClusterAnswer,
@@ -143,10 +160,13 @@ class MetadataCache:
                 last_successful_refresh_ms=time.now_ms,
                 refreshed=time,
                 refreshed_apart=_NOT_APART,
+                answered=time,
             )
         apart = {name: at for name, at in self.refreshed_apart.items() if name in self.topics}
         apart.update(dict.fromkeys(topics.tables, time))
-        return replace(self, update_version=update_version, refreshed_apart=MappingProxyType(apart))
+        return replace(
+            self, update_version=update_version, refreshed_apart=MappingProxyType(apart), answered=time
+        )
 
     # -- look-ups --------------------------------------------------------------------------------------------
 
@@ -209,6 +229,18 @@ class MetadataCache:
         """Returns the same in wall-clock time; None also if the client has no clock."""
         time = self._refresh_time(topic)
         return None if time is None else time.wall_ms
+
+    @property
+    def oldest(self) -> RefreshTime | None:
+        """The time since which each topic, and the brokers, were in a response; None before the first."""
+        if len(self.refreshed_apart) < len(self.topics):
+            return self.refreshed
+        return min(self.refreshed_apart.values(), default=self.answered)
+
+    def oldest_of(self, topics: Iterable[str]) -> RefreshTime | None:
+        """Returns the time since which these topics, without unknown ones, and the brokers were known."""
+        times = [time for topic in topics if (time := self._refresh_time(topic)) is not None]
+        return min(times, default=self.answered)
 
     def _refresh_time(self, topic: str) -> RefreshTime | None:
         if topic not in self.topics:

@@ -4,7 +4,7 @@ A topic is held from `add` until it is unused for metadata.max.idle.ms; configur
 Another `add`, or a look-up that marks its table, counts as use. A missing topic is held while callers add it
 again between the responses that report it missing. Java requests it once a second until it expires. A broker
 that has just started may report an existing topic as missing. So for a topic that existed before, other
-brokers are asked too.
+brokers are asked too. Until then readers still find it, as old as it is (`answered_cache`); records wait.
 
 Unlike in Java, each topic has a flag whether a request may create it (`may_create`): a look-up must not. A
 request allows creation only if all its topics do. A creatable topic reported missing without creation allowed
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.clock import Clock
+    from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.metadata_response import MetadataResponse
 
 _log = logging.getLogger(__name__)
@@ -84,6 +85,8 @@ class ProducerMetadata(Metadata):
         self._may_create_in_flight = True
         self._topic_errors: dict[str, TopicError] = {}
         self._denials: dict[str, _Denial] = {}
+        #: Topics that the present response ended: they are missing, and nobody waits for them.
+        self._ended: set[str] = set()
         #: Why the last connection ended, and when.
         self._last_disconnection: tuple[str, int] | None = None
 
@@ -168,7 +171,7 @@ class ProducerMetadata(Metadata):
         return topic in self._topics
 
     def _is_held(self, topic: str) -> bool:
-        return topic in self._topics
+        return topic in self._topics or topic in self._ended
 
     def request_update_for_topic(self, topic: str) -> int:
         """Requests an update because of a topic; returns the current update_version (PMD-05)."""
@@ -188,6 +191,7 @@ class ProducerMetadata(Metadata):
         if not held.is_wanted and self.is_missing(topic):
             _log.info("Topic %s is no longer requested: brokers report that it does not exist", topic)
             self._forget(topic)
+            self._ended.add(topic)
             return False
         table = self.cache.topics.get(topic)
         if table is not None and table.use.touched:
@@ -241,6 +245,7 @@ class ProducerMetadata(Metadata):
     def _errors_came(self, response: MetadataResponse, now_ms: int, node_id: int | None) -> None:
         """Counts consecutive errors of each held topic."""
         errors = response.errors
+        self._ended.clear()
         if self._topic_errors:
             for topic in response.topics:
                 if topic.name not in errors:
@@ -295,6 +300,19 @@ class ProducerMetadata(Metadata):
         """Whether only one broker reports an existing topic missing: another one must be asked."""
         with self._lock:
             return any(not denial.is_proven for denial in self._denials.values())
+
+    def is_topic_in_doubt(self, topic: str) -> bool:
+        """Returns whether only one broker reports this topic, which existed, missing."""
+        denial = self._denials.get(topic)
+        return denial is not None and not denial.is_proven
+
+    def _with_doubtful_topics(self, before: MetadataCache, after: MetadataCache) -> MetadataCache:
+        kept = [
+            topic
+            for topic, denial in self._denials.items()
+            if not denial.is_proven and topic in before.topics and topic not in after.topics
+        ]
+        return after.with_tables_of(before, kept) if kept else after
 
     def _wall_ms(self) -> int | None:
         return self._clock.wall_ms()

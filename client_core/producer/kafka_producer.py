@@ -108,18 +108,17 @@ class KafkaProducer(Generic[K, V]):
         unknown names only are a ConfigError, as in Java.
 
         A serializer makes bytes of a key or a value, on the caller's thread; it is never given None.
-        `interceptors` see each record first, and what became of it: see ProducerInterceptor.
+        Each record goes through the `interceptors` first: see ProducerInterceptor.
 
         `wake_soon` gets the I/O thread's wakeup after each `submit`. An event loop calls it once at the end
         of its turn: all submits of a turn then cost one wakeup, and the threads do not wait for each other.
 
-        `metadata` and `client` replace the default parts, for tests.
+        `metadata` and `client` replace the default parts, for tests. `keeps_metrics`: False where `metrics()`
+        is not used; it is then empty.
 
         `whole_requests`: the records of one `submit` for one partition form one batch of any size, which is
         not split if a broker finds it too large. They are written or refused together, so that no record
         gets ahead of an earlier refused one. Java's producer has no such mode.
-
-        `keeps_metrics`: False where `metrics()` is not used; it is then empty.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
@@ -160,7 +159,9 @@ class KafkaProducer(Generic[K, V]):
         self.io_thread: Final = parts.io_thread
         #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
         self.post_at_end_of_turn: Final = parts.completions.add
-        self._lookup_requests = LookupRequests(parts.io_thread, parts.lookups, parts.configs, clock)
+        self._lookup_requests = LookupRequests(
+            self.io_thread, parts.lookups, parts.configs, parts.topic_refreshes, clock
+        )
         self._blocking_calls = BlockingCalls(
             config,
             parts.metadata,
@@ -270,6 +271,11 @@ class KafkaProducer(Generic[K, V]):
         self._ensure_open()
         return self._lookup_requests.update(deadline_ms, done, min_version=min_version, max_age_ms=max_age_ms)
 
+    def refresh_topics(self, names: Iterable[str], *, deadline_ms: int, done: Done) -> Ticket:
+        """Ends with a MetadataResult when a broker has answered a request for these known topics."""
+        self._ensure_open()
+        return self._lookup_requests.refresh(names, deadline_ms, done)
+
     def list_topics(self, *, deadline_ms: int, done: Done) -> Ticket:
         """Ends with a ListingResult: all topics, by a separate request that does not change the cache."""
         self._ensure_open()
@@ -291,8 +297,8 @@ class KafkaProducer(Generic[K, V]):
     ) -> tuple[MetadataCache, int]:
         """Returns a snapshot with the topic, and with the partition if given, and the wait in ms.
 
-        Blocks, except on the I/O thread, which would wait for itself. Raises TimeoutError,
-        InvalidTopicError, TopicAuthorizationError, and errors that prevent all metadata (PROD-01..04).
+        Blocks, except on the I/O thread. Raises TimeoutError, InvalidTopicError, TopicAuthorizationError, and
+        errors that prevent all metadata (PROD-01..04).
         """
         self._ensure_own_process()
         return self._blocking_calls.wait_on_metadata(topic, partition, max_wait_ms)
@@ -314,6 +320,7 @@ class KafkaProducer(Generic[K, V]):
         deadline_ms: int,
         done: Done,
         create: bool = True,
+        missing_deadline_ms: int | None = None,
         settled: Done | None = None,
         appended: Done | None = None,
         since_ms: int | None = None,
@@ -324,7 +331,8 @@ class KafkaProducer(Generic[K, V]):
 
         Records that have metadata and memory are appended at once; the others are parked, in order, until
         `block_deadline_ms`. At `deadline_ms` unsent records are removed, and records in flight have an
-        unknown outcome. `create`: the metadata request may create the topic.
+        unknown outcome. `create`: the metadata request may create the topic. From `missing_deadline_ms` on
+        records do not wait for a topic or partition that brokers report missing (`parked_requests.py`).
 
         `settled` is posted once, when the client holds nothing of the request any more: with `done`, or
         later with the final outcomes, after a deadline or a cancel. `appended` is posted when the request
@@ -335,9 +343,8 @@ class KafkaProducer(Generic[K, V]):
         SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
         IllegalStateError after close.
 
-        `checked`: the records have passed `check`, on any thread. `in_chunks`: the I/O thread appends the
-        records, a chunk per turn, because many records or long keys would hold the caller's thread. Later
-        requests for the topic wait for them.
+        `checked`: the records have passed `check`, on any thread. `in_chunks`: the I/O thread appends them, a
+        chunk per turn: many records or long keys would hold the caller's thread. Later requests wait.
         """
         self._ensure_open()
         if not records:
@@ -362,6 +369,7 @@ class KafkaProducer(Generic[K, V]):
                 block_deadline_ms=block_deadline_ms,
                 deadline_ms=deadline_ms,
                 may_create=create,
+                missing_deadline_ms=missing_deadline_ms,
                 settled=settled,
                 appended=appended,
                 in_chunks=in_chunks,
@@ -377,8 +385,7 @@ class KafkaProducer(Generic[K, V]):
         """Appends one record of bytes to its open batch and returns True, or does nothing and returns False.
 
         Never blocks. It does nothing where the record needs a new batch, metadata, memory or a check:
-        `submit` it then. `owner.batch_done` gets its outcome, on the I/O thread. For other APIs of this
-        producer: no interceptor sees the record.
+        `submit` it then. `owner.batch_done` gets its outcome, on the I/O thread. No interceptor sees it.
         """
         self._ensure_open()
         return self._quick_append.append(record, owner)
@@ -432,8 +439,7 @@ class KafkaProducer(Generic[K, V]):
     def flush(self) -> None:
         """Sends all accepted records without linger; blocks until each is acknowledged or failed.
 
-        This includes parked records. The outcomes of earlier submits are posted when it returns (ACC-12,
-        ORD-02).
+        Parked records, too. The outcomes of earlier submits are posted when it returns (ACC-12, ORD-02).
         """
         self._ensure_own_process()
         self._blocking_calls.flush()
@@ -441,7 +447,7 @@ class KafkaProducer(Generic[K, V]):
     # -- producer --------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Wakes the I/O thread; `status().loop_turns` then grows if it is alive."""
+        """Wakes the I/O thread; if it is alive, `status().loop_turns` grows."""
         self._ensure_own_process()
         self.io_thread.wakeup()
 
@@ -460,6 +466,7 @@ class KafkaProducer(Generic[K, V]):
             waiting_for_buffer=self._parked.waiting_for_buffer,
             in_flight_batches=self._sender.in_flight_batches,
             producer_id=None if manager is None else manager.producer_id,
+            last_answer_age_ms=self._refreshes.answer_age_ms(now_ms),
             metadata=metadata_status(self._metadata, self._refreshes, now_ms),
             buffer=self._accumulator.status(now_ms),
             nodes=node_statuses(self._client, now_ms),

@@ -163,3 +163,33 @@ def test_each_topic_has_the_time_of_the_last_response_that_held_it() -> None:
     whole = dropped.replaced_by(CLUSTER, tables(table("a"), table("b"))).refreshed_at(second, 4, None)
     assert [whole.refreshed_ms(name) for name in "ab"] == [300, 300]
     assert whole.last_successful_refresh_ms == 300
+
+
+def test_tables_of_an_earlier_snapshot_come_with_their_ids_and_are_as_old_as_they_were() -> None:
+    then, now = RefreshTime(1, None), RefreshTime(9, None)
+    earlier = snapshot(table("doubted"), table("other")).refreshed_at(then, 1, None)
+    later = snapshot(table("new")).refreshed_at(now, 2, None)
+    both = later.with_tables_of(earlier, ["doubted"])
+    assert both.topics.keys() == {"doubted", "new"}
+    assert both.topics["doubted"] is earlier.topics["doubted"]
+    assert (both.refreshed_ms("doubted"), both.refreshed_ms("new")) == (1, 9)
+    assert both.topic_name(topic_id_of("doubted")) == "doubted"
+    assert both.topic_id("doubted") == topic_id_of("doubted")
+    assert both.cluster.partition_count_for_topic("doubted") == 1
+    assert both.update_version == 2
+
+
+def test_the_age_of_several_topics_is_that_of_the_oldest() -> None:
+    first, second, third = (RefreshTime(ms, None) for ms in (1, 5, 9))
+    cache = snapshot(table("a"), table("b"), table("c"))
+    assert cache.oldest is None
+    cache = cache.refreshed_at(first, 1, None)
+    assert (cache.oldest, cache.answered) == (first, first)
+    cache = cache.refreshed_at(second, 2, tables(cache.topics["a"]))
+    assert (cache.oldest, cache.answered) == (first, second)
+    assert cache.oldest_of(["a"]) == second
+    assert cache.oldest_of(["a", "b", "unknown"]) == first
+    assert cache.oldest_of(["unknown"]) == second
+    cache = cache.refreshed_at(third, 3, tables(cache.topics["b"], cache.topics["c"]))
+    assert (cache.oldest, cache.answered) == (second, third)
+    assert snapshot().refreshed_at(third, 1, tables()).oldest == third

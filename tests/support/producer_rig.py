@@ -177,6 +177,7 @@ class ProducerRig:
         block_ms: int = 60_000,
         timeout_ms: int = 120_000,
         create: bool = True,
+        missing_ms: int | None = None,
         settled: Done | None = None,
         since_ms: int | None = None,
         turns: int = 0,
@@ -191,6 +192,7 @@ class ProducerRig:
             deadline_ms=now_ms + timeout_ms,
             done=waiting,
             create=create,
+            missing_deadline_ms=None if missing_ms is None else now_ms + missing_ms,
             settled=settled,
             since_ms=since_ms,
         )

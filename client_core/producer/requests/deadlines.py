@@ -43,6 +43,8 @@ class TopicQueue:
     phase_since_ms: int = 0
     #: Whether the first continues with its next chunk in the next turn, without waiting.
     continues: bool = False
+    #: Requests past their `missing_deadline_ms`: they end when brokers report the topic missing.
+    impatient: dict[PendingRequest, None] = field(default_factory=dict)
 
     def waits_of(self, request: PendingRequest, now_ms: int) -> tuple[Wait, ...]:
         """Returns the waits of a request of this queue until now: the present phase, and the one before."""
@@ -63,6 +65,8 @@ class UnblockedRequests:
 
     partition_count: int
     requests: dict[PendingRequest, None] = field(default_factory=dict)
+    #: As in TopicQueue: they end when a response confirms the partition count.
+    impatient: dict[PendingRequest, None] = field(default_factory=dict)
 
 
 def topic_waits(

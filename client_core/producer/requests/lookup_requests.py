@@ -1,4 +1,4 @@
-"""Non-blocking look-ups: topics by name, a newer snapshot, all topics, topic configs.
+"""Non-blocking look-ups: topics by name, a newer snapshot, all topics, topic configs; refreshes.
 
 Any thread calls, and gets a Ticket. The I/O thread keeps the waits (`pending_metadata.py`,
 `pending_configs.py`). Java's producer has no such calls: its look-ups block, and configs are AdminClient's.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from client_core.producer.requests.pending_configs import ConfigsWait
 from client_core.producer.requests.pending_metadata import Kind, PendingLookup
 from client_core.producer.requests.record_checks import check_topics
+from client_core.producer.requests.topic_refreshes import TopicRefresh
 from client_core.producer.results.ticket import CancelTicket
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
+    from client_core.producer.requests.topic_refreshes import TopicRefreshes
     from client_core.producer.results.ticket import Done, Ticket
 
 
@@ -27,11 +29,17 @@ class LookupRequests:
     """Passes look-ups, and their cancellation, to the I/O thread. Any thread."""
 
     def __init__(
-        self, io_thread: IoExecutor, lookups: PendingLookups, configs: PendingConfigs, clock: Clock
+        self,
+        io_thread: IoExecutor,
+        lookups: PendingLookups,
+        configs: PendingConfigs,
+        topic_refreshes: TopicRefreshes,
+        clock: Clock,
     ) -> None:
         self._io_thread = io_thread
         self._lookups = lookups
         self._configs = configs
+        self._topic_refreshes = topic_refreshes
         self._clock = clock
 
     def topics(
@@ -71,6 +79,12 @@ class LookupRequests:
         self._io_thread.do(lambda _: self._configs.take(wait))
         return CancelTicket(lambda: self._cancel_configs(wait))
 
+    def refresh(self, names: Iterable[str], deadline_ms: int, done: Done) -> Ticket:
+        """Refreshes known topics outside the schedule (`topic_refreshes.py`)."""
+        refresh = TopicRefresh(tuple(names), done, self._clock.now_ms(), deadline_ms)
+        self._io_thread.do(lambda _: self._topic_refreshes.take(refresh))
+        return CancelTicket(lambda: self._cancel_refresh(refresh))
+
     def _take(self, lookup: PendingLookup) -> Ticket:
         self._io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
         return CancelTicket(lambda: self._cancel(lookup))
@@ -78,6 +92,10 @@ class LookupRequests:
     def _cancel(self, lookup: PendingLookup) -> None:
         lookup.is_cancelled = True
         self._io_thread.do(lambda _: self._lookups.cancel(lookup))
+
+    def _cancel_refresh(self, refresh: TopicRefresh) -> None:
+        refresh.is_cancelled = True
+        self._io_thread.do(lambda _: self._topic_refreshes.cancel(refresh))
 
     def _cancel_configs(self, wait: ConfigsWait) -> None:
         wait.is_cancelled = True

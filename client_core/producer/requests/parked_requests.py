@@ -5,6 +5,11 @@ FIFO queue, so a caller's records keep their order. Other requests may overtake 
 that does not exist (yet). Otherwise one wrong partition number would block the topic until the request's
 deadline. Parked requests continue while the producer closes (ORD-03).
 
+A request may have a second, earlier deadline, `missing_deadline_ms`. It ends the wait for a topic that may
+not be created and that brokers have twice reported missing, or for a partition beyond the count of a
+response that came after the request. Until brokers have reported that, the request waits on. The library
+sets none: Java waits for max.block.ms.
+
 A metadata change checks each waiting topic once, however many requests wait for it. Freed memory goes to the
 first waiting queue. A deadline touches only the request that is due. So these common cases do not cost more
 if more requests are parked. Rare ones walk all requests of a topic: a partition count that changed, a topic
@@ -75,6 +80,7 @@ class ParkedRequests:
         self._queues: dict[str, TopicQueue] = {}
         self._unblocked: dict[str, UnblockedRequests] = {}
         self._block_deadlines = Deadlines[PendingRequest]()
+        self._missing_deadlines = Deadlines[PendingRequest]()
         self._deadlines = Deadlines[PendingRequest]()
         #: The requests that may not be overtaken. Any thread.
         self.gate: Final = OrderingGate(lambda topic: metadata.cache.partition_count(topic))
@@ -117,7 +123,7 @@ class ParkedRequests:
     @property
     def next_deadline_ms(self) -> int:
         """Returns the next deadline, or FOREVER_MS if there is none. Its request may have ended already."""
-        return min(self._block_deadlines.next_ms, self._deadlines.next_ms)
+        return min(self._block_deadlines.next_ms, self._missing_deadlines.next_ms, self._deadlines.next_ms)
 
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Watches a request's deadline, and parks the request unless all of it is appended."""
@@ -129,6 +135,8 @@ class ParkedRequests:
         if not request.is_parked:
             return
         self._block_deadlines.add(request.block_deadline_ms, request)
+        if request.missing_deadline_ms is not None:
+            self._missing_deadlines.add(request.missing_deadline_ms, request)
         request.parked_ms = now_ms
         unblocked = self._unblocked.get(request.topic)
         if unblocked is not None:
@@ -158,11 +166,15 @@ class ParkedRequests:
         """Checks each topic that waits for metadata; requests missing topics again."""
         for topic, unblocked in tuple(self._unblocked.items()):  # first: they came before the queued ones
             self._try_partitions(topic, unblocked, now_ms, wall_ms)
+            if unblocked.impatient:
+                self._fail_missing(tuple(unblocked.impatient), now_ms)
             if topic in self._unblocked:
                 self._ask_for(topic, False, now_ms)
         for topic, queue in tuple(self._queues.items()):
             if queue.phase is Phase.METADATA and not queue.continues:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
+                if queue.impatient:
+                    self._fail_missing(tuple(queue.impatient), now_ms)
 
     def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Continues a request whose memory was granted."""
@@ -262,6 +274,8 @@ class ParkedRequests:
             unblocked = self._unblocked[request.topic] = UnblockedRequests(count)
         self.gate.unblock(request, count)
         unblocked.requests[request] = None
+        if request.missing_deadline_ms is not None and request.missing_deadline_ms <= now_ms:
+            unblocked.impatient[request] = None
         self._waiting[Phase.METADATA] += 1
         self._ask_for(request.topic, request.may_create, now_ms)
 
@@ -286,6 +300,7 @@ class ParkedRequests:
             self._release(queue.first)  # it is not the first any more, and must not keep the memory
         self._set_phase(queue, Phase.METADATA, now_ms)
         queue.requests = {**unblocked.requests, **queue.requests}
+        queue.impatient.update(unblocked.impatient)
         queue.may_create |= any(request.may_create for request in unblocked.requests)
         self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
@@ -302,6 +317,9 @@ class ParkedRequests:
         for request in blocked_for_too_long:
             if not request.is_finished and request.is_parked:
                 self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
+        for request in self._missing_deadlines.pop_due(now_ms):
+            if not request.is_finished and request.is_parked:
+                self._became_impatient(request, now_ms)
         out_of_time = self._deadlines.pop_due(now_ms)
         for request in out_of_time:
             if not request.is_finished and request.is_parked:
@@ -309,6 +327,36 @@ class ParkedRequests:
         self._give_up([request for request in out_of_time if not request.is_finished], now_ms)
         topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
         self._let_next_go_on(topics, now_ms, wall_ms)
+
+    def _became_impatient(self, request: PendingRequest, now_ms: int) -> None:
+        """Ends a request at its `missing_deadline_ms`; or else when what it waits for is reported missing."""
+        queue, unblocked = self._queues.get(request.topic), self._unblocked.get(request.topic)
+        if queue is not None and request in queue.requests:
+            queue.impatient[request] = None
+        elif unblocked is not None and request in unblocked.requests:
+            unblocked.impatient[request] = None
+        self._fail_missing((request,), now_ms)
+
+    def _fail_missing(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
+        """Fails those of the requests, all of one topic, whose topic or partition brokers report missing."""
+        topic = requests[0].topic
+        queue, unblocked = self._queues.get(topic), self._unblocked.get(topic)
+        for request in requests:
+            if queue is not None and request in queue.requests:
+                may_create = queue.may_create
+                is_missing = (
+                    queue.phase is Phase.METADATA and not may_create and self._metadata.is_missing(topic)
+                )
+            else:
+                refreshed_ms = self._metadata.cache.refreshed_ms(topic)
+                is_missing = (
+                    unblocked is not None
+                    and request in unblocked.requests
+                    and refreshed_ms is not None
+                    and refreshed_ms >= request.submitted_ms
+                )
+            if is_missing:
+                self._fail_for_time(request, now_ms - request.submitted_ms, now_ms)
 
     def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
         """Removes undrained records. Drained ones continue; their response is too late for these requests."""
@@ -425,6 +473,8 @@ class ParkedRequests:
         waits for the results that are not posted.
         """
         self._block_deadlines.discard(request.block_deadline_ms, request)
+        if request.missing_deadline_ms is not None:
+            self._missing_deadlines.discard(request.missing_deadline_ms, request)
         queue = self._queues.get(request.topic)
         if not request.has_waited:
             pass  # only for its own next chunk
@@ -448,6 +498,7 @@ class ParkedRequests:
         if queue is None or request not in queue.requests:
             return None
         del queue.requests[request]
+        queue.impatient.pop(request, None)
         self._waiting[queue.phase] -= 1
         if not queue.requests:
             del self._queues[request.topic]
@@ -459,6 +510,7 @@ class ParkedRequests:
         if unblocked is None or request not in unblocked.requests:
             return None
         del unblocked.requests[request]
+        unblocked.impatient.pop(request, None)
         self._waiting[Phase.METADATA] -= 1
         if not unblocked.requests:
             del self._unblocked[request.topic]

@@ -95,6 +95,7 @@ class PendingRequest:
         "has_waited",
         "in_chunks",
         "may_create",
+        "missing_deadline_ms",
         "parked_ms",
         "records",
         "reserved_bytes",
@@ -118,6 +119,7 @@ class PendingRequest:
         block_deadline_ms: int,
         deadline_ms: int,
         may_create: bool = True,
+        missing_deadline_ms: int | None = None,
         settled: Done | None = None,
         appended: Done | None = None,
         in_chunks: bool = False,
@@ -125,6 +127,8 @@ class PendingRequest:
         """`finish` gets `done` when the request ends, and `settled` when all records are accounted for.
 
         `appended` is posted when the request is no longer parked, for any reason.
+
+        From `missing_deadline_ms` on it waits for no topic or partition that brokers report missing.
 
         `in_chunks`: the records are appended a chunk per turn, on the I/O thread.
         """
@@ -136,6 +140,7 @@ class PendingRequest:
         self.block_deadline_ms: Final = block_deadline_ms
         self.deadline_ms: Final = deadline_ms
         self.may_create: Final = may_create
+        self.missing_deadline_ms: Final = missing_deadline_ms
         self.appended: Final = appended
         self.in_chunks: Final = in_chunks
         #: Groups to append; and records without a group yet, because metadata is missing.

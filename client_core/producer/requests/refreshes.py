@@ -1,4 +1,4 @@
-"""Builds the metadata and connection parts of ClientStatus; keeps the last failed refresh.
+"""Builds the metadata and connection parts of ClientStatus; keeps the last failed refresh and answer.
 
 Any thread reads status while the I/O thread runs: all values read here are immutable or plain.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from client_core.events import MetadataRefreshFailed, NodeDisconnected
+from client_core.events import MetadataRefreshFailed, NodeDisconnected, RequestCompleted
 from client_core.producer.results.status import MetadataStatus, NodeStatus
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ class RefreshFailure(NamedTuple):
 
 
 class RefreshFailures:
-    """An EventSink that passes events on and remembers the last failed refresh. Written by the I/O thread.
+    """An EventSink that passes events on. Written by the I/O thread.
+
+    It remembers the last failed refresh, and when a broker last answered.
 
     It also passes each disconnection's cause to Metadata.
     """
@@ -36,6 +38,8 @@ class RefreshFailures:
         self._events = events
         self._clock = clock
         self.last: RefreshFailure | None = None
+        #: When a broker last answered any request.
+        self.answered_ms: int | None = None
         self.updater: DefaultMetadataUpdater | None = None
 
     @property
@@ -43,8 +47,16 @@ class RefreshFailures:
         """Returns whether a refresh is in progress."""
         return self.updater is not None and self.updater.is_in_progress
 
+    def answer_age_ms(self, now_ms: int) -> int | None:
+        """Returns how long ago a broker last answered; None before the first answer. Any thread."""
+        answered_ms = self.answered_ms
+        return None if answered_ms is None else max(now_ms - answered_ms, 0)
+
     def emit(self, event: Event, /) -> None:
-        if isinstance(event, MetadataRefreshFailed):
+        if isinstance(event, RequestCompleted):
+            if event.received_bytes:
+                self.answered_ms = self._clock.now_ms()
+        elif isinstance(event, MetadataRefreshFailed):
             self.last = RefreshFailure(event.detail, self._clock.now_ms())
         elif isinstance(event, NodeDisconnected):
             self._metadata.note_disconnection(event.detail)

@@ -68,9 +68,17 @@ class ClientStatus:
     waiting_for_buffer: int
     in_flight_batches: int
     producer_id: int | None
+    #: Since when no broker has answered anything; None before the first answer.
+    last_answer_age_ms: int | None
     metadata: MetadataStatus
     buffer: BufferStatus
     nodes: tuple[NodeStatus, ...]
+
+    @property
+    def unanswered_ms(self) -> int:
+        """How long requests have been in flight while no broker has answered any; 0 if none is."""
+        oldest_ms = max((node.oldest_in_flight_age_ms or 0 for node in self.nodes), default=0)
+        return oldest_ms if self.last_answer_age_ms is None else min(oldest_ms, self.last_answer_age_ms)
 
 
 @dataclass(frozen=True, slots=True)

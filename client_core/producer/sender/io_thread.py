@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
     from client_core.producer.requests.pending_request import PendingRequest
+    from client_core.producer.requests.topic_refreshes import TopicRefreshes
     from client_core.producer.results.ticket import Completions
     from client_core.producer.sender.sender import Sender
 
@@ -135,6 +136,7 @@ class IoThread:
         parked: ParkedRequests,
         lookups: PendingLookups,
         configs: PendingConfigs,
+        topic_refreshes: TopicRefreshes,
         completions: Completions,
         clock: Clock,
         pause_after_failure: ExponentialBackoff,
@@ -149,6 +151,7 @@ class IoThread:
         self._parked = parked
         self._lookups = lookups
         self._configs = configs
+        self._topic_refreshes = topic_refreshes
         self._completions = completions
         self._clock = clock
         self._pause_after_failure = pause_after_failure
@@ -370,11 +373,13 @@ class IoThread:
             self._parked.expire(now_ms, self._clock.wall_ms())
             self._lookups.expire(now_ms)
             self._configs.expire(now_ms)
+            self._topic_refreshes.expire(now_ms)
         self._next_call_ms = FOREVER_MS
-        if self._lookups.count or self._configs.count:
+        if self._has_look_ups:
             for delay_ms in (
                 self._lookups.listing_delay_ms(self._client, now_ms),
                 self._configs.delay_ms(self._client, now_ms),
+                self._topic_refreshes.delay_ms(self._client, now_ms),
             ):
                 if delay_ms is not None:
                     self._next_call_ms = min(self._next_call_ms, now_ms + delay_ms)
@@ -384,10 +389,19 @@ class IoThread:
             self._completions.post()
         self.turn_times.add(self._clock.now_ms() - now_ms - (self._client.waited_ms - waited_ms))
 
+    @property
+    def _has_look_ups(self) -> bool:
+        return bool(self._lookups.count or self._configs.count or self._topic_refreshes.count)
+
     def _next_deadline_ms(self) -> int:
         next_ms = self._parked.next_deadline_ms
-        if self._lookups.count or self._configs.count:
-            next_ms = min(next_ms, self._lookups.next_deadline_ms, self._configs.next_deadline_ms)
+        if self._has_look_ups:
+            next_ms = min(
+                next_ms,
+                self._lookups.next_deadline_ms,
+                self._configs.next_deadline_ms,
+                self._topic_refreshes.next_deadline_ms,
+            )
         return next_ms
 
     def poll_limit_ms(self, now_ms: int) -> int:
@@ -420,13 +434,16 @@ class IoThread:
 
     def _go_on_with_metadata(self, now_ms: int) -> None:
         try:
+            # A refresh of topics alone must not take the error from a thread that blocks.
             if self._parked.waiting_for_metadata or self._lookups.count or self._configs.count:
                 self._metadata.maybe_throw_fatal_exception()
         except KafkaError as error:
             self._lookups.fail_all(error, now_ms)
             self._configs.fail_all(error, now_ms)
+            self._topic_refreshes.fail_all(error, now_ms)
             self._parked.fail_waiting_for_metadata(error, now_ms)
         self._lookups.metadata_changed(now_ms)
+        self._topic_refreshes.metadata_changed(now_ms)
         self._parked.metadata_changed(now_ms, self._clock.wall_ms())
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -454,6 +471,7 @@ class IoThread:
         now_ms = self._clock.now_ms()
         metadata = ProducerClosedError("Producer closed while waiting for metadata")
         _attempt("fail look-ups", lambda: self._lookups.fail_all(metadata, now_ms))
+        _attempt("fail refreshes of topics", lambda: self._topic_refreshes.fail_all(metadata, now_ms))
         configs = ProducerClosedError("Producer closed while waiting for configs")
         _attempt("fail look-ups of configs", lambda: self._configs.fail_all(configs, now_ms))
 

@@ -33,6 +33,7 @@ from client_core.producer.requests.pending_configs import PendingConfigs
 from client_core.producer.requests.pending_metadata import PendingLookups
 from client_core.producer.requests.refreshes import RefreshFailures
 from client_core.producer.requests.submissions import Submissions
+from client_core.producer.requests.topic_refreshes import TopicRefreshes
 from client_core.producer.results.ticket import Completions
 from client_core.producer.sender.batch_settlement import SenderConfig
 from client_core.producer.sender.io_thread import IoThread
@@ -72,6 +73,7 @@ class Parts(NamedTuple):
     submissions: Submissions
     lookups: PendingLookups
     configs: PendingConfigs
+    topic_refreshes: TopicRefreshes
     sender: Sender
     io_thread: IoThread
 
@@ -114,6 +116,7 @@ def wired(
     )
     lookups = PendingLookups(metadata, completions, backoff, submissions.parked.waits_for)
     configs = PendingConfigs(metadata, completions, backoff)
+    topic_refreshes = TopicRefreshes(metadata, completions, events)
     sender = Sender(
         client,
         metadata,
@@ -131,6 +134,7 @@ def wired(
         submissions.parked,
         lookups,
         configs,
+        topic_refreshes,
         completions,
         clock,
         ExponentialBackoff(*_PAUSES_AFTER_FAILED_TURNS_MS, random),
@@ -149,6 +153,7 @@ def wired(
         submissions,
         lookups,
         configs,
+        topic_refreshes,
         sender,
         io_thread,
     )

@@ -38,6 +38,7 @@ _STATUS: Final = ClientStatus(
     waiting_for_buffer=3,
     in_flight_batches=0,
     producer_id=None,
+    last_answer_age_ms=None,
     metadata=MetadataStatus(1, 1, 2_500, 300_000, False, 1, 1, None, None),
     buffer=BufferStatus(1_000, 400, 1, 2, 3, None),
     nodes=(),

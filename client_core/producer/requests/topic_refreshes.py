@@ -1,0 +1,197 @@
+"""Refreshes of known topics by Metadata requests outside the schedule: for readers who want a bound on age.
+
+Metadata's own schedule has one request in flight. If a broker hangs, that request lasts for
+request.timeout.ms, and no other topic is asked for meanwhile. Each refresh here is a request of its own to
+the least loaded node: a broker that hangs has requests in flight, so the next refresh goes to another one.
+How often to refresh is the caller's decision.
+
+A refresh ends when its response is applied. If only one broker reports a topic missing, it ends when another
+one has answered too (`producer_metadata.py`). It ends at its deadline at the latest; a response that comes
+later is applied nevertheless. Java has no such requests. I/O thread only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import KafkaError, TimeoutError
+from client_core.events import MetadataRefreshed, MetadataRefreshFailed
+from client_core.metadata.metadata_request import MetadataRequestBuilder
+from client_core.metadata.metadata_response import MetadataResponse
+from client_core.producer.requests.deadlines import Deadlines
+from client_core.producer.requests.metadata_wait import no_brokers
+from client_core.producer.results.results import MetadataResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.client.kafka_client import ClientResponse, KafkaClient
+    from client_core.events import EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.results.ticket import Completions, Done
+
+#: The reason of these refreshes in events and metrics.
+REASON: Final = "age"
+
+#: The pause before the next search for a node.
+_PAUSE_MS: Final = 10
+
+#: A response that took longer is ignored if another response was applied since its request was sent: it may
+#: be older than that one.
+_LATE_MS: Final = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class TopicRefresh:
+    """One refresh. Created by any thread, then owned by the I/O thread."""
+
+    topics: Sequence[str]
+    done: Done
+    since_ms: int
+    deadline_ms: int
+    is_sent: bool = False
+    is_answered: bool = False
+    is_finished: bool = False
+    #: Set by any thread: `done` is not called from then on.
+    is_cancelled: bool = False
+
+
+class TopicRefreshes:
+    """The refreshes that have not ended."""
+
+    def __init__(self, metadata: ProducerMetadata, completions: Completions, events: EventSink) -> None:
+        self._metadata = metadata
+        self._completions = completions
+        self._events = events
+        self._running: dict[TopicRefresh, None] = {}
+        self._deadlines = Deadlines[TopicRefresh]()
+
+    @property
+    def count(self) -> int:
+        """The number of refreshes that have not ended."""
+        return len(self._running)
+
+    def take(self, refresh: TopicRefresh) -> None:
+        if not refresh.is_finished:
+            self._running[refresh] = None
+            self._deadlines.add(refresh.deadline_ms, refresh)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
+        """Sends what is not sent yet; returns ms until the next try, None if all is sent."""
+        for refresh in self._running:
+            if not refresh.is_sent and not self._send(refresh, client, now_ms):
+                return _PAUSE_MS
+        return None
+
+    def _send(self, refresh: TopicRefresh, client: KafkaClient, now_ms: int) -> bool:
+        node = client.least_loaded_node(now_ms, self._metadata.doubted_node_id).node
+        if node is None or not client.ready(node, now_ms):
+            return False
+        # A topic that is not held any more must not become held again by its response.
+        topics = tuple(topic for topic in refresh.topics if self._metadata.contains_topic(topic))
+        builder = MetadataRequestBuilder(topics, False, lambda: self._metadata.cache.topics)
+        request = client.new_client_request(
+            node.id, builder, now_ms, expect_response=True, on_complete=partial(self._ended, refresh)
+        )
+        refresh.is_sent = True
+        client.send(request, now_ms)
+        return True
+
+    def _ended(self, refresh: TopicRefresh, response: ClientResponse) -> None:
+        body, now_ms, node_id = response.body, response.received_ms, response.destination
+        if isinstance(body, MetadataResponse) and body.brokers and not body.error_code:
+            if not self._is_overtaken(response):
+                self._apply(body, node_id, response.latency_ms, now_ms)
+            refresh.is_answered = True
+            self._finish_if_settled(refresh, now_ms)
+            return
+        outcome, final = "error", response.version_mismatch or response.authentication_error
+        if final is not None:
+            detail = str(final)
+        elif response.timed_out:
+            outcome, detail = "timeout", "the request timed out"
+        else:
+            detail = "the connection ended" if response.disconnected else "the response lists no brokers"
+        self._events.emit(MetadataRefreshFailed(REASON, outcome, detail, response.latency_ms, node_id))
+        if final is not None:
+            self._finish(refresh, final, now_ms)
+        else:
+            refresh.is_sent = False  # until its deadline, another node is asked
+
+    def _is_overtaken(self, response: ClientResponse) -> bool:
+        newest = self._metadata.answered_cache.answered
+        sent_ms = response.request.created_ms
+        return response.latency_ms > _LATE_MS and newest is not None and newest.now_ms > sent_ms
+
+    def _apply(self, body: MetadataResponse, node_id: int, latency_ms: int, now_ms: int) -> None:
+        # A bootstrap address may belong to any broker.
+        summary = self._metadata.update_topics(body, now_ms, node_id if node_id >= 0 else None)
+        self._events.emit(
+            MetadataRefreshed(
+                REASON,
+                summary.update_version,
+                self._metadata.request_version,
+                True,
+                latency_ms,
+                summary.topics,
+                summary.partitions,
+                summary.leaderless_partitions,
+                summary.cluster_id,
+                node_id,
+            )
+        )
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int:
+        return self._deadlines.next_ms
+
+    def metadata_changed(self, now_ms: int) -> None:
+        """Ends the refreshes whose topics are no longer in doubt."""
+        for refresh in tuple(self._running):
+            if refresh.is_answered:
+                self._finish_if_settled(refresh, now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Ends the refreshes whose deadline has passed."""
+        for refresh in self._deadlines.pop_due(now_ms):
+            waited_ms = now_ms - refresh.since_ms
+            error: KafkaError | None = None
+            if not refresh.is_answered:
+                error = TimeoutError(f"No broker answered within {waited_ms} ms.")
+                if self._metadata.cache.is_bootstrap:
+                    error = no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+            self._finish(refresh, error, now_ms)
+
+    def fail_all(self, error: KafkaError, now_ms: int) -> None:
+        """Ends all: no broker will answer, or the producer closes."""
+        for refresh in self._deadlines.pop_all():
+            self._finish(refresh, error, now_ms)
+
+    def cancel(self, refresh: TopicRefresh) -> None:
+        """Ends a refresh without calling its `done`."""
+        if not refresh.is_finished:
+            self._forget(refresh)
+
+    def _finish_if_settled(self, refresh: TopicRefresh, now_ms: int) -> None:
+        if not any(map(self._metadata.is_topic_in_doubt, refresh.topics)):
+            self._finish(refresh, None, now_ms)
+
+    def _finish(self, refresh: TopicRefresh, error: KafkaError | None, now_ms: int) -> None:
+        if refresh.is_finished:
+            return
+        self._forget(refresh)
+        if not refresh.is_cancelled:
+            waited_ms = now_ms - refresh.since_ms
+            result = MetadataResult(self._metadata.answered_cache, error=error, waited_ms=waited_ms)
+            self._completions.add(refresh.done, result)
+
+    def _forget(self, refresh: TopicRefresh) -> None:
+        refresh.is_finished = True
+        self._running.pop(refresh, None)
+        self._deadlines.discard(refresh.deadline_ms, refresh)

@@ -1,0 +1,242 @@
+"""Refreshes of known topics outside the schedule: sent at once, applied when they come, with a deadline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from client_core.cluster import TopicPartition
+from client_core.error_codes import Errors
+from client_core.errors import NoBrokersError, ProducerClosedError, TimeoutError, UnsupportedVersionError
+from client_core.events import MetadataRefreshed, MetadataRefreshFailed, PartitionCountChanged
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
+from client_core.metadata.metadata_request import MetadataRequestBuilder
+from tests.support.metadata_responses import read
+from tests.support.producer_rig import ProducerRig, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNKNOWN = Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+
+
+def refresh(rig: ProducerRig, *topics: str, wait_ms: int = 250, turns: int = 2) -> Waiting:
+    waiting = Waiting()
+    deadline_ms = rig.clock.now_ms() + wait_ms
+    waiting.ticket = rig.producer.refresh_topics(topics, deadline_ms=deadline_ms, done=waiting)
+    rig.turn(turns)
+    return waiting
+
+
+def asked(rig: ProducerRig) -> list[MetadataRequestBuilder]:
+    return [r.builder for r in rig.client.requests if isinstance(r.builder, MetadataRequestBuilder)]
+
+
+def answer(
+    rig: ProducerRig, topics: Mapping[str, int], *, errors: Mapping[str, int] | None = None, turns: int = 2
+) -> None:
+    rig.answer(read(1, topics, errors=errors, known_topics=rig.metadata.cache.topics), turns)
+
+
+def age_ms(rig: ProducerRig, topic: str) -> int:
+    refreshed_ms = rig.producer.cache.refreshed_ms(topic)
+    assert refreshed_ms is not None
+    return rig.clock.now_ms() - refreshed_ms
+
+
+def test_a_refresh_asks_for_its_topics_alone_and_creates_none() -> None:
+    rig = ProducerRig(topics={"orders": 1, "audit": 1})
+    waiting = refresh(rig, "orders", "never-heard-of")
+    (builder,) = asked(rig)
+    assert (builder.topics, builder.allow_auto_topic_creation) == (("orders",), False)
+    rig.clock.advance(7)
+    answer(rig, {"orders": 2})
+    assert waiting.looked_up.error is None
+    assert waiting.looked_up.cache.partition_count("orders") == 2
+    assert waiting.looked_up.waited_ms == 7
+    assert (age_ms(rig, "orders"), age_ms(rig, "audit")) == (0, 7)
+    refreshed = [e for e in rig.events.events if isinstance(e, MetadataRefreshed)]
+    assert (refreshed[-1].reason, refreshed[-1].is_partial, refreshed[-1].duration_ms) == ("age", True, 7)
+
+
+def test_a_refresh_leaves_the_schedule_of_metadata_alone() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    due_ms = rig.metadata.time_to_next_update(rig.clock.now_ms())
+    rig.clock.advance(1_000)
+    refresh(rig, "orders")
+    answer(rig, {"orders": 1})
+    assert rig.metadata.time_to_next_update(rig.clock.now_ms()) == due_ms - 1_000
+    rig.metadata.add("new", rig.clock.now_ms())
+    refresh(rig, "orders", turns=0)
+    assert rig.metadata.update_requested
+    rig.producer.io_thread._take_what_came(rig.clock.now_ms())
+    rig.metadata.update_topics(read(1, {"orders": 1}), rig.clock.now_ms())
+    assert rig.metadata.update_requested, "the new topic is still to be asked for"
+    assert rig.metadata.new_topics == {"new"}
+
+
+def test_without_topics_a_refresh_asks_for_the_brokers() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = refresh(rig)
+    assert [builder.topics for builder in asked(rig)] == [()]
+    rig.clock.advance(5)
+    answer(rig, {})
+    answered = waiting.looked_up.cache.answered
+    assert answered is not None
+    assert answered.now_ms == rig.clock.now_ms()
+    assert waiting.looked_up.cache.partition_count("orders") == 1
+
+
+def test_two_refreshes_do_not_wait_for_each_other() -> None:
+    """A broker that hangs holds the first one up."""
+    rig = ProducerRig(topics={"orders": 1})
+    first, second = refresh(rig, "orders"), refresh(rig, "orders")
+    assert len(asked(rig)) == 2
+    rig.client.respond_to_request(rig.client.requests[1], read(1, {"orders": 1}))
+    rig.turn(2)
+    assert (first.reported, second.looked_up.error) == ([], None)
+
+
+def test_a_refresh_ends_at_its_deadline_and_a_late_answer_counts_all_the_same() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = refresh(rig, "orders")
+    rig.turn_after(250, times=2)
+    assert isinstance(waiting.looked_up.error, TimeoutError)
+    assert waiting.looked_up.waited_ms == 250
+    assert waiting.looked_up.cache.partition_count("orders") == 1
+    rig.clock.advance(5)
+    answer(rig, {"orders": 3})
+    assert rig.producer.cache.partition_count("orders") == 3
+    assert age_ms(rig, "orders") == 0
+
+
+def test_a_very_late_answer_does_not_replace_a_newer_one() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    refresh(rig, "orders")
+    rig.clock.advance(600)
+    rig.know({"orders": 4})
+    rig.clock.advance(600)
+    answer(rig, {"orders": 2})
+    assert rig.producer.cache.partition_count("orders") == 4
+
+
+def test_a_lost_connection_is_a_failure_after_which_a_node_is_asked_again() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = refresh(rig, "orders")
+    rig.client.respond(None, disconnected=True)
+    rig.turn(2)
+    failed = [e for e in rig.events.events if isinstance(e, MetadataRefreshFailed)]
+    assert [(e.reason, e.outcome, e.detail) for e in failed] == [("age", "error", "the connection ended")]
+    assert len(asked(rig)) == 1
+    answer(rig, {"orders": 1})
+    assert waiting.looked_up.error is None
+
+
+def test_a_starting_broker_without_brokers_is_no_answer() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = refresh(rig, "orders")
+    rig.answer(read(0, {}), turns=2)
+    assert rig.producer.cache.partition_count("orders") == 1
+    answer(rig, {"orders": 1})
+    assert waiting.looked_up.error is None
+
+
+def test_where_no_node_is_available_it_is_tried_again_until_the_deadline() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    node = rig.client.least_loaded_node(0).node
+    assert node is not None
+    rig.client.set_unreachable(node, 100)
+    waiting = refresh(rig, "orders")
+    assert asked(rig) == []
+    assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 10
+    rig.turn_after(150, times=2)
+    assert len(asked(rig)) == 1
+    answer(rig, {"orders": 1})
+    assert waiting.looked_up.error is None
+
+
+def test_a_version_that_no_broker_knows_is_not_tried_again() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.client.prepare_unsupported_version_response()
+    waiting = refresh(rig, "orders", turns=3)
+    assert isinstance(waiting.looked_up.error, UnsupportedVersionError)
+    assert asked(rig) == []
+
+
+def test_before_the_first_answer_the_error_is_that_no_broker_has_answered() -> None:
+    rig = ProducerRig()
+    waiting = refresh(rig, wait_ms=0, turns=0)
+    rig.producer.io_thread._take_what_came(rig.clock.now_ms())
+    rig.producer.io_thread._topic_refreshes.expire(rig.clock.now_ms())
+    rig.producer.io_thread._completions.post()
+    assert isinstance(waiting.looked_up.error, NoBrokersError)
+
+
+def test_a_refresh_that_was_cancelled_reports_nothing() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = refresh(rig, "orders")
+    waiting.cancel()
+    answer(rig, {"orders": 2})
+    assert waiting.reported == []
+    assert rig.producer.io_thread._topic_refreshes.count == 0
+
+
+def test_a_producer_that_closes_ends_its_refreshes() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = refresh(rig, "orders")
+    rig.producer.close(0)
+    assert isinstance(waiting.looked_up.error, ProducerClosedError)
+
+
+# -- a broker that reports a topic missing -------------------------------------------------------------------
+
+
+def test_a_topic_that_one_broker_denies_stays_readable_and_the_refresh_goes_on() -> None:
+    """A broker that has just started may not know any topic."""
+    rig = ProducerRig(topics={"orders": 2})
+    rig.clock.advance(3_000)
+    waiting = refresh(rig, "orders")
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    answer(rig, {}, errors={"orders": UNKNOWN}, turns=3)
+    assert waiting.reported == []
+    assert rig.producer.cache.partition_count("orders") == 2
+    assert age_ms(rig, "orders") == 3_000
+    assert "orders" not in rig.metadata.cache.topics, "records wait for it, as Java's do"
+    rig.turn_after(250, times=2)
+    assert waiting.looked_up.error is None
+    assert waiting.looked_up.cache.refreshed_ms("orders") == rig.clock.now_ms() - 3_250
+
+
+def test_a_topic_that_is_there_again_was_never_gone() -> None:
+    rig = ProducerRig(topics={"orders": 2})
+    rig.will_know({"orders": 2})
+    waiting = refresh(rig, "orders")
+    answer(rig, {}, errors={"orders": UNKNOWN}, turns=3)
+    assert waiting.looked_up.cache.partition_count("orders") == 2
+    assert "orders" in rig.metadata.cache.topics
+    assert not [e for e in rig.events.events if isinstance(e, PartitionCountChanged) and e.old_count]
+
+
+def test_a_topic_that_is_denied_for_long_enough_is_dropped_with_one_event() -> None:
+    rig = ProducerRig(topics={"orders": 2, "audit": 1})
+    refresh(rig, "orders")
+    for _ in range(60):
+        rig.will_know({"audit": 1}, errors={"orders": UNKNOWN})
+    answer(rig, {}, errors={"orders": UNKNOWN})
+    for _ in range(60):
+        rig.turn_after(100)
+    assert rig.producer.cache.topics.keys() == {"audit"}
+    assert not rig.metadata.contains_topic("orders")
+    assert not rig.metadata.update_requested, "nobody waits for it, so nobody asks for it"
+    ended = [e for e in rig.events.events if isinstance(e, PartitionCountChanged) and e.new_count is None]
+    assert ended == [PartitionCountChanged("orders", 2, None)]
+
+
+def test_leaders_from_a_produce_response_leave_a_topic_in_doubt_readable() -> None:
+    rig = ProducerRig(topics={"orders": 1, "audit": 1})
+    rig.will_know({"audit": 1}, errors={"orders": UNKNOWN})
+    refresh(rig, "orders")
+    answer(rig, {}, errors={"orders": UNKNOWN})
+    assert rig.producer.cache.topics.keys() == {"orders", "audit"}
+    audit = TopicPartition("audit", 0)
+    assert rig.metadata.update_partition_leadership({audit: LeaderIdAndEpoch(0, 9)}, []) == {audit}
+    assert rig.producer.cache.topics.keys() == {"orders", "audit"}
