@@ -57,7 +57,7 @@ from service.wire.asgi import (
     respond_with,
 )
 from service.wire.cors import Cors, is_form, is_preflight, preflight_headers
-from service.wire.errors import ErrorFormats, Problem
+from service.wire.errors import WHOLE_BODY, ErrorFormats, Problem
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -223,7 +223,8 @@ class Guards:
         if origin is None and site is not None and is_of_another_page(scope, site):
             return Problem(403, "a page of another site may not call the sidecar", written="no")
         if length is not None and not self._fits(scope, length):
-            return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
+            detail = body_too_large_detail(self._max_body_bytes)
+            return Problem(413, detail, written="no", place=WHOLE_BODY, headers=(CLOSE,))
         return None
 
     def _fits(self, scope: Scope, length: bytes) -> bool:

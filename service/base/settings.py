@@ -119,6 +119,10 @@ class InternalLimits:
     events_heartbeat_ms: int = 60_000
     #: Age at which a file of events is finished.
     events_file_max_age_ms: int = 600_000
+    #: How long a look-up that is older than lookup_max_stale_ms waits for its refresh.
+    lookup_refresh_wait_ms: int = 250
+    #: How long brokers may leave requests unanswered, all of them, before readyz fails.
+    readiness_unanswered_ms: int = 5_000
     #: How long a look-up without max_block_ms waits for the brokers' response.
     lookup_wait_ms: int = 5_000
     #: New unknown topic names that may be looked up per second.
@@ -221,9 +225,20 @@ class Settings(BaseSettings):
     events_files: int = Field(
         default=150, ge=1, description="How many finished files are kept; the oldest are deleted."
     )
+    lookup_revalidate_after_ms: Milliseconds = Field(
+        default=2_000,
+        description="Age from which an answer is refreshed behind the look-up. Raise it if refreshes of many "
+        "sidecars load the brokers.",
+    )
+    lookup_max_stale_ms: Milliseconds = Field(
+        default=5_000,
+        description="Age from which an answer is refreshed before it is sent, for at most 250 ms. Raise it "
+        "if answers may be older; then fewer look-ups wait.",
+    )
     unknown_topic_wait_ms: Milliseconds = Field(
         default=1_000,
-        description="How long a produce in one of the dialects waits for an unknown topic.",
+        description="How long a produce without max_block_ms waits for a topic or partition that does not "
+        "exist. Raise it if topics are created just before they are written to.",
     )
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, description="The largest request body.")
     max_watchers: int = Field(default=100, ge=0, description="Callers that may watch metadata at once.")

@@ -1,6 +1,6 @@
 """Shared by both REST proxies: a refresh for missing partitions, and lenient spellings.
 
-Metadata may be as old as `metadata.max.age.ms`. Callers of the REST proxies can't demand a fresher answer.
+Metadata may be as old as `lookup_max_stale_ms`. Callers of the REST proxies can't demand a fresher answer.
 Their APIs have no parameter for it, and the original proxies ask the brokers each time. So a missing
 partition is reported only from metadata that is at most `unknown_topic_memory_ms` old, as a missing topic is.
 The caller waits for at most `unknown_topic_wait_ms`, and many callers share one request. Event loop only.

@@ -109,8 +109,8 @@ class RefreshEvent(Event, kw_only=True):
     reason: Annotated[
         str,
         Meta(
-            description="initial, expired, topic_missing, leader_error, disconnect, bootstrap or manual, as "
-            "in pilotfish_metadata_refreshes_total"
+            description="initial, expired, topic_missing, leader_error, disconnect, bootstrap, manual or "
+            "age, as in pilotfish_metadata_refreshes_total"
         ),
     ]
     outcome: Annotated[str, Meta(description="ok, error, timeout or no_node")]

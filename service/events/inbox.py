@@ -8,6 +8,8 @@ Nothing is compared, counted or encoded here. Both queues are bounded. Batches b
 of their window. Only the newest snapshots wait: if one is dropped, the next reports its changes, as far as
 they still hold. Everything that is left out is counted.
 
+Refreshes for the age of look-ups come every two seconds. One that changed nothing is not queued.
+
 A refresh swaps the snapshot, then emits the changes, then MetadataRefreshed. A produce response that names
 leaders swaps the snapshot without a refresh. Then LeadersChanged is emitted, and the snapshot keeps the
 update_version of the last refresh (KIP-951).
@@ -45,6 +47,9 @@ MOST_NOTICES: Final = 1_000
 MOST_GONE: Final = 10_000
 
 _NOBODY_GONE: Final[frozenset[str]] = frozenset()
+
+#: The reason of refreshes for the age of look-ups.
+_AGE: Final = "age"
 
 
 @dataclass(slots=True)
@@ -145,8 +150,11 @@ class Inbox:
     def _on_refreshed(self, event: Event) -> None:
         assert isinstance(event, MetadataRefreshed)
         self._refreshed_version = event.update_version
+        snapshot = self._snapshot()
+        if event.reason == _AGE and self._noted is not None and _is_unchanged(self._noted, snapshot):
+            return
         gone, self._gone = frozenset(self._gone), set()
-        self._add_snapshot(SnapshotNotice(self._clock.wall_ms(), event, self._snapshot(), gone))
+        self._add_snapshot(SnapshotNotice(self._clock.wall_ms(), event, snapshot, gone))
 
     def _on_leaders(self, _: Event) -> None:
         snapshot = self._snapshot()
@@ -218,6 +226,13 @@ class Inbox:
     def left_out(self) -> LeftOut:
         """Any thread."""
         return self._left_out
+
+
+def _is_unchanged(before: MetadataCache, after: MetadataCache) -> bool:
+    """Returns whether both have the same tables and brokers: unchanged tables are the same objects."""
+    if len(before.topics) != len(after.topics) or before.nodes_by_id != after.nodes_by_id:
+        return False
+    return all(before.topics.get(name) is table for name, table in after.topics.items())
 
 
 def _holds_snapshot(notice: Notice) -> bool:

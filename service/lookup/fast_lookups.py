@@ -1,11 +1,12 @@
-"""Answers metadata look-ups in front of FastAPI: prepared ones at once, unknown topics after a wait.
+"""Answers metadata look-ups in front of FastAPI: prepared ones at once, others after a wait.
 
     FastLookups     a GET with a prepared answer costs a dictionary access. It is sent as bytes, through the
                     server's shortcut (`asgi.ANSWER`) if there is one: uvicorn itself would check and encode
                     each header again, and write two pieces
-    ParkedLookups   a look-up of an unknown topic waits here, then gets its problem or goes to FastAPI's
-                    routes, which answer at once. Inside FastAPI a waiting request would keep about twenty
-                    coroutines and three exit stacks, 20 kB and more; here it keeps a handful
+    ParkedLookups   a look-up of a topic that is unknown, or must be refreshed first, waits here, then gets
+                    its problem or goes to FastAPI's routes, which answer at once. Inside FastAPI a waiting
+                    request would keep about twenty coroutines and three exit stacks, 20 kB and more; here
+                    it keeps a handful
 
 Everything else goes to FastAPI's routes unchanged: other methods, encoded names, freshness demands, wrong
 parameters. Tests check that all ways give equal answers. A topic that the caller may not read is not searched
@@ -62,7 +63,7 @@ class _Asked(NamedTuple):
 
 
 class ParkedLookups:
-    """ASGI middleware: look-ups of unknown topics wait here. `knows` returns whether a topic is known."""
+    """ASGI middleware: look-ups that must wait do so here. `knows` returns whether a topic needs no wait."""
 
     def __init__(
         self, app: ASGIApp, lookups: Lookups, knows: Callable[[str], bool], metrics: HttpMetrics
@@ -160,7 +161,7 @@ class FastLookups:
         if caller is not ANYONE and not _may_look(caller, path):
             return self._app(scope, receive, send)
         entry = self._entry(path, query) if query else self._table.find(path)
-        if entry is None or entry.is_long:
+        if entry is None or entry.needs_route:
             return self._app(scope, receive, send)
         status, headers, head, body = 200, entry.headers, entry.head, entry.body
         traceparent: bytes | None = None

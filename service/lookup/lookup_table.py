@@ -6,7 +6,8 @@ or the new leaders laid over it, change. Only the cluster's entry has no table, 
 snapshot or a new second replaces the stamp, which makes all entries stale at once. The next look-up of an
 entry compares two identities and renews its headers. So a new snapshot costs nothing, however many entries
 there are, and a look-up costs one dictionary access and one comparison. Freshness headers are encoded once a
-second per entry, not per request.
+second per entry, not per request. So are ages compared with their bounds (`ages.py`): the stamp is also
+replaced at the moment when the first of the renewed entries reaches one.
 
 Keys are raw paths, with `?partition=3` for a leader. Other queries, encoded names and unknown topics go to
 FastAPI's routes, which use these entries too. So does a topic with more than LONG_PARTITIONS partitions: its
@@ -20,8 +21,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from client_core import MetadataCache, Node, TopicTable, partition_for_key
+from client_core import MetadataCache, Node, RefreshTime, TopicTable, partition_for_key
 from service.base.producer_protocol import Producer
+from service.lookup.ages import Ages
 from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body, topic_pieces
 from service.wire.asgi import HeaderPairs, header_lines
 from service.wire.freshness import CACHE_CONTROL, etag_of, freshness_headers, version_text
@@ -60,7 +62,10 @@ class _NoUse:
 
 
 class Entry:
-    """One prepared answer. `head` and `head_304` are the current `headers` and `headers_304`, encoded."""
+    """One prepared answer. `head` and `head_304` are the current `headers` and `headers_304`, encoded.
+
+    `needs_route`: it can't be sent at once, because it is long, or so old that it must be refreshed first.
+    """
 
     __slots__ = (
         "_fixed",
@@ -73,6 +78,7 @@ class Entry:
         "headers_304",
         "is_long",
         "length",
+        "needs_route",
         "nodes",
         "route",
         "stamp",
@@ -92,6 +98,7 @@ class Entry:
         else:
             self.chunks, self.length, self.etag = (body,), len(body), etag_of(body)
             self.is_long, self.body = False, body
+        self.needs_route = self.is_long
         self.topic = topic
         self.nodes = nodes
         self.use: _Use = _NoUse() if topic is None else topic.use
@@ -114,8 +121,12 @@ class Entry:
 class LookupTable:
     """The entries for the producer's current snapshot."""
 
-    def __init__(self, producer: Producer, boot: str, slices: Slices | None = None) -> None:
+    def __init__(
+        self, producer: Producer, boot: str, slices: Slices | None = None, ages: Ages | None = None
+    ) -> None:
+        """Without `ages`, answers may have any age."""
         self._slices = Slices() if slices is None else slices
+        self._ages = Ages(producer) if ages is None else ages
         self._building: dict[str, asyncio.Task[Entry]] = {}
         self._producer = producer
         self._clock = producer.clock
@@ -127,6 +138,8 @@ class LookupTable:
         self._entries: dict[bytes, Entry] = {}
         self._body_bytes = 0
         self._second = -1
+        #: When the stamp must be replaced: at the end of the second, or when an age reaches a bound.
+        self._until_ms = 0
         self._swept_s = 0
         self._stamp = object()
         self._take(self._cache)
@@ -145,7 +158,7 @@ class LookupTable:
         if cache is not self._cache:
             self._take(cache)
         now_ms = self._now_ms()
-        if now_ms // 1000 != self._second:
+        if now_ms >= self._until_ms:
             self._turn(now_ms // 1000)
         entry = self._entries.get(key)
         if entry is None or entry.stamp is not self._stamp:
@@ -197,13 +210,17 @@ class LookupTable:
     def freshness(self, topic: str | None, now_ms: int) -> HeaderPairs:
         """Returns the freshness headers for a topic, or for the cluster (None)."""
         cache = self._cache
-        if topic is not None:
-            return freshness_headers(
-                self._version, cache.refreshed_ms(topic), cache.refreshed_wall_ms(topic), now_ms
-            )
-        refreshed_ms = cache.last_successful_refresh_ms
-        wall_ms = None if refreshed_ms is None else self._clock.wall_ms() - (now_ms - refreshed_ms)
-        return freshness_headers(self._version, refreshed_ms, wall_ms, now_ms)
+        if topic is None:
+            return self.freshness_since(cache.answered, now_ms)
+        return freshness_headers(
+            self._version, cache.refreshed_ms(topic), cache.refreshed_wall_ms(topic), now_ms
+        )
+
+    def freshness_since(self, time: RefreshTime | None, now_ms: int) -> HeaderPairs:
+        """Returns the freshness headers of an answer that is as old as this; None: nothing is known."""
+        if time is None:
+            return freshness_headers(self._version, None, None, now_ms)
+        return freshness_headers(self._version, time.now_ms, time.wall_ms, now_ms)
 
     # -- keeping current -------------------------------------------------------------------------------------
 
@@ -216,8 +233,9 @@ class LookupTable:
         self._stamp = object()
 
     def _turn(self, second: int) -> None:
-        """Begins a new second, which changes all ages. Drops idle entries once a minute."""
+        """Begins a new second, or a part of one, which changes ages. Drops idle entries once a minute."""
         self._second = second
+        self._until_ms = (second + 1) * 1000
         self._stamp = object()
         if second - self._swept_s >= IDLE_S:
             self._swept_s = second
@@ -236,6 +254,10 @@ class LookupTable:
                 return None
             self._keep(key, entry)
         topic = None if entry.topic is None else entry.topic.name
+        due = self._ages.look(topic, now_ms)
+        if due.at_ms < self._until_ms:
+            self._until_ms = due.at_ms
+        entry.needs_route = entry.is_long or due.before
         entry.renew(self._stamp, self._second, self.freshness(topic, now_ms))
         return entry
 

@@ -3,6 +3,7 @@
     unknown topic   without max_block_ms: until the brokers reported twice that it does not exist (404)
                     with max_block_ms: until it appears or the time is over
     max_age_ms      waits for a refresh if the topic's last response is older
+    without         a topic that is too old is refreshed first, for a short time: see `ages.py`
     min_version     waits for that update; a version of another process's boot is 412 at once
 
 `know` decides what is missing, waits for it with a ticket, and returns problems by topic. It never creates a
@@ -19,7 +20,6 @@ from client_core import (
     Errors,
     InvalidTopicError,
     KafkaError,
-    MetadataCache,
     MetadataResult,
     Phase,
     ProducerConfig,
@@ -31,6 +31,7 @@ from service.admission.admission_control import AdmissionControl
 from service.admission.caller import ANYONE, Caller, not_authorized
 from service.base.producer_protocol import Producer
 from service.base.topic_names import fault_of_topic_name
+from service.lookup.ages import Ages
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError, explained, problem_of, refused
@@ -62,6 +63,7 @@ class Lookups:
         lookup_wait_ms: int,
         admission: AdmissionControl,
         unknown: UnknownTopics,
+        ages: Ages,
     ) -> None:
         self._producer = producer
         self._clock = producer.clock
@@ -70,6 +72,7 @@ class Lookups:
         self._lookup_wait_ms = lookup_wait_ms
         self._admission = admission
         self._unknown = unknown
+        self._ages = ages
 
     async def know(
         self, topics: Iterable[str], demands: Demands, receive: Receive, caller: Caller = ANYONE
@@ -90,16 +93,56 @@ class Lookups:
             problems.update(await self._ask(to_ask, demands, receive, caller))
         known = [name for name in names if name not in problems]
         await self._freshen(known, demands, min_version, since_ms, receive, caller)
+        await self._ages.freshen(known, demands.max_block_ms)
+        topics = self._producer.cache.topics
+        ended = [name for name in known if name not in topics]
+        if ended:
+            # The refresh has shown that they no longer exist.
+            problems.update(await self._ask(ended, demands, receive, caller))
         return problems
 
-    async def know_cluster(self, demands: Demands, receive: Receive, caller: Caller = ANYONE) -> None:
-        """Waits until a broker has answered, and until its answer is as fresh as demanded."""
+    def is_ready(self, topic: str) -> bool:
+        """Returns whether a look-up of the topic, without demands, has nothing to wait for."""
+        return topic in self._producer.cache.topics and not self._ages.waits_for(topic)
+
+    async def know_cluster(
+        self, demands: Demands, receive: Receive, caller: Caller = ANYONE, topics: Iterable[str] = ()
+    ) -> None:
+        """Waits until a broker has answered, and until its answer is as fresh as demanded.
+
+        `topics`: known ones that the answer is about, too.
+        """
         since_ms = self._clock.now_ms()
         min_version = self._number_of(demands.min_version)
         if self._producer.cache.is_bootstrap:
             wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
             await self.refresh(wait_ms, receive, caller, max_age_ms=MAX_WAIT_MS)
         await self._freshen([], demands, min_version, since_ms, receive, caller)
+        await self._ages.freshen([None, *topics], demands.max_block_ms)
+
+    def missing(self, topic: str, partition: int | None) -> KafkaError:
+        """Returns the error for a topic without the requested partition, or for a topic that is gone.
+
+        A TimeoutError (503) if that is known from metadata above the bound on age, and brokers do not answer.
+        """
+        count = self._producer.cache.partition_count(topic)
+        if count is None or partition is None:
+            return UnknownTopicOrPartitionError(f"topic {topic} no longer exists")
+        age_ms = self._ages.unconfirmed_ms(topic)
+        if age_ms is None:
+            return UnknownTopicOrPartitionError(f"topic {topic} has no partition {partition}, it has {count}")
+        return TimeoutError(
+            f"topic {topic} had no partition {partition}, but {count}, {age_ms} ms ago; "
+            "no broker has answered since"
+        )
+
+    def missing_broker(self, broker_id: int | str) -> ProblemError:
+        """Returns the refusal for an unknown broker: 404, or 503 as in `missing`."""
+        age_ms = self._ages.unconfirmed_ms(None)
+        if age_ms is None:
+            return refused(404, f"there is no broker {broker_id}")
+        detail = f"there was no broker {broker_id} {age_ms} ms ago; no broker has answered since"
+        return refused(503, detail, retriable=True)
 
     async def refresh(
         self,
@@ -242,18 +285,11 @@ class Lookups:
     def _age_ms(self, names: list[str]) -> int:
         """Returns the age of the oldest topic, or of the cluster if there are no topics."""
         cache = self._producer.cache
-        times = [cache.refreshed_ms(name) for name in names] if names else [cache.last_successful_refresh_ms]
+        answered_ms = None if cache.answered is None else cache.answered.now_ms
+        times = [cache.refreshed_ms(name) for name in names] if names else [answered_ms]
         known = [time for time in times if time is not None]
         return self._clock.now_ms() - min(known) if known else MAX_WAIT_MS + 1
 
 
 def _not_present(topic: str, waited_ms: int) -> KafkaError:
     return TimeoutError(f"Topic {topic} not present in metadata after {waited_ms} ms.")
-
-
-def missing(cache: MetadataCache, topic: str, partition: int | None) -> KafkaError:
-    """Returns the error for a topic without the requested partition, or for a topic that is gone."""
-    count = cache.partition_count(topic)
-    if count is None or partition is None:
-        return UnknownTopicOrPartitionError(f"topic {topic} no longer exists")
-    return UnknownTopicOrPartitionError(f"topic {topic} has no partition {partition}, it has {count}")

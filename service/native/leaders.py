@@ -9,7 +9,7 @@ rest: event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -17,14 +17,14 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
-from client_core import MetadataCache, partition_for_key
+from client_core import KafkaError, MetadataCache, partition_for_key
 from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
 from service.lookup.answers import leader_json
 from service.lookup.lookup_table import LookupTable
-from service.lookup.lookups import Lookups, missing
+from service.lookup.lookups import Lookups
 from service.native.schemas import LOOKUPS_BODY, LeadersAnswer, LookupQuery
 from service.produce.body_threads import BodyThreads
 from service.wire.asgi import header
@@ -157,12 +157,15 @@ class LeadersRoute:
         problems_by_topic = await self._lookups.know(
             (lookup.topic for lookup in lookups), query.demands(), request.receive, caller_of(request.scope)
         )
-        pieces: Iterable[bytes] = _results(self._producer.cache, lookups, problems_by_topic)
+        cache = self._producer.cache
+        pieces: Iterable[bytes] = _results(cache, lookups, problems_by_topic, self._lookups.missing)
         if sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES:
             pieces = await self._body_threads.do(partial(tuple, pieces))
         body = await self._slices.body(pieces)
         self._table.find(b"/v1/cluster")
-        freshness = self._table.freshness(None, self._producer.clock.now_ms())
+        freshness = self._table.freshness_since(
+            cache.oldest_of({lookup.topic for lookup in lookups}), self._producer.clock.now_ms()
+        )
         return of_long(request, body, freshness)
 
     async def _read_lookups(self, request: Request) -> list[LeaderLookup]:
@@ -175,21 +178,29 @@ class LeadersRoute:
 
 
 def _results(
-    cache: MetadataCache, lookups: Sequence[LeaderLookup], problems_by_topic: Mapping[str, Problem]
+    cache: MetadataCache,
+    lookups: Sequence[LeaderLookup],
+    problems_by_topic: Mapping[str, Problem],
+    missing: Callable[[str, int | None], KafkaError],
 ) -> Iterator[bytes]:
     """Yields the answer in pieces, one per look-up."""
     yield b'{"results":['
     yield from joined(
-        _encode(_result(cache, lookup, problems_by_topic.get(lookup.topic))) for lookup in lookups
+        _encode(_result(cache, lookup, problems_by_topic.get(lookup.topic), missing)) for lookup in lookups
     )
     yield b"]}"
 
 
-def _result(cache: MetadataCache, lookup: LeaderLookup, problem: Problem | None) -> dict[str, Any]:
+def _result(
+    cache: MetadataCache,
+    lookup: LeaderLookup,
+    problem: Problem | None,
+    missing: Callable[[str, int | None], KafkaError],
+) -> dict[str, Any]:
     if problem is not None:
         return error_item(problem)
     found = _leader(cache, lookup)
-    return error_item(problem_of(missing(cache, lookup.topic, lookup.partition))) if found is None else found
+    return error_item(problem_of(missing(lookup.topic, lookup.partition))) if found is None else found
 
 
 def _leader(cache: MetadataCache, lookup: LeaderLookup) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ broker as controller. Event loop only.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -14,10 +15,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from client_core import partition_for_key
 from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
+from service.lookup.ages import MOST_TOPICS
 from service.lookup.answers import broker_pieces
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
-from service.lookup.lookups import Demands, Lookups, missing
+from service.lookup.lookups import Demands, Lookups
 from service.native.schemas import (
     BrokerAnswer,
     ClusterAnswer,
@@ -88,13 +90,15 @@ class MetadataRoutes:
     ) -> Response:
         """A broker, and what it leads among the topics that this sidecar knows and the caller may read."""
         caller = caller_of(request.scope)
-        await self._lookups.know_cluster(query.demands(), request.receive, caller)
+        known = islice(self._producer.cache.topics, MOST_TOPICS)  # more would take long
+        topics = [name for name in known if caller.read.allow(name)]
+        await self._lookups.know_cluster(query.demands(), request.receive, caller, topics)
         cache = self._producer.cache
         node = None if cache.is_bootstrap else cache.nodes_by_id.get(broker_id)
         if node is None:
-            raise refused(404, f"there is no broker {broker_id}")
+            raise self._lookups.missing_broker(broker_id)
         self._table.find(b"/v1/cluster")
-        freshness = self._table.freshness(None, self._producer.clock.now_ms())
+        freshness = self._table.freshness_since(cache.oldest, self._producer.clock.now_ms())
         names = await self._slices.sorted(cache.topics)
         body = await self._slices.body(broker_pieces(cache, node, caller.read, names))
         return of_long(request, body, freshness)
@@ -121,7 +125,7 @@ class MetadataRoutes:
         await self._know(topic, query.demands(), request)
         entry = await self._table.topic(topic)
         if entry is None:
-            raise ProblemError(problem_of(missing(self._producer.cache, topic, None)))
+            raise ProblemError(problem_of(self._lookups.missing(topic, None)))
         return of_prepared(request, entry)
 
     async def partition(
@@ -151,13 +155,13 @@ class MetadataRoutes:
     def _answer(self, request: Request, key: str, topic: str, partition: int | None) -> Response:
         entry = self._table.find(key.encode())
         if entry is None:
-            raise ProblemError(problem_of(missing(self._producer.cache, topic, partition)))
+            raise ProblemError(problem_of(self._lookups.missing(topic, partition)))
         return of_prepared(request, entry)
 
     def _partition_of(self, topic: str, key: bytes) -> int:
         count = self._producer.cache.partition_count(topic)
         if not count:
-            raise ProblemError(problem_of(missing(self._producer.cache, topic, None)))
+            raise ProblemError(problem_of(self._lookups.missing(topic, None)))
         return partition_for_key(key, count)
 
 

@@ -65,6 +65,7 @@ _STATUS: Final[dict[str, Any]] = {
     "waiting_for_buffer": 0,
     "in_flight_batches": 5,
     "producer_id": 4711,
+    "last_answer_age_ms": 12,
     "metadata": {
         "update_version": 42,
         "request_version": 1,

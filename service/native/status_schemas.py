@@ -167,6 +167,9 @@ class StatusAnswer(BaseModel):
     waiting_for_buffer: int
     in_flight_batches: int
     producer_id: int | None
+    last_answer_age_ms: int | None = Field(
+        description="Since when no broker has answered any request; null before the first answer."
+    )
     metadata: MetadataState
     buffer: BufferState
     nodes: list[NodeState]

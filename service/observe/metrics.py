@@ -33,7 +33,16 @@ from service.base.fast_metrics import (
     histograms,
 )
 
-REASONS: Final = ("initial", "expired", "topic_missing", "leader_error", "disconnect", "bootstrap", "manual")
+REASONS: Final = (
+    "initial",
+    "expired",
+    "topic_missing",
+    "leader_error",
+    "disconnect",
+    "bootstrap",
+    "manual",
+    "age",
+)
 OUTCOMES: Final = ("success", "error", "timeout", "no_node")
 
 #: The usual errors of records. Their series start at 0, so that a rate shows the first failure. Series of

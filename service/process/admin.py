@@ -164,7 +164,7 @@ class AdminApp:
             case "/livez":
                 await _probe(send, await self._health.fault_of_life())
             case "/readyz":
-                await _probe(send, self._health.fault_of_readiness())
+                await _probe(send, await self._health.fault_of_readiness())
             case "/startupz":
                 await _probe(send, self._health.fault_of_startup())
             case _:

@@ -182,7 +182,8 @@ class App:
             routes, models, dialects, error_formats, self.sidecar.retry_after, self._lifespan
         )
         inner = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
-        parked = ParkedLookups(inner, self.sidecar.lookups, self._knows, self.sidecar.http)
+        lookups = self.sidecar.lookups
+        parked = ParkedLookups(inner, lookups, lookups.is_ready, self.sidecar.http)
         in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
         self._entry = Guards(
             FastLookups(in_traces, self.sidecar.table, self.sidecar.http),
@@ -210,9 +211,6 @@ class App:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serves a request. Not a coroutine, because each request would pay for it."""
         return self._entry(scope, receive, send)
-
-    def _knows(self, topic: str) -> bool:
-        return topic in self.sidecar.producer.cache.topics
 
     async def close_producer(self) -> CloseReport:
         """Flushes and closes the app's own producer within drain_timeout_ms; returns what was left.

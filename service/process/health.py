@@ -4,7 +4,10 @@
               It does not check whether Kafka is reachable: restarting cannot fix a broker. If a probe, or the
               sidecar's own check every ten seconds, finds a stalled loop, all stacks are logged
               (`loop_watchdog.py`)
-    readyz    metadata is known, a broker is reachable, and the sidecar is not shutting down
+    readyz    metadata is known, a broker is reachable and answers, and the sidecar is not shutting down. It
+              fails if requests are in flight for readiness_unanswered_ms and no broker has answered any, nor
+              a request that the probe sends then: maybe one broker hangs, and no other was asked. A
+              sidecar that asks nothing stays ready
     startupz  the API listens, and the first metadata has come or startup_require_metadata allows a start
               without it
 
@@ -14,12 +17,13 @@ Admin thread only. It reads `status()`, which does not block.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
 from typing import Final, Never
 
-from client_core import ClientStatus, UncaughtErrors
+from client_core import ClientStatus, IllegalStateError, UncaughtErrors
 from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, LoopWatchdog
 from service.sidecar.sidecar import Sidecar
 
@@ -91,7 +95,7 @@ class Health:
             except Exception as error:  # noqa: BLE001 -- without the watch a stall may go unnoticed
                 self._uncaught.report(error, self._clock.now_ms())
 
-    def fault_of_readiness(self) -> str | None:
+    async def fault_of_readiness(self) -> str | None:
         if self._sidecar.drain.announced or self._sidecar.drain.begun:
             return "shutting down"
         status = self._producer.status()
@@ -99,7 +103,25 @@ class Health:
             return "no metadata yet"
         if not _within_reach(status):
             return "no broker can be reached; metadata is still served"
+        if not await self._is_answered(status):
+            return f"no broker has answered for {status.unanswered_ms} ms; metadata is still served"
         return None
+
+    async def _is_answered(self, status: ClientStatus) -> bool:
+        """Returns whether brokers answer. If they have left requests unanswered for long, asks one more."""
+        limits = self._sidecar.settings.internal
+        limit_ms, wait_ms = limits.readiness_unanswered_ms, limits.lookup_refresh_wait_ms
+        if status.unanswered_ms < limit_ms:
+            return True
+        with contextlib.suppress(IllegalStateError):  # it closes
+            self._producer.refresh_topics((), deadline_ms=self._clock.now_ms() + wait_ms, done=lambda _: None)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        while self._producer.status().unanswered_ms >= limit_ms:
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
 
     def fault_of_startup(self) -> str | None:
         if not self._listening():
@@ -119,4 +141,5 @@ def _within_reach(status: ClientStatus) -> bool:
         return True
     ages_ms = [node.last_error_age_ms for node in status.nodes] + [status.metadata.last_error_age_ms]
     failed_ms = [age_ms for age_ms in ages_ms if age_ms is not None]
-    return not failed_ms or status.metadata.age_ms is None or min(failed_ms) > status.metadata.age_ms
+    answered_ms = status.last_answer_age_ms
+    return not failed_ms or answered_ms is None or min(failed_ms) > answered_ms

@@ -34,7 +34,7 @@ from service.produce.once import Once
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_runs
 from service.produce.produce_forms import form_of
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
-from service.wire.errors import Problem, ProblemError, problem_of_body, problem_of_bug, refused
+from service.wire.errors import WHOLE_BODY, Problem, ProblemError, problem_of_body, problem_of_bug, refused
 from service.wire.streaming import StreamedAnswer
 from service.wire.strict_json import BodyError
 from service.wire.waiting import CALLER_GONE, CallerGoneError
@@ -154,7 +154,7 @@ class ProduceEndpoint:
         except BodyError as e:
             return answer_of_problem(problem_of_body(e))
         except BodyTooLargeError as e:
-            return answer_of_problem(Problem(413, e.detail, written="no"))
+            return answer_of_problem(Problem(413, e.detail, written="no", place=WHOLE_BODY))
         except CallerGoneError:
             raise
         except Exception:  # noqa: BLE001

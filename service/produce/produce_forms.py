@@ -52,7 +52,7 @@ _HEADERS: Final = b"pilotfish-headers"
 MEANT: Final = (_KEY, _HEADERS)
 
 
-_TIMES: Final = Times._fields
+_TIMES: Final = ("max_block_ms", "timeout_ms")
 
 _MAX_DIGITS: Final = 19
 
@@ -134,7 +134,8 @@ def times_of(given: Mapping[str, str], defaults: Times) -> Times:
     """Returns max_block_ms and timeout_ms. Raises ProblemError if one is invalid."""
     times = defaults
     if "max_block_ms" in given:
-        times = times._replace(max_block_ms=_number(given, "max_block_ms", MAX_WAIT_MS))
+        max_block_ms = _number(given, "max_block_ms", MAX_WAIT_MS)
+        times = times._replace(max_block_ms=max_block_ms, missing_wait_ms=None)
     if "timeout_ms" in given:
         timeout_ms = _number(given, "timeout_ms", defaults.timeout_ms, " (delivery.timeout.ms)")
         times = times._replace(timeout_ms=timeout_ms)
@@ -193,7 +194,7 @@ def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Fo
             check_encoding(encoding)
             return _octet_stream(topic, scope, defaults)
         if media_type != JSON:
-            raise refused(415, f"Content-Type must be one of {_FORMS}")
+            raise refused(415, f"must be one of {_FORMS}", place="Content-Type")
     check_media_type(content_type, encoding)
     given = parameters(query, (DELIVERY,)) if query else {}
     times = times_of(given, defaults) if given else defaults

@@ -4,8 +4,9 @@
     submit    passes the records to the client as one ticket, with a permit of admission control
     outcomes  one receipt or one Problem per record, in order
 
-The wait for an unknown topic depends on the endpoint: a native request sets it (`max_block_ms`). Callers of
-the dialects can't, and wait for `unknown_topic_wait_ms`. Event loop only.
+The wait for a topic or partition that does not exist: a request that sets `max_block_ms` waits so long. One
+that does not waits for `unknown_topic_wait_ms`, natively once the brokers have reported it missing, in the
+dialects whether or not they have. Event loop only.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _T = TypeVar("_T")
 #: Hashing keys of this total length takes 3 ms.
 _LONG_KEYS_BYTES: Final = 32 * 1024
 
+#: A partition count this much older than a record is fresh: a response came while the record was read.
+_FRESH_MS: Final = 1_000
+
 #: The outcome of one record.
 RecordOutcome = RecordMetadata | Problem
 
@@ -71,10 +75,20 @@ class Checked(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Time limits of a request, counted from its head: for metadata and memory, and for the whole."""
+    """Time limits of a request, counted from its head: for metadata and memory, and for the whole.
+
+    `missing_wait_ms`: for a topic or partition that brokers report missing, counted from the end of the body;
+    None: as for other metadata.
+    """
 
     max_block_ms: int
     timeout_ms: int
+    missing_wait_ms: int | None = None
+
+    @property
+    def block_ms(self) -> int:
+        """The wait for metadata and memory."""
+        return min(self.max_block_ms, self.timeout_ms)
 
 
 class Producing:
@@ -96,8 +110,10 @@ class Producing:
         self._body_threads = body_threads
         self._create = settings.auto_create_topics
         self._unknown_topic_wait_ms = settings.unknown_topic_wait_ms
-        #: Kafka's own settings: max.block.ms and delivery.timeout.ms.
-        self.times: Final = Times(config.max_block_ms, config.delivery_timeout_ms)
+        #: Kafka's own settings, max.block.ms and delivery.timeout.ms, and ours.
+        self.times: Final = Times(
+            config.max_block_ms, config.delivery_timeout_ms, settings.unknown_topic_wait_ms
+        )
         #: Whether brokers acknowledge at all; with acks=0 offsets are null.
         self.acknowledges: Final = config.acks != "0"
 
@@ -231,12 +247,13 @@ class Producing:
             ticket = self._producer.submit(
                 topic,
                 records,
-                block_deadline_ms=since_ms + min(times),
+                block_deadline_ms=since_ms + times.block_ms,
                 deadline_ms=since_ms + times.timeout_ms,
                 since_ms=since_ms,
                 done=done,
                 settled=released,
                 create=self._create,
+                missing_deadline_ms=self._missing_deadline_ms(times),
                 checked=checked is not None,
                 in_chunks=checked is not None or _has_long_keys(records, permit.bytes),
             )
@@ -246,6 +263,9 @@ class Producing:
             raise
         permit.hand_on()
         return ticket
+
+    def _missing_deadline_ms(self, times: Times) -> int | None:
+        return None if times.missing_wait_ms is None else self._clock.now_ms() + times.missing_wait_ms
 
     def launch(
         self,
@@ -302,7 +322,8 @@ class Producing:
         if not any(type(outcome) is RecordFailure for outcome in outcomes):
             return outcomes  # type: ignore[return-value]  # each is a RecordMetadata
         request_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
-        count = self._producer.cache.partition_count(records[0].topic)
+        cache, topic, now_ms = self._producer.cache, records[0].topic, self._clock.now_ms()
+        count, counted_ms = cache.partition_count(topic), cache.refreshed_ms(topic)
         #: Thousands of failures have few different reasons; each reason gets one Problem.
         known: dict[tuple[object, ...], Problem] = {}
         of_records: list[RecordOutcome] = []
@@ -311,7 +332,10 @@ class Producing:
                 of_records.append(outcome)
                 continue
             partition = record.partition
-            is_missing = partition is not None and count is not None and partition >= count
+            # Only brokers that answered since the record came can have reported the partition missing.
+            asked_ms = now_ms - outcome.waited_ms - _FRESH_MS
+            is_counted = counted_ms is not None and counted_ms >= asked_ms
+            is_missing = is_counted and partition is not None and count is not None and partition >= count
             reason = (id(outcome.error), outcome.phase, outcome.written, outcome.waited_ms, is_missing)
             problem = known.get(reason)
             if problem is None:

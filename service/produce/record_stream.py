@@ -270,7 +270,7 @@ class RecordStream:
 
     async def _wait_for_permit(self, acquire: Callable[[], _T], since_ms: int) -> _T | Problem | None:
         """Returns what `acquire` returns; its 429 if no permit is free in time; None if the stream ends."""
-        give_up_ms = since_ms + min(self._times())
+        give_up_ms = since_ms + self._times().block_ms
         while self.ended is None:
             try:
                 return acquire()

@@ -14,8 +14,16 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from service.admission.admission_control import RetryAfter
+from service.admission.guards import BodyTooLargeError
 from service.wire.asgi import HeaderPairs, Scope
-from service.wire.errors import ErrorFormats, Problem, ProblemError, problem_of_body, problem_of_bug
+from service.wire.errors import (
+    WHOLE_BODY,
+    ErrorFormats,
+    Problem,
+    ProblemError,
+    problem_of_body,
+    problem_of_bug,
+)
 from service.wire.responses import of_refusal
 from service.wire.strict_json import BodyError
 from service.wire.waiting import CALLER_GONE, CallerGoneError
@@ -53,7 +61,9 @@ def answer_errors(api: FastAPI, error_formats: ErrorFormats, retry_after: RetryA
         headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
         if error.status_code == 405:
             headers = [(b"allow", _methods_of(api, request.scope))]
-        return answered(request, Problem(error.status_code, str(error.detail), headers=tuple(headers)))
+        place = WHOLE_BODY if isinstance(error, BodyTooLargeError) else None
+        problem = Problem(error.status_code, str(error.detail), place=place, headers=tuple(headers))
+        return answered(request, problem)
 
     async def on_bug(request: Request, error: Exception) -> Response:
         _log.error("a request failed with an unexpected exception", exc_info=error)

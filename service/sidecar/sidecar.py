@@ -15,6 +15,7 @@ from service.admission.admission_control import AdmissionControl, RetryAfter
 from service.admission.drain import Drain
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
+from service.lookup.ages import Ages
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Lookups
@@ -86,6 +87,12 @@ def build_sidecar(
     http = HttpMetrics(exemplars=settings.exemplars)
     drain, slices = Drain(), Slices()
     retry_after = RetryAfter(producer.clock, admission, drain, config, settings)
+    ages = Ages(
+        producer,
+        revalidate_after_ms=settings.lookup_revalidate_after_ms,
+        max_stale_ms=settings.lookup_max_stale_ms,
+        wait_ms=settings.internal.lookup_refresh_wait_ms,
+    )
     lookups = Lookups(
         producer,
         config,
@@ -93,6 +100,7 @@ def build_sidecar(
         lookup_wait_ms=settings.internal.lookup_wait_ms,
         admission=admission,
         unknown=unknown,
+        ages=ages,
     )
     feed = make_feed(producer, lookups, drain, settings, boot, notice)
     body_threads = BodyThreads()
@@ -105,7 +113,7 @@ def build_sidecar(
         producer=producer,
         boot=boot,
         slices=slices,
-        table=LookupTable(producer, boot, slices),
+        table=LookupTable(producer, boot, slices, ages),
         lookups=lookups,
         listing=Listing(
             producer,

@@ -33,6 +33,9 @@ from service.wire.strict_json import BodyError
 
 PROBLEM_TYPE: Final = b"application/problem+json"
 
+#: The place of a fault that is of the whole body.
+WHOLE_BODY: Final = "body"
+
 #: Final errors of a broker, or of the client in its place. Others depend on `retriable` and `written`.
 STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: 404,
@@ -195,7 +198,9 @@ def error_item(problem: Problem) -> dict[str, Any]:
 def problem_of_body(error: BodyError) -> Problem:
     """Returns the problem for a rejected body; nothing of it was written."""
     detail = f"{error.place}: {error.message}" if error.place else error.message
-    return Problem(status=error.status, detail=detail, place=error.place or None, written=Written.NO.value)
+    return Problem(
+        status=error.status, detail=detail, place=error.place or WHOLE_BODY, written=Written.NO.value
+    )
 
 
 def refused(

@@ -24,11 +24,12 @@ def check_media_type(content_type: bytes | None, encoding: bytes | None, allowed
     if content_type != allowed:
         parameters = (content_type or b"").partition(b";")[2].strip().lower().replace(b'"', b"")
         if media_type_of(content_type) != allowed or parameters not in (b"", b"charset=utf-8"):
-            raise refused(415, f"Content-Type must be {allowed.decode()}, with charset=utf-8 or no parameter")
+            detail = f"must be {allowed.decode()}, with charset=utf-8 or no parameter"
+            raise refused(415, detail, place="Content-Type")
     check_encoding(encoding)
 
 
 def check_encoding(encoding: bytes | None) -> None:
     """Raises a 415 for a compressed body."""
     if encoding is not None and encoding.lower() != b"identity":
-        raise refused(415, "Content-Encoding is not supported")
+        raise refused(415, "is not supported", place="Content-Encoding")

@@ -95,6 +95,9 @@ class FakeProducer:
     refuses: Exception | None = None
     waiting: list[FakeTicket] = field(default_factory=list)
     submitted: list[list[ProducerRecord]] = field(default_factory=list)
+    #: Refreshes for the age of answers: no broker answers one, at once, unless `holds_refreshes` is set.
+    refreshes: list[FakeTicket] = field(default_factory=list)
+    holds_refreshes: bool = False
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     configured: list[str] = field(default_factory=list)
     #: metadata.max.age.ms; `lower_metadata_max_age` lowers it.
@@ -230,6 +233,20 @@ class FakeProducer:
             "update", done, min_version=min_version, max_age_ms=max_age_ms, deadline_ms=deadline_ms
         )
 
+    def refresh_topics(self, names: Iterable[str], *, deadline_ms: int, done: Done) -> FakeTicket:
+        ticket = FakeTicket(
+            "refresh",
+            {"names": list(names), "deadline_ms": deadline_ms, "at_ms": self.clock.now_ms()},
+            done,
+            self,
+        )
+        self.refreshes.append(ticket)
+        if self.holds_refreshes:
+            self.waiting.append(ticket)
+        else:
+            self.time_out(ticket)
+        return ticket
+
     def list_topics(self, *, deadline_ms: int, done: Done) -> FakeTicket:
         ticket = self._take("listing", done, deadline_ms=deadline_ms)
         if self.on_brokers:
@@ -261,6 +278,7 @@ class FakeProducer:
         deadline_ms: int,
         done: Done,
         create: bool = True,
+        missing_deadline_ms: int | None = None,
         settled: Done | None = None,
         since_ms: int | None = None,
         checked: bool = False,
@@ -277,6 +295,7 @@ class FakeProducer:
             block_deadline_ms=block_deadline_ms,
             deadline_ms=deadline_ms,
             create=create,
+            missing_deadline_ms=missing_deadline_ms,
             settled=settled,
         )
         if not self.holds_records:
@@ -299,6 +318,7 @@ class FakeProducer:
             waiting_for_buffer=0,
             in_flight_batches=0,
             producer_id=None,
+            last_answer_age_ms=None if refreshed_ms is None else self.clock.now_ms() - refreshed_ms,
             metadata=MetadataStatus(
                 update_version=self.cache.update_version,
                 request_version=0,

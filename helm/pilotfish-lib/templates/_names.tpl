@@ -25,6 +25,8 @@
 - events_topic
 - events_folder
 - events_files
+- lookup_revalidate_after_ms
+- lookup_max_stale_ms
 - unknown_topic_wait_ms
 - max_body_bytes
 - max_watchers

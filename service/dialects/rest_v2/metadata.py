@@ -32,7 +32,7 @@ from service.lookup.listing import Listing
 from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.lookup.topic_configs import ConfigsOfTopics
 from service.wire.asgi import HeaderPairs, header
-from service.wire.errors import Problem, ProblemError
+from service.wire.errors import Problem, ProblemError, problem_of
 from service.wire.freshness import freshness_headers, version_text
 from service.wire.long_answers import LongBody, Slices
 from service.wire.responses import of_long
@@ -99,19 +99,17 @@ class MetadataV2:
             cache, topic = await self._know(request, name)
             body = partition_body(topic, number, cache.nodes_by_id)
         if body is None:
-            detail = f"topic {name} has no partition {number}, it has {topic.partition_count}"
-            raise ProblemError(no_partition(detail))
+            problem = problem_of(self._lookups.missing(name, number))
+            raise ProblemError(no_partition(problem.detail) if problem.status == 404 else problem)
         return self._of_topic(request, cache, topic, LongBody.of([body]))
 
     async def brokers(self, request: Request) -> Response:
         check_accept(header(request.scope, b"accept"))
         await self._lookups.know_cluster(NO_DEMANDS, request.receive, caller_of(request.scope))
         cache = self._producer.cache
-        refreshed_ms = cache.last_successful_refresh_ms
-        age_ms = self._clock.now_ms() - (refreshed_ms or 0)
-        refreshed_wall_ms = None if refreshed_ms is None else self._clock.wall_ms() - age_ms
+        now_ms, wall_ms = (None, None) if cache.answered is None else cache.answered
         body = LongBody.of([brokers_body(cache)])
-        return self._answer(request, body, cache, refreshed_ms, refreshed_wall_ms)
+        return self._answer(request, body, cache, now_ms, wall_ms)
 
     async def _know(self, request: Request, name: str) -> tuple[MetadataCache, TopicTable]:
         """A snapshot, and the topic in it once known. Raises ProblemError."""

@@ -43,7 +43,7 @@ from service.dialects.rest_v3.schemas import (
 )
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
-from service.lookup.lookups import NO_DEMANDS, Lookups, missing
+from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.wire.asgi import HeaderPairs
 from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
@@ -138,7 +138,7 @@ class MetadataRoutes:
         number = _number(broker_id)
         node = None if number is None else cache.nodes_by_id.get(number)
         if node is None:
-            raise refused(404, f"there is no broker {broker_id}")
+            raise self._lookups.missing_broker(broker_id)
         return self._answer(request, resources.broker(node), None)
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class MetadataRoutes:
         cache = self._producer.cache
         table = cache.topics.get(topic)
         if table is None:
-            raise ProblemError(problem_of(missing(self._producer.cache, topic, None)))
+            raise ProblemError(problem_of(self._lookups.missing(topic, None)))
         table.use.touched = True
         return resources, table, cache.nodes_by_id
 
@@ -248,8 +248,11 @@ class MetadataRoutes:
             resources, table, nodes = await self._topic(request, cluster_id, topic)
             info = table.partition(number, nodes)
         if info is None:
-            count = table.partition_count
-            raise refused(404, f"topic {topic} has no partition {partition_id}, it has {count}")
+            detail = f"topic {topic} has no partition {partition_id}, it has {table.partition_count}"
+            problem = None if number is None else problem_of(self._lookups.missing(topic, number))
+            if problem is not None and problem.status != 404:
+                raise ProblemError(problem)
+            raise refused(404, detail)
         return resources, info
 
     # -- answers ---------------------------------------------------------------------------------------------

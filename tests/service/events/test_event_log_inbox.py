@@ -103,6 +103,27 @@ def test_a_refresh_brings_the_snapshot_that_it_made_and_when(desk: Desk) -> None
     assert one.refreshed.update_version == first.update_version
 
 
+def test_a_refresh_for_the_age_of_look_ups_brings_a_snapshot_only_where_something_changed(desk: Desk) -> None:
+    def refreshed(reason: str) -> int:
+        version = desk.producer.cache.update_version
+        desk.inbox.emit(e.MetadataRefreshed(reason, version, 0, True, 1, 1, 3, 0, "cluster"))
+        return len(desk.snapshots())
+
+    desk.producer.events = e.NO_EVENTS
+    desk.producer.set_topics({"orders": 3, "audit": 1})
+    assert refreshed("expired") == 1
+    desk.producer.set_topics({"orders": 3}, partial=True)
+    assert refreshed("age") == 0
+    assert refreshed("expired") == 1
+    desk.producer.set_topics({"orders": 4}, partial=True)
+    assert refreshed("age") == 1
+    desk.producer.set_topics({"orders": 4})
+    assert refreshed("age") == 1
+    desk.producer.nodes = desk.producer.nodes[:2]
+    desk.producer.set_topics({"orders": 4}, partial=True)
+    assert refreshed("age") == 1
+
+
 def test_a_produce_answer_that_names_leaders_brings_one_snapshot_without_a_refresh(desk: Desk) -> None:
     desk.producer.set_topics({"orders": 3, "refunds": 1})
     desk.notices()

@@ -13,11 +13,15 @@ from service.admission.caller import ANYONE
 from service.process.admin import AdminApp, make_registry
 from service.process.health import Health
 from tests.support.coroutine_tests import run
-from tests.support.fake_producer import with_status
+from tests.support.fake_producer import FakeProducer, with_status
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import httpx
+
+    from tests.support.fake_producer import FakeTicket
 
 
 async def probe(web: HttpApp, path: str, *, listening: bool = True, method: str = "GET") -> httpx.Response:
@@ -107,6 +111,48 @@ def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp
     reported: ClientStatus = web.producer.status()
     with_status(web.producer, metadata=replace(reported.metadata, last_error="x", last_error_age_ms=10))
     assert ask(web, "/readyz").status_code == 503
+
+
+def asked(oldest_in_flight_ms: int | None) -> NodeStatus:
+    return replace(node("ready", None), oldest_in_flight_age_ms=oldest_in_flight_ms)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "answered_ms", "refreshes"),
+    [
+        ((asked(None),), 3_600_000, 0),  # an idle sidecar asks nothing
+        ((asked(6_000),), 4_999, 0),  # another node answers
+        ((asked(4_999), asked(None)), 6_000, 0),
+        ((asked(6_000), asked(None)), 6_000, 1),
+        ((asked(6_000), asked(6_000)), None, 1),
+    ],
+)
+def test_it_is_not_ready_when_no_broker_has_answered_for_long_while_one_was_asked(
+    nodes: tuple[NodeStatus, ...], answered_ms: int | None, refreshes: int
+) -> None:
+    web = HttpApp(lookup_refresh_wait_ms=0)
+    web.producer.set_topics({"orders": 3})
+    with_status(web.producer, nodes=nodes, last_answer_age_ms=answered_ms)
+    answer = ask(web, "/readyz")
+    assert answer.status_code == (503 if refreshes else 200)
+    if refreshes:
+        assert answer.text == "no broker has answered for 6000 ms; metadata is still served\n"
+    assert [ticket.asked["names"] for ticket in web.producer.refreshes] == [[]] * refreshes
+
+
+def test_where_one_broker_hangs_and_no_other_one_was_asked_the_probe_asks_another() -> None:
+    web = HttpApp(lookup_refresh_wait_ms=60_000)
+    web.producer.set_topics({"orders": 3})
+
+    class Answering(FakeProducer):
+        def refresh_topics(self, names: Iterable[str], **sent: Any) -> FakeTicket:
+            with_status(web.producer, nodes=(asked(6_000),), last_answer_age_ms=3)
+            return FakeProducer.refresh_topics(self, names, **sent)
+
+    web.producer.__class__ = Answering
+    with_status(web.producer, nodes=(asked(6_000),), last_answer_age_ms=6_000)
+    assert ask(web, "/readyz").status_code == 200
+    assert len(web.producer.refreshes) == 1
 
 
 def test_it_is_not_ready_once_it_is_asked_to_end(web: HttpApp) -> None:

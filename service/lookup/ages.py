@@ -1,0 +1,239 @@
+"""Bounds the age of look-up answers: refreshes what is looked up, behind the answer or before it.
+
+    age up to revalidate_after_ms   served
+    up to max_stale_ms              served, and refreshed behind it (stale-while-revalidate, RFC 5861)
+    older                           refreshed first, for at most wait_ms; then served, with its age
+    a refresh has failed            served at once, while one refresh a second goes on behind it
+
+An age is that of the last response with the topic, or with the brokers (None in place of a topic). A refresh
+asks for topics that were looked up within max_stale_ms. All look-ups wait for the same refresh. Without
+look-ups nothing is sent: there are no timers, each look-up checks what is due.
+
+Refreshes cost tokens, of which there is one more each second, and BURST at most. One costs a token, or more
+if it asks for more than PARTITIONS_PER_TOKEN. So a sidecar refreshes at most once a second on average, less
+often if answers are large. Those behind an answer are a second apart. The rest of the burst is for look-ups
+that wait. If no token is left, the old answer is served at once. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import Final, NamedTuple
+
+from client_core import IllegalStateError, KafkaError, MetadataCache, Result
+from service.base.producer_protocol import Producer
+
+#: Refreshes that look-ups may wait for one after the other, without a pause.
+BURST: Final = 5
+#: Partitions, with one per topic, whose response takes some 25 kB. A thousand busy sidecars that know many
+#: partitions read 25 MB a second from all brokers.
+PARTITIONS_PER_TOKEN: Final = 500
+#: Topics in one refresh. Others are in the next one.
+MOST_TOPICS: Final = 1_000
+
+_SECOND_MS: Final = 1_000
+#: Later than any clock.
+NEVER_MS: Final = 2**62
+
+
+class Due(NamedTuple):
+    """What is due for an answer: to refresh it behind, or before it is served; and when to check it again."""
+
+    at_ms: int
+    behind: bool
+    before: bool
+
+
+_NOTHING: Final = Due(NEVER_MS, behind=False, before=False)
+
+
+class _Refresh:
+    """A refresh that has not ended. `ended` is created only if a look-up waits."""
+
+    __slots__ = ("ended", "names", "sent_ms")
+
+    def __init__(self, names: Collection[str | None], sent_ms: int) -> None:
+        self.names = names
+        self.sent_ms = sent_ms
+        self.ended: asyncio.Event | None = None
+
+    async def wait(self, timeout_ms: int | None) -> None:
+        """Waits for its end, at most for so long. The client ends it at its deadline."""
+        if self.ended is None:
+            self.ended = asyncio.Event()
+        with contextlib.suppress(TimeoutError):  # the old answer is served
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self.ended.wait()
+
+
+class Ages:
+    """When each topic was looked up, and the refreshes for them. The defaults set no bound."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        *,
+        revalidate_after_ms: int = NEVER_MS,
+        max_stale_ms: int = NEVER_MS,
+        wait_ms: int = 0,
+    ) -> None:
+        self._producer = producer
+        self._clock = producer.clock
+        self._max_stale_ms = max_stale_ms
+        self._revalidate_after_ms = min(revalidate_after_ms, max_stale_ms)
+        self._wait_ms = wait_ms
+        #: The last look-up of each topic; None for the brokers. In the order in which they will be refreshed.
+        self._looked_up: dict[str | None, int] = {}
+        self._running: list[_Refresh] = []
+        self._tokens = float(BURST)
+        self._counted_ms = self._sent_ms = 0
+        #: When the last refresh was sent that no broker answered, and those that did not refresh a topic.
+        self._silent_since_ms: int | None = None
+        self._failed: dict[str | None, int] = {}
+
+    def look(self, topic: str | None, now_ms: int) -> Due:
+        """Notes a look-up, and refreshes behind it if that is due. Ignores an unknown topic."""
+        due = self._due(topic, now_ms)
+        if due.behind:
+            self._send_behind(now_ms)
+        return due
+
+    def waits_for(self, topic: str) -> bool:
+        """Returns whether a look-up of the topic would have to wait for a refresh now."""
+        cache, now_ms = self._producer.cache, self._clock.now_ms()
+        refreshed_ms = _refreshed_ms(cache, topic)
+        return (
+            refreshed_ms is not None
+            and now_ms - refreshed_ms > self._max_stale_ms
+            and not self._has_failed(cache, topic, refreshed_ms)
+            and (self._refresh_of([topic]) is not None or self._tokens_at(now_ms) >= 1)
+        )
+
+    def unconfirmed_ms(self, topic: str | None) -> int | None:
+        """Returns the age of what is known of a topic, if above the bound, and if brokers were asked in vain.
+
+        Else None. In vain: a refresh has failed, or is not answered yet.
+        """
+        cache = self._producer.cache
+        refreshed_ms = _refreshed_ms(cache, topic)
+        if refreshed_ms is None or self._clock.now_ms() - refreshed_ms <= self._max_stale_ms:
+            return None
+        if self._has_failed(cache, topic, refreshed_ms) or self._refresh_of([topic]) is not None:
+            return self._clock.now_ms() - refreshed_ms
+        return None
+
+    async def freshen(self, topics: Iterable[str | None], max_wait_ms: int | None = None) -> None:
+        """Notes look-ups. Refreshes topics that are too old, and waits, for at most `max_wait_ms`, too."""
+        now_ms = self._clock.now_ms()
+        dues = {topic: self._due(topic, now_ms) for topic in topics}
+        old = [topic for topic, due in dues.items() if due.before]
+        if not old:
+            if any(due.behind for due in dues.values()):
+                self._send_behind(now_ms)
+            return
+        refresh = self._refresh_of(old)
+        if refresh is None:
+            if self._tokens_at(now_ms) < 1:
+                return
+            refresh = self._send(now_ms, first=old)
+        if refresh in self._running:
+            is_shorter = max_wait_ms is not None and max_wait_ms < self._wait_ms
+            await refresh.wait(max_wait_ms if is_shorter else None)
+
+    def _due(self, topic: str | None, now_ms: int) -> Due:
+        cache = self._producer.cache
+        refreshed_ms = _refreshed_ms(cache, topic)
+        if refreshed_ms is None:
+            return _NOTHING
+        self._looked_up[topic] = now_ms
+        age_ms = now_ms - refreshed_ms
+        if age_ms <= self._revalidate_after_ms:
+            return Due(refreshed_ms + self._revalidate_after_ms + 1, behind=False, before=False)
+        if age_ms <= self._max_stale_ms:
+            return Due(refreshed_ms + self._max_stale_ms + 1, behind=True, before=False)
+        return Due(NEVER_MS, behind=True, before=not self._has_failed(cache, topic, refreshed_ms))
+
+    # -- refreshes -------------------------------------------------------------------------------------------
+
+    def _send_behind(self, now_ms: int) -> None:
+        if self._tokens_at(now_ms) >= 1 and now_ms - self._sent_ms >= _SECOND_MS:
+            self._send(now_ms)
+
+    def _refresh_of(self, topics: Collection[str | None]) -> _Refresh | None:
+        """Returns the running refresh that asks for all these topics, if there is one."""
+        return next((r for r in self._running if all(topic in r.names for topic in topics)), None)
+
+    def _tokens_at(self, now_ms: int) -> float:
+        self._tokens = min(self._tokens + (now_ms - self._counted_ms) / _SECOND_MS, BURST)
+        self._counted_ms = now_ms
+        return self._tokens
+
+    def _send(self, now_ms: int, first: Iterable[str | None] = ()) -> _Refresh:
+        """Asks for `first`, and for what else was looked up and is no longer fresh."""
+        cache = self._producer.cache
+        names = dict.fromkeys(first)
+        for topic in list(islice(self._looked_up, MOST_TOPICS)):
+            looked_up_ms, refreshed_ms = self._looked_up.pop(topic), _refreshed_ms(cache, topic)
+            if refreshed_ms is None:
+                self._failed.pop(topic, None)
+                continue
+            if now_ms - looked_up_ms > self._max_stale_ms:
+                continue
+            if now_ms - refreshed_ms > self._revalidate_after_ms // 2:
+                # Also what is not due yet: topics that are looked up all the time then share their refreshes.
+                names[topic] = None
+            self._looked_up[topic] = looked_up_ms
+        topics = [topic for topic in names if topic is not None]
+        partitions = sum(cache.partition_count(topic) or 0 for topic in topics)
+        self._tokens -= max((partitions + len(topics)) / PARTITIONS_PER_TOKEN, 1)
+        self._sent_ms = now_ms
+        refresh = _Refresh(names, now_ms)
+        self._running.append(refresh)
+
+        def done(result: Result) -> None:
+            self._ended(refresh, result.error)
+
+        try:
+            self._producer.refresh_topics(topics, deadline_ms=now_ms + self._wait_ms, done=done)
+        except IllegalStateError:  # the producer is closed, and its last answers are served
+            self._ended(refresh, KafkaError("closed"))
+        return refresh
+
+    def _ended(self, refresh: _Refresh, error: KafkaError | None) -> None:
+        if refresh in self._running:
+            self._running.remove(refresh)
+        cache, sent_ms = self._producer.cache, refresh.sent_ms
+        if error is not None:
+            self._silent_since_ms = sent_ms
+        else:
+            for topic in refresh.names:
+                refreshed_ms = _refreshed_ms(cache, topic)
+                if refreshed_ms is not None and refreshed_ms < sent_ms:
+                    self._failed[topic] = sent_ms
+        if refresh.ended is not None:
+            refresh.ended.set()
+
+    def _has_failed(self, cache: MetadataCache, topic: str | None, refreshed_ms: int) -> bool:
+        """Returns whether a refresh of the topic has failed, and none has succeeded since."""
+        if self._silent_since_ms is not None:
+            answered_ms = _refreshed_ms(cache, None)
+            if answered_ms is None or answered_ms <= self._silent_since_ms:
+                return True
+            self._silent_since_ms = None
+        failed_ms = self._failed.get(topic)
+        if failed_ms is None:
+            return False
+        if refreshed_ms < failed_ms:
+            return True
+        del self._failed[topic]
+        return False
+
+
+def _refreshed_ms(cache: MetadataCache, topic: str | None) -> int | None:
+    """Returns when a response last contained the topic; None: when one last contained the brokers."""
+    if topic is not None:
+        return cache.refreshed_ms(topic)
+    return None if cache.answered is None else cache.answered.now_ms

@@ -1,0 +1,346 @@
+"""How old an answer may be, by what has changed, how often it is looked up, and by which route.
+
+In simulated time, over a whole client and brokers of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import cycle, product
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from tests.support.coroutine_tests import run
+from tests.support.simulated_sidecar import SimulatedSidecar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import httpx
+
+#: Milliseconds between two look-ups.
+PAUSES: Final = {"busy": 250, "each 10 s": 10_000, "each 60 s": 60_000, "quiet": 600_000}
+#: An answer up to 2 s old is served, the next one too, and refreshed behind it.
+BUSY_MS: Final = 2_300
+
+
+class Change(NamedTuple):
+    """What changes a topic of three partitions, by whose partition it is seen, and what is right then."""
+
+    make: Callable[[SimulatedSidecar, str], None]
+    partition: int
+    is_right: Callable[[Seen], bool]
+
+
+class Seen(NamedTuple):
+    """What an answer says of a partition."""
+
+    exists: bool
+    leader: int | None
+
+
+def _recreate(sidecar: SimulatedSidecar, topic: str) -> None:
+    sidecar.controller.delete_topic(topic)
+    sidecar.controller.create_topic(topic, partitions=5, replication_factor=3)
+
+
+CHANGES: Final = {
+    "deleted": Change(lambda s, topic: s.controller.delete_topic(topic), 0, lambda seen: not seen.exists),
+    "made again": Change(_recreate, 4, lambda seen: seen.exists),
+    "partition added": Change(
+        lambda s, topic: s.controller.add_partitions(topic, 5), 4, lambda seen: seen.exists
+    ),
+    "leader moved": Change(
+        lambda s, topic: s.controller.move_leader(topic, 0, 3), 0, lambda seen: seen.leader == 3
+    ),
+}
+
+
+def _native_topic(answer: httpx.Response, partition: int) -> Seen:
+    partitions = answer.json().get("partitions", ()) if answer.status_code == 200 else ()
+    found = next((p for p in partitions if p["partition"] == partition), None)
+    return Seen(found is not None, None if found is None else found["leader"]["id"])
+
+
+def _native(answer: httpx.Response, partition: int) -> Seen:
+    return Seen(True, answer.json()["leader"]["id"]) if answer.status_code == 200 else Seen(False, None)
+
+
+def _batch(answer: httpx.Response, partition: int) -> Seen:
+    (result,) = answer.json()["results"]
+    return Seen("error" not in result, result["leader"]["id"] if "error" not in result else None)
+
+
+def _v2(answer: httpx.Response, partition: int) -> Seen:
+    return Seen(True, answer.json()["leader"]) if answer.status_code == 200 else Seen(False, None)
+
+
+def _v2_topic(answer: httpx.Response, partition: int) -> Seen:
+    partitions = answer.json().get("partitions", ()) if answer.status_code == 200 else ()
+    found = next((p for p in partitions if p["partition"] == partition), None)
+    return Seen(found is not None, None if found is None else found["leader"])
+
+
+def _v3(answer: httpx.Response, partition: int) -> Seen:
+    if answer.status_code != 200:
+        return Seen(False, None)
+    return Seen(True, int(answer.json()["leader"]["related"].rpartition("/")[2]))
+
+
+ROUTES: Final[dict[str, tuple[str, Callable[[httpx.Response, int], Seen]]]] = {
+    "topic": ("/v1/topics/{topic}", _native_topic),
+    "partition": ("/v1/topics/{topic}/partitions/{partition}", _native),
+    "leader": ("/v1/topics/{topic}/leader?partition={partition}", _native),
+    "leaders": ("/v1/leaders", _batch),
+    "v2 topic": ("/topics/{topic}", _v2_topic),
+    "v2 partition": ("/topics/{topic}/partitions/{partition}", _v2),
+    "v3 partition": ("/v3/clusters/in-process/topics/{topic}/partitions/{partition}", _v3),
+}
+
+
+@pytest.fixture
+def sidecar() -> Iterator[SimulatedSidecar]:
+    simulated = SimulatedSidecar()
+    yield simulated
+    simulated.close()
+
+
+async def _look(sidecar: SimulatedSidecar, route: str, topic: str, partition: int) -> Seen:
+    path, read = ROUTES[route]
+    if route == "leaders":
+        wanted = {"lookups": [{"topic": topic, "partition": partition}]}
+        return read(await sidecar.ask("POST", path, json=wanted), partition)
+    return read(await sidecar.get(path.format(topic=topic, partition=partition)), partition)
+
+
+class Measured(NamedTuple):
+    """When the last wrong answer was given, after the change; and the longest wait of a look-up."""
+
+    stale_ms: int
+    waited_ms: int
+
+
+async def _measure(
+    sidecar: SimulatedSidecar, topic: str, change: Change, pause_ms: int, route: str, after_ms: int
+) -> Measured:
+    clock = sidecar.clock
+    sidecar.controller.create_topic(topic, partitions=3, assignment=[[1, 2, 3]] * 3, replication_factor=3)
+    assert (await _look(sidecar, route, topic, 0)).exists
+    for _ in range(2 if pause_ms > 1_000 else 8 + after_ms // 50 % 9):
+        await sidecar.sleep(pause_ms)
+        assert (await _look(sidecar, route, topic, 0)).leader == 1
+    await sidecar.sleep(after_ms % pause_ms)
+    change.make(sidecar, topic)
+    changed_ms = clock.now_ms()
+    stale_ms = waited_ms = 0
+    await sidecar.sleep(pause_ms - after_ms % pause_ms)
+    for _ in range(1_000):
+        began_ms = clock.now_ms()
+        seen = await _look(sidecar, route, topic, change.partition)
+        if change.is_right(seen):
+            # How long a caller is told that a topic does not exist is not the wait of an old answer.
+            waited_ms = max(waited_ms, clock.now_ms() - began_ms if seen.exists else 0)
+            break
+        stale_ms, waited_ms = began_ms - changed_ms, max(waited_ms, clock.now_ms() - began_ms)
+        await sidecar.sleep(pause_ms)
+    return Measured(stale_ms, waited_ms)
+
+
+def _check(caller: str, measured: Measured, *what: str) -> None:
+    assert measured.stale_ms <= (BUSY_MS if caller == "busy" else 0), (caller, *what, measured)
+    assert measured.waited_ms <= 15, (caller, *what, measured)
+
+
+@pytest.mark.parametrize("caller", PAUSES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_how_old_an_answer_of_every_route_is_20_times(
+    sidecar: SimulatedSidecar, change: str, caller: str
+) -> None:
+    async def scenario() -> None:
+        await sidecar.sleep(1_000)
+        for n in range(20):
+            for m, route in enumerate(ROUTES):
+                topic = f"t-{n}-{m}"
+                how = (sidecar, topic, CHANGES[change], PAUSES[caller], route, 137 * m + 211 * n)
+                _check(caller, await _measure(*how), change, route)
+
+    asyncio.run(scenario())
+
+
+def test_how_old_an_answer_is(sidecar: SimulatedSidecar) -> None:
+    """Each change and each caller once, by the routes in turn; the test above has all of them."""
+
+    async def scenario() -> None:
+        await sidecar.sleep(1_000)
+        routes = cycle(ROUTES)
+        for n, (change, caller) in enumerate(product(CHANGES, PAUSES)):
+            route = next(routes)
+            how = (sidecar, f"t-{n}", CHANGES[change], PAUSES[caller], route, 137 * n)
+            _check(caller, await _measure(*how), change, route)
+
+    run(scenario())
+
+
+# -- what it costs the brokers -------------------------------------------------------------------------------
+
+
+class Cost(NamedTuple):
+    """What some look-ups cost: Metadata requests for their age, and bytes of all responses."""
+
+    refreshes: int
+    answered_bytes: int
+
+
+async def _cost(sidecar: SimulatedSidecar, topics: list[str], pause_ms: int, for_ms: int) -> Cost:
+    before = Cost(sidecar.refreshes, sidecar.brokers.answered_bytes)
+    for n in range(for_ms // pause_ms):
+        await sidecar.get(f"/v1/topics/{topics[n % len(topics)]}")
+        await sidecar.sleep(pause_ms)
+    return Cost(sidecar.refreshes - before.refreshes, sidecar.brokers.answered_bytes - before.answered_bytes)
+
+
+def test_what_look_ups_cost_the_brokers(sidecar: SimulatedSidecar) -> None:
+    """Five topics of 20 partitions and three replicas. See "What it costs the brokers" in docs/http.md."""
+
+    async def scenario() -> dict[str, Cost]:
+        topics = [f"t-{n}" for n in range(5)]
+        for topic in topics:
+            sidecar.controller.create_topic(topic, partitions=20, replication_factor=3)
+        await sidecar.sleep(1_000)
+        for topic in topics:
+            await sidecar.get(f"/v1/topics/{topic}")
+        costs = {}
+        for name, pause_ms in (("busy", 200), ("sparse", 10_000)):
+            costs[name] = await _cost(sidecar, topics, pause_ms, 60_000)
+        before = Cost(sidecar.refreshes, sidecar.brokers.answered_bytes)
+        await sidecar.sleep(60_000)
+        assert before == Cost(sidecar.refreshes, sidecar.brokers.answered_bytes), "an idle one sends nothing"
+        return costs
+
+    busy, sparse = run(scenario()).values()
+    assert 25 <= busy.refreshes <= 31
+    assert busy.answered_bytes / busy.refreshes < 5_000
+    assert sparse.refreshes in (5, 6)
+    assert sparse.answered_bytes / sparse.refreshes < 1_200
+
+
+# -- brokers that do not answer ------------------------------------------------------------------------------
+
+
+def test_while_all_brokers_are_silent_one_look_up_waits_and_the_others_are_served_at_once(
+    sidecar: SimulatedSidecar,
+) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        await sidecar.get("/v1/topics/orders")
+        assert await sidecar.readiness() is None
+        sidecar.brokers.silent = {1, 2, 3}
+        await sidecar.sleep(6_000)
+        assert await sidecar.readiness() is None, "nobody has asked them"
+        waits, ages, sent = [], [], len(sidecar.sent)
+        for _ in range(60):
+            began_ms = sidecar.clock.now_ms()
+            answer = await sidecar.get("/v1/topics/orders/leader?partition=0")
+            assert answer.status_code == 200
+            waits.append(sidecar.clock.now_ms() - began_ms)
+            ages.append(int(answer.headers["age"]))
+            await sidecar.sleep(200)
+        assert (waits[0], max(waits[1:])) == (250, 0)
+        assert ages == sorted(ages)
+        assert ages[-1] >= 17
+        # One a second, until as many are in flight as max.in.flight.requests.per.connection allows.
+        assert 5 <= len(sidecar.sent) - sent <= 14
+        fault = await sidecar.readiness()
+        assert fault is not None
+        assert fault.startswith("no broker has answered for 1")
+        for path in (
+            "/v1/topics/nobody-has-said-that-it-is-not-there",
+            "/v1/topics/orders/partitions/7",
+            "/v1/topics/orders/leader?partition=7",
+            "/v1/brokers/9",
+            "/topics/orders/partitions/7",
+            "/v3/clusters/in-process/topics/orders/partitions/7",
+            "/v3/clusters/in-process/brokers/9",
+        ):
+            answer = await sidecar.get(path)
+            assert answer.status_code == 503, (path, answer.text)
+        answer = await sidecar.ask(
+            "POST", "/v1/leaders", json={"lookups": [{"topic": "orders", "partition": 7}]}
+        )
+        assert answer.json()["results"][0]["error"]["kafka_error"] == "REQUEST_TIMED_OUT"
+        sidecar.brokers.silent = set()
+        sidecar.network.disconnect_all()
+        await sidecar.sleep(2_000)
+        answer = await sidecar.get("/v1/topics/orders/leader?partition=0")
+        assert answer.status_code == 200
+        assert int(answer.headers["age"]) <= 2
+        assert (await sidecar.get("/v1/topics/orders/partitions/7")).status_code == 404
+        assert await sidecar.readiness() is None
+
+    run(scenario())
+
+
+def test_one_broker_that_hangs_does_not_keep_answers_old(sidecar: SimulatedSidecar) -> None:
+    async def scenario() -> list[int]:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        ages = []
+        sidecar.brokers.silent = {2}
+        for _ in range(100):
+            answer = await sidecar.get("/v1/topics/orders")
+            ages.append(int(answer.headers["age"]))
+            await sidecar.sleep(250)
+        assert await sidecar.readiness() is None
+        return ages
+
+    ages = run(scenario())
+    assert max(ages) <= 4, ages
+
+
+def test_a_broker_that_restarts_and_knows_no_topic_does_not_make_one_vanish(
+    sidecar: SimulatedSidecar,
+) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        sidecar.brokers.amnesiac = {2}
+        for _ in range(200):
+            answer = await sidecar.get("/v1/topics/orders")
+            assert answer.status_code == 200
+            assert int(answer.headers["age"]) <= 4
+            await sidecar.sleep(250)
+
+    run(scenario())
+
+
+# -- a produce -----------------------------------------------------------------------------------------------
+
+
+async def _produced(sidecar: SimulatedSidecar, topic: str, query: str = "", partition: int = 0) -> Any:
+    body = {"records": [{"value": "x", "partition": partition}]}
+    began_ms = sidecar.clock.now_ms()
+    answer = await sidecar.ask("POST", f"/v1/topics/{topic}/records{query}", step_ms=25, json=body)
+    return answer.status_code, sidecar.clock.now_ms() - began_ms, answer.json()
+
+
+def test_a_produce_to_what_is_not_there_fails_as_soon_as_that_is_known(sidecar: SimulatedSidecar) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        assert (await _produced(sidecar, "orders"))[0] == 200
+        for topic, partition in (("nope", 0), ("orders", 7)):
+            status, waited_ms, problem = await _produced(sidecar, topic, partition=partition)
+            assert (status, problem["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION"), problem
+            assert 1_000 <= waited_ms <= 1_200
+            status, waited_ms, problem = await _produced(sidecar, topic, "?max_block_ms=3000", partition)
+            assert (status, problem["phase"]) == (404, "metadata")
+            assert 3_000 <= waited_ms <= 3_100
+        sidecar.brokers.silent = {1, 2, 3}
+        for topic, partition in (("nope", 0), ("orders", 7)):
+            status, waited_ms, problem = await _produced(sidecar, topic, "", partition)
+            assert (status, problem["written"]) == (503, "no"), problem
+            assert waited_ms >= 60_000, "no broker has said that it is not there"
+
+    run(scenario())
