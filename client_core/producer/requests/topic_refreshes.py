@@ -67,15 +67,13 @@ class TopicRefreshes:
         self._events = events
         self._running: dict[TopicRefresh, None] = {}
         self._deadlines = Deadlines[TopicRefresh]()
-
-    @property
-    def count(self) -> int:
-        """The number of refreshes that have not ended."""
-        return len(self._running)
+        #: The number of refreshes that have not ended: an attribute, because each turn reads it.
+        self.count = 0
 
     def take(self, refresh: TopicRefresh) -> None:
         if not refresh.is_finished:
             self._running[refresh] = None
+            self.count = len(self._running)
             self._deadlines.add(refresh.deadline_ms, refresh)
 
     # -- requests --------------------------------------------------------------------------------------------
@@ -194,4 +192,5 @@ class TopicRefreshes:
     def _forget(self, refresh: TopicRefresh) -> None:
         refresh.is_finished = True
         self._running.pop(refresh, None)
+        self.count = len(self._running)
         self._deadlines.discard(refresh.deadline_ms, refresh)

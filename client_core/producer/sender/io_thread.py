@@ -375,7 +375,7 @@ class IoThread:
             self._configs.expire(now_ms)
             self._topic_refreshes.expire(now_ms)
         self._next_call_ms = FOREVER_MS
-        if self._has_look_ups:
+        if self._lookups.count or self._configs.count or self._topic_refreshes.count:
             for delay_ms in (
                 self._lookups.listing_delay_ms(self._client, now_ms),
                 self._configs.delay_ms(self._client, now_ms),
@@ -389,13 +389,9 @@ class IoThread:
             self._completions.post()
         self.turn_times.add(self._clock.now_ms() - now_ms - (self._client.waited_ms - waited_ms))
 
-    @property
-    def _has_look_ups(self) -> bool:
-        return bool(self._lookups.count or self._configs.count or self._topic_refreshes.count)
-
     def _next_deadline_ms(self) -> int:
         next_ms = self._parked.next_deadline_ms
-        if self._has_look_ups:
+        if self._lookups.count or self._configs.count or self._topic_refreshes.count:
             next_ms = min(
                 next_ms,
                 self._lookups.next_deadline_ms,
