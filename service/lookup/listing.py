@@ -160,9 +160,8 @@ class Listing:
             self._last = Listed(result.listing, self._clock.now_ms(), self._clock.wall_ms(), self._slices)
         return result.error
 
-    def _fetched(self, fetch: asyncio.Task[KafkaError | None]) -> None:
-        if self._fetch is fetch:
-            self._fetch = None
+    def _fetched(self, _: asyncio.Task[KafkaError | None]) -> None:
+        self._fetch = None
 
     def _keep_for_a_while(self) -> None:
         if self._drop is not None:

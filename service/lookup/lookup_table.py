@@ -55,10 +55,7 @@ class _Use(Protocol):
 class _NoUse:
     """The mark of an answer that is about no topic."""
 
-    __slots__ = ("touched",)
-
-    def __init__(self) -> None:
-        self.touched = False
+    touched = False
 
 
 class Entry:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import ListingResult, NoBrokersError, TopicAuthorizationError, TopicConfigsResult, TopicTable
-from service.lookup.listing import Listing
+from service.lookup.listing import KEEP_S, Listing
 from service.lookup.lookups import NO_DEMANDS, Demands
 from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from service.wire.errors import ProblemError
+from service.wire.long_answers import Slices
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer, answered_configs
 from tests.support.http_app import HttpApp
@@ -112,6 +113,51 @@ async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp, lis
     with pytest.raises(ProblemError, match="The topics were not listed"):
         await asked
     ticket.done(ListingResult(None, error=NoBrokersError("too late")))
+
+
+async def test_a_list_is_asked_for_as_long_as_callers_wait_for_it(web: HttpApp, listing: Listing) -> None:
+    asked = asyncio.create_task(listing.current(Demands(max_block_ms=700)))
+    await until(lambda: web.producer.waiting)
+    assert web.producer.waiting[0].asked["deadline_ms"] == web.producer.clock.now_ms() + 700
+    listing.close()
+    with pytest.raises(ProblemError, match="The topics were not listed"):
+        await asked
+
+
+async def test_a_list_that_nobody_asks_for_is_dropped_and_each_caller_keeps_it_longer(web: HttpApp) -> None:
+    web.producer.on_brokers = {"a": 1}
+    listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)
+    await listing.current(NO_DEMANDS)
+    first = listing._drop
+    assert first is not None
+    await listing.current(NO_DEMANDS)
+    last = listing._drop
+    assert last is not None
+    assert first.cancelled()
+    assert last.when() - asyncio.get_running_loop().time() <= KEEP_S
+    listing._let_go()
+    web.producer.on_brokers = {}
+    with pytest.raises(ProblemError, match="The topics were not listed"):
+        await listing.current(Demands(max_block_ms=1))
+    listing.close()
+
+
+async def test_bodies_of_one_list_are_kept_up_to_a_number(web: HttpApp) -> None:
+    web.producer.on_brokers = {"a": 1}
+    listing = Listing(web.producer, max_age_ms=10_000, wait_ms=5_000)
+    listed = await listing.current(NO_DEMANDS)
+    kept = [await listed.body(f"{n}", internal=False) for n in range(65)]
+    again = [await listed.body(f"{n}", internal=False) for n in range(65)]
+    assert [one is other for one, other in zip(kept, again, strict=True)] == [True] * 64 + [False]
+    listing.close()
+
+
+async def test_lists_are_built_in_the_slices_of_the_app(web: HttpApp) -> None:
+    web.producer.on_brokers = {"a": 1}
+    slices = Slices()
+    listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000, slices=slices)
+    assert (await listing.current(NO_DEMANDS)).slices is slices
+    listing.close()
 
 
 async def test_one_caller_who_leaves_does_not_end_the_others_wait(web: HttpApp, listing: Listing) -> None:

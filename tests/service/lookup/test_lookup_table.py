@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from client_core.producer.accumulator.partitioner import partition_for_key
 from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, MAX_BODY_BYTES, Entry, LookupTable
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import node, partition, topic
@@ -132,6 +133,22 @@ def test_a_partition_without_leader_says_null_and_one_that_is_left_out_is_left_o
     assert (body["leader"], body["error"]) == (None, "LEADER_NOT_AVAILABLE")
     assert [p["partition"] for p in json.loads(found(table).body)["partitions"]] == [0, 2]
     assert table.find(b"/v1/topics/orders/partitions/1") is None
+
+
+def test_a_key_has_the_answer_of_its_partition() -> None:
+    _, table = table_over(orders=3, other=1)
+    for path, key, number in ((TOPIC, b"", 0), (TOPIC, b"a", 0), (b"/v1/topics/other", b"a", 0)):
+        number = partition_for_key(key, 3) if path == TOPIC else number
+        entry = table.find_by_key(path + b"/leader", key)
+        assert entry is found(table, b"%s/leader?partition=%d" % (path, number)), (path, key)
+    for path in (TOPIC, b"/v1/topics/unknown/leader", b"/v2/topics/orders/leader", b"/orders/leader"):
+        assert table.find_by_key(path, b"a") is None, path
+
+
+def test_the_longest_topic_that_is_not_built_in_slices() -> None:
+    _, table = table_over(short=LONG_PARTITIONS, long=LONG_PARTITIONS + 1)
+    assert not found(table, b"/v1/topics/short").needs_route
+    assert table.find(b"/v1/topics/long") is None
 
 
 def test_answers_that_must_be_computed_are_not_in_the_table() -> None:

@@ -23,9 +23,11 @@ from service.wire.asgi import respond_with
 from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
 from tests.support.http_app import HttpApp
+from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from client_core import KafkaError
     from service.wire.asgi import Receive, Scope, Send
@@ -317,7 +319,9 @@ def test_a_topic_found_by_a_look_up_is_answered_and_one_that_the_brokers_refuse_
 
 def test_a_missing_topic_is_remembered_for_a_second_unless_it_appears_or_is_waited_for(web: HttpApp) -> None:
     web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
-    assert web.get("/v1/topics/unknown").status_code == 404
+    again = web.get("/v1/topics/unknown")
+    assert (again.status_code, again.json()["waited_ms"]) == (404, 0)
+    assert "no longer exists" not in again.json()["detail"]  # it never did
     assert len(web.producer.calls) == 1
     web.get("/v1/topics/unknown?max_block_ms=100", ends=web.producer.say_unknown)
     assert len(web.producer.calls) == 2
@@ -571,4 +575,21 @@ def test_a_request_that_is_not_plain_is_passed_on_as_it_came() -> None:
     ):
         assert web.ask("GET", path, app=parked).status_code == 204, path
         assert len(passed_on) == number, path
+    for key in ("a", ""):
+        path = f"{topic}/leader?partition=1"
+        assert web.ask("GET", path, headers={"pilotfish-key": key}, app=parked).status_code == 204, key
     assert not web.producer.calls
+
+
+def test_a_caller_who_may_read_parts_of_paths_reads_no_other_topic(tmp_path: Path) -> None:
+    tokens = TokensFile(tmp_path, odd={"read": ["leader", "partitions*", "l*"]})
+    web = HttpApp(tokens_file=tokens.setting)
+    web.producer.set_topics({"orders": 3, "leader": 1})
+    headers = tokens.of("odd")
+    assert web.get("/v1/topics/leader", headers=headers).status_code == 200
+    for path in (
+        "/v1/topics/orders",
+        "/v1/topics/orders/leader?partition=0",
+        "/v1/topics/orders/partitions/1",
+    ):
+        assert web.get(path, headers=headers).status_code == 403, path

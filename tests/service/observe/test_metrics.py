@@ -369,6 +369,22 @@ def test_requests_are_counted_by_route_never_by_path(web: HttpApp) -> None:
     assert value(web, "http_requests_in_progress") == 0
 
 
+def test_look_ups_that_waited_are_counted_by_how_they_ended(web: HttpApp) -> None:
+    for path in ("/v1/topics/a", "/v1/topics/a/partitions/0", "/v1/topics/a/leader?partition=0"):
+        web.producer.clock.advance(1_000)  # beyond what is remembered as missing
+        assert web.get(path, ends=web.producer.say_unknown).status_code == 404
+        web.producer.clock.advance(1_000)
+        assert (
+            web.get(
+                f"{path}{'&' if '?' in path else '?'}max_block_ms=5", ends=web.producer.time_out
+            ).status_code
+            == 503
+        )
+    for route in ("{topic}", "{topic}/partitions/{partition}", "{topic}/leader"):
+        counts = {code: requests(web, "GET", f"/v1/topics/{route}", code) for code in ("404", "503")}
+        assert counts == {"404": 1, "503": 1}, route
+
+
 def test_a_made_up_method_makes_no_series_up(web: HttpApp) -> None:
     web.ask("BREW", "/v1/cluster")
     assert requests(web, "other", "/v1/cluster", "405") == 1
