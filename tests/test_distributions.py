@@ -68,6 +68,28 @@ def test_every_file_has_its_checksum_and_the_same_commit_gives_the_same(dist: Pa
     }
 
 
+def test_a_codec_whose_library_is_missing_names_the_extra_and_no_other_module_does() -> None:
+    program = """if True:
+        import sys
+        from client_core import UnsupportedCompressionTypeError
+        from client_core.record.codecs import compression_of
+        for missing in ("cramjam", "client_core.record.bounded_unpacking"):
+            sys.modules[missing] = None
+            try:
+                compression_of("zstd")
+            except (UnsupportedCompressionTypeError, ModuleNotFoundError) as error:
+                print(type(error).__name__, error)
+            sys.modules["cramjam"] = sys
+    """
+    ran = subprocess.run((sys.executable, "-c", program), check=True, capture_output=True, text=True)
+    first, second = ran.stdout.splitlines()
+    assert first == (
+        "UnsupportedCompressionTypeError zstd needs the package cramjam: install pilotfish-client with its "
+        "extra codecs"
+    )
+    assert second.startswith("ModuleNotFoundError import of client_core.record.bounded_unpacking halted")
+
+
 def test_the_client_is_imported_without_what_few_programs_use() -> None:
     """Its import takes 0.2 s of CPU: 270 modules."""
     program = "import sys; import client_core; print(*sys.modules)"

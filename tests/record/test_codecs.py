@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
+from client_core.errors import (
+    CorruptRecordError,
+    IllegalArgumentError,
+    KafkaError,
+    UnsupportedCompressionTypeError,
+)
 from client_core.record.codecs import compression_for, compression_of
 from client_core.record.compression import NO_COMPRESSION, Codec, Compression
 from client_core.record.gzip_compression import GzipCompression
@@ -118,6 +123,12 @@ def test_a_small_batch_that_unpacks_to_gigabytes_is_refused_by_default(compressi
     bomb = compression.compress(bytes(65 * 2**20))
     with pytest.raises(CorruptRecordError, match=f"{codec_name(compression)}: they are larger than 67108864"):
         compression.decompress(bomb)
+
+
+def test_a_limit_that_memory_does_not_allow_says_so() -> None:
+    for codec in (Lz4Compression(), ZstdCompression()):
+        with pytest.raises(KafkaError, match=f"There is no memory to unpack up to {1 << 62} bytes"):
+            codec.decompress(codec.compress(b"records"), 1 << 62)
 
 
 def test_no_records_are_within_a_limit_of_nothing() -> None:

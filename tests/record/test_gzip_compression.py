@@ -61,6 +61,11 @@ def test_a_damaged_stream_is_refused(at: int, said: str) -> None:
         GzipCompression().decompress(bytes(damaged))
 
 
+def test_a_stream_of_zlib_is_none_of_gzip() -> None:
+    with pytest.raises(CorruptRecordError, match="incorrect header check"):
+        GzipCompression().decompress(zlib.compress(b"records"))
+
+
 def test_a_size_that_is_not_that_of_the_records_is_refused() -> None:
     packed = GzipCompression().compress(b"records")
     with pytest.raises(CorruptRecordError, match="incorrect length check"):

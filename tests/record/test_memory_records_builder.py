@@ -181,6 +181,8 @@ def test_append_many_ends_with_the_record_that_reaches_the_stop() -> None:
     assert builder.append_many(records, range(5), 1, WALL_MS, stop_at) == 2
     assert builder.estimated_size_bytes == HEADER_SIZE + 3 * one
     assert not builder.is_full
+    at_most = MemoryRecordsBuilder(1000)
+    assert at_most.append_many(records, range(5), 0, WALL_MS, HEADER_SIZE + 2 * one) == 2  # reached exactly
 
 
 def test_a_record_that_cant_be_encoded_leaves_the_batch_as_it_was() -> None:

@@ -72,6 +72,14 @@ def test_a_varint_may_have_five_bytes_and_a_varlong_ten() -> None:
         read_varlong(b"\xff" * 10 + b"\x00", 0)
 
 
+def test_bits_beyond_the_integers_are_dropped_as_javas_shift_drops_them() -> None:
+    assert (
+        read_varint(b"\xfe\xff\xff\xff\x7f", 0) == read_varint(b"\xfe\xff\xff\xff\x0f", 0) == (2**31 - 1, 5)
+    )
+    beyond, within = (b"\xfe" + b"\xff" * 8 + last for last in (b"\x7f", b"\x01"))
+    assert read_varlong(beyond, 0) == read_varlong(within, 0) == (2**63 - 1, 10)
+
+
 @pytest.mark.parametrize("number", [0, 1, 63, 64, 127, 128, TABLE_SIZE - 1])
 def test_the_tables_hold_what_encoding_would_give(number: int) -> None:
     assert VARINT[number] == encode_varint(number)
