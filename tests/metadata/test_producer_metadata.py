@@ -188,7 +188,7 @@ def test_request_update_for_topic(metadata: ProducerMetadata) -> None:
     assert not is_update_requested(metadata)
     answer(metadata, ["topic-2"], errors={"topic-1": MISSING})
     metadata.request_update_for_topic("topic-1")
-    assert metadata.refresh_reason == "topic_missing"
+    assert str(metadata.refresh_reason) == "topic_missing"  # mypy remembers the reason above
 
 
 @pytest.mark.behaviour("PMD-06")
