@@ -256,7 +256,7 @@ class ApiProtocol(HttpToolsProtocol):
     def _linger_behind(self) -> None:
         """Delays the close after the last answer, because the answer may come before the request's body."""
         cycle = self._last
-        if cycle is not None and cycle.scope is self.scope and cycle.transport is self.transport:
+        if cycle is not None:
             lingering = LingeringTransport(self.transport, self._end_of_answers)
             cycle.transport = cast("asyncio.Transport", lingering)
 

@@ -176,6 +176,7 @@ async def test_plain_http_at_the_tls_port_is_answered_as_such(
         assert ended(served.connections) == {"handshake": 1}
     assert said.startswith(b"HTTP/1.1 400")
     assert b"this port speaks TLS (api_tls_certificate_file); use https://" in said
+    assert b'"written":"no"' in said
     assert not caplog.records
 
 
