@@ -59,7 +59,7 @@ def spelled(problem: Problem, added: HeaderPairs = NOTHING_ADDED) -> bytes:
 
 
 class LingeringTransport:
-    """uvicorn's view of the transport, for a request with a body; `close` may linger."""
+    """uvicorn's view of the transport while a request is incomplete; `close` may linger."""
 
     __slots__ = ("close", "is_closing", "write")
 
@@ -89,7 +89,6 @@ class RefusedError(Exception):
     def __init__(self, problem: Problem | None) -> None:
         """`problem` is None if the input is fine, but no more is read."""
         self.problem = problem
-        super().__init__()
 
 
 def settled(target: bytes, method: bytes, headers: HeaderPairs) -> bytes:

@@ -101,13 +101,13 @@ class ApiProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         #: Closes a lingering connection.
         self._lingers_until: asyncio.TimerHandle | None = None
-        #: Whether a message is incomplete; the last message that took several reads, and its start time.
-        self._is_partial = False
+        #: Whether a message is incomplete, and whether the last read made useful progress.
+        self._is_partial = self._has_moved = False
+        #: The last message that took several reads, and its start time.
         self._head: Mapping[str, object] | None = None
         self._head_since_s = 0.0
-        #: Bytes since the last useful progress, and whether the last read made any.
+        #: Bytes since the last useful progress.
         self._loose_bytes = 0
-        self._has_moved = False
         #: The request being answered; `cycle` is the last one received.
         self._running: RequestResponseCycle | None = None
         #: Input is discarded; the problem to send after the pending answers.
@@ -208,6 +208,7 @@ class ApiProtocol(HttpToolsProtocol):
             self._refuse(Problem(400, f"not HTTP/1.1: {e}", written="no"))
             return
         if self._is_partial:
+            self._linger_behind()
             self._bound(len(data))
 
     def _bound(self, came_bytes: int) -> None:
@@ -242,28 +243,20 @@ class ApiProtocol(HttpToolsProtocol):
         self._is_partial = self._has_moved = True
 
     def on_headers_complete(self) -> None:
-        method = self.parser.get_method()
         url = self.url
         if url[:1] != b"/" or len(url) > MAX_TARGET_BYTES or b"#" in url:
-            self.url = settled(url, method, self.headers)
-        if method == b"GET":
-            super().on_headers_complete()
-        else:
-            check_coding(self.headers)
-            super().on_headers_complete()
-            self._linger_behind()
+            self.url = settled(url, self.parser.get_method(), self.headers)
+        check_coding(self.headers)
+        super().on_headers_complete()
         if self._connections.are_ending:
             self.end_with_answer()
         self.headers = _DROPPED
         self._has_moved = True
 
     def _linger_behind(self) -> None:
-        """Delays the close after the last answer, because the answer may come before the request's body.
-
-        Not for an upgrade offer, which is no request.
-        """
+        """Delays the close after the last answer, because the answer may come before the request's body."""
         cycle = self._last
-        if cycle is not None and cycle.scope is self.scope:
+        if cycle is not None:
             lingering = LingeringTransport(self.transport, self._end_of_answers)
             cycle.transport = cast("asyncio.Transport", lingering)
 

@@ -63,10 +63,6 @@ class ListenerTls:
         """Emits an event after each reload."""
         self._reported = emit
 
-    def look(self, now_ms: int) -> None:
-        """Checks the files once; `watch` does so periodically."""
-        self._files.look(now_ms)
-
     def close(self) -> None:
         """Stops watching. Idempotent."""
         self._files.close()

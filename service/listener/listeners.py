@@ -23,7 +23,7 @@ from typing import Final
 
 from service.listener.connections import Connections
 from service.listener.http_exchange import spelled
-from service.listener.http_protocol import ApiProtocol
+from service.listener.http_protocol import MAX_HEAD_BYTES, ApiProtocol
 from service.wire.errors import Problem
 
 _log: Final = logging.getLogger(__name__)
@@ -200,6 +200,6 @@ def _turn_away(connection: socket.socket, first: bytes) -> None:
     with connection, contextlib.suppress(OSError):  # it is closing anyway
         if first.isalpha():
             # Closing with unread input would lose the answer.
-            connection.recv(64 * 1024)
+            connection.recv(MAX_HEAD_BYTES)
             connection.send(spelled(_SPEAKS_TLS))
             connection.shutdown(socket.SHUT_WR)

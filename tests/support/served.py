@@ -17,6 +17,7 @@ import contextlib
 import functools
 import socket
 import ssl
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 import uvicorn
@@ -72,6 +73,18 @@ def limits(**given: float) -> Limits:
         max_connections=1_000, head_s=600.0, keep_alive_s=600.0, stall_s=600.0, max_unsent_bytes=1 << 30
     )
     return roomy._replace(**given)  # type: ignore[arg-type]  # whole numbers where they are to be
+
+
+def ended(connections: Connections) -> Counter[str]:
+    """How many connections we ended, by why."""
+    return Counter(
+        {
+            sample.labels["reason"]: int(sample.value)
+            for family in connections.collect()
+            for sample in family.samples
+            if sample.name == "pilotfish_http_connections_ended_total" and sample.value
+        }
+    )
 
 
 class Served:

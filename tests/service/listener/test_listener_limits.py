@@ -107,7 +107,9 @@ class Idle:
 
 def values(connections: Connections) -> dict[str, float]:
     """What it says of itself, and how many it ended, by why."""
-    samples = [sample for family in connections.collect() for sample in family.samples]
+    families = list(connections.collect())
+    assert all(family.documentation for family in families)
+    samples = [sample for family in families for sample in family.samples]
     return {s.labels.get("reason", s.name): s.value for s in samples if not s.name.endswith("_created")}
 
 
@@ -188,10 +190,24 @@ async def test_a_listener_that_waited_for_room_when_it_was_closed_stays_closed()
     served = Served(echo, limits=limits(max_connections=0))
     served.open()
     served.listener._accept()
+    assert not served.listener._is_accepting  # otherwise the loop would ask it in each turn
     served.listener.close()
     served.listener.close()
     served.connections.accepted()
     served.connections.over()  # which calls the listener that waits for room
+
+
+@on_each_loop
+async def test_open_connections_get_their_turn_while_many_arrive_and_no_task_is_kept() -> None:
+    async with Served(echo) as served:
+        arriving = [socket.create_connection(served.address) for _ in range(65)]
+        for accepted in (64, 65):
+            served.listener._accept()
+            assert served.connections.open == accepted
+        await until(lambda: len(served.protocols) == 65)
+        await until(lambda: not served.listener._arriving)
+        for caller in arriving:
+            caller.close()
 
 
 class Full(socket.socket):

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from service.wire.asgi import respond
 from tests.support.coroutine_tests import until
 from tests.support.counted_work import PythonCalls
-from tests.support.served import Caller, Served, limits, on_each_loop, on_loop
+from tests.support.served import Caller, Served, ended, limits, on_each_loop, on_loop
 
 if TYPE_CHECKING:
     import pytest
 
-    from service.listener.connections import Connections
     from service.wire.asgi import ASGIApp, Receive, Scope, Send
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -59,11 +58,6 @@ async def taking_nothing(served: Served, written: bytes = GET) -> None:
     caller.send(written)
 
 
-def ended(connections: Connections, reason: str) -> int:
-    family = next(f for f in connections.collect() if f.name == "pilotfish_http_connections_ended")
-    return int(next(s.value for s in family.samples if s.labels.get("reason") == reason))
-
-
 # -- heads and bodies ----------------------------------------------------------------------------------------
 
 
@@ -81,7 +75,7 @@ async def test_a_head_that_does_not_come_whole_is_answered_408_and_closed() -> N
             assert b"no complete request head arrived within 50 ms" in last
             assert b"connection: close" in last
             assert b'"written":"no"' in last
-        assert ended(served.connections, "slow_head") == len(begun)
+        assert ended(served.connections)["slow_head"] == len(begun)
 
 
 @on_each_loop
@@ -129,7 +123,7 @@ async def test_a_caller_with_its_answer_may_not_send_the_rest_of_its_body_for_ev
         caller = await served.call()
         caller.send(POST + b"some")
         said = await caller.until_closed()
-        assert (said.count(b"HTTP/1.1"), said[9:12], ended(served.connections, "slow_body")) == (1, b"200", 1)
+        assert (said.count(b"HTTP/1.1"), said[9:12], ended(served.connections)["slow_body"]) == (1, b"200", 1)
 
 
 # -- answers -------------------------------------------------------------------------------------------------
@@ -141,7 +135,7 @@ async def test_a_caller_that_takes_nothing_of_a_whole_answer_is_cut_off_be_it_th
     for written in (GET, CLOSING):
         async with small(large, stall_s=0.1) as served:
             await taking_nothing(served, written)
-            await until(lambda: ended(served.connections, "stalled"))
+            await until(lambda: ended(served.connections)["stalled"])
             await until(lambda: not served.connections.open)
             assert served.connections.unsent_bytes == 0
 
@@ -183,13 +177,13 @@ async def test_answers_that_wait_for_stalled_callers_are_bounded() -> None:
         def behind() -> int:
             """How many had more than they take, and are there or cut off."""
             there = sum(protocol.flow.write_paused for protocol in served.protocols)
-            return there + ended(served.connections, "unsent_bytes")
+            return there + ended(served.connections)["unsent_bytes"]
 
         for number in range(1, 13):
             await taking_nothing(served)
             await until(lambda count=number: behind() == count)
             assert served.connections.unsent_bytes <= bound
-        assert ended(served.connections, "unsent_bytes") >= 8
+        assert ended(served.connections)["unsent_bytes"] >= 8
     assert served.connections.unsent_bytes == 0
 
 
@@ -247,7 +241,7 @@ async def test_the_longest_idle_connection_makes_room(caplog: pytest.LogCaptureF
             caller.send(GET)
             assert (await caller.answer())[0] == 200
         assert served.connections.open == 3
-        assert ended(served.connections, "made_room") == 1
+        assert ended(served.connections)["made_room"] == 1
     assert [said for said in caplog.messages if "are accepted until" in said] == [
         "3 connections are open; no more are accepted until some end"
     ]

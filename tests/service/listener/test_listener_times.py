@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from service.listener.connections import Connections
 from service.listener.http_protocol import LINGER_S, MAX_HEAD_BYTES, MAX_PIPELINED, ApiProtocol
-from tests.support.served import limits
+from tests.support.served import ended, limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -151,15 +151,6 @@ class Connected:
         else:
             what(self)
 
-    def counted(self) -> dict[str, int]:
-        """How many connections we ended, by why."""
-        return {
-            sample.labels["reason"]: int(sample.value)
-            for family in self.connections.collect()
-            for sample in family.samples
-            if sample.name == "pilotfish_http_connections_ended_total" and sample.value
-        }
-
     def __enter__(self) -> Self:
         return self
 
@@ -233,7 +224,7 @@ async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before() -
                 "closed": (ended_at_s, None),
                 "cut": (ended_at_s, ended_at_s),
             }[how], does
-            assert connected.counted() == ({counted: 1} if counted else {}), does
+            assert ended(connected.connections) == ({counted: 1} if counted else {}), does
 
 
 async def test_bytes_that_came_while_the_process_was_stopped_are_read_before_any_caller_counts_as_slow() -> (
@@ -255,7 +246,7 @@ async def test_a_closing_transport_that_sends_nothing_more_is_cut_off_but_did_no
         connected.wire.close()
         connected.loop.go_to(100.0)
         assert connected.wire.aborted_at_s == 40.0
-        assert connected.counted() == {}
+        assert ended(connected.connections) == {}
 
 
 async def test_a_caller_over_tls_has_a_moment_for_its_goodbye() -> None:
@@ -296,12 +287,12 @@ async def test_a_connection_that_is_lost_leaves_no_timer_and_no_place() -> None:
 
 async def test_unwanted_bytes_are_bounded_however_many_reads_bring_them() -> None:
     for pieces in (1, 2):
-        for begun, piece, status in (
-            (HALF, b"X: ", b"431"),
-            (b"GET", b" /", b"414"),
-            (b"GET / ", b"HTTP/1.1\r\nX: ", b"431"),
-            (CHUNKED, b"1;", b"431"),
-            (CHUNKED + b"1\r\na\r\n0\r\n", b"X: ", b"431"),
+        for begun, piece, status, named in (
+            (HALF, b"X: ", b"431", b"the head"),
+            (b"GET", b" /", b"414", b"the target"),
+            (b"GET / ", b"HTTP/1.1\r\nX: ", b"431", b"the head"),
+            (CHUNKED, b"1;", b"431", b"between the chunks"),
+            (CHUNKED + b"1\r\na\r\n0\r\n", b"X: ", b"431", b"between the chunks"),
         ):
             whole = piece.ljust(MAX_HEAD_BYTES, b"a")
             middle = MAX_HEAD_BYTES // pieces
@@ -313,6 +304,7 @@ async def test_unwanted_bytes_are_bounded_however_many_reads_bring_them() -> Non
                 assert connected.wire.said == b"", (begun, pieces)
                 connected.send(b"a")
                 assert connected.wire.said[9:12] == status, (begun, pieces)
+                assert named in connected.wire.said, (begun, pieces)
                 assert b'"written":"no"' in connected.wire.said, (begun, pieces)
 
 
@@ -365,14 +357,38 @@ async def test_of_a_body_that_was_answered_already_nothing_is_kept() -> None:
 
 
 async def test_the_last_answer_waits_for_its_reader_where_a_body_is_still_coming() -> None:
-    for body, lingers in ((b"12345678", True), (b"123456789", False)):
-        with Connected() as connected:
-            connected.send(POST + body)
-            connected.protocol.end_with_answer()
-            connected.answer()
-            assert connected.wire.closing_at_s == (None if lingers else 0.0), body
-            connected.loop.go_to(LINGER_S)
-            assert connected.wire.closing_at_s == (LINGER_S if lingers else 0.0), body
+    for method in (b"POST", b"GET"):
+        for body, lingers in (((b"12345678",), True), ((b"123456789",), False), ((b"1", b"23456789"), False)):
+            with Connected() as connected:
+                connected.send(POST.replace(b"POST", method) + body[0])
+                for more in body[1:]:
+                    connected.send(more)
+                connected.protocol.end_with_answer()
+                connected.answer()
+                assert connected.wire.closing_at_s == (None if lingers else 0.0), (method, body)
+                connected.loop.go_to(LINGER_S)
+                assert connected.wire.closing_at_s == (LINGER_S if lingers else 0.0), (method, body)
+
+
+async def test_the_first_refusal_behind_a_pending_answer_is_the_one_that_is_sent() -> None:
+    with Connected() as connected:
+        connected.send(GET + CHUNKED.replace(b"chunked", b"gzip"))
+        connected.send(GET)
+        connected.answer()
+        assert connected.wire.said.count(b"HTTP/1.1 ") == 2
+        assert b"HTTP/1.1 501" in connected.wire.said
+
+
+async def test_behind_an_answer_that_ends_the_connection_no_refusal_is_sent() -> None:
+    with Connected() as connected:
+        connected.send(POST + b"12345678")
+        connected.send(b"9" + CHUNKED + b"no length\r\n")
+        running = connected.protocol._running
+        assert running is not None
+        running.keep_alive = False
+        connected.answer()
+        assert connected.wire.said.count(b"HTTP/1.1 ") == 1
+        assert connected.wire.has_eof
 
 
 async def test_behind_a_pipeline_that_is_too_long_nothing_is_read() -> None:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.base.watched_file import LOOK_S, SETTLE_MS, FileFaultError
+from service.base.watched_file import LOOK_S, FileFaultError
 from service.listener.listener_tls import ListenerTls, tls_of
 from service.process.server import report_certificate
 from service.wire.asgi import respond
 from tests.support.certificates import Authority, self_signed, weak, write_pem
 from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
-from tests.support.served import Served, limits, on_each_loop
+from tests.support.served import Served, ended, limits, on_each_loop
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from service.wire.asgi import Receive, Scope, Send
@@ -119,8 +120,7 @@ def test_after_a_change_of_files_all_of_this_holds_too(files: Files) -> None:
     tls = files.tls()
     first = tls.context()
     files.put(files.authority.issue("localhost"))
-    for now_ms in range(0, 10 * SETTLE_MS, SETTLE_MS):
-        tls.look(now_ms)
+    Looks(tls).look()
     assert tls.context() is not first
     assert tls.context().options == first.options
     assert tls.context().minimum_version == first.minimum_version
@@ -173,8 +173,10 @@ async def test_plain_http_at_the_tls_port_is_answered_as_such(
         caller.send(GET)
         said = await caller.until_closed()
         await until(lambda: not served.connections.open)
+        assert ended(served.connections) == {"handshake": 1}
     assert said.startswith(b"HTTP/1.1 400")
     assert b"this port speaks TLS (api_tls_certificate_file); use https://" in said
+    assert b'"written":"no"' in said
     assert not caplog.records
 
 
@@ -188,6 +190,7 @@ async def test_bytes_that_are_no_handshake_end_the_connection_and_log_nothing(
             caller.send(written)
             await caller.until_closed()
             await until(lambda: not served.connections.open)
+        assert ended(served.connections) == {"handshake": 3}
     assert not [record for record in caplog.records if record.levelname != "DEBUG"]
 
 
@@ -256,20 +259,40 @@ async def test_an_answer_that_goes_on_slowly_is_not_cut_by_the_goodbye(files: Fi
 # -- files that change ---------------------------------------------------------------------------------------
 
 
-class Looked:
+class Looks:
+    """A loop on which a ListenerTls looks at its files when a test says so."""
+
+    def __init__(self, tls: ListenerTls) -> None:
+        self._now_s = 0.0
+        tls.watch(self)
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Looks:
+        assert delay_s == LOOK_S
+        self._due = callback
+        return self
+
+    def cancel(self) -> None:
+        """Nothing is due any more."""
+        self._due = lambda: None
+
+    def look(self) -> None:
+        """Looks twice, so that a change has settled."""
+        for _ in range(2):
+            self._now_s += LOOK_S
+            self._due()
+
+
+class Looked(Looks):
     """A ListenerTls whose files are looked at when a test says so."""
 
     def __init__(self, files: Files) -> None:
         self.web = HttpApp()
         self.tls = files.tls()
         report_certificate(self.tls, self.web.app.client_metrics)
-        self._now_ms = 0
-
-    def look(self) -> None:
-        """Looks twice, so that a change has settled."""
-        for _ in range(2):
-            self._now_ms += max(SETTLE_MS, int(LOOK_S * 1000))
-            self.tls.look(self._now_ms)
+        super().__init__(self.tls)
 
     def metric(self, name: str, **labels: str) -> float:
         return next(
@@ -317,8 +340,7 @@ async def test_the_authority_of_clients_is_reloaded_with_the_rest(files: Files) 
 
         assert await let_in() == [False, True]
         other.write_trust(files.client_ca)
-        tls.look(0)
-        tls.look(SETTLE_MS)
+        Looks(tls).look()
         assert await let_in() == [True, False]
 
 

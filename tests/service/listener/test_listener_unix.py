@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -104,6 +105,22 @@ def test_a_datagram_socket_belongs_to_another_process(path: str) -> None:
         other.bind(path)
         with pytest.raises(OSError, match="another process listens"):
             bind_unix_socket(path, 0o600, 16)
+
+
+class NotAllowed(socket.socket):
+    """One of a user who may not connect to others' sockets."""
+
+    def connect(self, _: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_socket_that_may_not_be_connected_to_is_left_alone(
+    bound: UnixSocket, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "socket", NotAllowed)
+    with pytest.raises(OSError, match=r"can't listen on api\.sock: Permission denied; choose another with"):
+        bind_unix_socket(path, 0o600, 16)
+    assert os.path.exists(path)
 
 
 def test_a_file_that_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) -> None:
