@@ -12,7 +12,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from client_core.backoff import ExponentialBackoff
-from client_core.client.node_connection_state import ConnectionState, NodeConnectionState
+from client_core.client.node_connection_state import (
+    ConnectionFailures,
+    ConnectionState,
+    NodeConnectionState,
+)
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from random import Random
 
+    from client_core.client.disconnection import Disconnection
     from client_core.client.host_resolver import NodeResolver
     from client_core.errors import AuthenticationError
 
@@ -231,6 +236,7 @@ class ClusterConnectionStates:
         node = self._node(node_id)
         node.move_to(ConnectionState.READY)
         node.authentication_error = None
+        node.failures = None
         node.failed_attempts = 0
         node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
         self._reset_connection_setup_timeout(node)
@@ -245,11 +251,17 @@ class ClusterConnectionStates:
         self._grow_reconnect_backoff(node)
         self.connecting_nodes.discard(node_id)
 
-    def failed(self, node_id: int, now_ms: int, detail: str) -> None:
-        """Keeps the text and time of the last error, for status."""
+    def failed(self, node_id: int, now_ms: int, ended: Disconnection) -> None:
+        """Keeps the last error and its time, and counts the failures since the last READY, for status."""
         node = self._node(node_id)
-        node.last_error = detail
+        node.last_error = ended.detail
         node.last_error_ms = now_ms
+        error = ended.error
+        if error is None:
+            return
+        before = node.failures
+        attempts, since_ms = (1, now_ms) if before is None else (before.attempts + 1, before.since_ms)
+        node.failures = ConnectionFailures(ended.reason, error, attempts, since_ms)
 
     def remove(self, node_id: int) -> None:
         """Forgets the node: the next attempt may start at once (CONN-13)."""

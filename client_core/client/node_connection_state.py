@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.client.host_resolver import resolve
 from client_core.errors import IllegalStateError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core.client.host_resolver import NodeResolver
+    from client_core.error_codes import Errors
     from client_core.errors import AuthenticationError
 
 _log = logging.getLogger(__name__)
@@ -74,6 +75,18 @@ _ALLOWED_MOVES: Final = {
 }
 
 
+class ConnectionFailures(NamedTuple):
+    """The failures of a node's connection since it was last READY. `reason` and `error` are the last one's.
+
+    `reason` is a value of events.NodeDisconnected.
+    """
+
+    reason: str
+    error: Errors
+    attempts: int
+    since_ms: int
+
+
 class NodeConnectionState:
     """One node's connection. Mutable, owned by ClusterConnectionStates on the I/O thread."""
 
@@ -86,6 +99,7 @@ class NodeConnectionState:
         "connection_setup_timeout_ms",
         "failed_attempts",
         "failed_connect_attempts",
+        "failures",
         "host",
         "is_held",
         "last_connect_attempt_ms",
@@ -115,6 +129,8 @@ class NodeConnectionState:
         self.authentication_error: AuthenticationError | None = None
         self.last_error: str | None = None
         self.last_error_ms: int | None = None
+        #: The failures since the connection last worked, for status.
+        self.failures: ConnectionFailures | None = None
         self.last_connect_attempt_ms = now_ms
         self.failed_attempts = 0
         self.failed_connect_attempts = 0

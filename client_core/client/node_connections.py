@@ -345,7 +345,7 @@ class NodeConnections:
         self.states.disconnected(node_id, now_ms)
         if ended.authentication_error is not None:
             self.states.authentication_failed(node_id, now_ms, ended.authentication_error)
-        self.states.failed(node_id, now_ms, ended.detail)
+        self.states.failed(node_id, now_ms, ended)
         backoff_ms = self.states.connection_delay_ms(node_id, now_ms)
         self._log_end(node_id, ended, in_flight, backoff_ms, was_up=was_up)
         self._events.emit(NodeDisconnected(node_id, ended.reason, ended.detail, backoff_ms))

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
-from client_core.events import WaitFinished
+from client_core.events import RecordsCancelled, WaitFinished
 from client_core.producer.requests.appending import Appended, append
 from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
 from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.backlog import TopicWait
     from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.results.ticket import Completions
 
@@ -57,6 +58,7 @@ class ParkedRequests:
         on_left: Callable[[str], None],
         on_chunk: Callable[[str], None],
         completions: Completions,
+        causes: Causes,
         *,
         ignore_keys: bool,
     ) -> None:
@@ -71,6 +73,7 @@ class ParkedRequests:
         self._on_left = on_left
         self._on_chunk = on_chunk
         self._completions = completions
+        self._causes = causes
         self._ignore_keys = ignore_keys
         self._queues: dict[str, TopicQueue] = {}
         self._unblocked: dict[str, UnblockedRequests] = {}
@@ -304,16 +307,23 @@ class ParkedRequests:
         """Removes undrained records. Drained ones continue; their response is too late for these requests."""
         if not requests:
             return
+        causes = self._causes.of_requests(requests, self._accumulator.incomplete(), now_ms)
         cancelled: dict[int, list[int]] = {}
         for owner, indices in self._accumulator.cancel(requests):
             cancelled.setdefault(id(owner), []).extend(indices)
         for request in requests:
             waited_ms = request.deadline_ms - request.submitted_ms
+            cause = causes.get(id(request))
             error = TimeoutError(
                 f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
-            )
-            failed = request.give_up(error, cancelled.get(id(request), ()), now_ms - request.submitted_ms)
+            ).because_of(cause)
+            taken_back = cancelled.get(id(request), ())
+            failed = request.give_up(error, taken_back, now_ms - request.submitted_ms)
             self._accumulator.failed.add(request.topic, None, failed)
+            if failed and taken_back:
+                # No batch reports them any more.
+                of_cause = error.error if cause is None else cause.error
+                self._events.emit(RecordsCancelled(request.topic, len(taken_back), error.error, of_cause))
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Removes a cancelled request. Appended records are delivered."""
@@ -363,6 +373,7 @@ class ParkedRequests:
             waiter, batch_bytes = request.waiter, self._pool.poolable_bytes
             size_bytes = batch_bytes if waiter is None else waiter.size_bytes
             exhausted = self._pool.exhausted(size_bytes, limit_ms)
+            exhausted.because_of(self._causes.of_oldest(self._accumulator.incomplete(), now_ms))
             self._fail(request, exhausted, Phase.BUFFER, now_ms, outcome="timeout")
             return
         error = metadata_timeout(

@@ -27,6 +27,7 @@ from client_core.errors import (
     ClusterAuthorizationError,
     InvalidRecordError,
     KafkaError,
+    TimeoutError,
     TopicAuthorizationError,
     UnsupportedVersionError,
     error_for,
@@ -255,6 +256,7 @@ class BatchSettlement:
             node_id,
             said,
         )
+        batch.attempt_failed(said.error, node_id, said.error_message or said.error.message, now_ms)
         self._accumulator.reenqueue(batch, now_ms)
         self._in_flight.remove(batch)
         self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error, node_id))
@@ -315,12 +317,14 @@ class BatchSettlement:
                 self._accumulator.deallocate(batch)
             return
         self._accumulator.count_failed(batch)
+        cause = error.cause if isinstance(error, TimeoutError) else None
         _log.log(
             self._log_limiter.failed(batch.topic_partition, error.error, now_ms, for_good=True),
-            "%d records of %s are given up: %s",
+            "%d records of %s are given up: %s%s",
             batch.record_count,
             batch.topic_partition,
             error.message,
+            "" if cause is None else f" The cause: {cause}",
         )
         if self._transaction_manager is not None:
             self._transaction_manager.handle_failed_batch(batch, error, adjust_sequences=adjust_sequences)
@@ -328,7 +332,9 @@ class BatchSettlement:
             self._accumulator.complete_and_deallocate_batch(batch)
         else:
             self._accumulator.complete_batch(batch)
-        self._report_finished(batch, error.error, node_id, now_ms)
+        self._report_finished(
+            batch, error.error, node_id, now_ms, error.error if cause is None else cause.error
+        )
 
     def fail_unsendable(self, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
         """Fails a single drained batch that could not be encoded, or not be passed to the client."""
@@ -360,7 +366,14 @@ class BatchSettlement:
             written=written,
         )
 
-    def _report_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
+    def _report_finished(
+        self,
+        batch: ProducerBatch,
+        error: Errors,
+        node_id: int | None,
+        now_ms: int,
+        cause: Errors = Errors.NONE,
+    ) -> None:
         self._events.emit(
             ProduceFinished(
                 topic=batch.topic_partition.topic,
@@ -371,6 +384,7 @@ class BatchSettlement:
                 produce_ms=now_ms - batch.created_ms,
                 retries=batch.attempts,
                 error=error,
+                cause=cause,
             )
         )
 
