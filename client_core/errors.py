@@ -69,6 +69,8 @@ class KafkaError(Exception):
     """Any failure reported by this library. `message` is for people, `error` and `code` for programs."""
 
     error: Errors = Errors.UNKNOWN_SERVER_ERROR
+    #: What the client's attempts failed with until a deadline passed, if that is known.
+    cause: Cause | None = None
 
     def __init__(self, message: str | None = None, *, code: int | None = None) -> None:
         self.message = message if message is not None else self.error.message
@@ -185,7 +187,6 @@ class TimeoutError(RetriableError, builtins.TimeoutError):
     """
 
     error = Errors.REQUEST_TIMED_OUT
-    cause: Cause | None = None
 
     def because_of(self, cause: Cause | None) -> Self:
         """Returns this error, with its cause."""

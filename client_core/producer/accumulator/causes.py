@@ -54,9 +54,15 @@ class Causes:
         return [self._of(batch, nodes, now_ms) for batch in batches]
 
     def of_oldest(self, batches: Sequence[ProducerBatch], now_ms: int) -> Cause | None:
-        """Returns why the oldest of the batches is not acknowledged, which keeps its memory."""
+        """Returns why the oldest of the batches is not acknowledged, which keeps its memory.
+
+        A broker's own text is left out: it may name a topic that the caller may not know.
+        """
         oldest = min(batches, key=attrgetter("created_ms"), default=None)
-        return None if oldest is None else self.of_batch(oldest, now_ms)
+        cause = None if oldest is None else self.of_batch(oldest, now_ms)
+        if cause is None or cause.reason is not None or oldest is None or oldest.last_failure is None:
+            return cause
+        return cause._replace(detail=cause.error.message)
 
     def of_connections(self, now_ms: int) -> Cause | None:
         """Returns why no broker has answered: the latest failure of a connection."""
@@ -100,8 +106,8 @@ class Causes:
                 return unreachable
             since_ms = batch.created_ms if failed is None else failed.since_ms
             attempts = 0 if failed is None else failed.attempts
-            detail = f"no broker leads {batch.topic_partition}"
-            return Cause(Errors.LEADER_NOT_AVAILABLE, None, attempts, max(now_ms - since_ms, 0), detail)
+            waited_ms = max(now_ms - since_ms, 0)
+            return Cause(Errors.LEADER_NOT_AVAILABLE, None, attempts, waited_ms, "the partition has no leader")
         node = nodes.get(leader.id)
         if node is not None and node.cause is not None:
             return node.cause

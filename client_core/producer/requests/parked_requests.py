@@ -22,7 +22,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
+from client_core.errors import KafkaError, NoBrokersError, ProducerClosedError, TimeoutError
 from client_core.events import RecordsCancelled, WaitFinished
 from client_core.producer.requests.appending import Appended, append
 from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
@@ -384,6 +384,8 @@ class ParkedRequests:
             self._metadata.settled_error_code(request.topic),
             self._metadata.last_disconnection,
         )
+        if isinstance(error.__cause__, NoBrokersError):
+            error.__cause__.cause = self._causes.of_connections(now_ms)
         self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")
 
     def _fail(

@@ -27,7 +27,6 @@ from client_core.errors import (
     ClusterAuthorizationError,
     InvalidRecordError,
     KafkaError,
-    TimeoutError,
     TopicAuthorizationError,
     UnsupportedVersionError,
     error_for,
@@ -317,14 +316,13 @@ class BatchSettlement:
                 self._accumulator.deallocate(batch)
             return
         self._accumulator.count_failed(batch)
-        cause = error.cause if isinstance(error, TimeoutError) else None
         _log.log(
             self._log_limiter.failed(batch.topic_partition, error.error, now_ms, for_good=True),
             "%d records of %s are given up: %s%s",
             batch.record_count,
             batch.topic_partition,
             error.message,
-            "" if cause is None else f" The cause: {cause}",
+            "" if error.cause is None else f" The cause: {error.cause}",
         )
         if self._transaction_manager is not None:
             self._transaction_manager.handle_failed_batch(batch, error, adjust_sequences=adjust_sequences)
@@ -332,9 +330,8 @@ class BatchSettlement:
             self._accumulator.complete_and_deallocate_batch(batch)
         else:
             self._accumulator.complete_batch(batch)
-        self._report_finished(
-            batch, error.error, node_id, now_ms, error.error if cause is None else cause.error
-        )
+        cause = error.error if error.cause is None else error.cause.error
+        self._report_finished(batch, error.error, node_id, now_ms, cause)
 
     def fail_unsendable(self, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
         """Fails a single drained batch that could not be encoded, or not be passed to the client."""
