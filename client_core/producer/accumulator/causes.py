@@ -95,7 +95,7 @@ class Causes:
         failed = batch.last_failure
         if batch.sent_to is not None:
             if failed is not None:
-                return _of_attempts(batch, now_ms)
+                return cause_of_attempts(batch, now_ms)
             since_ms = batch.last_attempt_ms if batch.drained_ms is None else batch.drained_ms
             return _unanswered(batch.sent_to, now_ms - since_ms)
         cache = self._metadata.cache
@@ -107,12 +107,14 @@ class Causes:
             since_ms = batch.created_ms if failed is None else failed.since_ms
             attempts = 0 if failed is None else failed.attempts
             waited_ms = max(now_ms - since_ms, 0)
-            return Cause(Errors.LEADER_NOT_AVAILABLE, None, attempts, waited_ms, "the partition has no leader")
+            return Cause(
+                Errors.LEADER_NOT_AVAILABLE, None, attempts, waited_ms, "the partition has no leader"
+            )
         node = nodes.get(leader.id)
         if node is not None and node.cause is not None:
             return node.cause
         if failed is not None:
-            return _of_attempts(batch, now_ms)
+            return cause_of_attempts(batch, now_ms)
         lacks_id = self._producer_id_cause(now_ms)
         if lacks_id is not None or node is None:
             return lacks_id
@@ -124,7 +126,8 @@ class Causes:
         return None
 
 
-def _of_attempts(batch: ProducerBatch, now_ms: int) -> Cause | None:
+def cause_of_attempts(batch: ProducerBatch, now_ms: int) -> Cause | None:
+    """Returns the error of the batch's last failed attempts; None if none has failed."""
     failed = batch.last_failure
     if failed is None:
         return None

@@ -19,6 +19,7 @@ counts. Source: KafkaProducer.doSend, Kafka 4.3, as seen by a caller (PROD-01..0
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,7 @@ from client_core.producer.results.ticket import Phase, RecordFailure, Written
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from client_core.error_codes import Errors
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.backlog import TopicWait
@@ -43,6 +45,13 @@ if TYPE_CHECKING:
     from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.results.ticket import Completions
+
+
+_log: Final = logging.getLogger(__name__)
+
+#: At most so many topics and causes are logged in a minute.
+_MOST_LOGGED: Final = 20
+_LOGGED_FOR_MS: Final = 60_000
 
 
 class ParkedRequests:
@@ -82,6 +91,9 @@ class ParkedRequests:
         #: The requests that may not be overtaken. Any thread.
         self.gate: Final = OrderingGate(lambda topic: metadata.cache.partition_count(topic))
         self._waiting = dict.fromkeys(Phase, 0)
+        #: The failures at a deadline that were logged in this minute.
+        self._logged: set[tuple[str, Errors]] = set()
+        self._logged_since_ms = 0
 
     def __repr__(self) -> str:
         metadata, buffer = self.waiting_for_metadata, self.waiting_for_buffer
@@ -324,6 +336,23 @@ class ParkedRequests:
                 # No batch reports them any more.
                 of_cause = error.error if cause is None else cause.error
                 self._events.emit(RecordsCancelled(request.topic, len(taken_back), error.error, of_cause))
+                _log.log(
+                    self._log_level(request.topic, of_cause, now_ms),
+                    "%d records for topic %s were not sent before their deadline%s",
+                    len(taken_back),
+                    request.topic,
+                    "" if cause is None else f". The cause: {cause}",
+                )
+
+    def _log_level(self, topic: str, cause: Errors, now_ms: int) -> int:
+        """Returns WARNING once in a minute for a topic and a cause, and for few of them; else DEBUG."""
+        if now_ms - self._logged_since_ms >= _LOGGED_FOR_MS:
+            self._logged_since_ms = now_ms
+            self._logged.clear()
+        if (topic, cause) in self._logged or len(self._logged) >= _MOST_LOGGED:
+            return logging.DEBUG
+        self._logged.add((topic, cause))
+        return logging.WARNING
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Removes a cancelled request. Appended records are delivered."""

@@ -32,6 +32,7 @@ from client_core.errors import (
     error_for,
 )
 from client_core.events import BatchRetried, BatchSplit, ProduceFinished
+from client_core.producer.accumulator.causes import cause_of_attempts
 from client_core.producer.results.ticket import Written
 
 if TYPE_CHECKING:
@@ -282,6 +283,10 @@ class BatchSettlement:
         now_ms: int,
     ) -> None:
         error = _error_of(batch, said)
+        if error.retriable:
+            # There is no time or no attempt left; a batch that expires in the queue fails with TimeoutError.
+            batch.attempt_failed(said.error, node_id, said.error_message or said.error.message, now_ms)
+            error.cause = cause_of_attempts(batch, now_ms)
         record_errors = _record_errors(said) if said.record_errors else None
         # The broker rejected the only attempt: nothing of it is in the log.
         is_clear = not error.retriable and said.error is not Errors.UNKNOWN_SERVER_ERROR
