@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Panels = Sequence[timeseries.Panel]
 
 _POD: Final = "{{pod}}"
-_P99: Final = 'quantile="0.99"'
+_P99: Final = 'percentile="99"'
 
 
 def metadata() -> Panels:

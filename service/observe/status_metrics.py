@@ -150,18 +150,18 @@ def _broker_gauges(nodes: Sequence[NodeStatus], left: Collection[int]) -> Iterat
 
 def _latency_gauges(latencies: Mapping[int, tuple[Recent, Recent]]) -> Iterator[Metric]:
     produce = _by_broker(
-        "broker_produce_latency_seconds", "Produce requests of the last minute, until answered.", "quantile"
+        "broker_produce_latency_seconds", "Produce requests of the last minute, until answered.", "percentile"
     )
     others = _by_broker(
-        "broker_other_latency_seconds", "Other requests of the last minute, until answered.", "quantile"
+        "broker_other_latency_seconds", "Other requests of the last minute, until answered.", "percentile"
     )
     for node_id, of_node in latencies.items():
         if node_id < 0:
             continue
         for family, times in zip((produce, others), of_node, strict=True):
-            for quantile, value_ms in (("0.5", times.p50_ms), ("0.99", times.p99_ms)):
+            for percentile, value_ms in (("50", times.p50_ms), ("99", times.p99_ms)):
                 if value_ms is not None:
-                    family.add_metric((broker_label(node_id), quantile), value_ms / 1000)
+                    family.add_metric((broker_label(node_id), percentile), value_ms / 1000)
     yield from (produce, others)
 
 

@@ -327,10 +327,10 @@ def test_the_latency_of_a_broker_outlives_its_connection(web: HttpApp) -> None:
     ):
         web.app.events.emit(event)
     with_status(web.producer, nodes=(replace(node, state="disconnected"),))
-    assert value(web, "broker_produce_latency_seconds", broker="2", quantile="0.99") == 0.3
-    assert value(web, "broker_other_latency_seconds", broker="2", quantile="0.5") == 0.004
+    assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") == 0.3
+    assert value(web, "broker_other_latency_seconds", broker="2", percentile="50") == 0.004
     web.producer.clock.advance(120_000)
-    assert value(web, "broker_produce_latency_seconds", broker="2", quantile="0.99") is None
+    assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") is None
 
 
 class Ticking:
