@@ -34,6 +34,7 @@ from service.listener.listener_tls import ListenerTls, tls_of
 from service.listener.listeners import Listener
 from service.listener.unix_socket import UnixSocket, bind_unix_socket
 from service.observe.metrics import ClientMetrics
+from service.observe.request_trace import current_trace_id
 from service.process.admin import start_admin
 from service.process.app import App, create_app
 from service.process.garbage import Garbage, map_large_blocks
@@ -68,7 +69,7 @@ def serve(
     `when_started` gets the API's URL when the API listens and metadata is known. `embedded` is the control of
     an embedded cluster, for the admin listener.
     """
-    set_up_logging(settings.log_level, settings.log_format)
+    set_up_logging(settings.log_level, settings.log_format, current_trace_id)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         try:
