@@ -159,6 +159,31 @@ class ClusterConnectionStates:
         """Returns the nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
         return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
+    def nodes_with_slow_address(self, now_ms: int) -> Sequence[int]:
+        """Returns the nodes whose next address is to be tried, because the present one is slow (CONN-14)."""
+        return [node_id for node_id in self.connecting_nodes if self._is_address_due(node_id, now_ms)]
+
+    def until_next_address_ms(self, now_ms: int) -> int:
+        """Returns the time until the first of them is due; FOREVER_MS if none will be."""
+        due = (self._nodes[node_id].address_due_ms for node_id in self.connecting_nodes)
+        return max(min((due_ms for due_ms in due if due_ms is not None), default=FOREVER_MS) - now_ms, 0)
+
+    def try_next_address(self, node_id: int) -> bool:
+        """Moves a CONNECTING node to its next address, within this attempt; returns False if it has none."""
+        node = self._node(node_id)
+        if not node.has_next_address:
+            return False
+        node.move_to_next_address()
+        return True
+
+    def address_tried(self, node_id: int, now_ms: int) -> None:
+        """Notes that the node's present address is being connected to."""
+        self._node(node_id).wait_for_address(now_ms)
+
+    def address_answered(self, node_id: int) -> None:
+        """Notes that it has accepted: TLS and SASL may take longer."""
+        self._node(node_id).address_due_ms = None
+
     def current_address(self, node_id: int) -> str | None:
         """Returns the address for the current attempt; None while the name is being resolved.
 
@@ -195,6 +220,7 @@ class ClusterConnectionStates:
         node = self._node(node_id)
         was = node.state
         node.move_to(ConnectionState.DISCONNECTED)
+        node.address_due_ms = None
         node.is_held = False
         node.last_connect_attempt_ms = now_ms
         self._grow_reconnect_backoff(node)
@@ -281,6 +307,10 @@ class ClusterConnectionStates:
     def _reset_connection_setup_timeout(self, node: NodeConnectionState) -> None:
         node.failed_connect_attempts = 0
         node.connection_setup_timeout_ms = self._connection_setup_timeout.backoff_ms(0)
+
+    def _is_address_due(self, node_id: int, now_ms: int) -> bool:
+        due_ms = self._nodes[node_id].address_due_ms
+        return due_ms is not None and due_ms <= now_ms
 
     def _is_setup_timed_out(self, node_id: int, now_ms: int) -> bool:
         node = self._nodes[node_id]

@@ -10,9 +10,10 @@
     AUTHENTICATION_FAILED    CONNECTING, itself
 
 Each attempt uses the name's next address. The name is resolved again after all addresses were tried, or
-after an established connection dropped (CONN-08, CONN-09). No I/O but the resolver's. Owned by
-ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates.NodeConnectionState,
-ConnectionState, Kafka 4.3 (KIP-602).
+after an established connection dropped (CONN-08, CONN-09). Within an attempt, an address that does not accept
+in time is left for the next one (CONN-14): Java waits for it until the set-up timeout. No I/O but the
+resolver's. Owned by ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates,
+NodeConnectionState, ConnectionState, Kafka 4.3 (KIP-602).
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+
+#: How long an address may take to accept a connection before the next one is tried. Source: RFC 8305's
+#: Connection Attempt Delay.
+ADDRESS_DELAY_MS: Final = 250
+_MOST_DOUBLINGS: Final = 6
 
 #: Id of a second connection to a broker, which tries new credentials. Negative like the ids of
 #: bootstrap.servers, and below all of them.
@@ -95,6 +101,7 @@ class NodeConnectionState:
         "_addresses",
         "_last_attempted_address",
         "_resolver",
+        "address_due_ms",
         "authentication_error",
         "connection_setup_timeout_ms",
         "failed_attempts",
@@ -143,6 +150,8 @@ class NodeConnectionState:
         self._addresses: Sequence[str] = ()
         self._address_index = 0
         self._last_attempted_address: str | None = None
+        #: When the next address is tried instead, unless the present one answers; None if never.
+        self.address_due_ms: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -199,6 +208,20 @@ class NodeConnectionState:
         address = self._addresses[self._address_index]
         self._last_attempted_address = address
         return address
+
+    @property
+    def has_next_address(self) -> bool:
+        """Whether another address can be tried without a new look-up."""
+        return self._address_index + 1 < len(self._addresses)
+
+    def wait_for_address(self, now_ms: int) -> None:
+        """Limits the wait for the address that is tried now, if there is another one (CONN-14).
+
+        The limit doubles with each failed attempt: all addresses may be slow. The last one has the rest of
+        the set-up timeout.
+        """
+        delay_ms = ADDRESS_DELAY_MS << min(self.failed_connect_attempts, _MOST_DOUBLINGS)
+        self.address_due_ms = now_ms + delay_ms if self.has_next_address else None
 
     def move_to_next_address(self) -> None:
         """Makes the next attempt use the next address; after the last one, it resolves again (CONN-08)."""
