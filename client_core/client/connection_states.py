@@ -168,12 +168,15 @@ class ClusterConnectionStates:
         due = (self._nodes[node_id].address_due_ms for node_id in self.connecting_nodes)
         return max(min((due_ms for due_ms in due if due_ms is not None), default=FOREVER_MS) - now_ms, 0)
 
+    def has_next_address(self, node_id: int) -> bool:
+        """Returns whether the node is CONNECTING, and another address can be tried within this attempt."""
+        return node_id in self.connecting_nodes and self._nodes[node_id].has_next_address
+
     def try_next_address(self, node_id: int) -> bool:
         """Moves a CONNECTING node to its next address, within this attempt; returns False if it has none."""
-        node = self._node(node_id)
-        if not node.has_next_address:
+        if not self.has_next_address(node_id):
             return False
-        node.move_to_next_address()
+        self._nodes[node_id].move_to_next_address()
         return True
 
     def address_tried(self, node_id: int, now_ms: int) -> None:

@@ -208,12 +208,12 @@ class NodeConnections:
         refusal = self._config.allowed_hosts.refusal_of_host(node.host)
         return disconnection.forbidden(refusal) if refusal else self.open(node, now_ms)
 
-    def open_next_address(self, node_id: int, now_ms: int) -> Disconnection | None:
+    def open_next_address(self, node_id: int, now_ms: int, ended: Disconnection) -> Disconnection | None:
         """Connects a CONNECTING node, whose connection was closed, at its next address (CONN-14)."""
         node = self.states.get(node_id)
         if node is None or not self.states.try_next_address(node_id):
-            return None
-        _log.debug("%s does not accept in time: trying its next address", self._called(node_id))
+            return ended
+        _log.debug("%s: trying its next address: %s", self._called(node_id), ended.detail)
         return self.open(Node(node_id, node.host, node.port), now_ms)
 
     def open(self, node: Node, now_ms: int) -> Disconnection | None:

@@ -84,6 +84,23 @@ def test_of_fifty_addresses_the_live_one_is_found() -> None:
 
 
 @pytest.mark.behaviour("CONN-14")
+def test_addresses_that_refuse_cost_nothing_and_only_the_last_one_fails_the_attempt() -> None:
+    fifty = [f"192.0.2.{n}" for n in range(50)]
+    bench = bench_of(*fifty, can_connect=lambda address: address[0] == fifty[-1])
+    assert turn_until_connected(bench) == 0
+    assert tried(bench) == fifty
+    assert bench.sink.of(NodeDisconnected) == []
+    refusing = bench_of(*fifty, can_connect=lambda _: False)
+    refusing.client.ready(NODE, refusing.now_ms)
+    while not refusing.sink.of(NodeDisconnected):
+        refusing.poll()
+    assert tried(refusing) == fifty
+    (ended,) = refusing.sink.of(NodeDisconnected)
+    assert isinstance(ended, NodeDisconnected)
+    assert ended.reason == "refused"
+
+
+@pytest.mark.behaviour("CONN-14")
 def test_the_last_address_has_the_rest_of_the_setup_timeout() -> None:
     bench = bench_of("192.0.2.1", "192.0.2.2", dead=("192.0.2.1", "192.0.2.2"))
     bench.client.ready(NODE, bench.now_ms)
