@@ -182,8 +182,7 @@ def check(sidecar: Sidecar, name: str, answer: httpx.Response, *, node: int | No
 
 def test_each_cause_has_one_name_from_the_broker_to_the_runbook(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, sidecar), ThreadPoolExecutor(2 * len(CASES) + 1) as callers:
-        answer = sidecar.produce("first", ONE, timeout_ms=300)
-        check(sidecar, FIRST.name, answer, node=None)
+        check(sidecar, FIRST.name, sidecar.produce("first", ONE, timeout_ms=300), node=None)
         for case in CASES:
             assert sidecar.produce(case.topic, ONE).is_success
 
